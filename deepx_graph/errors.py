@@ -1,0 +1,213 @@
+"""What goes wrong, and where: source spans, diagnostics and the exception family.
+
+Every user-facing failure is a `Diagnostic` (severity, message, place, what was expected, a hint) carried by a
+`DeepxGraphError`, whose class decides the exit code. Text that came from a file is escaped when it is shown, never before.
+This floor knows nothing of types, graphs or terminals.
+"""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Literal
+
+Severity = Literal["error", "warning", "note"]
+
+LINE_WINDOW = 160
+"""How many characters of a long source line a diagnostic shows."""
+
+MAX_SHOWN = 20
+"""How many diagnostics of one failure are rendered before the rest is only counted."""
+
+
+def printable(text: str) -> str:
+    """`text` with every control, escape, bidi or other invisible character written as an escape sequence.
+
+    Safe to send to a terminal: nothing in the result can move the cursor, recolour or reorder.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _is_visible(char: str) -> bool:
+    return char == " " or (char.isprintable() and unicodedata.category(char) not in ("Cf", "Cc", "Co", "Cs", "Cn"))
+
+
+def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
+    """A hint `did you mean 'x'?` with the known name nearest to `name`, or None when none is near."""
+    if len(name) > 100:
+        return None
+    near = difflib.get_close_matches(name, [k for k in known if abs(len(k) - len(name)) < 4][:5000], n=1, cutoff=0.6)
+    return f"did you mean {what + ' ' if what else ''}'{printable(near[0])}'?" if near else None
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A text that was read, with its display name (a path, or `<stdin>`)."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        starts, at = [0], self.text.find("\n")
+        while at >= 0:
+            starts.append(at + 1)
+            at = self.text.find("\n", at + 1)
+        return starts
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1, of a character offset."""
+        line = bisect.bisect_right(self._starts, offset) - 1
+        return line + 1, offset - self._starts[line] + 1
+
+    def line_bounds(self, line: int) -> tuple[int, int]:
+        """Offsets of the first character of line `line` (from 1) and of its end, the newline left out."""
+        start = self._starts[line - 1]
+        end = self.text.find("\n", start)
+        return start, len(self.text) if end < 0 else end
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The half-open range of characters `[start, end)` of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        return self.source.position(self.start)[1]
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    def __str__(self) -> str:
+        line, column = self.source.position(self.start)
+        return f"{printable(self.source.name)}:{line}:{column}"
+
+    def excerpt(self) -> str:
+        """The source line with carets under the span; long lines are cut around it."""
+        line, column = self.source.position(self.start)
+        start, end = self.source.line_bounds(line)
+        left = max(start, min(self.start - LINE_WINDOW // 3, end - LINE_WINDOW)) if end - start > LINE_WINDOW else start
+        right = min(end, left + LINE_WINDOW)
+        before = printable(self.source.text[left : self.start])
+        marked = printable(self.source.text[self.start : max(self.start, min(self.end, right))])
+        after = printable(self.source.text[min(max(self.start, self.end), right) : right])
+        head, tail = "…" if left > start else "", "…" if right < end else ""
+        number = f"{line} | "
+        return (
+            f"{number}{head}{before}{marked}{after}{tail}\n"
+            f"{' ' * (len(number) - 2)}| {' ' * (len(head) + len(before))}{'^' * max(1, len(marked))}"
+        )
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One thing to tell the user: what, where, what was expected instead, and how to mend it."""
+
+    message: str
+    span: Span | None = None
+    expected: str | None = None
+    hint: str | None = None
+    severity: Severity = "error"
+    notes: tuple[str, ...] = field(default=())
+
+    def render(self) -> str:
+        """`file:line:col: error: message`, the line, carets, then expected / hint / notes. Escaped; no colour."""
+        where = f"{self.span}: " if self.span else ""
+        lines = [f"{where}{self.severity}: {printable(self.message)}"]
+        if self.span:
+            lines.append(self.span.excerpt())
+        if self.expected:
+            lines.append(f"  expected: {printable(self.expected)}")
+        if self.hint:
+            lines.append(f"  hint: {printable(self.hint)}")
+        lines += [f"  note: {printable(n)}" for n in self.notes]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """The same facts as plain data, for `--json`."""
+        place = {"file": self.span.source.name, "line": self.span.line, "column": self.span.column} if self.span else {}
+        return {
+            "severity": self.severity,
+            "message": self.message,
+            **place,
+            "expected": self.expected,
+            "hint": self.hint,
+            "notes": list(self.notes),
+        }
+
+
+class DeepxGraphError(Exception):
+    """Base of all errors this package raises for a user to read; holds one or more diagnostics."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, *diagnostics: Diagnostic | str) -> None:
+        self.diagnostics = tuple(Diagnostic(d) if isinstance(d, str) else d for d in diagnostics)
+        super().__init__(*self.diagnostics)
+
+    def __str__(self) -> str:
+        shown = "\n".join(d.render() for d in self.diagnostics[:MAX_SHOWN])
+        more = len(self.diagnostics) - MAX_SHOWN
+        return shown if more <= 0 else f"{shown}\n... and {more} more"
+
+
+class UsageError(DeepxGraphError):
+    """The call itself is wrong: an unknown option, pass, file or argument."""
+
+    exit_code = 2
+
+
+class ParseError(DeepxGraphError):
+    """The text is not a program of its language."""
+
+    exit_code = 3
+
+
+class VerifyError(DeepxGraphError):
+    """The program is well-formed text but breaks a rule of its operations or types."""
+
+    exit_code = 4
+
+
+class RunError(DeepxGraphError):
+    """The program cannot run, or failed while running: inputs, files, limits."""
+
+    exit_code = 5
+
+
+class LimitError(RunError):
+    """A bound (`--max-bytes`, `--max-nodes`, depth, rank, file size) would be exceeded; nothing was allocated."""
+
+
+class CheckFailed(RunError):
+    """A `check.expect_*` operation of the program does not hold."""
+
+
+class InferError(Exception):
+    """Raised by an op's `infer` when operands and attributes do not fit; the caller adds the place.
+
+    `operand` is the number of the operand at fault, None where it is the node as a whole.
+    """
+
+    def __init__(self, message: str, *, operand: int | None = None, expected: str | None = None,
+                 hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.operand, self.expected, self.hint = message, operand, expected, hint
+
+    def diagnostic(self, span: Span | None, prefix: str = "") -> Diagnostic:
+        return Diagnostic(prefix + self.message, span, expected=self.expected, hint=self.hint)

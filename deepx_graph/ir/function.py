@@ -1,0 +1,158 @@
+"""`Function` and `Module`: closed graphs with names, and the program they make.
+
+Both are frozen; a pass builds new ones and the old stay valid. What is derived (node order, users, structural identity) is
+computed once, on demand. A function has no free variables: every parameter its nodes reach is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from deepx_graph.errors import Source, Span, UsageError, suggest
+from deepx_graph.ir.node import Node, reachable
+from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
+from deepx_graph.types import FunctionType
+
+if TYPE_CHECKING:
+    import networkx
+
+    from deepx_graph.ir.op import Op
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A closed graph. `params` are `param` nodes; `results` any nodes, the same one possibly twice.
+
+    As an attribute value (the body of a reduction or fusion) two functions are equal when they have the same structure;
+    the name does not count there.
+    """
+
+    name: str
+    params: tuple[Node, ...]
+    results: tuple[Node, ...]
+    result_names: tuple[str, ...] = ()
+    public: bool = True
+    vjp: str | None = None
+    """The name of the function that is this one's own reverse derivative, if it names one."""
+    span: Span | None = None
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Parameters and every node that a result needs, in topological order."""
+        return tuple(reachable(self.params + self.results))
+
+    @cached_property
+    def users(self) -> Mapping[Node, tuple[Node, ...]]:
+        """For each node the nodes that take it as input, once per operand, in order."""
+        users: dict[Node, list[Node]] = {n: [] for n in self.nodes}
+        for node in self.nodes:
+            for i in node.inputs:
+                users[i].append(node)
+        return {n: tuple(u) for n, u in users.items()}
+
+    @cached_property
+    def type(self) -> FunctionType:
+        return FunctionType(tuple(p.type for p in self.params), tuple(r.type for r in self.results))
+
+    def result_name(self, k: int) -> str:
+        """The name of the k-th result: as given, else that of its node, else `out<k>`."""
+        if k < len(self.result_names) and self.result_names[k]:
+            return self.result_names[k]
+        return self.results[k].name or f"out{k}"
+
+    @cached_property
+    def structure(self) -> tuple[Any, ...]:
+        """A value equal for functions that are the same up to names and node identity."""
+        number = {n: k for k, n in enumerate(self.nodes)}
+        loops: dict[int, int] = {}
+        rows = []
+        for n in self.nodes:
+            attrs = n.attrs
+            if n.op is LOOP_BEGIN:  # a loop's identity is arbitrary: count loops instead
+                attrs = (loops.setdefault(attrs[0], len(loops)),)
+            elif n.op is PARAM:
+                attrs = attrs[:1]
+            rows.append((n.op.name, tuple(number[i] for i in n.inputs), attrs, n.type))
+        return tuple(rows), tuple(number[p] for p in self.params), tuple(number[r] for r in self.results)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.structure)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Function) and self._hash == other._hash and self.structure == other.structure
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def reducer(self) -> Op | None:
+        """The op when this is `(a, b) -> op(a, b)` for an op that reduces as a monoid; else None."""
+        if len(self.params) != 2 or len(self.results) != 1 or self.results[0].op.monoid is None:
+            return None
+        inputs = self.results[0].inputs
+        both_ways = self.results[0].op.commutative and inputs == self.params[::-1]
+        return self.results[0].op if inputs == self.params or both_ways else None
+
+    def with_(self, **changes: Any) -> Function:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def __repr__(self) -> str:
+        return f"<function {self.name}: {self.type}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A program: functions in order, one of them the entry."""
+
+    functions: tuple[Function, ...]
+    entry_name: str = "main"
+    source: Source | None = None
+    format: str = ""
+    """The format it was read from; empty when it was built."""
+
+    @cached_property
+    def _by_name(self) -> dict[str, Function]:
+        return {f.name: f for f in self.functions}
+
+    def __getitem__(self, name: str) -> Function:
+        """The function of that name. Raises UsageError when there is none."""
+        if name not in self._by_name:
+            raise UsageError(f"no function '{name}'" + (f": {s}" if (s := suggest(name, self._by_name)) else ""))
+        return self._by_name[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    @property
+    def entry(self) -> Function:
+        return self[self.entry_name]
+
+    def with_functions(self, functions: Iterable[Function]) -> Module:
+        """The same program with these functions instead; itself when they are the same objects."""
+        functions = tuple(functions)
+        same = len(functions) == len(self.functions) and all(map(_is, functions, self.functions))
+        return self if same else replace(self, functions=functions)
+
+    def with_entry(self, name: str) -> Module:
+        """The same program entered at another function."""
+        return replace(self, entry_name=self[name].name)
+
+    def to_networkx(self) -> networkx.MultiDiGraph[Any]:
+        """The whole program as a networkx graph: one node per `(function name, number)`, input -> user edges.
+
+        Node data: `node`, `op`, `type`, `name`; edge data: `operand` (position) and `kind` (data, control, effect, back).
+        """
+        from deepx_graph.ir.nx import to_networkx
+
+        return to_networkx(self)
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b

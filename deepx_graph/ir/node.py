@@ -1,0 +1,91 @@
+"""`Node`: one frozen operation of the sea. Inputs are the only edges; data, control and effects alike.
+
+Invariant: a node is newer than its inputs (`serial` counts up), so sorting by `serial` is a topological order, and the order in
+which a text was read is kept. Nodes never change; equality is identity. There are no cycles: a loop's back edge is implied.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepx_graph.errors import Span
+from deepx_graph.ir.op import Op
+from deepx_graph.types import Type
+
+_serials = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a node came from: its name and places in the source, and the rewrites that made it."""
+
+    name: str = ""
+    spans: tuple[Span, ...] = ()
+    rewrites: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Span | None:
+        return self.spans[0] if self.spans else None
+
+    def rewritten(self, rule: str) -> Origin:
+        """This origin after `rule` made a new node from it; a rule is recorded once in a row."""
+        if self.rewrites and self.rewrites[-1] == rule:
+            return self
+        return Origin(self.name, self.spans, self.rewrites + (rule,))
+
+    def merged(self, other: Origin) -> Origin:
+        """The origin of a node that now stands for both."""
+        if other is self or (not other.spans and not other.rewrites):
+            return self
+        new = tuple(s for s in other.spans if s not in self.spans)
+        return Origin(self.name or other.name, self.spans + new, self.rewrites)
+
+
+NOWHERE = Origin()
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Node:
+    """An operation applied to inputs. `attrs` are the values in the order the op declares them."""
+
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: tuple[Any, ...]
+    type: Type
+    origin: Origin = NOWHERE
+    serial: int = field(default_factory=_serials.__next__)
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute. Raises KeyError for a name the op does not declare."""
+        return self.attrs[self.op.attr_index[name]]
+
+    @property
+    def name(self) -> str:
+        """The name in the source; empty where there was none."""
+        return self.origin.name
+
+    @property
+    def span(self) -> Span | None:
+        return self.origin.span
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name} {self.name or '#' + str(self.serial)}: {self.type}>"
+
+
+def reachable(roots: Iterable[Node]) -> list[Node]:
+    """Every node that the roots depend on, themselves included, in topological order (oldest first)."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.inputs)
+    return sorted(seen, key=_serial)
+
+
+def _serial(node: Node) -> int:
+    return node.serial

@@ -1,0 +1,80 @@
+"""What can be said of one node from its declaration and inputs alone: folding and the laws of its traits.
+
+Used by `Builder(peephole=True)` while a graph is made, and by the `fold` and `algebra` passes afterwards, so that both agree.
+Everything here is exact for every value, NaN, infinities and signed zeros included; `x + 0` on floats is not (-0 + 0 = 0),
+which is why identities are those that hold bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE
+from deepx_graph.literal import Literal
+from deepx_graph.types import TensorType, Type, is_static, nbytes
+
+if TYPE_CHECKING:
+    from deepx_graph.ir.node import Node
+    from deepx_graph.ir.op import Op
+
+FOLD_LIMIT = 1 << 20
+"""Folding never makes a constant of more bytes than this, unless its operands already held as many."""
+
+
+def splat_of(node: Node) -> np.generic | None:
+    """The one value that all elements of a constant node have; None when it is not such a constant."""
+    if node.op is not CONSTANT:
+        return None
+    literal: Literal = node.attrs[0]
+    return literal.splat_value
+
+
+def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, limit: int = FOLD_LIMIT) -> Any:
+    """The value of the op when all inputs are constants, as Literal or a tuple of them; None when it is not folded."""
+    if not op.foldable or op.eval is None or not inputs or any(i.op is not CONSTANT for i in inputs):
+        return None
+    if not is_static(type) or nbytes(type) > max(limit, sum(nbytes(i.type) for i in inputs)):
+        return None
+    with np.errstate(all="ignore"):
+        value = op.eval([i.attrs[0].array for i in inputs], *attrs)
+    return tuple(map(Literal, value)) if isinstance(value, tuple) else Literal(value)
+
+
+def simplify(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type) -> Node | None:
+    """An existing node that equals the op applied to the inputs, by the traits the op declares; None when there is none."""
+    if op is PROJ and inputs[0].op is TUPLE:
+        return inputs[0].inputs[attrs[0]]
+    found: Node | None = None
+    if op.involution and inputs[0].op is op and inputs[0].attrs == attrs:
+        found = inputs[0].inputs[0]
+    elif op.idempotent and inputs[0] is inputs[1]:
+        found = inputs[0]
+    elif op.elementwise and len(inputs) == 2:
+        found = _by_unit(op, inputs)
+    return found if found is not None and found.type == type else None
+
+
+def _by_unit(op: Op, inputs: Sequence[Node]) -> Node | None:
+    """x op e = x, and z op x = z for integers."""
+    for k in (1, 0) if op.commutative else (1,):
+        value = splat_of(inputs[k])
+        operand_type = inputs[k].type
+        if value is None or not isinstance(operand_type, TensorType):
+            continue
+        if op.identity is not None and _is_exact_unit(value, op.identity_for(operand_type.dtype)):
+            return inputs[1 - k]
+        if op.absorber is not None and not operand_type.dtype.is_differentiable and value == op.absorber:
+            return inputs[k]
+    return None
+
+
+def _is_exact_unit(value: np.generic, unit: Any) -> bool:
+    """Equal, and of the same sign when zero: x + (-0.0) = x for every float, x + 0.0 is not."""
+    if unit is None or not bool(value == unit):
+        return False
+    if value.dtype.kind in "biu" or unit != 0:
+        return True
+    return bool(np.signbit(np.real(value)) == np.signbit(np.real(unit))) and value.dtype.kind != "c"

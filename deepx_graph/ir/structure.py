@@ -1,0 +1,198 @@
+"""The structural operations: what the graph itself is made of, apart from what a program computes.
+
+Parameters and constants; tuples and projections; branches (`region`, `phi`), loops (`loop_begin`, `phi`, `loop_end`); calls and
+closures. These are the only ops that verify, scheduling and pictures treat by identity.
+
+- `region(selector; branch 0 values; branch 1 values; ...)` gives the values of one branch as a tuple, and only that branch is
+  computed. A bool selector takes branch 0 when true; an integer takes that branch, the last one when out of range.
+- `loop_begin(inits...)` has an identity of its own; `phi(loop_begin, k)` is loop variable k; `loop_end(loop_begin, cond, nexts...)`
+  closes it: while cond, go round with nexts; at the end its value is the tuple of loop variables. The back edge is implied.
+- `call` names a function of the module, so recursion makes no cycle; `partial` binds leading arguments into a function value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir.op import Attr, Op, Operand
+from deepx_graph.literal import Literal
+from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, compatible, merge_types
+
+DESIGN = "deepx_graph docs/architecture.md"
+
+
+def _param(types: Sequence[Type], index: int, type: Type) -> Type:
+    return type
+
+
+PARAM = Op(
+    "param", "A parameter of the function.",
+    attrs=(Attr("index", "int", summary="its position"), Attr("type", "type", summary="its type")),
+    infer=_param, foldable=False, source=DESIGN,
+)  # fmt: skip
+
+
+def _constant(types: Sequence[Type], value: Literal) -> Type:
+    return value.type
+
+
+CONSTANT = Op(
+    "constant", "A tensor known before the program runs.",
+    attrs=(Attr("value", "literal"),),
+    infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (), foldable=False, source="StableHLO constant",
+)  # fmt: skip
+
+
+def _tuple(types: Sequence[Type]) -> Type:
+    return TupleType(tuple(types))
+
+
+def _tuple_vjp(b: object, node: object, g: Sequence[object]) -> Sequence[object]:
+    return g
+
+
+TUPLE = Op(
+    "tuple", "Several values as one.", operands=(Operand("val", variadic=True),),
+    infer=_tuple, eval=lambda xs: tuple(xs), vjp=_tuple_vjp, foldable=False, source="StableHLO tuple",  # type: ignore[arg-type]
+)  # fmt: skip
+
+
+def _item(types: Sequence[Type], index: int) -> Type:
+    whole = types[0]
+    if not isinstance(whole, TupleType):
+        raise InferError(f"cannot take item {index} of a {whole}", operand=0, expected="a tuple or several results")
+    if not 0 <= index < len(whole.items):
+        raise InferError(f"item {index} of {len(whole.items)} items", expected=f"an index below {len(whole.items)}")
+    return whole.items[index]
+
+
+PROJ = Op(
+    "proj", "One item of a tuple, or one result of an operation with several.",
+    operands=(Operand("operand"),), attrs=(Attr("index", "int"),),
+    infer=_item, eval=lambda xs, index: xs[0][index], foldable=False, source="StableHLO get_tuple_element",
+)  # fmt: skip
+
+PHI = Op(
+    "phi", "Value k of the branch that was taken, or loop variable k in this turn of the loop.",
+    operands=(Operand("control"),), attrs=(Attr("index", "int"),),
+    infer=_item, foldable=False, source="C. Click, Combining Analyses, Combining Optimizations",
+)  # fmt: skip
+
+
+def _region(types: Sequence[Type], branches: int) -> Type:
+    selector = as_tensor(types[0], 0)
+    if selector.rank not in (0, None) or not (selector.dtype.is_integer or selector.dtype.kind in ("bool", "any")):
+        raise InferError(f"the selector is a {selector}", operand=0, expected="a bool[] or integer[] scalar")
+    if branches < 1 or (len(types) - 1) % branches:
+        raise InferError(f"{len(types) - 1} values do not make {branches} branches")
+    if selector.dtype.kind == "bool" and branches != 2:
+        raise InferError(f"a bool selects one of 2 branches, not of {branches}")
+    width = (len(types) - 1) // branches
+    merged = list(types[1 : 1 + width])
+    for b in range(1, branches):
+        for k in range(width):
+            at = 1 + b * width + k
+            if not compatible(merged[k], types[at]):
+                raise InferError(f"value {k} is a {merged[k]} in branch 0 and a {types[at]} in branch {b}", operand=at)
+            merged[k] = merge_types(merged[k], types[at])
+    return TupleType(tuple(merged))
+
+
+REGION = Op(
+    "region", "The values of the branch that the selector takes; only that branch is computed.",
+    operands=(Operand("selector"), Operand("values", variadic=True)),
+    attrs=(Attr("branches", "int", 2, "how many branches share the values evenly"),),
+    infer=_region, foldable=False, source="C. Click; StableHLO if, case",
+)  # fmt: skip
+
+LOOP_BEGIN = Op(
+    "loop_begin", "The head of a loop: where its variables enter.",
+    operands=(Operand("inits", variadic=True),), attrs=(Attr("loop", "int", summary="the loop's identity"),),
+    infer=lambda types, loop: TupleType(tuple(types)), foldable=False, source="C. Click; StableHLO while",
+)  # fmt: skip
+
+
+def _loop_end(types: Sequence[Type]) -> Type:
+    begin = types[0]
+    if not isinstance(begin, TupleType):
+        raise InferError(f"closes a {begin}", operand=0, expected="a loop_begin")
+    cond = as_tensor(types[1], 1)
+    if cond.dtype.kind not in ("bool", "any") or cond.rank not in (0, None):
+        raise InferError(f"the condition is a {cond}", operand=1, expected="bool[]")
+    if len(types) - 2 != len(begin.items):
+        raise InferError(f"{len(types) - 2} next values for {len(begin.items)} loop variables")
+    for k, (first, after) in enumerate(zip(begin.items, types[2:], strict=True)):
+        if not compatible(first, after):
+            raise InferError(f"loop variable {k} starts as {first} and goes on as {after}", operand=2 + k)
+    return begin
+
+
+LOOP_END = Op(
+    "loop_end", "The end of a loop: while the condition holds, go round with the next values; then give the variables.",
+    operands=(Operand("begin"), Operand("condition"), Operand("nexts", variadic=True)),
+    infer=_loop_end, foldable=False, source="C. Click; StableHLO while",
+)  # fmt: skip
+
+
+def _fits(params: Sequence[Type], args: Sequence[Type], first: int) -> None:
+    if len(args) > len(params):
+        raise InferError(f"{len(args)} arguments for {len(params)} parameters")
+    for k, (param, arg) in enumerate(zip(params, args, strict=False)):
+        if not compatible(param, arg):
+            raise InferError(f"argument {k} is a {arg}", operand=first + k, expected=str(param))
+
+
+def _call(types: Sequence[Type], callee: str, signature: FunctionType) -> Type:
+    _fits(signature.params, types, 0)
+    if len(types) < len(signature.params):
+        raise InferError(f"{len(types)} arguments for {len(signature.params)} parameters of {callee}")
+    return TupleType(signature.results)
+
+
+_SIGNATURE = Attr("signature", "type", summary="the callee's type")
+
+CALL = Op(
+    "call", "The results of a function of the module, as a tuple.",
+    operands=(Operand("args", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
+    infer=_call, foldable=False, source="StableHLO call",
+)  # fmt: skip
+
+
+def _partial(types: Sequence[Type], callee: str, signature: FunctionType) -> Type:
+    _fits(signature.params, types, 0)
+    return FunctionType(signature.params[len(types) :], signature.results)
+
+
+PARTIAL = Op(
+    "partial", "A function value: a function of the module with its leading arguments bound.",
+    operands=(Operand("captured", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
+    infer=_partial, foldable=False, source="MindSpore Partial",
+)  # fmt: skip
+
+
+def _call_value(types: Sequence[Type]) -> Type:
+    function = types[0]
+    if not isinstance(function, FunctionType):
+        raise InferError(f"cannot call a {function}", operand=0, expected="a function value")
+    _fits(function.params, types[1:], 1)
+    if len(types) - 1 < len(function.params):
+        raise InferError(f"{len(types) - 1} arguments for {len(function.params)} parameters")
+    return TupleType(function.results)
+
+
+CALL_VALUE = Op(
+    "call_value", "The results of calling a function value, as a tuple.",
+    operands=(Operand("function"), Operand("args", variadic=True)),
+    infer=_call_value, foldable=False, source="MindSpore CNode with a function value",
+)  # fmt: skip
+
+STRUCTURAL: tuple[Op, ...] = (
+    PARAM, CONSTANT, TUPLE, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END, CALL, PARTIAL, CALL_VALUE,
+)  # fmt: skip
+
+
+def branch_width(region_inputs: int, branches: int) -> int:
+    """How many values each branch of a region with that many inputs has."""
+    return (region_inputs - 1) // branches
+

@@ -1,0 +1,160 @@
+"""The languages this package reads and writes, one row each, and the way in and out of them: recognise, read, write.
+
+A text is recognised by what it says, its file name decides only where that does not. Binary input and oversized files are refused
+before any reader sees them. A reader is imported when its language is first met. Nothing here verifies or runs a program.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, UsageError, suggest
+from deepx_graph.ir import Module
+from deepx_graph.text.options import ReadOptions, ReadResult
+
+SAMPLE = 1 << 16
+"""How many leading characters recognition looks at."""
+
+
+class Language(Protocol):
+    """What the package of a language offers."""
+
+    def detect(self, text: str) -> float:
+        """How likely the text, or its beginning, is of this language: 0 to 1."""
+
+    def read(self, source: Source, options: ReadOptions) -> ReadResult:
+        """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
+
+    @property
+    def write(self) -> Callable[..., str]:
+        """`write(module, **options)`: the text. Raises VerifyError for a node that the language cannot express."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A language: `package` implements it (see Language), `options` are what its `write` takes."""
+
+    name: str
+    summary: str
+    suffixes: tuple[str, ...]
+    package: str
+    options: tuple[str, ...] = ()
+
+    def _language(self) -> Language:
+        return cast(Language, importlib.import_module(self.package))
+
+    def detect(self, text: str) -> float:
+        return self._language().detect(text)
+
+    def read(self, source: Source, options: ReadOptions) -> ReadResult:
+        return self._language().read(source, options)
+
+    def write(self, module: Module, **options: object) -> str:
+        for name in options:
+            if name not in self.options:
+                raise UsageError(Diagnostic(f"writing {self.name} has no option '{name}'",
+                                            expected=" | ".join(self.options) or "no option",
+                                            hint=suggest(name, self.options)))
+        return self._language().write(module, **options)
+
+
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
+        Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
+    )
+}
+"""Every language by name, in the order in which they are tried."""
+
+
+def format_named(name: str) -> Format:
+    """The format of that name. Raises UsageError, with the nearest name, when there is none."""
+    if name not in FORMATS:
+        raise UsageError(Diagnostic(f"unknown format '{name}'", expected=" | ".join(FORMATS), hint=suggest(name, FORMATS)))
+    return FORMATS[name]
+
+
+def detect(text: str, file_name: str = "") -> str:
+    """The name of the format that `text` is in. Raises ParseError when neither it nor the file's suffix tells."""
+    sample = text[:SAMPLE]
+    likelihood = {name: f.detect(sample) for name, f in FORMATS.items()}
+    best = max(likelihood, key=likelihood.__getitem__)
+    if likelihood[best] > 0:
+        return best
+    for name, f in FORMATS.items():
+        if file_name.endswith(f.suffixes):
+            return name
+    start = len(text) - len(text.lstrip())
+    end = text.find("\n", start)
+    raise ParseError(Diagnostic("cannot tell what language this is in",
+                                Span(Source(file_name or "<text>", text), start, len(text) if end < 0 else end),
+                                expected=" | ".join(FORMATS), hint="name the format if it is one of these"))
+
+
+def read(source: Source, format: str | None = None, options: ReadOptions | None = None) -> ReadResult:
+    """The program of a text, in `format` or in the one it is recognised as.
+
+    Raises ParseError, VerifyError, LimitError as the readers do, UsageError for an unknown format. The module is not yet verified.
+    """
+    options = options or ReadOptions()
+    chosen = format_named(format) if format is not None else None
+    _refuse_unreadable(source, options)
+    return (chosen or FORMATS[detect(source.text, source.name)]).read(source, options)
+
+
+def write(module: Module, format: str, **options: object) -> str:
+    """The module as text. Raises UsageError for an unknown format or option, VerifyError for what it cannot express."""
+    return format_named(format).write(module, **options)
+
+
+# --- bytes to sources ---------------------------------------------------------------------------------------------
+
+
+def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
+    """The text of a file. Raises UsageError when it cannot be opened; else as `decode_source`."""
+    limit = (options or ReadOptions()).max_file_bytes
+    try:
+        with open(path, "rb") as file:
+            return read_source(file, str(path), limit)
+    except OSError as e:
+        raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
+
+
+def read_source(file: BinaryIO, name: str, limit: int) -> Source:
+    """The text of an open file, or of standard input; no more than `limit` bytes are taken from it."""
+    return decode_source(file.read(limit + 1), name, limit)
+
+
+def decode_source(data: bytes, name: str, limit: int) -> Source:
+    """The text in `data`. Raises LimitError when it is too large, ParseError when it is not UTF-8 text."""
+    if len(data) > limit:
+        raise LimitError(_too_large(name, limit))
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ParseError(Diagnostic(f"{name} is UTF-16 text", expected="UTF-8 text", hint="convert it to UTF-8"))
+    try:
+        return Source(name, data.decode("utf-8-sig"))
+    except UnicodeDecodeError as e:
+        what = "binary data" if b"\0" in data[:SAMPLE] else "not UTF-8 text"
+        raise ParseError(Diagnostic(f"{name} is {what}: byte 0x{data[e.start]:02x} at offset {e.start}",
+                                    expected="a program as UTF-8 text")) from None
+
+
+def _refuse_unreadable(source: Source, options: ReadOptions) -> None:
+    if len(source.text) > options.max_file_bytes:
+        raise LimitError(_too_large(source.name, options.max_file_bytes))
+    nul = source.text.find("\0")
+    if nul >= 0:
+        raise ParseError(Diagnostic(f"{source.name} is binary data: a zero byte at offset {nul}",
+                                    expected="a program as UTF-8 text"))
+    if not source.text.strip():
+        raise ParseError(Diagnostic(f"{source.name} holds no program: the text is empty",
+                                    expected=" | ".join(FORMATS)))
+
+
+def _too_large(name: str, limit: int) -> Diagnostic:
+    return Diagnostic(f"{name} has more than {limit} bytes", hint="raise the bound on file size if you trust it")

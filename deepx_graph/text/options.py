@@ -1,0 +1,32 @@
+"""What every reader takes and gives: `ReadOptions`, with the bounds of hostile input, and `ReadResult`.
+
+Bounds are checked before the memory they guard is used. Nothing here knows a language.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepx_graph.errors import Diagnostic
+from deepx_graph.ir import Module
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read, and how much a text may ask for."""
+
+    broadcast: bool = False
+    """Elementwise operands of different shapes are broadcast as numpy does, where the language is stricter."""
+    max_nodes: int = 5_000_000
+    max_rank: int = 32
+    max_depth: int = 100
+    """Nesting of brackets, types and functions within functions."""
+    max_file_bytes: int = 1 << 28
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """A module that was read, and what its reader put up with."""
+
+    module: Module
+    warnings: tuple[Diagnostic, ...] = ()

@@ -1,1 +1,59 @@
-""""""
+"""The operations, one declaration each, by family; and the table of them all.
+
+Readers map foreign names to these objects; passes, engines and pictures read their fields.
+"""
+
+from __future__ import annotations
+
+from deepx_graph.errors import UsageError, suggest
+from deepx_graph.ir.op import Op
+from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.ops.effects import EFFECTS, load, print_, save
+from deepx_graph.ops.elementwise import (
+    ELEMENTWISE, abs_, add, and_, atan2, cbrt, ceil, clamp, compare, convert, convert_array, cosine, divide, exponential,
+    exponential_minus_one, floor, floor_mod, is_finite, log, log_plus_one, logistic, maximum, minimum, multiply, negate, not_,
+    or_, power, remainder, rsqrt, select, sign, sine, sqrt, subtract, tan, tanh, xor,
+)  # fmt: skip
+from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.fusion import FUSION, fusion, inlined
+from deepx_graph.ops.layout import LAYOUT, ensure_type, reshape, reverse, stop_gradient, transpose
+from deepx_graph.ops.linear import LINEAR, dot_general, matmul
+from deepx_graph.ops.pullback import pullback
+from deepx_graph.ops.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
+from deepx_graph.ops.reduce import REDUCE, broadcast_in_dim, monoid_body, reduce, reduction
+from deepx_graph.ops.shape import SHAPE, concatenate, index_add, iota, pad, slice_, torch_index_select
+from deepx_graph.ops.world import DEEPX_DTYPES, World, write_file
+
+FAMILIES: dict[str, tuple[Op, ...]] = {
+    "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "layout": LAYOUT, "shape": SHAPE, "reduce": REDUCE, "linear": LINEAR,
+    "random": RANDOM, "effects": EFFECTS, "fusion": FUSION,
+}  # fmt: skip
+"""Every op, by the family (the file) that declares it."""
+
+OPS: dict[str, Op] = {op.name: op for family in FAMILIES.values() for op in family}
+"""Every op by name."""
+
+FAMILY_OF: dict[Op, str] = {op: family for family, members in FAMILIES.items() for op in members}
+"""The family of each op."""
+
+if len(OPS) != sum(map(len, FAMILIES.values())):
+    raise ValueError("two ops have one name")
+
+
+def op_named(name: str) -> Op:
+    """The op of that name. Raises UsageError, with the nearest name, when there is none."""
+    if name not in OPS:
+        hint = suggest(name, OPS)
+        raise UsageError(f"no operation '{name}'" + (f"; {hint}" if hint else ""))
+    return OPS[name]
+
+
+__all__ = [
+    "DEEPX_DTYPES", "FAMILIES", "FAMILY_OF", "OPS", "World", "abs_", "add", "and_", "atan2", "broadcast_in_dim", "cbrt", "ceil",
+    "clamp", "compare", "concatenate", "convert", "convert_array", "cosine", "derive_seed", "divide", "dot_general",
+    "ensure_type", "evaluate", "exponential", "exponential_minus_one", "floor", "floor_mod", "fusion", "index_add", "inlined",
+    "iota", "is_finite", "load", "log", "log_plus_one", "logistic", "matmul", "maximum", "minimum", "module_seed",
+    "monoid_body", "multiply", "negate", "not_", "op_named", "or_", "pad", "power", "print_", "pullback", "reduce", "reduction",
+    "remainder", "reshape", "reverse", "rng_normal", "rng_uniform", "rsqrt", "save", "select", "sign", "sine", "slice_", "sqrt",
+    "stop_gradient", "subtract", "tan", "tanh", "torch_index_select", "transpose", "write_file", "xor",
+]  # fmt: skip

@@ -1,0 +1,184 @@
+"""Helpers that families of declarations share: type rules, numpy wrappers, kernel text, and small graph builders for gradients.
+
+`unary` and `binary` make an elementwise op in a few lines. Nothing here knows a particular operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand
+from deepx_graph.ir.kernel import expr
+from deepx_graph.literal import Array
+from deepx_graph.types import ANY, BOOL, DType, Kind, TensorType, Type, as_tensor, merge_dims, tensor
+
+Ufunc = Callable[..., Any]
+VjpRule = Callable[..., Sequence[Node | None]]
+
+NUMERIC: tuple[Kind, ...] = ("int", "uint", "float", "complex")
+REAL: tuple[Kind, ...] = ("int", "uint", "float")
+FLOATING: tuple[Kind, ...] = ("float", "complex")
+EVERY: tuple[Kind, ...] = ("bool", *NUMERIC)
+LOGICAL: tuple[Kind, ...] = ("bool", "int", "uint")
+
+
+# --- types --------------------------------------------------------------------------------------------------------
+
+
+def check_kind(type: TensorType, kinds: Sequence[Kind], operand: int) -> None:
+    """Raises InferError when the dtype is of none of the kinds."""
+    if type.dtype.kind not in kinds and type.dtype is not ANY:
+        raise InferError(f"operand {operand} is a {type}", operand=operand, expected=f"a tensor of {' or '.join(kinds)}")
+
+
+def joint_type(types: Sequence[Type]) -> TensorType:
+    """The type of an elementwise result: one dtype, one shape; rank-0 operands stand for all elements."""
+    first = as_tensor(types[0], 0)
+    if len(types) == 1:
+        return first
+    dtype, dims = first.dtype, first.dims
+    for k in range(1, len(types)):
+        other = as_tensor(types[k], k)
+        if other.dtype is not dtype:
+            if dtype is not ANY and other.dtype is not ANY:
+                raise InferError(f"operand {k} is a {other} and operand 0 a {first}", operand=k, expected=f"{dtype}")
+            dtype = other.dtype if dtype is ANY else dtype
+        if other.dims != dims:
+            dims = _joint_dims(dims, other.dims, types, k)
+    return tensor(dtype, dims)
+
+
+def _joint_dims(a: Any, b: Any, types: Sequence[Type], operand: int) -> Any:
+    if a is None or b is None:  # an unknown rank may turn out to be 0
+        return (a or b) or None
+    if not a or not b:
+        return a or b
+    try:
+        return merge_dims(a, b)
+    except InferError:
+        raise InferError(
+            f"operand {operand} is a {types[operand]} and operand 0 a {types[0]}: the shapes differ",
+            operand=operand, expected="equal shapes, or a scalar",
+        ) from None  # fmt: skip
+
+
+def elementwise(kinds: Sequence[Kind]) -> Callable[[Sequence[Type]], Type]:
+    """The type rule: all operands alike, the result like them."""
+
+    def infer(types: Sequence[Type]) -> Type:
+        result = joint_type(types)
+        check_kind(result, kinds, 0)
+        return result
+
+    return infer
+
+
+def predicate(kinds: Sequence[Kind]) -> Callable[[Sequence[Type]], Type]:
+    """The type rule: all operands alike, the result bool."""
+
+    def infer(types: Sequence[Type], *attrs: Any) -> Type:
+        result = joint_type(types)
+        check_kind(result, kinds, 0)
+        return result.with_dtype(BOOL)
+
+    return infer
+
+
+# --- numpy --------------------------------------------------------------------------------------------------------
+
+
+def like(result: Any, dtype: np.dtype[Any]) -> Array:
+    """`result` as an array of exactly that dtype."""
+    return np.asarray(result, dtype=dtype)
+
+
+def ufunc(function: Ufunc) -> Callable[..., Array]:
+    """The eval of an elementwise op whose result has the dtype of its operands."""
+    return lambda xs: like(function(*xs), xs[0].dtype)
+
+
+def widened(function: Ufunc) -> Callable[..., Array]:
+    """As `ufunc`, computed in f32 for narrower floats so that a formula of several steps is rounded once."""
+
+    def eval(xs: Sequence[Array]) -> Array:
+        dtype = xs[0].dtype
+        if dtype.itemsize < 4 and dtype.kind not in "biu":
+            return like(function(*(x.astype(np.float32) for x in xs)), dtype)
+        return like(function(*xs), dtype)
+
+    return eval
+
+
+def is_int(array: Array) -> bool:
+    """An integer array; numpy files i4 and u4 under their own kind."""
+    return array.dtype.kind in "iu" or array.dtype.name in ("int4", "uint4")
+
+
+# --- declarations -------------------------------------------------------------------------------------------------
+
+
+def _kernel(text: str | None, *operands: str) -> Callable[..., Any] | None:
+    if text is None:
+        return None
+    tree = expr(text, *operands)
+    return lambda *attrs: tree
+
+
+def unary(name: str, summary: str, function: Callable[..., Array], *, kernel: str | None = None,
+          vjp: Callable[[Builder, Node, Node, Node], Node] | None = None, kinds: Sequence[Kind] = FLOATING,
+          source: str = "", **fields: Any) -> Op:
+    """An elementwise op of one operand `x`. `vjp(b, x, y, g)` gives the cotangent of x, with y the op's own result."""
+    rule = None if vjp is None else lambda b, node, g: (vjp(b, node.inputs[0], node, g),)
+    fields.setdefault("infer", elementwise(kinds))
+    return Op(name, summary, operands=(Operand("operand"),), eval=function, kernel=_kernel(kernel, "x"), vjp=rule,
+              elementwise=True, source=source or f"StableHLO {name}", **fields)
+
+
+def binary(name: str, summary: str, function: Callable[..., Array], *, kernel: str | None = None,
+           vjp: Callable[[Builder, Node, Node, Node, Node], Sequence[Node | None]] | None = None,
+           kinds: Sequence[Kind] = NUMERIC, source: str = "", **fields: Any) -> Op:
+    """An elementwise op of two operands. `vjp(b, x, y, node, g)` gives both cotangents."""
+    rule = None if vjp is None else lambda b, node, g: vjp(b, node.inputs[0], node.inputs[1], node, g)
+    return Op(name, summary, operands=(Operand("lhs"), Operand("rhs")), infer=elementwise(kinds), eval=function,
+              kernel=_kernel(kernel, "x", "y"), vjp=rule, elementwise=True, source=source or f"StableHLO {name}", **fields)
+
+
+def dtype_attr(summary: str = "the element type of the result") -> Attr:
+    return Attr("dtype", "dtype", summary=summary)
+
+
+def lowest(dtype: DType) -> Any:
+    """The least value: the identity of maximum."""
+    return _extreme(dtype, least=True)
+
+
+def highest(dtype: DType) -> Any:
+    """The greatest value: the identity of minimum."""
+    return _extreme(dtype, least=False)
+
+
+def _extreme(dtype: DType, least: bool) -> Any:
+    if dtype.kind == "float":
+        return -np.inf if least else np.inf
+    if dtype.kind == "bool":
+        return not least
+    if not dtype.is_integer:
+        return None
+    low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    return low if least else high
+
+
+def wrapped_reduce(function: np.ufunc) -> Callable[[Array, tuple[int, ...]], Array]:
+    """A monoid reducer from a ufunc: integers wrap, floats narrower than f32 accumulate in f32 and round once."""
+
+    def reduce(array: Array, axes: tuple[int, ...]) -> Array:
+        dtype = array.dtype
+        if dtype.itemsize < 4 and dtype.kind not in "biu":
+            return like(function.reduce(array.astype(np.float32), axis=axes), dtype)
+        return like(function.reduce(array, axis=axes, dtype=dtype), dtype)
+
+    return reduce

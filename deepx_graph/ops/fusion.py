@@ -1,0 +1,50 @@
+"""`fusion`: a group of operations that one kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
+from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.pullback import pullback
+from deepx_graph.types import TupleType, Type, compatible
+
+
+def _fusion_type(types: Sequence[Type], body: Function) -> Type:
+    if len(types) != len(body.params):
+        raise InferError(f"{len(types)} operands for {len(body.params)} parameters of the body")
+    for k, (given, param) in enumerate(zip(types, body.params, strict=True)):
+        if not compatible(given, param.type):
+            raise InferError(f"operand {k} is a {given}", operand=k, expected=str(param.type))
+    results = body.type.results
+    return results[0] if len(results) == 1 else TupleType(results)
+
+
+def _fusion_eval(xs: Sequence[Any], body: Function) -> Any:
+    results = evaluate(body, xs)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def inlined(b: Builder, body: Function, inputs: Sequence[Node]) -> list[Node]:
+    """The results of a straight-line body, built again on the given inputs."""
+    new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
+    for node in body.nodes:
+        if node not in new:
+            new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
+    return [new[r] for r in body.results]
+
+
+def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
+    roots = inlined(b, node.attrs[0], node.inputs)
+    return pullback(b, roots, g if isinstance(g, tuple) else (g,), node.inputs)
+
+
+fusion: Op = Op(
+    "fusion", "The results of the body, computed by one kernel.", operands=(Operand("inputs", variadic=True),),
+    attrs=(Attr("body", "function"),), infer=_fusion_type, eval=_fusion_eval, vjp=_fusion_vjp, foldable=False,
+    source="XLA fusion",
+)  # fmt: skip
+
+FUSION: tuple[Op, ...] = (fusion,)

@@ -1,0 +1,112 @@
+"""Contractions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand
+from deepx_graph.literal import Array
+from deepx_graph.ops.declare import is_int
+from deepx_graph.ops.layout import check_axes, dims_of, transpose
+from deepx_graph.types import Type, as_tensor, same_dim, tensor
+
+Axes = tuple[int, ...]
+
+
+def _free(rank: int, *taken: Axes) -> Axes:
+    return tuple(k for k in range(rank) if not any(k in axes for axes in taken))
+
+
+def _dot_type(types: Sequence[Type], lhs_batch: Axes, rhs_batch: Axes, lhs_contract: Axes, rhs_contract: Axes) -> Type:
+    lhs, rhs = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    if lhs.dtype is not rhs.dtype and "any" not in (lhs.dtype.kind, rhs.dtype.kind):
+        raise InferError(f"operand 1 is a {rhs} and operand 0 a {lhs}", operand=1, expected=str(lhs.dtype))
+    if len(lhs_batch) != len(rhs_batch) or len(lhs_contract) != len(rhs_contract):
+        raise InferError("the two operands have different numbers of batching or contracting dimensions")
+    if lhs.dims is None or rhs.dims is None:
+        return tensor(lhs.dtype, None)
+    check_axes(lhs_batch + lhs_contract, len(lhs.dims), "lhs dimension")
+    check_axes(rhs_batch + rhs_contract, len(rhs.dims), "rhs dimension")
+    for i, j in zip(lhs_batch + lhs_contract, rhs_batch + rhs_contract, strict=True):
+        if not same_dim(lhs.dims[i], rhs.dims[j]):
+            raise InferError(f"dimension {i} of {lhs} and dimension {j} of {rhs} differ", operand=1, expected=f"size {lhs.dims[i]}")
+    lhs_free, rhs_free = _free(len(lhs.dims), lhs_batch, lhs_contract), _free(len(rhs.dims), rhs_batch, rhs_contract)
+    return lhs.with_dims([lhs.dims[k] for k in lhs_batch + lhs_free] + [rhs.dims[k] for k in rhs_free])
+
+
+def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contract: Axes, rhs_contract: Axes) -> Array:
+    x, y = xs
+    lhs_free, rhs_free = _free(x.ndim, lhs_batch, lhs_contract), _free(y.ndim, rhs_batch, rhs_contract)
+    batch = [x.shape[k] for k in lhs_batch]
+    rows, columns = [x.shape[k] for k in lhs_free], [y.shape[k] for k in rhs_free]
+    depth = math.prod(x.shape[k] for k in lhs_contract)
+    left = np.transpose(x, lhs_batch + lhs_free + lhs_contract).reshape(*batch, math.prod(rows), depth)
+    right = np.transpose(y, rhs_batch + rhs_contract + rhs_free).reshape(*batch, depth, math.prod(columns))
+    if x.dtype.kind == "b" or x.dtype.itemsize >= 4 or is_int(x):
+        product = np.matmul(left, right)
+    else:
+        product = np.matmul(left.astype(np.float32), right.astype(np.float32))
+    return product.astype(x.dtype, copy=False).reshape(*batch, *rows, *columns)
+
+
+def _side(b: Builder, g: Node, other: Node, g_batch: Axes, g_contract: Axes, other_batch: Axes,
+          other_free: Axes, order: Axes) -> Node:
+    product = b(dot_general, g, other, lhs_batching_dimensions=g_batch, rhs_batching_dimensions=other_batch,
+                lhs_contracting_dimensions=g_contract, rhs_contracting_dimensions=other_free)
+    return product if order == tuple(range(len(order))) else b(transpose, product, permutation=order)
+
+
+def _inverse(order: Sequence[int]) -> Axes:
+    return tuple(int(i) for i in np.argsort(np.asarray(order, dtype=np.int64)))
+
+
+def _dot_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    x, y = node.inputs
+    lhs_batch, rhs_batch, lhs_contract, rhs_contract = node.attrs
+    lhs_free = _free(len(dims_of(x)), lhs_batch, lhs_contract)
+    rhs_free = _free(len(dims_of(y)), rhs_batch, rhs_contract)
+    nb, nl = len(lhs_batch), len(lhs_free)
+    g_batch, g_left = tuple(range(nb)), tuple(range(nb, nb + nl))
+    g_right = tuple(range(nb + nl, nb + nl + len(rhs_free)))
+    # g . y over the free axes of y gives batch, free of x, then the contracted axes in y's order
+    by_order, bx_order = sorted(rhs_contract), sorted(lhs_contract)
+    x_axes = [*lhs_batch, *lhs_free, *(lhs_contract[rhs_contract.index(k)] for k in by_order)]
+    y_axes = [*rhs_batch, *rhs_free, *(rhs_contract[lhs_contract.index(k)] for k in bx_order)]
+    return (
+        _side(b, g, y, g_batch, g_right, rhs_batch, rhs_free, _inverse(x_axes)),
+        _side(b, g, x, g_batch, g_left, lhs_batch, lhs_free, _inverse(y_axes)),
+    )
+
+
+def _attrs(lhs_batch: Axes = (), rhs_batch: Axes = (), lhs_contract: Axes = (), rhs_contract: Axes = ()) -> dict[str, Axes]:
+    return {"lhs_batching_dimensions": lhs_batch, "rhs_batching_dimensions": rhs_batch,
+            "lhs_contracting_dimensions": lhs_contract, "rhs_contracting_dimensions": rhs_contract}
+
+
+dot_general: Op = Op(
+    "dot_general", "Products summed over the contracting axes, for each index of the batching axes.",
+    operands=(Operand("lhs"), Operand("rhs")), attrs=tuple(Attr(name, "ints", ()) for name in _attrs()),
+    infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp, source="StableHLO dot_general",
+    samples=lambda rng: [
+        ((rng.random((2, 3)), rng.random((3, 4))), _attrs((), (), (1,), (0,))),
+        ((rng.random((2, 3, 4)), rng.random((2, 4, 5))), _attrs((0,), (0,), (2,), (1,))),
+        ((rng.random((3, 2, 4, 5)), rng.random((5, 4, 3, 2))), _attrs((1,), (3,), (3, 2), (0, 1))),
+        ((rng.random(3), rng.random(3)), _attrs((), (), (0,), (0,))),
+        ((rng.random((2, 0)), rng.random((0, 3))), _attrs((), (), (1,), (0,))),
+        ((rng.random(2), rng.random(3)), _attrs()),
+    ],
+)  # fmt: skip
+
+
+def matmul(b: Builder, x: Node, y: Node) -> Node:
+    """`x @ y` for equal ranks of 2 or more, leading axes being batches. Raises VerifyError when the shapes do not fit."""
+    rank = len(dims_of(x))
+    batch = tuple(range(rank - 2))
+    return b(dot_general, x, y, **_attrs(batch, batch, (rank - 1,), (rank - 2,)))
+
+
+LINEAR: tuple[Op, ...] = (dot_general,)

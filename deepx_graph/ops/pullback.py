@@ -1,0 +1,95 @@
+"""Reverse accumulation through straight-line dataflow, by the `vjp` of each declaration.
+
+What every rule would otherwise repeat is done here once: cotangents of a value with several uses are added, that of a rank-0
+operand which stood for all elements is summed, and a rank-0 cotangent is spread to the shape of its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepx_graph.errors import InferError, VerifyError
+from deepx_graph.ir import Builder, Node, reachable
+from deepx_graph.ir.structure import PROJ
+from deepx_graph.ops.elementwise import add
+from deepx_graph.ops.reduce import broadcast_in_dim, reduction
+from deepx_graph.types import TensorType, TupleType
+
+Cotangent = Any
+"""None (zero), a Node, or for a tuple-typed value a tuple of these."""
+
+
+def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node]) -> list[Node | None]:
+    """The cotangent of each node of `wrt` when those of `roots` are given; None where it is zero.
+
+    Only nodes on a path from `wrt` to a root are visited. Raises VerifyError, at the node, for an op without a gradient.
+    """
+    wanted = set(wrt)
+    order = reachable(roots)
+    active: set[Node] = set()
+    for node in order:
+        if node in wanted or any(i in active for i in node.inputs):
+            active.add(node)
+    found: dict[Node, Cotangent] = {}
+    for root, cotangent in zip(roots, cotangents, strict=True):
+        if root in active:
+            _accumulate(b, found, root, cotangent)
+    for node in reversed(order):
+        if node in active and node not in wanted and _is_nonzero(found.get(node)):
+            _step(b, node, found, active)
+    return [found.get(w) for w in wrt]
+
+
+def _step(b: Builder, node: Node, found: dict[Node, Cotangent], active: set[Node]) -> None:
+    """Hand the cotangent of a node on to its operands."""
+    g = found.pop(node)
+    if node.op is PROJ:
+        _accumulate_item(b, found, node.inputs[0], node.attrs[0], g)
+        return
+    if node.op.vjp is None:
+        raise VerifyError(InferError(f"{node.op.name} has no gradient").diagnostic(node.span))
+    b.origin = node.origin.rewritten("grad")
+    for operand, cotangent in zip(node.inputs, node.op.vjp(b, node, g), strict=True):
+        if operand in active:
+            _accumulate(b, found, operand, cotangent)
+
+
+def _is_nonzero(cotangent: Cotangent) -> bool:
+    return any(map(_is_nonzero, cotangent)) if isinstance(cotangent, tuple) else cotangent is not None
+
+
+def _accumulate(b: Builder, found: dict[Node, Cotangent], node: Node, g: Cotangent) -> None:
+    if not _is_nonzero(g) or (isinstance(node.type, TensorType) and not node.type.dtype.is_differentiable):
+        return
+    if isinstance(node.type, TupleType):
+        for k, item in enumerate(g):
+            _accumulate_item(b, found, node, k, item)
+        return
+    g = fit(b, g, node)
+    old = found.get(node)
+    found[node] = g if old is None else b(add, old, g)
+
+
+def _accumulate_item(b: Builder, found: dict[Node, Cotangent], node: Node, k: int, g: Cotangent) -> None:
+    assert isinstance(node.type, TupleType)
+    if not _is_nonzero(g):
+        return
+    items = list(found.get(node) or (None,) * len(node.type.items))
+    items[k] = g if items[k] is None else b(add, items[k], g)
+    found[node] = tuple(items)
+
+
+def fit(b: Builder, g: Node, node: Node) -> Node:
+    """The cotangent `g` in the shape of `node`: summed to a scalar or spread from one. Raises VerifyError when the rank is unknown."""
+    old, new = g.type, node.type
+    if not isinstance(old, TensorType) or not isinstance(new, TensorType) or old.dims == new.dims:
+        return g
+    if new.dims == () and old.dims is not None:
+        return reduction(b, add, g, range(len(old.dims)))
+    if old.dims == () and new.dims is not None:
+        return b(broadcast_in_dim, g, shape=new.dims, broadcast_dimensions=())
+    if old.dims is None or new.dims is None:
+        hint = "run `grad` on a file whose tensors are created in it, or give the inputs' shapes"
+        raise VerifyError(InferError(f"the gradient of {new} needs its shape", hint=hint).diagnostic(node.span))
+    return g

@@ -1,0 +1,205 @@
+"""Broadcast and reduce, which are each other's transposes.
+
+A reduction holds its combining function as `body`; where that is a single monoid op (`body.reducer`) numpy reduces whole arrays,
+else the body is applied along the axis, whole slices at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError, VerifyError
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
+from deepx_graph.literal import Array
+from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply, select
+from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.layout import check_axes, dims_of, reshape, show_dims, transpose
+from deepx_graph.types import ANY, F64, DType, Dims, TensorType, TupleType, Type, as_tensor, merge_dims, same_dim, scalar, tensor
+
+_X = (Operand("operand"),)
+
+
+def _broadcast_type(types: Sequence[Type], shape: Dims, broadcast_dimensions: tuple[int, ...]) -> Type:
+    operand = as_tensor(types[0], 0)
+    check_axes(broadcast_dimensions, len(shape), "broadcast dimension")
+    if operand.dims is not None:
+        if len(broadcast_dimensions) != len(operand.dims):
+            raise InferError(f"{operand} has rank {operand.rank} and {len(broadcast_dimensions)} broadcast dimensions are given")
+        for k, at in enumerate(broadcast_dimensions):
+            if operand.dims[k] != 1 and not same_dim(operand.dims[k], shape[at]):
+                raise InferError(f"dimension {k} of {operand} cannot become {shape[at]} in {show_dims(shape)}", expected="an equal size, or 1")
+    return operand.with_dims(shape)
+
+
+def _broadcast_eval(xs: Sequence[Array], shape: tuple[int, ...], broadcast_dimensions: tuple[int, ...]) -> Array:
+    x = xs[0]
+    order = np.argsort(broadcast_dimensions)
+    aligned = [1] * len(shape)
+    for k, at in enumerate(broadcast_dimensions):
+        aligned[at] = x.shape[k]
+    return np.broadcast_to(np.transpose(x, order).reshape(aligned), shape)
+
+
+def _broadcast_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    old, new, at = dims_of(node.inputs[0]), node.attrs[0], node.attrs[1]
+    summed = tuple(k for k in range(len(new)) if k not in at or (old[at.index(k)] == 1 and new[k] != 1))
+    total = reduction(b, add, g, summed) if summed else g
+    kept = [at.index(k) for k in range(len(new)) if k not in summed]
+    order = tuple(int(i) for i in np.argsort(kept))
+    total = b(transpose, total, permutation=order) if list(order) != sorted(order) else total
+    return (total if total.type == node.inputs[0].type else b(reshape, total, shape=old),)
+
+
+broadcast_in_dim: Op = Op(
+    "broadcast_in_dim", "Repeated along new or size-1 axes: operand axis k becomes result axis broadcast_dimensions[k].",
+    operands=_X, attrs=(Attr("shape", "dims"), Attr("broadcast_dimensions", "ints")), infer=_broadcast_type,
+    eval=_broadcast_eval, view=True, vjp=_broadcast_vjp, source="StableHLO broadcast_in_dim",
+    samples=lambda rng: [
+        ((rng.random(3),), {"shape": (2, 3), "broadcast_dimensions": (1,)}),
+        ((rng.random((3, 1)),), {"shape": (3, 2), "broadcast_dimensions": (0, 1)}),
+        ((rng.random((2, 3)),), {"shape": (3, 4, 2), "broadcast_dimensions": (2, 0)}),
+        ((np.float64(0.5),), {"shape": (2, 2), "broadcast_dimensions": ()}),
+    ],
+)  # fmt: skip
+
+
+# --- reduce -------------------------------------------------------------------------------------------------------
+
+
+def _reduce_type(types: Sequence[Type], dimensions: tuple[int, ...], body: Function) -> Type:
+    if not types or len(types) % 2:
+        raise InferError(f"{len(types)} operands", expected="inputs, then as many initial values")
+    half = len(types) // 2
+    inputs = [as_tensor(t, k) for k, t in enumerate(types[:half])]
+    dims: Dims | None = None
+    for k, (x, init) in enumerate(zip(inputs, types[half:], strict=True)):
+        if as_tensor(init, half + k).rank not in (0, None) or (as_tensor(init).dtype is not x.dtype and x.dtype is not ANY):
+            raise InferError(f"initial value {k} is a {init}", operand=half + k, expected=f"{x.dtype}[]")
+        dims = merge_dims(dims, x.dims)
+    if len(body.params) != 2 * half or len(body.results) != half:
+        raise InferError(f"the body takes {len(body.params)} and gives {len(body.results)} values",
+                         expected=f"{2 * half} and {half}")
+    if dims is not None:
+        check_axes(dimensions, len(dims), "dimension")
+        dims = tuple(d for k, d in enumerate(dims) if k not in dimensions)
+    results = tuple(tensor(x.dtype, dims) for x in inputs)
+    return results[0] if half == 1 else TupleType(results)
+
+
+def _reduce_eval(xs: Sequence[Array], dimensions: tuple[int, ...], body: Function) -> Any:
+    half = len(xs) // 2
+    if half == 1 and body.reducer is not None:
+        return _reduce_monoid(xs[0], xs[1], dimensions, body.reducer)
+    rest = [k for k in range(xs[0].ndim) if k not in dimensions]
+    order = [*dimensions, *rest]
+    kept = tuple(xs[0].shape[k] for k in rest)
+    count = math.prod(xs[0].shape[k] for k in dimensions)
+    flat = [np.transpose(x, order).reshape(count, *kept) for x in xs[:half]]
+    total: Sequence[Array] = [np.broadcast_to(i, kept).copy() for i in xs[half:]]
+    whole = all(n.op.elementwise or not n.inputs for n in body.nodes)
+    for row in range(count):
+        total = _combine(body, total, [x[row] for x in flat], whole)
+    results = tuple(np.broadcast_to(t, kept).astype(x.dtype, copy=False) for t, x in zip(total, xs, strict=False))
+    return results[0] if half == 1 else results
+
+
+def _combine(body: Function, left: Sequence[Array], right: Sequence[Array], whole: bool) -> Sequence[Array]:
+    if whole or left[0].ndim == 0:
+        return evaluate(body, [*left, *right])
+    out = [np.empty_like(a) for a in left]
+    for at in np.ndindex(left[0].shape):
+        for result, value in zip(out, evaluate(body, [a[at] for a in (*left, *right)]), strict=True):
+            result[at] = value
+    return out
+
+
+def _reduce_monoid(x: Array, init: Array, axes: tuple[int, ...], op: Op) -> Array:
+    assert op.monoid is not None and op.eval is not None
+    if math.prod(x.shape[a] for a in axes) == 0:
+        return np.broadcast_to(init, [d for k, d in enumerate(x.shape) if k not in axes]).copy()
+    return np.asarray(op.eval([init, np.asarray(op.monoid(x, axes))]), dtype=x.dtype)
+
+
+def _reduce_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
+    x, init = node.inputs[0], node.inputs[1]
+    dimensions, body = node.attrs
+    rule = _REDUCE_VJP.get(body.reducer) if len(node.inputs) == 2 else None
+    if rule is None:
+        raise VerifyError(f"reduce has no gradient for the body '{body.name}'")
+    kept = tuple(k for k in range(len(dims_of(x))) if k not in dimensions)
+
+    def spread(value: Node) -> Node:
+        return b(broadcast_in_dim, value, shape=dims_of(x), broadcast_dimensions=kept)
+
+    by_init = reduction(b, add, g, tuple(range(len(kept)))) if body.reducer is add else None
+    return rule(b, x, node, g, spread, dimensions), by_init if init.inputs else None
+
+
+Spread = Callable[[Node], Node]
+
+
+def _sum_vjp(b: Builder, x: Node, y: Node, g: Node, spread: Spread, dims: tuple[int, ...]) -> Node:
+    return spread(g)
+
+
+def _extreme_vjp(b: Builder, x: Node, y: Node, g: Node, spread: Spread, dims: tuple[int, ...]) -> Node:
+    """Those equal to the extreme share the gradient."""
+    wins = b(convert, b(compare, x, spread(y), direction="EQ"), dtype=as_tensor(x.type).dtype)
+    share = b(divide, g, reduction(b, add, wins, dims))
+    return b(multiply, wins, spread(share))
+
+
+def _product_vjp(b: Builder, x: Node, y: Node, g: Node, spread: Spread, dims: tuple[int, ...]) -> Node:
+    """The product of the others: y / x, unless x is 0; then the product of the rest where x is the only zero."""
+    zero, one = b.like(0, x), b.like(1, x)
+    is_zero = b(compare, x, zero, direction="EQ")
+    zeros = reduction(b, add, b(convert, is_zero, dtype=as_tensor(x.type).dtype), dims)
+    rest = reduction(b, multiply, b(select, is_zero, one, x), dims)
+    others_of_zero = b(select, b(compare, zeros, one, direction="EQ"), rest, zero)
+    others = b(select, is_zero, spread(others_of_zero), b(divide, spread(y), b(select, is_zero, one, x)))
+    return b(multiply, spread(g), others)
+
+
+_REDUCE_VJP: dict[Op | None, Callable[..., Node]] = {
+    add: _sum_vjp, maximum: _extreme_vjp, minimum: _extreme_vjp, multiply: _product_vjp,
+}  # fmt: skip
+
+
+def _reduce_samples(rng: Any) -> Any:
+    x, zero = rng.uniform(0.5, 1.5, (2, 3, 2)), np.float64(0)
+    cases = [((x, zero), {"dimensions": d, "body": monoid_body(add, F64)}) for d in ((0,), (1, 2), (0, 1, 2), ())]
+    cases += [((x, np.float64(i)), {"dimensions": (1,), "body": monoid_body(op, F64)})
+              for op, i in ((multiply, 1), (maximum, -np.inf), (minimum, np.inf))]
+    return cases
+
+
+reduce: Op = Op(
+    "reduce", "Each input's elements along some axes combined into one, starting from the initial value.",
+    operands=(Operand("operands", "the inputs, then as many initial values", variadic=True),),
+    attrs=(Attr("dimensions", "ints"), Attr("body", "function", summary="(total..., element...) -> total...")),
+    infer=_reduce_type, eval=_reduce_eval, vjp=_reduce_vjp, source="StableHLO reduce", samples=_reduce_samples,
+)  # fmt: skip
+
+
+@lru_cache(maxsize=None)
+def monoid_body(op: Op, dtype: DType) -> Function:
+    """The reducer `(a, b) -> op(a, b)` on scalars of `dtype`."""
+    t = scalar(dtype)
+    return Builder().function(op.name, (("a", t), ("b", t)), lambda x, y: (Builder()(op, x, y),), public=False)
+
+
+def reduction(b: Builder, op: Op, x: Node, dimensions: Sequence[int]) -> Node:
+    """`x` reduced along axes by a monoid op, from the op's identity. Raises VerifyError for an op that is no monoid."""
+    assert isinstance(x.type, TensorType)
+    identity = op.identity_for(x.type.dtype)
+    if op.monoid is None or identity is None:
+        raise VerifyError(f"{op.name} does not reduce {x.type}")
+    return b(reduce, x, b.like(identity, x), dimensions=tuple(dimensions), body=monoid_body(op, x.type.dtype))
+
+
+REDUCE: tuple[Op, ...] = (broadcast_in_dim, reduce)

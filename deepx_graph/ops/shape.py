@@ -1,0 +1,273 @@
+"""Operations that join, cut, pad and pick elements, and iota.
+
+Attributes that hold dimensions have kind `dims`: ints, or symbols that are replaced when a module is specialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
+from deepx_graph.literal import Array
+from deepx_graph.ops.declare import NUMERIC, check_kind, dtype_attr
+from deepx_graph.ops.elementwise import add, subtract
+from deepx_graph.ops.layout import check_axes, show_dims
+from deepx_graph.ops.reduce import reduction
+from deepx_graph.types import (
+    ANY,
+    BF16,
+    F32,
+    I8,
+    I32,
+    Dim,
+    Dims,
+    DType,
+    TensorType,
+    Type,
+    add_dims,
+    as_tensor,
+    merge_dims,
+    merge_types,
+    mul_dims,
+    same_dim,
+    tensor,
+)
+
+_X = (Operand("operand"),)
+
+
+# --- joining and cutting ------------------------------------------------------------------------------------------
+
+
+def _concatenate_type(types: Sequence[Type], dimension: int) -> Type:
+    parts = [as_tensor(t, k) for k, t in enumerate(types)]
+    if not parts:
+        raise InferError("nothing to concatenate", expected="at least one operand")
+    dtype = next((p.dtype for p in parts if p.dtype is not ANY), ANY)
+    for k, p in enumerate(parts):
+        if p.dtype not in (dtype, ANY):
+            raise InferError(f"operand {k} is a {p} and operand 0 a {parts[0]}", operand=k, expected=str(dtype))
+    known = [p.dims for p in parts if p.dims is not None]
+    if len(known) < len(parts):
+        return tensor(dtype, None)
+    check_axes((dimension,), len(known[0]), "dimension")
+    rest: Dims | None = None
+    for k, dims in enumerate(known):
+        if len(dims) != len(known[0]):
+            raise InferError(f"operand {k} is a {parts[k]} and operand 0 a {parts[0]}", operand=k, expected="equal ranks")
+        rest = merge_dims(rest, dims[:dimension] + dims[dimension + 1 :])
+    assert rest is not None
+    joined = add_dims(*(dims[dimension] for dims in known))
+    return tensor(dtype, (*rest[:dimension], joined, *rest[dimension:]))
+
+
+def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    axis, at, parts = node.attrs[0], 0, []
+    whole = list(as_tensor(g.type).shape)
+    for operand in node.inputs:
+        size = as_tensor(operand.type).shape[axis]
+        start, limit = [0] * len(whole), list(whole)
+        start[axis], limit[axis] = at, at + size
+        parts.append(b(slice_, g, start_indices=tuple(start), limit_indices=tuple(limit), strides=(1,) * len(whole)))
+        at += size
+    return parts
+
+
+concatenate: Op = Op(
+    "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True),),
+    attrs=(Attr("dimension", "int", check=at_least(0)),), infer=_concatenate_type,
+    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), vjp=_concatenate_vjp, source="StableHLO concatenate",
+    samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1})],
+)  # fmt: skip
+
+
+def _slice_size(start: int, limit: int, stride: int) -> int:
+    return max(0, -(-(limit - start) // stride))
+
+
+def _slice_type(types: Sequence[Type], start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]) -> Type:
+    operand = as_tensor(types[0], 0)
+    if not len(start) == len(limit) == len(strides) or (operand.rank is not None and operand.rank != len(start)):
+        raise InferError(f"{len(start)} starts, {len(limit)} limits and {len(strides)} strides for {operand}")
+    for k, (low, high, step) in enumerate(zip(start, limit, strides, strict=True)):
+        size: Dim = operand.dims[k] if operand.dims is not None else high
+        if not (0 <= low <= high and step >= 1) or (isinstance(size, int) and high > size):
+            raise InferError(f"slice {low}:{high}:{step} of dimension {k} of {operand}", expected=f"0 <= start <= limit <= {size}")
+    return operand.with_dims(map(_slice_size, start, limit, strides))
+
+
+def _slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    start, _, strides = node.attrs
+    old, new = as_tensor(node.inputs[0].type).shape, as_tensor(g.type).shape
+    covered = [s + max(0, n - 1) * t + min(n, 1) for s, n, t in zip(start, new, strides, strict=True)]
+    return (b(pad, g, b.like(0, g), edge_padding_low=start, interior_padding=tuple(t - 1 for t in strides),
+              edge_padding_high=tuple(o - c for o, c in zip(old, covered, strict=True))),)  # fmt: skip
+
+
+slice_: Op = Op(
+    "slice", "A strided box of the operand.", operands=_X,
+    attrs=(Attr("start_indices", "ints"), Attr("limit_indices", "ints"), Attr("strides", "ints")), infer=_slice_type,
+    eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True, vjp=_slice_vjp,
+    source="StableHLO slice",
+    samples=lambda rng: [
+        ((rng.random((5, 4)),), {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (2, 3)}),
+        ((rng.random((5, 4)),), {"start_indices": (2, 4), "limit_indices": (2, 4), "strides": (1, 1)}),
+    ],
+)  # fmt: skip
+
+
+def _padded(size: int, low: int, high: int, interior: int) -> int:
+    return size + low + high + max(0, size - 1) * interior
+
+
+def _pad_type(types: Sequence[Type], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Type:
+    operand, value = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    if value.rank not in (0, None) or (value.dtype is not operand.dtype and ANY not in (value.dtype, operand.dtype)):
+        raise InferError(f"the padding value is a {value}", operand=1, expected=f"{operand.dtype}[]")
+    if not len(low) == len(high) == len(interior) or (operand.rank is not None and operand.rank != len(low)):
+        raise InferError(f"{len(low)} low, {len(high)} high and {len(interior)} interior paddings for {operand}")
+    if any(i < 0 for i in interior):
+        raise InferError(f"interior padding {show_dims(interior)}", expected="no negative one")
+    if operand.dims is None:
+        return operand
+    dims = [_padded(d, *p) if isinstance(d, int) else add_dims(d, sum(p[:2]))
+            for d, *p in zip(operand.dims, low, high, interior, strict=True)]
+    if any(isinstance(d, int) and d < 0 for d in dims):
+        raise InferError(f"{operand} padded by {show_dims(low)} and {show_dims(high)} has a negative size")
+    return operand.with_dims(dims)
+
+
+def _pad_eval(xs: Sequence[Array], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Array:
+    x, value = xs
+    spread = [s + max(0, s - 1) * i for s, i in zip(x.shape, interior, strict=True)]
+    out = np.full([s + a + b for s, a, b in zip(spread, low, high, strict=True)], value, dtype=x.dtype)
+    source, target = [], []
+    for size, total, before, step in zip(x.shape, out.shape, low, (i + 1 for i in interior), strict=True):
+        first = max(0, -(before // step)) if before < 0 else 0
+        last = min(size, -(-(total - before) // step))
+        source.append(slice(first, max(first, last)))
+        target.append(slice(before + first * step, before + first * step + max(0, last - first - 1) * step + 1 if last > first else
+                            before + first * step, step))
+    if all(s.stop > s.start for s in source):
+        out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    low, high, interior = node.attrs
+    old = as_tensor(node.inputs[0].type).shape
+    zero = b.like(0, g)
+    cut = b(pad, g, zero, edge_padding_low=tuple(-p for p in low), edge_padding_high=tuple(-p for p in high),
+            interior_padding=(0,) * len(low))
+    size = as_tensor(cut.type).shape
+    taken = b(slice_, cut, start_indices=(0,) * len(low), limit_indices=size, strides=tuple(i + 1 for i in interior))
+    everywhere = tuple(range(len(old)))
+    rest = b(subtract, reduction(b, add, g, everywhere), reduction(b, add, taken, everywhere))
+    return taken, rest
+
+
+pad: Op = Op(
+    "pad", "Surrounded, and interspersed, with a value; negative edge padding cuts off.",
+    operands=(Operand("operand"), Operand("padding_value")),
+    attrs=(Attr("edge_padding_low", "ints"), Attr("edge_padding_high", "ints"), Attr("interior_padding", "ints")),
+    infer=_pad_type, eval=_pad_eval, vjp=_pad_vjp, source="StableHLO pad",
+    samples=lambda rng: [
+        ((rng.random((2, 3)), np.float64(0.5)), {"edge_padding_low": a, "edge_padding_high": b, "interior_padding": i})
+        for a, b, i in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -1), (-1, 0), (1, 3)), ((-2, 0), (0, 0), (0, 0)))
+    ],
+)  # fmt: skip
+
+
+def _iota_type(types: Sequence[Type], dtype: DType, shape: Dims, iota_dimension: int) -> Type:
+    check_axes((iota_dimension,), len(shape), "iota dimension")
+    check_kind(tensor(dtype), NUMERIC, 0)
+    return tensor(dtype, shape)
+
+
+def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_dimension: int) -> Array:
+    steps = np.arange(shape[iota_dimension]).astype(dtype.np)
+    return np.broadcast_to(steps.reshape([-1 if k == iota_dimension else 1 for k in range(len(shape))]), shape)
+
+
+iota: Op = Op(
+    "iota", "0, 1, 2, ... along one axis.",
+    attrs=(dtype_attr(), Attr("shape", "dims"), Attr("iota_dimension", "int", 0)), infer=_iota_type, eval=_iota_eval,
+    vjp=lambda b, node, g: (), view=True, foldable=False, source="StableHLO iota",
+    samples=lambda rng: [((), {"dtype": d, "shape": (2, 3), "iota_dimension": k})
+                         for k in (0, 1) for d in (F32, I32, I8, BF16)],
+)  # fmt: skip
+
+
+# --- selection by index -------------------------------------------------------------------------------------------
+
+
+def _take_type(types: Sequence[Type], dim: int) -> Type:
+    operand, index = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    check_kind(index, ("int", "uint"), 1)
+    if operand.dims is None or index.dims is None:
+        return operand.with_dims(None)
+    check_axes((dim,), len(operand.dims), "dimension")
+    return operand.with_dims(operand.dims[:dim] + index.dims + operand.dims[dim + 1 :])
+
+
+def _clamped(index: Array, size: int) -> Array:
+    return np.clip(index.astype(np.int64), 0, max(0, size - 1))
+
+
+def _take_eval(xs: Sequence[Array], dim: int) -> Array:
+    return np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim)
+
+
+def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    zeros = b.splat(0, as_tensor(node.inputs[0].type))
+    return b(index_add, zeros, node.inputs[1], g, dim=node.attrs[0]), None
+
+
+torch_index_select: Op = Op(
+    "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
+    operands=(Operand("operand"), Operand("index")), attrs=(Attr("dim", "int"),), infer=_take_type, eval=_take_eval,
+    vjp=_take_vjp, source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
+    samples=lambda rng: [((rng.random((4, 3)), rng.integers(0, 3, (2, 2))), {"dim": d}) for d in (0, 1)],
+)  # fmt: skip
+
+
+def _index_add_type(types: Sequence[Type], dim: int) -> Type:
+    operand, updates = as_tensor(types[0], 0), as_tensor(types[2], 2)
+    expected = as_tensor(_take_type(types[:2], dim))
+    try:
+        merge_types(expected, updates)
+    except InferError:
+        raise InferError(f"the updates are a {updates}", operand=2, expected=str(expected)) from None
+    return operand
+
+
+def _index_add_eval(xs: Sequence[Array], dim: int) -> Array:
+    operand, index, updates = xs
+    if operand.size == 0 or updates.size == 0:
+        return operand.copy()
+    rows = np.moveaxis(operand, dim, 0).reshape(operand.shape[dim], -1)
+    axes = tuple(range(dim, dim + index.ndim))
+    added = np.moveaxis(updates, axes, tuple(range(index.ndim))).reshape(index.size, -1)
+    flat = _clamped(index, operand.shape[dim]).reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(flat[order]) != 0])
+    sums = np.add.reduceat(added[order], starts, axis=0, dtype=operand.dtype)
+    total = rows.copy()
+    total[flat[order][starts]] += sums
+    return np.ascontiguousarray(np.moveaxis(total.reshape(np.moveaxis(operand, dim, 0).shape), 0, dim))
+
+
+index_add: Op = Op(
+    "index_add", "The operand with slices added at the indices, once for each time an index occurs.",
+    operands=(Operand("operand"), Operand("index"), Operand("updates")), attrs=(Attr("dim", "int"),), infer=_index_add_type,
+    eval=_index_add_eval, source="the transpose of torch_index_select",
+    vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attrs[0])),
+    samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),
+                         ((rng.random((4, 3)), np.array([2, 0]), rng.random((4, 2))), {"dim": 1})],
+)  # fmt: skip
+
+SHAPE: tuple[Op, ...] = (concatenate, slice_, pad, iota, torch_index_select, index_add)

@@ -99,7 +99,7 @@ class Span:
 
     def excerpt(self) -> str:
         """The source line with carets under the span; long lines are cut around it."""
-        line, column = self.source.position(self.start)
+        line, _ = self.source.position(self.start)
         start, end = self.source.line_bounds(line)
         left = max(start, min(self.start - LINE_WINDOW // 3, end - LINE_WINDOW)) if end - start > LINE_WINDOW else start
         right = min(end, left + LINE_WINDOW)

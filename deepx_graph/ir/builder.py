@@ -84,7 +84,7 @@ class Builder:
         if isinstance(folded, Literal):
             return self.literal(folded)
         if isinstance(folded, tuple):
-            return self.tuple(*map(self.literal, folded))
+            return self.pack(*map(self.literal, folded))
         return peephole.simplify(op, inputs, attrs, type)
 
     # --- leaves and tuples
@@ -109,7 +109,8 @@ class Builder:
         assert isinstance(node.type, TensorType)
         return self.splat(value, scalar(node.type.dtype))
 
-    def tuple(self, *items: Node) -> Node:
+    def pack(self, *items: Node) -> Node:
+        """The items as one tuple value."""
         return self(TUPLE, *items)
 
     def proj(self, node: Node, index: int) -> Node:

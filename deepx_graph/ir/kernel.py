@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 PRIMITIVES: dict[str, int] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "abs": 1, "sign": 1, "floor": 1, "ceil": 1, "pow": 2,
@@ -55,7 +55,7 @@ _COMPARE: dict[type[ast.AST], str] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def expr(text: str, *operands: str) -> Expr:
     """The expression tree of `text` over the named operands.
 

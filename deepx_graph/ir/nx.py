@@ -38,4 +38,7 @@ def function_to_networkx(function: Function) -> networkx.MultiDiGraph[Any]:
 
 def to_networkx(module: Module) -> networkx.MultiDiGraph[Any]:
     """All functions of the module side by side."""
-    return networkx.union_all([function_to_networkx(f) for f in module.functions])
+    graph: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
+    for function in module.functions:
+        graph.update(function_to_networkx(function))
+    return graph

@@ -46,7 +46,8 @@ def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, lim
 def simplify(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type) -> Node | None:
     """An existing node that equals the op applied to the inputs, by the traits the op declares; None when there is none."""
     if op is PROJ and inputs[0].op is TUPLE:
-        return inputs[0].inputs[attrs[0]]
+        item: int = attrs[0]
+        return inputs[0].inputs[item]
     found: Node | None = None
     if op.involution and inputs[0].op is op and inputs[0].attrs == attrs:
         found = inputs[0].inputs[0]

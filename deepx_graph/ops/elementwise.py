@@ -17,7 +17,6 @@ from deepx_graph.ir.kernel import Apply, Arg, Expr, expr
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import (
     EVERY,
-    FLOATING,
     LOGICAL,
     NUMERIC,
     REAL,
@@ -35,7 +34,7 @@ from deepx_graph.ops.declare import (
     widened,
     wrapped_reduce,
 )
-from deepx_graph.types import ANY, BOOL, C128, C64, DTYPES, F32, F64, DType, TensorType, Type, as_tensor
+from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, TensorType, Type, as_tensor
 
 # --- arithmetic ---------------------------------------------------------------------------------------------------
 

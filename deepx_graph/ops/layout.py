@@ -37,7 +37,9 @@ def _reshape_type(types: Sequence[Type], shape: Dims) -> Type:
     if operand.dims is not None:
         old, new = mul_dims(operand.dims), mul_dims(shape)
         if not same_dim(old, new):
-            raise InferError(f"{operand} has {old} elements and {show_dims(shape)} has {new}", expected=f"a shape of {old} elements")
+            raise InferError(
+                f"{operand} has {old} elements and {show_dims(shape)} has {new}", expected=f"a shape of {old} elements"
+            )
     return operand.with_dims(shape)
 
 

@@ -81,7 +81,10 @@ def _accumulate_item(b: Builder, found: dict[Node, Cotangent], node: Node, k: in
 
 
 def fit(b: Builder, g: Node, node: Node) -> Node:
-    """The cotangent `g` in the shape of `node`: summed to a scalar or spread from one. Raises VerifyError when the rank is unknown."""
+    """The cotangent `g` in the shape of `node`: summed to a scalar or spread from one.
+
+    Raises VerifyError when a rank is unknown.
+    """
     old, new = g.type, node.type
     if not isinstance(old, TensorType) or not isinstance(new, TensorType) or old.dims == new.dims:
         return g

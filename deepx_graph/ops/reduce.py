@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,20 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply, select
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.layout import check_axes, dims_of, reshape, show_dims, transpose
-from deepx_graph.types import ANY, F64, DType, Dims, TensorType, TupleType, Type, as_tensor, merge_dims, same_dim, scalar, tensor
+from deepx_graph.types import (
+    ANY,
+    F64,
+    Dims,
+    DType,
+    TensorType,
+    TupleType,
+    Type,
+    as_tensor,
+    merge_dims,
+    same_dim,
+    scalar,
+    tensor,
+)
 
 _X = (Operand("operand"),)
 
@@ -32,7 +45,9 @@ def _broadcast_type(types: Sequence[Type], shape: Dims, broadcast_dimensions: tu
             raise InferError(f"{operand} has rank {operand.rank} and {len(broadcast_dimensions)} broadcast dimensions are given")
         for k, at in enumerate(broadcast_dimensions):
             if operand.dims[k] != 1 and not same_dim(operand.dims[k], shape[at]):
-                raise InferError(f"dimension {k} of {operand} cannot become {shape[at]} in {show_dims(shape)}", expected="an equal size, or 1")
+                raise InferError(
+                    f"dimension {k} of {operand} cannot become {shape[at]} in {show_dims(shape)}", expected="an equal size, or 1"
+                )
     return operand.with_dims(shape)
 
 
@@ -186,7 +201,7 @@ reduce: Op = Op(
 )  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def monoid_body(op: Op, dtype: DType) -> Function:
     """The reducer `(a, b) -> op(a, b)` on scalars of `dtype`."""
     t = scalar(dtype)

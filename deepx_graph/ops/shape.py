@@ -6,7 +6,6 @@ Attributes that hold dimensions have kind `dims`: ints, or symbols that are repl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -26,14 +25,11 @@ from deepx_graph.types import (
     Dim,
     Dims,
     DType,
-    TensorType,
     Type,
     add_dims,
     as_tensor,
     merge_dims,
     merge_types,
-    mul_dims,
-    same_dim,
     tensor,
 )
 

@@ -1,7 +1,8 @@
 """The outside world as effects see it: a stream to print on and a folder of tensors, both bounded.
 
-At run time the value of a `state` is a `World`. Files are touched only under `data_root`; a path that leaves it, by `..`, by being
-absolute or through a link, is refused. A tensor is two files: `<path>.shape` (YAML) and `<path>.data` (raw, little-endian, row-major).
+At run time the value of a `state` is a `World`. Files are touched only under `data_root`; a path that leaves it, by `..`, by
+being absolute or through a link, is refused. A tensor is two files: `<path>.shape` (YAML) and `<path>.data` (raw,
+little-endian, row-major).
 """
 
 from __future__ import annotations
@@ -20,7 +21,22 @@ import numpy as np
 from deepx_graph.errors import LimitError, RunError, printable
 from deepx_graph.literal import Array
 from deepx_graph.types import (
-    BF16, BOOL, F8E4M3FN, F8E5M2, F16, F32, F64, I4, I8, I16, I32, I64, DType, TensorType, dtype_of, tensor,
+    BF16,
+    BOOL,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I4,
+    I8,
+    I16,
+    I32,
+    I64,
+    DType,
+    TensorType,
+    dtype_of,
+    tensor,
 )  # fmt: skip
 
 DEEPX_DTYPES: dict[str, DType] = {

@@ -96,7 +96,7 @@ def _trunc_div(b: Builder, x: Node, y: Node) -> Node:
 
 
 remainder: Op = binary(
-    "remainder", "Remainder with the sign of the dividend; x rem 0 = x for integers.", _remainder, kinds=NUMERIC,
+    "remainder", "Remainder with the sign of the dividend; x rem 0 = x for integers.", _remainder, kinds=REAL,
     vjp=lambda b, x, y, node, g: (g, b(negate, b(multiply, g, _trunc_div(b, x, y)))), domain=(1.1, 1.9),
 )  # fmt: skip
 
@@ -217,7 +217,7 @@ def _sign(xs: Sequence[Array]) -> Array:
     return like(np.where((x == 0) | np.isnan(x), x, np.copysign(np.ones((), x.dtype), x)), x.dtype)
 
 
-sign: Op = unary("sign", "-1, 0 or 1; of a float zero or NaN the value itself.", _sign, kernel="sign(x)", kinds=NUMERIC,
+sign: Op = unary("sign", "Minus one, zero or one; of a float zero or NaN the value itself.", _sign, kernel="sign(x)", kinds=NUMERIC,
                  vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))
 floor: Op = unary("floor", "Rounded down.", ufunc(np.floor), kernel="floor(x)", kinds=("float",),
                   vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))

@@ -50,7 +50,7 @@ def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contrac
         product = np.matmul(left, right)
     else:
         product = np.matmul(left.astype(np.float32), right.astype(np.float32))
-    return np.asarray(product, dtype=x.dtype).reshape(*batch, *rows, *columns)
+    return np.asarray(product, dtype=x.dtype).reshape((*batch, *rows, *columns))
 
 
 def _side(b: Builder, g: Node, other: Node, g_batch: Axes, g_contract: Axes, other_batch: Axes,

@@ -15,6 +15,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
+from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
 from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply, select
 from deepx_graph.ops.evaluate import evaluate
@@ -143,16 +144,21 @@ def _reduce_monoid(x: Array, init: Array, axes: tuple[int, ...], op: Op) -> Arra
 def _reduce_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
     x, init = node.inputs[0], node.inputs[1]
     dimensions, body = node.attrs
-    rule = _REDUCE_VJP.get(body.reducer) if len(node.inputs) == 2 else None
-    if rule is None:
-        raise VerifyError(f"reduce has no gradient for the body '{body.name}'")
+    op = body.reducer
+    rule = _REDUCE_VJP.get(op) if len(node.inputs) == 2 else None
+    if op is None or rule is None:
+        raise VerifyError(InferError(f"reduce has no gradient for the body '{body.name}'").diagnostic(node.span))
     kept = tuple(k for k in range(len(dims_of(x))) if k not in dimensions)
 
     def spread(value: Node) -> Node:
         return b(broadcast_in_dim, value, shape=dims_of(x), broadcast_dimensions=kept)
 
-    by_init = reduction(b, add, g, tuple(range(len(kept)))) if body.reducer is add else None
-    return rule(b, x, node, g, spread, dimensions), by_init if init.inputs else None
+    by_init: Node | None = None
+    if init.op is not CONSTANT or init.attrs[0].splat_value != op.identity_for(as_tensor(x.type).dtype):
+        node = reduction(b, op, x, dimensions)
+        assert op.vjp is not None
+        by_init, g = op.vjp(b, b(op, init, node), g)
+    return rule(b, x, node, g, spread, dimensions), by_init
 
 
 Spread = Callable[[Node], Node]

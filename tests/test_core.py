@@ -241,3 +241,14 @@ def test_networkx_view() -> None:
 def test_an_unknown_function_is_named() -> None:
     with pytest.raises(Exception, match="did you mean 'main'"):
         sample_module()["mian"]
+
+
+def test_operands_by_name() -> None:
+    b = Builder()
+    x, y = b.param(0, X, "x"), b.param(1, X, "y")
+    total = reduction(b, add, x, [0])
+    assert total.operand("inputs") == (x,)
+    assert total.operand("init_values") == (total.inputs[1],)
+    assert b(subtract, x, y).operand("rhs") is y
+    with pytest.raises(VerifyError, match="takes at least 0 operands and got 3"):
+        b(reduce, x, y, x, dimensions=(), body=total.attr("body"))

@@ -62,6 +62,10 @@ class Node:
         """The value of an attribute. Raises KeyError for a name the op does not declare."""
         return self.attrs[self.op.attr_index[name]]
 
+    def operand(self, name: str) -> Any:
+        """The input of that operand name; a tuple of inputs for a variadic one. Raises KeyError for no such name."""
+        return self.op.named(self.inputs)[name]
+
     @property
     def name(self) -> str:
         """The name in the source; empty where there was none."""

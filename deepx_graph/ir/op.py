@@ -38,7 +38,7 @@ REQUIRED: Any = type("Required", (), {"__repr__": lambda _: "required"})()
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand, or a run of them: `variadic` takes any number (at most one such operand in an op)."""
+    """One operand, or a run of them: `variadic` takes any number; several such operands of an op take equally many."""
 
     name: str
     summary: str = ""
@@ -131,7 +131,6 @@ class Op:
             (self.infer is None, "has no infer"),
             (len({o.name for o in self.operands} | {a.name for a in self.attrs}) < len(self.operands) + len(self.attrs),
              "uses a name twice"),
-            (sum(o.variadic for o in self.operands) > 1, "has two variadic operands"),
             (any(a.kind not in KINDS for a in self.attrs), "has an attribute of unknown kind"),
             (self.monoid is not None and self.identity is None, "is a monoid without identity"),
         ]
@@ -153,6 +152,17 @@ class Op:
     @cached_property
     def variadic(self) -> bool:
         return any(o.variadic for o in self.operands)
+
+    def named(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Inputs (nodes, types or values) by operand name; a tuple for a variadic operand."""
+        runs = sum(o.variadic for o in self.operands)
+        each = (len(inputs) - len(self.operands) + runs) // (runs or 1)
+        found: dict[str, Any] = {}
+        at = 0
+        for operand in self.operands:
+            found[operand.name] = tuple(inputs[at : at + each]) if operand.variadic else inputs[at]
+            at += each if operand.variadic else 1
+        return found
 
     def identity_for(self, dtype: Any) -> Any:
         """The identity element in `dtype`, or None."""
@@ -179,8 +189,9 @@ class Op:
 
     def check_arity(self, count: int) -> None:
         """Raises InferError when the op does not take `count` inputs."""
-        least = sum(not o.variadic for o in self.operands)
-        if count < least or (count > least and not self.variadic):
+        runs = sum(o.variadic for o in self.operands)
+        least = len(self.operands) - runs
+        if count < least or (count - least) % (runs or count + 1):
             names = ", ".join(o.name + ("..." if o.variadic else "") for o in self.operands)
             raise InferError(f"{self.name} takes {'at least ' if self.variadic else ''}{least} operands and got {count}",
                              expected=f"{self.name}({names})")

@@ -201,7 +201,7 @@ def _reduce_samples(rng: Any) -> Any:
 
 reduce: Op = Op(
     "reduce", "Each input's elements along some axes combined into one, starting from the initial value.",
-    operands=(Operand("operands", "the inputs, then as many initial values", variadic=True),),
+    operands=(Operand("inputs", variadic=True), Operand("init_values", "scalars, one for each input", variadic=True)),
     attrs=(Attr("dimensions", "ints"), Attr("body", "function", summary="(total..., element...) -> total...")),
     infer=_reduce_type, eval=_reduce_eval, vjp=_reduce_vjp, source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip

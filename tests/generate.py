@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import (
-    abs,
+    abs_,
     add,
     and_,
     atan2,
@@ -66,8 +66,8 @@ DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 NUMBERS = (0, 1, -1, 2, 3)
 
 UNARY: dict[str, Sequence[Any]] = {
-    "float": (negate, abs, sign, floor, ceil, sqrt),
-    "int": (negate, abs, sign, not_),
+    "float": (negate, abs_, sign, floor, ceil, sqrt),
+    "int": (negate, abs_, sign, not_),
     "bool": (not_,),
 }
 TRANSCENDENTAL = (exponential, exponential_minus_one, log_plus_one, rsqrt, sine, cosine, tanh, logistic)

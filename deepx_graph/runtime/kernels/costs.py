@@ -1,0 +1,39 @@
+"""What was measured, in one place: every size and price by which the kernels choose a way to compute.
+
+Measured with `bench/engines.py --calibrate` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. Prices are in
+microseconds. The choices are about speed alone: every way gives the same values.
+"""
+
+from __future__ import annotations
+
+BLOCK_ELEMENTS = 128 * 1024
+"""Elements of a cache block: smaller ones make the threads convoy on the interpreter's lock, larger ones leave the L2 cache."""
+
+THREADED_ELEMENTS = 60_000
+"""Below this many elements a kernel stays on one thread; waking another one costs about 12 microseconds."""
+
+MASK_ELEMENTS = 1024
+"""From this size on `where` is done with bit masks (0.45 ns an element) and not by a masked copy (4.4 ns: it branches)."""
+
+KEPT_BYTES = 16 << 20
+"""Buffers of a kernel are kept from call to call up to this size in all, and made anew for every call above it."""
+
+VM_ELEMENTS = 1024
+"""The largest arrays that go to numexpr's machine. It is scalar code, so numpy's vector loops win above about 1 200 elements; and
+below 2 048 it never starts threads of its own, so no global setting of numexpr has to be touched."""
+
+VM_INPUTS, VM_STEPS, VM_REGISTERS = 31, 200, 250
+"""Bounds of one machine program: numexpr fails at 64 operands, and numbers registers in a byte."""
+
+UFUNC_CALL, UFUNC_ELEMENT = 0.40, 0.00013
+VM_CALL, VM_INPUT, VM_STEP, VM_STEP_ELEMENT = 0.95, 0.05, 0.03, 0.00034
+
+
+def ufunc_price(steps: int, elements: int) -> float:
+    """Microseconds for that many ufunc calls with buffers in place."""
+    return steps * (UFUNC_CALL + UFUNC_ELEMENT * elements)
+
+
+def vm_price(steps: int, inputs: int, elements: int) -> float:
+    """Microseconds for one program of that many steps in numexpr's machine."""
+    return VM_CALL + VM_INPUT * inputs + steps * (VM_STEP + VM_STEP_ELEMENT * elements)

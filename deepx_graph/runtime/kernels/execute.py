@@ -1,0 +1,256 @@
+"""Running a program: leaves bound to arguments, blocks shared out among threads, results written where the caller wants them.
+
+A `Kernel` may be called from several threads at once: each call takes workspaces (buffers, and machine objects of their own) from a
+list of spare ones and puts them back. Arguments are only read, and no reference to them outlives the call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function
+from deepx_graph.runtime.kernels import costs
+from deepx_graph.runtime.kernels.lower import lower, viewed
+from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
+from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, Plan, plan, wider
+from deepx_graph.runtime.kernels.program import Array, Call, Leaf, Program, Shape, Step
+from deepx_graph.runtime.kernels.vm import grouped
+from deepx_graph.runtime.kernels.workers import TEAM
+
+Index = tuple[slice, ...]
+Registers = list[Any]
+Getter = Callable[[Registers], tuple[Any, ...]]
+Code = list[tuple[Call, Getter]]
+
+EVERYTHING = slice(None)
+
+
+def build(function: Function, threads: int, block_elements: int = costs.BLOCK_ELEMENTS) -> Kernel | None:
+    """The kernel of a function of elementwise operations, broadcasts and reductions; None where there is none (see `lower`)."""
+    program = lower(function)
+    if program is None:
+        return None
+    cut = plan(program, block_elements)
+    if cut.axis < 0:
+        program = grouped(program)
+        cut = plan(program, block_elements)
+    return Kernel(program, cut, threads)
+
+
+def _run(code: Code, registers: Registers) -> None:
+    for call, operands in code:
+        call(*operands(registers))
+
+
+def _code(steps: Sequence[Step]) -> Code:
+    return [(s.make(), itemgetter(*s.sources, s.target)) for s in steps if s.sources]
+
+
+class _Workspace:
+    """What one thread needs for one kernel: callables, and buffers for whole-sized and for block-sized registers."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.before, self.block, self.after = map(_code, kernel.plan.levels)
+        self._kernel = kernel
+        self._arenas = [Arena(slots) for slots in kernel.slots]
+        self._templates: dict[int, Registers] = {}
+        self.whole = self._template(0)
+
+    def template(self, rows: int) -> Registers:
+        """A register file for blocks of that many rows: buffers in place, everything else None."""
+        found = self._templates.get(rows)
+        if found is None:
+            found = self._templates[rows] = self._template(rows)
+        return found.copy()
+
+    def _template(self, rows: int) -> Registers:
+        kernel = self._kernel
+        file: Registers = [None] * len(kernel.program.registers)
+        for level, arena in enumerate(self._arenas):
+            if (level == BLOCK) == bool(rows):
+                for r in arena.slots.of:
+                    file[r] = arena.array(r, kernel.program.registers[r].dtype, kernel.extent(r, rows))
+        if not rows:
+            for r, array in kernel.program.constants:
+                file[r] = array
+        return file
+
+
+class Kernel:
+    """A program made callable."""
+
+    def __init__(self, program: Program, plan: Plan, threads: int) -> None:
+        self.program, self.plan = program, plan
+        self.threads = threads if math.prod(program.space) >= costs.THREADED_ELEMENTS else 1
+        self._leaves = program.leaves
+        self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
+                              for r, shape in zip(program.results, program.result_shapes, strict=True))
+        self._in_place = _in_place_params(program)
+        self.slots = self._allot()
+        self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
+        self._spare: list[_Workspace] = []
+        if plan.axis >= 0:
+            self._cut()
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        arrays = [self._result(k, args, None if out is None else out[k]) for k in range(len(self._results))]
+        workspace = self._take()
+        with np.errstate(all="ignore"):
+            file = workspace.whole.copy()
+            for leaf in self._leaves:
+                file[leaf.register] = self._bound(leaf, args)
+            for (r, _, shape, _), array in zip(self._results, arrays, strict=True):
+                file[r] = array.reshape(shape)
+            _run(workspace.before, file)
+            if self.plan.axis >= 0:
+                self._run_blocks(workspace, file)
+            _run(workspace.after, file)
+        self._give_back(workspace)
+        if out is None:
+            return arrays
+        return [a if o is None else _into(o, a) for o, a in zip(out, arrays, strict=True)]
+
+    # --- arguments and results
+
+    def _bound(self, leaf: Leaf, args: Sequence[Any]) -> Array:
+        array = np.asarray(args[leaf.param])
+        if leaf.views or leaf.order is not None:
+            array = viewed(array, leaf.views, leaf.order)
+        shape = self.program.registers[leaf.register].shape
+        return array if array.shape == shape else array.reshape(shape)
+
+    def _result(self, k: int, args: Sequence[Any], out: Any) -> Array:
+        """Memory for result k: `out` itself where writing there early does no harm."""
+        _, dtype, _, shape = self._results[k]
+        if out is not None and out.flags.c_contiguous and out.shape == shape:
+            harmful = any(np.may_share_memory(out, a) and not self._may_overwrite(p, out, a) for p, a in enumerate(args))
+            if not harmful:
+                return out  # type: ignore[no-any-return]
+        return np.empty(shape, dtype)
+
+    def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
+        return param in self._in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
+
+    # --- workspaces
+
+    def _allot(self) -> tuple[Slots, ...]:
+        program, plan = self.program, self.plan
+        late = {s for steps in plan.levels[BLOCK:] for step in steps for s in step.sources}
+        slots = []
+        for level, steps in enumerate(plan.levels):
+            shapes = [self.extent(r, plan.rows if level == BLOCK else 0) for r in range(len(program.registers))]
+            own = plan.partial.union(program.results)
+            slots.append(allot(steps, program.registers, shapes, own, late if level == BEFORE else ()))
+        return tuple(slots)
+
+    def extent(self, register: int, rows: int) -> Shape:
+        """The shape of a register in a block of that many rows; its whole shape for 0."""
+        shape = self.program.registers[register].shape
+        if not rows:
+            return shape
+        axis = self.plan.axis
+        return (1,) * axis + (min(shape[axis], rows) if shape[axis] > 1 else 1,) + shape[axis + 1 :]
+
+    def _take(self) -> _Workspace:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return _Workspace(self)
+
+    def _give_back(self, workspace: _Workspace) -> None:
+        if self._keeps:
+            self._spare.append(workspace)
+
+    # --- blocks
+
+    def _cut(self) -> None:
+        """Works out, once, which registers a block reads whole or cut, and where every block lies."""
+        program, plan = self.program, self.plan
+        axes = range(plan.axis + 1)
+        targets = {s.target for s in plan.levels[BLOCK]}
+        read = {s for step in plan.levels[BLOCK] for s in step.sources}
+        whole = (read - targets) | (targets & set(program.results))
+        self._shared = [r for r in whole if plan.level_of[r] == BEFORE]
+        patterns: dict[tuple[bool, ...], int] = {}
+        self._sliced: list[tuple[int, int]] = []
+        for r in whole - plan.partial:
+            if plan.level_of[r] == BLOCK:
+                varies = tuple(program.registers[r].shape[k] > 1 for k in axes)
+                self._sliced.append((r, patterns.setdefault(varies, len(patterns))))
+        self._blocks: list[tuple[int, list[Index]]] = []
+        for index in plan.blocks(program.space):
+            cuts = [tuple(i if v else EVERYTHING for i, v in zip(index, varies, strict=True)) for varies in patterns]
+            self._blocks.append((index[-1].stop - index[-1].start, cuts))
+
+    def _run_blocks(self, first: _Workspace, file: Registers) -> None:
+        count = len(self._blocks)
+        partial = {r: np.empty((count, *self.program.registers[r].shape), self.program.registers[r].dtype)
+                   for r in self.plan.partial}
+        turn = itertools.count().__next__
+        mine = [first]
+
+        def task() -> None:
+            try:  # one runner takes the caller's, the others their own
+                workspace = mine.pop()
+            except IndexError:
+                workspace = self._take()
+            while (k := turn()) < count:
+                self._run_block(k, workspace, file, partial)
+            if workspace is not first:
+                self._give_back(workspace)
+
+        TEAM.run(task, min(self.threads, count))
+        for r, array in partial.items():
+            file[r] = self._total(r, array)
+
+    def _run_block(self, k: int, workspace: _Workspace, file: Registers, partial: dict[int, Array]) -> None:
+        rows, cuts = self._blocks[k]
+        mine = workspace.template(rows)
+        for r in self._shared:
+            mine[r] = file[r]
+        for r, pattern in self._sliced:
+            mine[r] = file[r][cuts[pattern]]
+        for r, array in partial.items():
+            mine[r] = array[k]
+        _run(workspace.block, mine)
+
+    def _total(self, register: int, partial: Array) -> Array:
+        step = next(s for s in self.plan.levels[BLOCK] if s.target == register)
+        assert step.reduction is not None
+        assert step.reduction.op.monoid is not None
+        dtype = self.program.registers[register].dtype
+        total = step.reduction.op.monoid(partial.astype(wider(dtype), copy=False), (0,))
+        return np.asarray(total).astype(dtype).reshape(partial.shape[1:])
+
+
+def _into(out: Any, array: Array) -> Array:
+    if array is not out:
+        np.copyto(out, array)
+    return out  # type: ignore[no-any-return]
+
+
+def _in_place_params(program: Program) -> frozenset[int]:
+    """Parameters whose memory the result may take: read at the very elements that the last step writes, and no later.
+
+    The result must be the only one, and its step not read the parameter after it has begun to write.
+    """
+    if len(program.results) != 1 or not program.steps or program.steps[-1].target != program.results[0]:
+        return frozenset()
+    last, shape = program.steps[-1], program.registers[program.results[0]].shape
+    by_param: dict[int, list[Leaf]] = {}
+    for leaf in program.leaves:
+        by_param.setdefault(leaf.param, []).append(leaf)
+    return frozenset(
+        param for param, leaves in by_param.items()
+        if all(
+            not leaf.views and leaf.order is None and program.registers[leaf.register].shape == shape
+            and (last.in_place or leaf.register not in last.sources) for leaf in leaves
+        )
+    )

@@ -1,0 +1,302 @@
+"""From a function of elementwise operations, broadcasts and reductions to a `Program`.
+
+Each op's `kernel` expression becomes steps of primitives; where a primitive has no exact spelling for the dtype, the op's own eval
+becomes one step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
+Nothing is computed here, and no operation is known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir.kernel import Apply, Arg, Const, Expr
+from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ops.reduce import broadcast_in_dim, reduce
+from deepx_graph.runtime.kernels import axes as axes_
+from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels.program import Array, Call, Leaf, Program, Reduction, Register, Shape, Step
+from deepx_graph.types import TensorType
+
+BOOL = np.dtype(np.bool_)
+Ints = tuple[int, ...]
+
+
+def lower(function: Function) -> Program | None:
+    """The program of a body, or None where it has operations or shapes that no kernel runs (see `axes`), or no element."""
+    space = axes_.assign(function)
+    if space is None or 0 in space.space or not function.results:
+        return None
+    if any(0 in axes_.dims(n) for n in function.nodes):
+        return None
+    lowering = _Lowering(function, space)
+    for node in function.nodes:
+        lowering.add(node)
+    return _merged(lowering.program())
+
+
+class _Unspelled(Exception):
+    """A primitive has no exact spelling for these dtypes."""
+
+
+class _Lowering:
+    """Registers and steps under construction."""
+
+    def __init__(self, function: Function, space: axes_.Axes) -> None:
+        self.function, self.space = function, space
+        self.registers: list[Register] = []
+        self.leaves: list[Leaf] = []
+        self.constants: list[tuple[int, Array]] = []
+        self.steps: list[Step] = []
+        self.of: dict[Node, int] = {}
+        self._scalars: dict[tuple[np.dtype[Any], bytes], int] = {}
+
+    def add(self, node: Node) -> None:
+        """Lowers one node; its operands are lowered already."""
+        if node in self.space.leaves:
+            if node in self.space.of:
+                self.of[node] = self._repeated(node) if node.op is broadcast_in_dim else self._leaf(node)
+        elif node.op.elementwise:
+            self.of[node] = self._elementwise(node)
+        else:
+            self.of[node] = self._reduce(node) if node.op is reduce else self._same(node)
+
+    def program(self) -> Program:
+        """The finished program: every result a register of its own, full along the axes of its type."""
+        results, taken = [], {leaf.register for leaf in self.leaves} | {r for r, _ in self.constants}
+        for node in self.function.results:
+            register, shape = self.of[node], self.space.shape(node)
+            if register in taken or self.registers[register].shape != shape:
+                register = self._copy(register, shape)
+            taken.add(register)
+            results.append(register)
+        shapes = tuple(axes_.dims(n) for n in self.function.results)
+        return Program(self.space.space, tuple(self.registers), tuple(self.leaves), tuple(self.constants),
+                       tuple(self.steps), tuple(results), shapes)
+
+    # --- registers and steps
+
+    def _register(self, dtype: np.dtype[Any], shape: Shape) -> int:
+        self.registers.append(Register(dtype, shape))
+        return len(self.registers) - 1
+
+    def _step(self, dtype: np.dtype[Any], shape: Shape, sources: Sequence[int], call: Call, primitive: str = "",
+              in_place: bool = False, reduction: Reduction | None = None) -> int:
+        target = self._register(dtype, shape)
+        self.steps.append(Step(target, tuple(sources), _Made(call), primitive, in_place, reduction))
+        return target
+
+    def _joint(self, sources: Sequence[int]) -> Shape:
+        return tuple(map(max, zip(*(self.registers[s].shape for s in sources), strict=True)))
+
+    def _copy(self, register: int, shape: Shape) -> int:
+        return self._step(self.registers[register].dtype, shape, (register,), spelling.copy, "copy")
+
+    def _constant(self, value: Any, dtype: np.dtype[Any]) -> int:
+        array = np.asarray(value, dtype=dtype).reshape((1,) * len(self.space.space))
+        key = (dtype, array.tobytes())
+        if key not in self._scalars:
+            self._scalars[key] = self._register(dtype, array.shape)
+            self.constants.append((self._scalars[key], array))
+        return self._scalars[key]
+
+    # --- leaves and views
+
+    def _leaf(self, node: Node, order: Ints | None = None, shape: Shape | None = None) -> int:
+        """The register of a parameter or constant, seen through views."""
+        shape = self.space.shape(node) if shape is None else shape
+        views, source = [], node
+        while source.op not in (PARAM, CONSTANT):
+            views.append((source.op, source.attrs))
+            source = source.inputs[0]
+        views.reverse()
+        if source.op is PARAM:
+            register = self._register(_dtype(node), shape)
+            self.leaves.append(Leaf(register, self.function.params.index(source), tuple(views), order))
+            return register
+        literal = source.attrs[0]
+        if literal.splat_value is not None:
+            return self._constant(literal.splat_value, _dtype(node))
+        array = viewed(literal.array, views, order).reshape(shape)
+        register = self._register(_dtype(node), shape)
+        self.constants.append((register, array))
+        return register
+
+    def _same(self, node: Node) -> int:
+        """Broadcasts, and reshapes that only add or drop axes of size 1, are the register of their operand."""
+        return self.of[node.inputs[0]]
+
+    def _repeated(self, node: Node) -> int:
+        """A broadcast leaf, held once along the axes on which it repeats."""
+        operand = node.inputs[0]
+        at: Ints = node.attr("broadcast_dimensions")
+        order = tuple(sorted(range(len(at)), key=at.__getitem__))
+        mine = self.space.of[node]
+        kept = {mine[k] for i, k in enumerate(at) if axes_.dims(operand)[i] != 1}
+        shape = tuple(size if k in kept else 1 for k, size in enumerate(self.space.space))
+        return self._leaf(operand, None if order == tuple(range(len(at))) else order, shape)
+
+    # --- computation
+
+    def _elementwise(self, node: Node) -> int:
+        return self.apply(node.op, node.attrs, [self.of[i] for i in node.inputs], _dtype(node))
+
+    def apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any]) -> int:
+        """The register of an elementwise op: its kernel expression in primitives, else its eval."""
+        tree = op.kernel(*attrs) if op.kernel else None
+        before = len(self.registers), len(self.steps), len(self.constants)
+        if tree is not None:
+            try:
+                register = self._expression(tree, sources, dtype)
+                if self.registers[register].dtype == dtype and register not in sources:
+                    return register
+            except _Unspelled:
+                pass
+            self._undo(*before)
+        assert op.eval is not None
+        return self._step(dtype, self._joint(sources), sources, _evaluated(op.eval, attrs))
+
+    def _undo(self, registers: int, steps: int, constants: int) -> None:
+        del self.registers[registers:], self.steps[steps:], self.constants[constants:]
+        self._scalars = {k: r for k, r in self._scalars.items() if r < registers}
+
+    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any]) -> int:
+        match tree:
+            case Arg(index):
+                return operands[index]
+            case Const(value):
+                first = self.registers[operands[0]].dtype
+                if first not in spelling.ALL:
+                    raise _Unspelled
+                return self._constant(value, first)
+            case Apply(primitive, args):
+                return self._primitive(primitive, [self._expression(a, operands, dtype) for a in args], dtype)
+
+    def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any]) -> int:
+        if primitive == "cast":
+            cast = spelling.spell_cast(self.registers[sources[0]].dtype, dtype)
+            if cast is None:
+                raise _Unspelled
+            return self._step(dtype, self.registers[sources[0]].shape, sources, cast, primitive)
+        if primitive == "where":
+            return self._where(sources)
+        spelled = spelling.spell(primitive, [self.registers[s].dtype for s in sources])
+        if spelled is None:
+            raise _Unspelled
+        kind = BOOL if spelled.is_predicate else self.registers[sources[0]].dtype
+        return self._step(kind, self._joint(sources), sources, spelled.call, primitive, spelled.in_place)
+
+    def _where(self, sources: list[int]) -> int:
+        dtype, shape = self.registers[sources[1]].dtype, self._joint(sources)
+        size = Register(dtype, shape).size
+        spelled = spelling.spell_where(dtype, size)
+        if spelled is None:
+            raise _Unspelled
+        call, needs_scratch = spelled
+        if needs_scratch:
+            mask = self.registers[sources[0]]
+            sources = [*sources, self._step(np.dtype(np.int8), mask.shape, (), _nothing, "scratch")]
+        return self._step(dtype, shape, sources, call, "where")
+
+    def _reduce(self, node: Node) -> int:
+        operand = node.inputs[0]
+        op: Op = node.attr("body").reducer
+        source, dtype = self.of[operand], _dtype(node)
+        gone = {self.space.of[operand][k] for k in node.attr("dimensions")} - {None}
+        kept = tuple(1 if k in gone else d for k, d in enumerate(self.registers[source].shape))
+        if any(self.registers[source].shape[k] == 1 for k in gone if k is not None):
+            full = tuple(n if k in gone else d for (k, n), d in
+                         zip(enumerate(self.space.space), self.registers[source].shape, strict=True))
+            source = self._copy(source, full)
+        axes = tuple(sorted(k for k in gone if k is not None))
+        assert op.monoid is not None
+        total = self._step(dtype, kept, (source,), _reduced(op.monoid, axes), reduction=Reduction(op, axes))
+        result = node.attr("body").results[0]
+        return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype)
+
+
+class _Made:
+    """A factory of a callable without state: gives the same one every time."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __call__(self) -> Call:
+        return self.call
+
+
+def viewed(array: Array, views: Sequence[tuple[Op, tuple[Any, ...]]], order: Ints | None) -> Array:
+    """The array through view ops, its axes then put into `order`."""
+    for op, attrs in views:
+        assert op.eval is not None
+        array = op.eval([array], *attrs)
+    return array if order is None else array.transpose(order)
+
+
+def _dtype(node: Node) -> np.dtype[Any]:
+    assert isinstance(node.type, TensorType)
+    assert node.type.dtype.np is not None
+    return node.type.dtype.np
+
+
+def _nothing(out: Array) -> None:
+    """A scratch register is memory without a value."""
+
+
+def _evaluated(function: Callable[..., Any], attrs: tuple[Any, ...]) -> Call:
+    def call(*args: Array) -> None:
+        np.copyto(args[-1], function(args[:-1], *attrs))
+
+    return call
+
+
+def _reduced(monoid: Callable[[Array, Ints], Array], axes: Ints) -> Call:
+    def call(x: Array, out: Array) -> None:
+        np.copyto(out, np.asarray(monoid(x, axes)).reshape(out.shape))
+
+    return call
+
+
+# --- merging axes -------------------------------------------------------------------------------------------------
+
+
+def _merged(program: Program) -> Program:
+    """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike."""
+    groups: list[list[int]] = []
+    reduced = [set(s.reduction.axes) for s in program.steps if s.reduction]
+    for axis in range(len(program.space)):
+        last = axis - 1
+        if groups and all((r.shape[last] == 1) == (r.shape[axis] == 1) for r in program.registers) and all(
+            (last in gone) == (axis in gone) for gone in reduced
+        ):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    if len(groups) == len(program.space):
+        return program
+    return _regrouped(program, groups)
+
+
+def _regrouped(program: Program, groups: Sequence[Sequence[int]]) -> Program:
+    def shape(old: Shape) -> Shape:
+        return tuple(int(np.prod([old[k] for k in group], dtype=object)) for group in groups)
+
+    def step(old: Step) -> Step:
+        if old.reduction is None:
+            return old
+        axes = tuple(k for k, group in enumerate(groups) if group[0] in old.reduction.axes)
+        assert old.reduction.op.monoid is not None
+        call = _reduced(old.reduction.op.monoid, axes)
+        return replace(old, reduction=Reduction(old.reduction.op, axes), make=_Made(call))
+
+    registers = tuple(Register(r.dtype, shape(r.shape)) for r in program.registers)
+    constants = tuple((r, array.reshape(registers[r].shape)) for r, array in program.constants)
+    return replace(program, space=shape(program.space), registers=registers, constants=constants,
+                   steps=tuple(map(step, program.steps)))
+

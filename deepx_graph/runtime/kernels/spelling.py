@@ -1,0 +1,114 @@
+"""How numpy spells each kernel primitive: a callable that writes into its last argument.
+
+A primitive is spelled only for dtypes where it means exactly what the op's eval means; `spell` gives None for the others
+(narrow floats, complex numbers, integer quotients, float to integer), which are then done by the op's eval on blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
+from deepx_graph.runtime.kernels.program import Array, Call
+
+DTypeLike = np.dtype[Any]
+
+WIDE_FLOATS = frozenset(map(np.dtype, ("f4", "f8")))
+INTEGERS = frozenset(np.dtype(f"{s}{n}") for s in "iu" for n in (1, 2, 4, 8))
+BOOL = frozenset((np.dtype(np.bool_),))
+NUMBERS = WIDE_FLOATS | INTEGERS
+ALL = NUMBERS | BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The callable; the operand dtypes for which it is exact; whether the result is bool; whether it may work in place."""
+
+    call: Call
+    dtypes: frozenset[DTypeLike]
+    is_predicate: bool = False
+    in_place: bool = True
+
+
+def _maximum(x: Array, y: Array, out: Array) -> None:
+    np.maximum(x, y, out=out)
+
+
+def _minimum(x: Array, y: Array, out: Array) -> None:
+    np.minimum(x, y, out=out)
+
+
+_ARITHMETIC: dict[str, Call] = {"add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum}
+_NUMERIC: dict[str, Call] = {"sub": np.subtract, "neg": np.negative, "abs": np.absolute}
+_FLOATING: dict[str, Call] = {
+    "div": np.divide, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "floor_mod": np.mod, "exp": np.exp, "expm1": np.expm1,
+    "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
+}  # fmt: skip
+_BITWISE: dict[str, Call] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
+_PREDICATES: dict[str, Call] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+
+_SPELLINGS: dict[str, Spelling] = {
+    **{name: Spelling(f, ALL) for name, f in _ARITHMETIC.items()},
+    **{name: Spelling(f, NUMBERS) for name, f in _NUMERIC.items()},
+    **{name: Spelling(f, WIDE_FLOATS) for name, f in _FLOATING.items()},
+    **{name: Spelling(f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
+    **{name: Spelling(f, ALL, is_predicate=True, in_place=False) for name, f in _PREDICATES.items()},
+}
+
+
+def spell(primitive: str, dtypes: Sequence[DTypeLike]) -> Spelling | None:
+    """The spelling of an arithmetic primitive or comparison for operands of these dtypes; None where numpy has no exact one."""
+    found = _SPELLINGS.get(primitive)
+    return found if found is not None and len(set(dtypes)) == 1 and dtypes[0] in found.dtypes else None
+
+
+def copy(x: Array, out: Array) -> None:
+    """Copies, broadcasts and converts as a C cast does."""
+    np.copyto(out, x, casting="unsafe")
+
+
+def _is_nonzero(x: Array, out: Array) -> None:
+    np.not_equal(x, x.dtype.type(0), out)
+
+
+def spell_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
+    """Conversion between dtypes where a C cast is the right one; None for floats to integers, which saturate."""
+    if source not in ALL or target not in ALL:
+        return None
+    if target in BOOL:
+        return _is_nonzero
+    return None if source in WIDE_FLOATS and target in INTEGERS else copy
+
+
+_BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+
+
+def _where_copied(mask: Array, x: Array, y: Array, out: Array) -> None:
+    np.copyto(out, y)
+    np.copyto(out, x, where=mask)
+
+
+def _where_masked(mask: Array, x: Array, y: Array, scratch: Array, out: Array) -> None:
+    """`y ^ ((x ^ y) & mask)` on the bits: no branch, so a random mask costs no more than a constant one."""
+    bits = _BITS[out.dtype.itemsize]
+    a, b, result = x.view(bits), y.view(bits), out.view(bits)
+    np.negative(mask.view(np.int8), scratch)
+    np.bitwise_xor(a, b, result)
+    np.bitwise_and(result, scratch, result)
+    np.bitwise_xor(result, b, result)
+
+
+def spell_where(dtype: DTypeLike, elements: int) -> tuple[Call, bool] | None:
+    """`where(mask, x, y)` for values of a dtype, and whether it takes a scratch register before the target.
+
+    The scratch register is i8 in the mask's shape. The target must not share memory with any operand. None for dtypes whose elements are not 1, 2, 4 or 8 bytes.
+    """
+    if dtype.itemsize not in _BITS:
+        return None
+    return (_where_masked, True) if elements >= MASK_ELEMENTS else (_where_copied, False)

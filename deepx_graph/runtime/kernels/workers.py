@@ -1,0 +1,106 @@
+"""A few threads that wait, and the caller, to go through blocks together.
+
+The team is shared by all kernels of the process. Whoever finds it busy works alone, so calls from several threads never wait for
+each other and nothing can lock up. Waiting threads sleep: a spinning one would take a core from the matrix products.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+Task = Callable[[], None]
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
+
+
+class _Worker:
+    """One sleeping thread; a pair of locks hands it work and tells when it is done."""
+
+    def __init__(self) -> None:
+        self._start, self._done = threading.Lock(), threading.Lock()
+        self._start.acquire()
+        self._done.acquire()
+        self._task: Task | None = None
+        self.error: BaseException | None = None
+        threading.Thread(target=self._serve, name="deepx-graph kernel", daemon=True).start()
+
+    def give(self, task: Task) -> None:
+        self._task, self.error = task, None
+        self._start.release()
+
+    def wait(self) -> None:
+        self._done.acquire()
+
+    def _serve(self) -> None:
+        with np.errstate(all="ignore"):
+            while True:
+                self._start.acquire()
+                task, self._task = self._task, None
+                try:
+                    if task is not None:
+                        task()
+                except BaseException as e:  # handed to the caller, who raises it
+                    self.error = e
+                del task
+                self._done.release()
+
+
+class Team:
+    """The workers of this process."""
+
+    def __init__(self) -> None:
+        self._busy = threading.Lock()
+        self._workers: list[_Worker] = []
+        self._pid = os.getpid()
+
+    def run(self, task: Task, threads: int) -> None:
+        """Runs `task` in the caller and in up to `threads - 1` workers at once, and returns when all have. Raises what one raised.
+
+        The task must share its work out itself, and be right however many run it.
+        """
+        if threads < 2 or not self._busy.acquire(blocking=False):
+            task()
+            return
+        try:
+            self._run(task, self._hire(threads - 1))
+        finally:
+            self._busy.release()
+
+    def _hire(self, count: int) -> list[_Worker]:
+        if self._pid != os.getpid():  # a forked child has none of its parent's threads
+            self._workers, self._pid = [], os.getpid()
+        while len(self._workers) < count:
+            self._workers.append(_Worker())
+        return self._workers[:count]
+
+    def _run(self, task: Task, workers: list[_Worker]) -> None:
+        for worker in workers:
+            worker.give(task)
+        try:
+            task()
+        finally:
+            for worker in workers:
+                worker.wait()
+        for worker in workers:
+            if worker.error is not None:
+                raise worker.error
+
+
+TEAM = Team()
+"""The one team of the process; after a fork the child hires its own."""
+
+
+def _renew() -> None:
+    TEAM.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

@@ -8,6 +8,17 @@ from __future__ import annotations
 from deepx_graph.errors import UsageError, suggest
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.ops.bits import (
+    BITS,
+    bitcast_convert,
+    count_leading_zeros,
+    popcnt,
+    reduce_precision,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+)  # fmt: skip
+from deepx_graph.ops.complexes import COMPLEX, complex_, imag, real
 from deepx_graph.ops.effects import EFFECTS, load, print_, save
 from deepx_graph.ops.elementwise import (
     ELEMENTWISE,
@@ -39,6 +50,8 @@ from deepx_graph.ops.elementwise import (
     or_,
     power,
     remainder,
+    round_nearest_afz,
+    round_nearest_even,
     rsqrt,
     select,
     sign,
@@ -60,7 +73,8 @@ from deepx_graph.ops.shape import SHAPE, concatenate, index_add, iota, pad, slic
 from deepx_graph.ops.world import DEEPX_DTYPES, World, write_file
 
 FAMILIES: dict[str, tuple[Op, ...]] = {
-    "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "layout": LAYOUT, "shape": SHAPE, "reduce": REDUCE, "linear": LINEAR,
+    "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
+    "reduce": REDUCE, "linear": LINEAR,
     "random": RANDOM, "effects": EFFECTS, "fusion": FUSION,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
@@ -84,11 +98,13 @@ def op_named(name: str) -> Op:
 
 
 __all__ = [
-    "DEEPX_DTYPES", "FAMILIES", "FAMILY_OF", "OPS", "World", "abs_", "add", "and_", "atan2", "broadcast_in_dim", "cbrt", "ceil",
-    "clamp", "compare", "concatenate", "convert", "convert_array", "cosine", "derive_seed", "divide", "dot_general",
-    "ensure_type", "evaluate", "exponential", "exponential_minus_one", "floor", "floor_mod", "fusion", "index_add", "inlined",
-    "iota", "is_finite", "load", "log", "log_plus_one", "logistic", "matmul", "maximum", "minimum", "module_seed",
-    "monoid_body", "multiply", "negate", "not_", "op_named", "or_", "pad", "power", "print_", "pullback", "reduce", "reduction",
-    "remainder", "reshape", "reverse", "rng_normal", "rng_uniform", "rsqrt", "save", "select", "sign", "sine", "slice_", "sqrt",
-    "stop_gradient", "subtract", "tan", "tanh", "torch_index_select", "transpose", "write_file", "xor",
+    "DEEPX_DTYPES", "FAMILIES", "FAMILY_OF", "OPS", "World", "abs_", "add", "and_", "atan2", "bitcast_convert",
+    "broadcast_in_dim", "cbrt", "ceil", "clamp", "compare", "complex_", "concatenate", "convert", "convert_array", "cosine",
+    "count_leading_zeros", "derive_seed", "divide", "dot_general", "ensure_type", "evaluate", "exponential",
+    "exponential_minus_one", "floor", "floor_mod", "fusion", "imag", "index_add", "inlined", "iota", "is_finite", "load",
+    "log", "log_plus_one", "logistic", "matmul", "maximum", "minimum", "module_seed", "monoid_body", "multiply", "negate",
+    "not_", "op_named", "or_", "pad", "popcnt", "power", "print_", "pullback", "real", "reduce", "reduce_precision",
+    "reduction", "remainder", "reshape", "reverse", "rng_normal", "rng_uniform", "round_nearest_afz", "round_nearest_even",
+    "rsqrt", "save", "select", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "slice_",
+    "sqrt", "stop_gradient", "subtract", "tan", "tanh", "torch_index_select", "transpose", "write_file", "xor",
 ]  # fmt: skip

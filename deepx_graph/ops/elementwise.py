@@ -223,6 +223,15 @@ floor: Op = unary("floor", "Rounded down.", ufunc(np.floor), kernel="floor(x)", 
                   vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))
 ceil: Op = unary("ceil", "Rounded up.", ufunc(np.ceil), kernel="ceil(x)", kinds=("float",),
                  vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))
+round_nearest_even: Op = unary(
+    "round_nearest_even", "Rounded to the nearest integer, halves to the even one.", ufunc(np.rint), kinds=("float",),
+    vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)),
+)  # fmt: skip
+round_nearest_afz: Op = unary(
+    "round_nearest_afz", "Rounded to the nearest integer, halves away from zero.",
+    ufunc(lambda x: np.where(np.abs(x - np.trunc(x)) == 0.5, np.trunc(x) + np.copysign(np.ones((), x.dtype), x), np.rint(x))),
+    kinds=("float",), vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)),
+)  # fmt: skip
 exponential: Op = unary("exponential", "e to the x.", ufunc(np.exp), kernel="exp(x)", vjp=lambda b, x, y, g: b(multiply, g, y))
 exponential_minus_one: Op = unary(
     "exponential_minus_one", "e to the x, minus 1, accurate near 0.", ufunc(np.expm1), kernel="expm1(x)",
@@ -370,6 +379,7 @@ convert: Op = Op(
 
 ELEMENTWISE: tuple[Op, ...] = (
     add, subtract, multiply, divide, remainder, floor_mod, power, maximum, minimum, atan2, and_, or_, xor, not_, negate, abs_,
-    sign, floor, ceil, exponential, exponential_minus_one, log, log_plus_one, sqrt, rsqrt, cbrt, sine, cosine, tan, tanh,
+    sign, floor, ceil, round_nearest_even, round_nearest_afz, exponential, exponential_minus_one,
+    log, log_plus_one, sqrt, rsqrt, cbrt, sine, cosine, tan, tanh,
     logistic, is_finite, compare, select, clamp, convert,
 )  # fmt: skip

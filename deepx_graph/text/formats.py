@@ -1,7 +1,8 @@
 """The languages this package reads and writes, one row each, and the way in and out of them: recognise, read, write.
 
-A text is recognised by what it says, its file name decides only where that does not. Binary input and oversized files are refused
-before any reader sees them. A reader is imported when its language is first met. Nothing here verifies or runs a program.
+A text is recognised by what it says; its file name decides only where that does not. Binary input and oversized files are
+refused before any reader sees them. A reader is imported when its language is first met. Nothing here verifies or runs
+a program.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def detect(text: str, file_name: str = "") -> str:
 def read(source: Source, format: str | None = None, options: ReadOptions | None = None) -> ReadResult:
     """The program of a text, in `format` or in the one it is recognised as.
 
-    Raises ParseError, VerifyError, LimitError as the readers do, UsageError for an unknown format. The module is not yet verified.
+    Raises ParseError, VerifyError, LimitError as the readers do, UsageError for an unknown format. The module is not yet
+    verified.
     """
     options = options or ReadOptions()
     chosen = format_named(format) if format is not None else None

@@ -1,0 +1,150 @@
+"""Whether a module is well formed: every node by its op's own rules, and what no node can tell alone.
+
+Node by node: operands, attributes, type, callee. Over a function: parameters, loops closed once and left only through their end,
+the state passed on like a baton. All problems are collected, each with the node's place, its printed form and the op's words.
+Near-linear in the number of nodes. Nothing is changed; a function in an attribute is verified like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakSet
+
+from deepx_graph.errors import Diagnostic, InferError, VerifyError, suggest
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION
+from deepx_graph.types import is_state, merge_types
+from deepx_graph.verify.control import Loops, Report, Threads
+from deepx_graph.verify.describe import problem
+
+MAX_BODY_DEPTH = 100
+"""Functions in attributes of functions in attributes, and so on."""
+
+
+def verify(module: Module, seen: WeakSet[Node] | None = None) -> None:
+    """Raises VerifyError with every problem of the module; returns when there is none.
+
+    `seen` holds nodes whose own rules were checked before, and takes those that pass now: give the same set again after
+    each pass, and only what the pass made is checked node by node.
+    """
+    problems: list[Diagnostic] = []
+    _check_names(module, problems.append)
+    checked: set[int] = set()
+    work = [(f, 0) for f in reversed(module.functions)]
+    while work:
+        function, depth = work.pop()
+        if id(function) in checked:
+            continue
+        checked.add(id(function))
+        if depth > MAX_BODY_DEPTH:
+            problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
+            continue
+        _check_function(module, function, problems.append, seen)
+        work += [(body, depth + 1) for node in function.nodes for body in _bodies(node)]
+    if problems:
+        raise VerifyError(*problems)
+
+
+def _bodies(node: Node) -> Iterator[Function]:
+    return (value for value in node.attrs if isinstance(value, Function))
+
+
+# --- the module ---------------------------------------------------------------------------------------------------
+
+
+def _check_names(module: Module, report: Report) -> None:
+    names = [f.name for f in module.functions]
+    if module.entry_name not in names:
+        report(Diagnostic(f"the entry '{module.entry_name}' is no function of the module",
+                          expected=", ".join(names[:8]) or "a function", hint=suggest(module.entry_name, names)))
+    met: set[str] = set()
+    for f in module.functions:
+        if f.name in met:
+            report(Diagnostic(f"two functions are named '{f.name}'", f.span))
+        met.add(f.name)
+        if f.vjp is not None and f.vjp not in module:
+            report(Diagnostic(f"'{f.vjp}', the derivative of '{f.name}', is no function of the module", f.span,
+                              hint=suggest(f.vjp, names)))
+
+
+def _check_function(module: Module, function: Function, report: Report, seen: WeakSet[Node] | None) -> None:
+    _check_params(function, report)
+    sound = True
+    for node in function.nodes:
+        if node.op is CALL or node.op is PARTIAL:
+            _check_callee(module, node, report)
+        if seen is not None and node in seen:
+            continue
+        fault = _own_problem(node)
+        if fault is not None:
+            report(fault)
+            sound = False
+        elif seen is not None:
+            seen.add(node)
+    if sound:  # what follows relies on operands being where the op has them
+        Loops(function, report).check()
+        if any(is_state(n.type) for n in function.nodes):
+            Threads(function, report).check()
+
+
+def _check_params(function: Function, report: Report) -> None:
+    own = set(function.params)
+    if len(own) < len(function.params):
+        report(Diagnostic(f"function '{function.name}' has the same parameter twice", function.span))
+    for k, p in enumerate(function.params):
+        if p.op is not PARAM or p.attrs[:1] != (k,):
+            report(problem(p, f"stands as parameter {k} of '{function.name}'", expected=f"param with index {k}"))
+    for node in function.nodes:
+        if node.op is PARAM and node not in own:
+            report(problem(node, f"is used in '{function.name}' and is none of its parameters",
+                            hint="a function is closed: pass the value as an argument"))
+    if len(function.result_names) not in (0, len(function.results)):
+        report(Diagnostic(f"function '{function.name}' has {len(function.results)} results and "
+                          f"{len(function.result_names)} names for them", function.span))
+
+
+def _check_callee(module: Module, node: Node, report: Report) -> None:
+    callee, signature = node.attrs
+    if callee not in module:
+        report(problem(node, f"no function '{callee}'", hint=suggest(callee, [f.name for f in module.functions])))
+        return
+    try:
+        merge_types(signature, module[callee].type)
+    except InferError as e:
+        report(problem(node, f"is made for '{callee}' as {signature}: {e.message}", expected=str(module[callee].type)))
+
+
+# --- one node -----------------------------------------------------------------------------------------------------
+
+
+def _own_problem(node: Node) -> Diagnostic | None:
+    """What is wrong with a node, told from its declaration and inputs alone."""
+    op = node.op
+    if any(i.serial >= node.serial for i in node.inputs):
+        return problem(node, "is older than one of its inputs")
+    try:
+        op.check_arity(len(node.inputs))
+        if len(node.attrs) != len(op.attrs):
+            raise InferError(f"has {len(node.attrs)} attributes", expected=str(len(op.attrs)))
+        if op.attrs:
+            op.bind({a.name: v for a, v in zip(op.attrs, node.attrs, strict=True)})
+        inferred = op.infer([i.type for i in node.inputs], *node.attrs)
+        if inferred is not node.type:
+            merge_types(inferred, node.type)
+    except InferError as e:
+        return problem(node, e.message, e.expected, e.hint)
+    return _structural_problem(node)
+
+
+def _structural_problem(node: Node) -> Diagnostic | None:
+    """Who may read whom among the control nodes."""
+    if node.op is PHI and node.inputs[0].op not in (REGION, LOOP_BEGIN):
+        return problem(node, f"reads a {node.inputs[0].op.name}", expected="a region or loop_begin",
+                        hint="an item of any other tuple is a proj")
+    if node.op is LOOP_END and node.inputs[0].op is not LOOP_BEGIN:
+        return problem(node, f"closes a {node.inputs[0].op.name}", expected="a loop_begin")
+    for k, i in enumerate(node.inputs):
+        if i.op is LOOP_BEGIN and node.op is not PHI and not (node.op is LOOP_END and k == 0):
+            return problem(node, f"operand {k} is a loop_begin, which is no value",
+                            expected="phi of the loop_begin, or proj of its loop_end")
+    return None

@@ -1,0 +1,39 @@
+"""What an engine is: something that turns a node into a callable kernel.
+
+A kernel takes the operand values and, where the plan reserved memory for the results, arrays to put them in. It gives what `op.eval`
+would give, to the last bit for integers and bool and within rounding for floats. An engine keeps no state that two calls in
+two threads could trample on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from deepx_graph.ir import Node
+from deepx_graph.literal import Array
+
+KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
+"""`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
+
+The memory of an `out` array may be that of an operand that has the same shape and element size, for elementwise nodes with one result.
+The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
+that is a `view` one over its operand.
+"""
+
+
+class Engine(Protocol):
+    """Makes kernels. `writes(node)` says whether the kernel fills the arrays it is given; others are given None."""
+
+    @property
+    def name(self) -> str:
+        """The word that selects it."""
+        ...
+
+    def kernel(self, node: Node) -> KernelFn:
+        """The callable for a node of static type whose op has `eval`. Called once for each node; may be slow."""
+        ...
+
+    def writes(self, node: Node) -> bool:
+        """Whether `kernel(node)` puts its results into `out` when it is given one."""
+        ...

@@ -1,0 +1,34 @@
+"""The engines by name. All give the same results; `numpy` is the reference and `auto` the one to use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deepx_graph.errors import UsageError, suggest
+from deepx_graph.runtime.engine import Engine
+
+
+def _numpy(threads: int | None) -> Engine:
+    from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
+
+    return NumpyEngine()
+
+
+def _numexpr(threads: int | None) -> Engine:
+    from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
+
+    return NumexprEngine(threads)
+
+
+ENGINES: dict[str, Callable[[int | None], Engine]] = {"numpy": _numpy, "numexpr": _numexpr, "auto": _numexpr}
+"""Name to maker; the modules are imported when their engine is first asked for."""
+
+
+def get(name: str, threads: int | None = None) -> Engine:
+    """The engine of that name with so many threads (None: as many as there are cores). Raises UsageError for an unknown one."""
+    if name not in ENGINES:
+        hint = suggest(name, ENGINES)
+        raise UsageError(f"no engine '{name}'; there are {', '.join(ENGINES)}" + (f"; {hint}" if hint else ""))
+    if threads is not None and threads < 1:
+        raise UsageError(f"{threads} threads; at least 1 is needed")
+    return ENGINES[name](threads)

@@ -1,0 +1,28 @@
+"""The reference engine: every kernel is `op.eval`. Slow, plain, and what all other engines are tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepx_graph.ir import Node
+from deepx_graph.literal import Array
+from deepx_graph.runtime.engine import KernelFn
+
+
+class NumpyEngine:
+    """`op.eval` in order. It never writes into memory it is given."""
+
+    name = "numpy"
+
+    def kernel(self, node: Node) -> KernelFn:
+        evaluate, attrs = node.op.eval, node.attrs
+        assert evaluate is not None, f"{node.op.name} is run by the schedule, not by a kernel"
+
+        def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
+            return evaluate(values, *attrs)
+
+        return run
+
+    def writes(self, node: Node) -> bool:
+        return False

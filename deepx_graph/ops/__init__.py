@@ -66,16 +66,19 @@ from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.fusion import FUSION, fusion, inlined
 from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, gather, scatter
 from deepx_graph.ops.layout import LAYOUT, ensure_type, reshape, reverse, stop_gradient, transpose
+from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
 from deepx_graph.ops.linear import LINEAR, dot_general, matmul
 from deepx_graph.ops.pullback import pullback
 from deepx_graph.ops.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
 from deepx_graph.ops.reduce import REDUCE, broadcast_in_dim, monoid_body, reduce, reduction
 from deepx_graph.ops.shape import SHAPE, concatenate, index_add, iota, pad, slice_, torch_index_select
+from deepx_graph.ops.sort import SORT, sort, top_k
+from deepx_graph.ops.window import WINDOW, convolution, reduce_window, select_and_scatter
 from deepx_graph.ops.world import DEEPX_DTYPES, World, write_file
 
 FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
-    "index": INDEX, "reduce": REDUCE, "linear": LINEAR,
+    "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
     "random": RANDOM, "effects": EFFECTS, "fusion": FUSION,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
@@ -112,12 +115,14 @@ __all__ = [
     "broadcast_in_dim",
     "cbrt",
     "ceil",
+    "cholesky",
     "clamp",
     "compare",
     "complex_",
     "concatenate",
     "convert",
     "convert_array",
+    "convolution",
     "cosine",
     "count_leading_zeros",
     "derive_seed",
@@ -129,6 +134,7 @@ __all__ = [
     "evaluate",
     "exponential",
     "exponential_minus_one",
+    "fft",
     "floor",
     "floor_mod",
     "fusion",
@@ -160,6 +166,7 @@ __all__ = [
     "real",
     "reduce",
     "reduce_precision",
+    "reduce_window",
     "reduction",
     "remainder",
     "reshape",
@@ -172,19 +179,23 @@ __all__ = [
     "save",
     "scatter",
     "select",
+    "select_and_scatter",
     "shift_left",
     "shift_right_arithmetic",
     "shift_right_logical",
     "sign",
     "sine",
     "slice_",
+    "sort",
     "sqrt",
     "stop_gradient",
     "subtract",
     "tan",
     "tanh",
+    "top_k",
     "torch_index_select",
     "transpose",
+    "triangular_solve",
     "write_file",
     "xor",
 ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""Sorting by a comparator, and the greatest elements.
+
+Where the comparator is one comparison of the first operand's elements, numpy sorts whole arrays; any other comparator runs in a
+merge sort that compares many pairs at once. Both are stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Attr, Builder, Function, Op, Operand, at_least
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.literal import Array
+from deepx_graph.ops.declare import REAL, check_kind
+from deepx_graph.ops.elementwise import compare
+from deepx_graph.ops.layout import check_axes
+from deepx_graph.ops.window import combine
+from deepx_graph.types import F64, I32, TupleType, Type, as_tensor, merge_dims, scalar
+
+
+def _sort_type(types: Sequence[Type], dimension: int, is_stable: bool, comparator: Function) -> Type:
+    inputs = [as_tensor(t, k) for k, t in enumerate(types)]
+    dims = None
+    for x in inputs:
+        dims = merge_dims(dims, x.dims)
+    if dims is not None and dims:
+        check_axes((dimension,), len(dims), "dimension")
+    if len(comparator.params) != 2 * len(types) or len(comparator.results) != 1:
+        raise InferError(f"the comparator takes {len(comparator.params)} values", expected=f"{2 * len(types)}")
+    results = tuple(x.with_dims(dims) for x in inputs)
+    return results[0] if len(results) == 1 else TupleType(results)
+
+
+def _sort(xs: Sequence[Array], dimension: int, is_stable: bool, comparator: Function) -> Any:
+    if xs[0].ndim == 0 or xs[0].shape[dimension] < 2 or xs[0].size == 0:
+        results = tuple(x.copy() for x in xs)
+    else:
+        moved = [np.moveaxis(x, dimension, -1) for x in xs]
+        order = _order(moved, comparator)
+        results = tuple(np.moveaxis(np.take_along_axis(x, order, axis=-1), -1, dimension) for x in moved)
+    return results[0] if len(xs) == 1 else results
+
+
+def _order(xs: Sequence[Array], comparator: Function) -> Array:
+    """Along the last axis: the places of the elements in sorted order."""
+    simple = _simple_comparison(comparator)
+    if simple is not None:
+        operand, descending = simple
+        keys = xs[operand]
+        has_nan = keys.dtype.kind not in "biu" and bool(np.isnan(keys).any())
+        if keys.dtype.kind in "biuf" and not has_nan:
+            return np.argsort(keys, axis=-1, kind="stable") if not descending else _descending(keys)
+    return _merge_order(xs, comparator)
+
+
+def _descending(keys: Array) -> Array:
+    """Greatest first, equal ones in their old order: the reverse of an ascending stable sort of the reversed array."""
+    order = np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    return np.asarray(keys.shape[-1] - 1 - order)
+
+
+def _simple_comparison(comparator: Function) -> tuple[int, bool] | None:
+    """(operand, descending) when the comparator is `x_k < y_k` or `x_k > y_k`; else None."""
+    result = comparator.results[0]
+    if result.op is not compare or any(i.op is not PARAM for i in result.inputs):
+        return None
+    left, right = (comparator.params.index(i) for i in result.inputs)
+    direction = result.attr("direction")
+    if left // 2 != right // 2 or left == right or direction not in ("LT", "GT"):
+        return None
+    return left // 2, (direction == "GT") == (left < right)
+
+
+def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
+    """A binary insertion of halves, bottom-up, all rows and runs at once: each round merges runs by counting smaller partners."""
+    n = xs[0].shape[-1]
+    rows = [x.reshape(-1, n) for x in xs]
+    count = rows[0].shape[0]
+    order = np.broadcast_to(np.arange(n), (count, n)).copy()
+    width = 1
+    lines = np.arange(count)[:, None]
+    while width < n:
+        place = np.empty_like(order)
+        column = np.arange(n)
+        run = column // (2 * width) * (2 * width)
+        left = column < run + width
+        other_low = np.where(left, run + width, run)
+        other_high = np.minimum(np.where(left, run + 2 * width, run + width), n)
+        low = np.broadcast_to(np.minimum(other_low, n), (count, n)).copy()
+        high = np.broadcast_to(np.maximum(other_high, np.minimum(other_low, n)), (count, n)).copy()
+        while bool((low < high).any()):
+            middle = (low + high) // 2
+            live = low < high
+            theirs = order[lines, np.minimum(middle, n - 1)]
+            before = _before(rows, comparator, lines, theirs, order, left)
+            low = np.where(live & before, middle + 1, low)
+            high = np.where(live & ~before, middle, high)
+        position = run + np.where(left, column - run, column - run - width) + (low - np.minimum(other_low, n))
+        place[lines, position] = order
+        order = place
+        width *= 2
+    return order.reshape(xs[0].shape)
+
+
+def _before(rows: Sequence[Array], comparator: Function, lines: Array, theirs: Array, mine: Array, left: Array) -> Array:
+    """Whether their element goes before mine: on the left side strictly, on the right side unless mine is strictly smaller."""
+    a, b = [r[lines, theirs] for r in rows], [r[lines, mine] for r in rows]
+    strictly = _less(comparator, a, b)
+    not_after = ~_less(comparator, b, a)
+    return np.where(left, strictly, not_after)
+
+
+def _less(comparator: Function, a: Sequence[Array], b: Sequence[Array]) -> Array:
+    pairs = [side for pair in zip(a, b, strict=True) for side in pair]
+    return np.broadcast_to(combine(comparator, pairs, [])[0], a[0].shape).astype(np.bool_)
+
+
+def _comparator(direction: str) -> Function:
+    t = scalar(F64)
+    return Builder().function(direction.lower(), (("a", t), ("b", t)), lambda x, y: [Builder()(compare, x, y, direction=direction)],
+                              public=False)
+
+
+sort: Op = Op(
+    "sort", "The inputs rearranged along an axis so that the comparator, called on (x0, y0, x1, y1, ...), holds for neighbours.",
+    operands=(Operand("inputs", variadic=True),),
+    attrs=(Attr("dimension", "int", check=at_least(0)), Attr("is_stable", "bool", True), Attr("comparator", "function")),
+    infer=_sort_type, eval=_sort, source="StableHLO sort",
+    samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
+                         for k in (0, 1) for d in ("LT", "GT", "LE")],
+)  # fmt: skip
+
+
+def _top_k_type(types: Sequence[Type], k: int) -> Type:
+    operand = as_tensor(types[0], 0)
+    check_kind(operand, REAL, 0)
+    if operand.dims is None:
+        return TupleType((operand, operand.with_dtype(I32)))
+    if not operand.dims or (isinstance(operand.dims[-1], int) and operand.dims[-1] < k):
+        raise InferError(f"the {k} greatest of {operand}", operand=0, expected=f"a last dimension of at least {k}")
+    values = operand.with_dims((*operand.dims[:-1], k))
+    return TupleType((values, values.with_dtype(I32)))
+
+
+def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
+    keys = xs[0] if xs[0].dtype.kind in "iufb" else xs[0].astype(np.float32)
+    order = _descending(keys)  # numpy sorts NaN last, so NaN counts as the greatest, as in XLA's total order
+    order = order[..., :k]
+    return np.take_along_axis(xs[0], order, axis=-1), order.astype(np.int32)
+
+
+top_k: Op = Op(
+    "top_k", "The k greatest elements of the last axis, greatest first, and their places.",
+    operands=(Operand("operand"),), attrs=(Attr("k", "int", check=at_least(0)),), infer=_top_k_type, eval=_top_k,
+    source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)],
+)  # fmt: skip
+
+SORT: tuple[Op, ...] = (sort, top_k)

@@ -1,0 +1,332 @@
+"""Operations over sliding windows: convolution, reduce_window, select_and_scatter.
+
+Windows are read through strided views of the padded operand, so a convolution is one matrix product per group and a pooling one
+reduction of whole arrays. Padding is (low, high) per axis and may be negative; dilation puts gaps between elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Attr, Builder, Function, Op, Operand
+from deepx_graph.literal import Array
+from deepx_graph.ops.declare import is_int
+from deepx_graph.ops.elementwise import add, compare, maximum
+from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.layout import check_axes
+from deepx_graph.ops.reduce import monoid_body
+from deepx_graph.types import F64, Dim, TensorType, TupleType, Type, as_tensor, merge_dims, scalar, tensor
+
+Axes = tuple[int, ...]
+
+
+def dilated(size: int, dilation: int) -> int:
+    """The extent of `size` elements with `dilation - 1` gaps between them."""
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def window_count(size: Dim, window: int, stride: int, low: int, high: int, base: int = 1, dilation: int = 1) -> Dim:
+    """How many windows fit along an axis; symbolic for a symbolic size."""
+    if not isinstance(size, int):
+        return f"window({size},{window},{stride},{low + high},{base},{dilation})"
+    extent = dilated(size, base) + low + high
+    reach = dilated(window, dilation)
+    return 0 if extent < reach else (extent - reach) // stride + 1
+
+
+def spread_and_pad(x: Array, value: Any, low: Axes, high: Axes, base: Axes) -> Array:
+    """`x` with gaps and padding of `value`; negative padding cuts off."""
+    shape = [max(0, dilated(s, d) + lo + hi) for s, d, lo, hi in zip(x.shape, base, low, high, strict=True)]
+    out = np.full(shape, value, dtype=x.dtype)
+    source, target = [], []
+    for size, total, step, before in zip(x.shape, shape, base, low, strict=True):
+        first = max(0, -(before // step)) if before < 0 else 0
+        last = min(size, (total - 1 - before) // step + 1)
+        if last <= first:
+            return out
+        source.append(slice(first, last))
+        target.append(slice(before + first * step, before + (last - 1) * step + 1, step))
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def windows_of(x: Array, sizes: Axes, strides: Axes, dilations: Axes) -> Array:
+    """A view of shape (windows..., sizes...): every window of an already padded array."""
+    counts = [window_count(s, w, t, 0, 0, 1, d) for s, w, t, d in zip(x.shape, sizes, strides, dilations, strict=True)]
+    steps = [s * t for s, t in zip(x.strides, strides, strict=True)] + [s * d for s, d in zip(x.strides, dilations, strict=True)]
+    shape = tuple(int(c) for c in counts) + sizes
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
+    return np.lib.stride_tricks.as_strided(x, shape, steps, writeable=False)
+
+
+# --- reduce_window ------------------------------------------------------------------------------------------------
+
+_WINDOW = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding_low", "padding_high")
+
+
+def _check_window(rank: int, given: Sequence[Axes]) -> None:
+    for name, values in zip(_WINDOW, given, strict=True):
+        if len(values) != rank:
+            raise InferError(f"{name} has {len(values)} values", expected=f"{rank}")
+        if name in _WINDOW[1:4] and any(v < 1 for v in values):
+            raise InferError(f"{name} {list(values)}", expected="positive numbers")
+
+
+def _reduce_window_type(types: Sequence[Type], sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes, high: Axes,
+                        body: Function) -> Type:
+    half = len(types) // 2
+    dims = None
+    inputs = [as_tensor(t, k) for k, t in enumerate(types[:half])]
+    for k, x in enumerate(inputs):
+        init = as_tensor(types[half + k], half + k)
+        if init.dims not in ((), None) or init.dtype is not x.dtype:
+            raise InferError(f"initial value {k} is a {init}", operand=half + k, expected=f"{x.dtype}[]")
+        dims = merge_dims(dims, x.dims)
+    if dims is None:
+        return inputs[0].with_dims(None) if half == 1 else TupleType(tuple(x.with_dims(None) for x in inputs))
+    _check_window(len(dims), (sizes, strides, base, dilations, low, high))
+    counts = tuple(map(window_count, dims, sizes, strides, low, high, base, dilations))
+    if len(body.params) != 2 * half or len(body.results) != half:
+        raise InferError(f"the body takes {len(body.params)} and gives {len(body.results)} values")
+    results = tuple(tensor(x.dtype, counts) for x in inputs)
+    return results[0] if half == 1 else TupleType(results)
+
+
+def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes, high: Axes,
+                   body: Function) -> Any:
+    half = len(xs) // 2
+    rank = xs[0].ndim
+    padded = [spread_and_pad(x, init, low, high, base) for x, init in zip(xs[:half], xs[half:], strict=True)]
+    views = [windows_of(p, sizes, strides, dilations) for p in padded]
+    op = body.reducer
+    if half == 1 and op is not None and op.monoid is not None and op.eval is not None:
+        if math.prod(sizes) == 0 or views[0].size == 0:
+            return np.broadcast_to(xs[1], views[0].shape[:rank]).copy()
+        total = np.asarray(op.monoid(views[0], tuple(range(rank, 2 * rank))))
+        return np.asarray(op.eval([total, xs[1]]), dtype=xs[0].dtype)
+    counts = views[0].shape[:rank]
+    totals: Sequence[Array] = [np.broadcast_to(i, counts).copy() for i in xs[half:]]
+    for at in np.ndindex(*sizes):
+        totals = combine(body, totals, [v[(slice(None),) * rank + at] for v in views])
+    results = tuple(np.asarray(t, dtype=x.dtype) for t, x in zip(totals, xs, strict=False))
+    return results[0] if half == 1 else results
+
+
+def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> Sequence[Array]:
+    """The body applied element by element; to whole arrays at once where its ops allow."""
+    if all(n.op.elementwise or not n.inputs for n in body.nodes):
+        return [np.broadcast_to(r, left[0].shape) for r in evaluate(body, [*left, *right])]
+    out = [np.empty_like(a) for a in left]
+    for at in np.ndindex(left[0].shape):
+        for result, value in zip(out, evaluate(body, [a[at] for a in (*left, *right)]), strict=True):
+            result[at] = value
+    return out
+
+
+def _window_attrs(rank: int, **given: Any) -> dict[str, Any]:
+    plain = {"window_strides": (1,) * rank, "base_dilations": (1,) * rank, "window_dilations": (1,) * rank,
+             "padding_low": (0,) * rank, "padding_high": (0,) * rank}  # fmt: skip
+    return {**plain, **given}
+
+
+reduce_window: Op = Op(
+    "reduce_window", "Each window's elements combined into one.",
+    operands=(Operand("inputs", variadic=True), Operand("init_values", variadic=True)),
+    attrs=(*(Attr(name, "ints") for name in _WINDOW), Attr("body", "function")), infer=_reduce_window_type, eval=_reduce_window,
+    source="StableHLO reduce_window",
+    samples=lambda rng: [
+        ((rng.random((5, 6)), np.float64(0)), _window_attrs(2, window_dimensions=(2, 3), body=monoid_body(add, F64), **more))
+        for more in ({}, {"window_strides": (2, 1), "padding_low": (1, -1), "padding_high": (0, 2)},
+                     {"base_dilations": (2, 1), "window_dilations": (1, 2)})
+    ] + [((rng.random((5, 6)), np.float64(-np.inf)), _window_attrs(2, window_dimensions=(2, 2), body=monoid_body(maximum, F64)))],
+)  # fmt: skip
+
+
+# --- select_and_scatter -------------------------------------------------------------------------------------------
+
+
+def _select_and_scatter_type(types: Sequence[Type], sizes: Axes, strides: Axes, low: Axes, high: Axes, select: Function,
+                             scatter: Function) -> Type:
+    operand, source = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    if operand.dims is not None and source.dims is not None:
+        rank = len(operand.dims)
+        ones = (1,) * rank
+        _check_window(rank, (sizes, strides, ones, ones, low, high))
+        counts = tuple(map(window_count, operand.dims, sizes, strides, low, high))
+        try:
+            merge_dims(counts, source.dims)
+        except InferError:
+            raise InferError(f"the source is a {source}", operand=1, expected=str(source.with_dims(counts))) from None
+    return operand
+
+
+def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Axes, high: Axes, select: Function,
+                        scatter: Function) -> Array:
+    operand, source, init = xs
+    rank = operand.ndim
+    ones = (1,) * rank
+    view = windows_of(spread_and_pad(operand, 0, low, high, ones), sizes, strides, ones)
+    inside = windows_of(spread_and_pad(np.ones(operand.shape, np.bool_), False, low, high, ones), sizes, strides, ones)
+    numbers = np.arange(operand.size).reshape(operand.shape)
+    places = windows_of(spread_and_pad(numbers, -1, low, high, ones), sizes, strides, ones)
+    best, chosen = np.zeros(source.shape, operand.dtype), np.full(source.shape, -1)
+    for at in np.ndindex(*sizes):
+        pick = (slice(None),) * rank + at
+        value, here, number = view[pick], inside[pick], places[pick]
+        keep = np.broadcast_to(combine(select, [best], [value])[0], source.shape).astype(np.bool_) & (chosen >= 0)
+        better = here & ~keep
+        best, chosen = np.where(better, value, best), np.where(better, number, chosen)
+    result = np.broadcast_to(init, operand.shape).reshape(-1).copy()
+    _scatter_in_rounds(result, chosen.reshape(-1), source.reshape(-1), scatter)
+    return result.reshape(operand.shape)
+
+
+def _scatter_in_rounds(result: Array, places: Array, values: Array, body: Function) -> None:
+    valid = places >= 0
+    places, values = places[valid], values[valid]
+    order = np.argsort(places, kind="stable")
+    places, values = places[order], values[order]
+    first = np.flatnonzero(np.r_[True, np.diff(places) != 0]) if places.size else np.empty(0, np.int64)
+    counts = np.diff(np.r_[first, places.size])
+    for turn in range(int(counts.max()) if counts.size else 0):
+        pick = first[counts > turn] + turn
+        result[places[pick]] = combine(body, [result[places[pick]]], [values[pick]])[0]
+
+
+def _ge_body() -> Function:
+    t = scalar(F64)
+    return Builder().function("ge", (("a", t), ("b", t)), lambda x, y: [Builder()(compare, x, y, direction="GE")], public=False)
+
+
+select_and_scatter: Op = Op(
+    "select_and_scatter", "Each source element combined into the place that its window of the operand selects.",
+    operands=(Operand("operand"), Operand("source"), Operand("init_value")),
+    attrs=(Attr("window_dimensions", "ints"), Attr("window_strides", "ints"), Attr("padding_low", "ints"),
+           Attr("padding_high", "ints"), Attr("select", "function"), Attr("scatter", "function")),
+    infer=_select_and_scatter_type, eval=_select_and_scatter, source="StableHLO select_and_scatter",
+    samples=lambda rng: [((rng.random((4, 6)), rng.random((2, 3)), np.float64(0)), {
+        "window_dimensions": (2, 2), "window_strides": (2, 2), "padding_low": (0, 0), "padding_high": (0, 0),
+        "select": _ge_body(), "scatter": monoid_body(add, F64)})],
+)  # fmt: skip
+
+# --- convolution --------------------------------------------------------------------------------------------------
+
+_DIMS = ("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions", "kernel_input_feature_dimension",
+         "kernel_output_feature_dimension", "kernel_spatial_dimensions", "output_batch_dimension", "output_feature_dimension",
+         "output_spatial_dimensions")
+
+
+def _convolution_type(types: Sequence[Type], *attrs: Any) -> Type:
+    lhs, rhs = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    strides, low, high, base, dilations, reversal, ib, ifeature, isp, ki, ko, ks, ob, of, osp, groups, batch_groups = attrs
+    if lhs.dtype is not rhs.dtype:
+        raise InferError(f"operand 1 is a {rhs} and operand 0 a {lhs}", operand=1, expected=str(lhs.dtype))
+    if lhs.dims is None or rhs.dims is None:
+        return lhs.with_dims(None)
+    for type, axes in ((lhs, (ib, ifeature, *isp)), (rhs, (ki, ko, *ks)), (lhs, (ob, of, *osp))):
+        check_axes(axes, len(lhs.dims), "dimension number")
+        if len(axes) != type.rank:
+            raise InferError(f"{len(axes)} dimension numbers for {type}")
+    _check_groups(lhs, rhs, lhs.dims[ifeature], rhs.dims[ki], rhs.dims[ko], lhs.dims[ib], groups, batch_groups)
+    rank = len(isp)
+    window = tuple(rhs.dims[k] for k in ks)
+    if any(len(values) != rank for values in (strides, low, high, base, dilations, reversal)):
+        raise InferError("window attributes and spatial dimensions differ in number", expected=f"{rank}")
+    dims: list[Dim] = [0] * len(lhs.dims)
+    batch = lhs.dims[ib]
+    dims[ob] = batch // batch_groups if isinstance(batch, int) else batch
+    dims[of] = rhs.dims[ko]
+    for k in range(rank):
+        size = window[k]
+        if not isinstance(size, int):
+            raise InferError(f"the window of {rhs} is not known", operand=1)
+        dims[osp[k]] = window_count(lhs.dims[isp[k]], size, strides[k], low[k], high[k], base[k], dilations[k])
+    return lhs.with_dims(dims)
+
+
+def _check_groups(lhs: TensorType, rhs: TensorType, features: Dim, per_group: Dim, outputs: Dim, batch: Dim, groups: int,
+                  batch_groups: int) -> None:
+    if groups > 1 and batch_groups > 1:
+        raise InferError("feature_group_count and batch_group_count are both above 1")
+    if isinstance(features, int) and isinstance(per_group, int) and features != per_group * groups:
+        raise InferError(f"{features} input features of {lhs} for {groups} groups of {per_group} in {rhs}", operand=1)
+    if isinstance(outputs, int) and (outputs % groups or outputs % batch_groups):
+        raise InferError(f"{outputs} output features do not make {max(groups, batch_groups)} groups", operand=1)
+    if isinstance(batch, int) and batch % batch_groups:
+        raise InferError(f"a batch of {batch} does not make {batch_groups} groups", operand=0)
+
+
+def _convolution(xs: Sequence[Array], *attrs: Any) -> Array:
+    x, w = xs
+    strides, low, high, base, dilations, reversal, ib, ifeature, isp, ki, ko, ks, ob, of, osp, groups, batch_groups = attrs
+    rank = len(isp)
+    images = np.transpose(x, (ib, ifeature, *isp))
+    kernel = np.transpose(w, (ko, ki, *ks))
+    flips = tuple(2 + k for k in range(rank) if reversal[k])
+    kernel = np.flip(kernel, flips) if flips else kernel
+    if x.dtype.itemsize < 4 and x.dtype.kind != "b" and not is_int(x):
+        images, kernel = images.astype(np.float32), kernel.astype(np.float32)
+    padded = spread_and_pad(images, 0, (0, 0, *low), (0, 0, *high), (1, 1, *base))
+    view = windows_of(padded, (1, 1, *kernel.shape[2:]), (1, 1, *strides), (1, 1, *dilations))
+    view = np.squeeze(view, (2 + rank, 3 + rank))
+    total = _grouped(view, kernel, rank, groups, batch_groups)
+    order = np.argsort((ob, of, *osp))
+    return np.asarray(np.transpose(total, order), dtype=x.dtype)
+
+
+def _grouped(view: Array, kernel: Array, rank: int, groups: int, batch_groups: int) -> Array:
+    """view (n, c, windows..., sizes...) and kernel (o, c / groups, sizes...) to (n, o, windows...)."""
+    n, _, *spatial = view.shape[: 2 + rank]
+    outputs, per_group = kernel.shape[0], kernel.shape[1]
+    count = math.prod(spatial)
+    depth = per_group * math.prod(kernel.shape[2:])
+    parts = []
+    for g in range(groups * batch_groups):
+        rows = slice(g * n // batch_groups, (g + 1) * n // batch_groups) if batch_groups > 1 else slice(None)
+        columns = slice(g * per_group, (g + 1) * per_group) if groups > 1 else slice(None)
+        picked = view[rows, columns]
+        out = outputs // (groups * batch_groups)
+        weights = kernel[g * out : (g + 1) * out].reshape(out, depth)
+        moved = np.moveaxis(picked, 1, 1 + rank).reshape(picked.shape[0] * count, depth)
+        parts.append((moved @ weights.T).reshape(picked.shape[0], count, out))
+    total = np.concatenate(parts, axis=2)
+    return np.moveaxis(total.reshape(total.shape[0], *spatial, outputs), -1, 1)
+
+
+def _conv_attrs(rank: int, **given: Any) -> dict[str, Any]:
+    spatial = tuple(range(2, 2 + rank))
+    plain = {"window_strides": (1,) * rank, "padding_low": (0,) * rank, "padding_high": (0,) * rank, "lhs_dilation": (1,) * rank,
+             "rhs_dilation": (1,) * rank, "window_reversal": (0,) * rank, "feature_group_count": 1, "batch_group_count": 1,
+             **dict(zip(_DIMS, (0, 1, spatial, 1, 0, spatial, 0, 1, spatial), strict=True))}  # fmt: skip
+    return {**plain, **given}
+
+
+convolution: Op = Op(
+    "convolution", "Products of the kernel with every window of the input, summed over the window and the input features.",
+    operands=(Operand("lhs"), Operand("rhs")),
+    attrs=(
+        *(Attr(name, "ints") for name in ("window_strides", "padding_low", "padding_high", "lhs_dilation", "rhs_dilation")),
+        Attr("window_reversal", "ints", summary="1 for each spatial axis along which the kernel is turned round"),
+        *(Attr(name, "ints" if name.endswith("s") else "int") for name in _DIMS),
+        Attr("feature_group_count", "int", 1), Attr("batch_group_count", "int", 1),
+    ),
+    infer=_convolution_type, eval=_convolution, source="StableHLO convolution",
+    samples=lambda rng: [
+        ((rng.random((2, 4, 5, 6)), rng.random((6, 4, 2, 3))), _conv_attrs(2)),
+        ((rng.random((2, 4, 5, 6)), rng.random((6, 2, 2, 3))), _conv_attrs(
+            2, feature_group_count=2, padding_low=(1, -1), padding_high=(0, 2), window_strides=(2, 1))),
+        ((rng.random((4, 3, 5)), rng.random((6, 3, 2))), _conv_attrs(
+            1, batch_group_count=2, lhs_dilation=(2,), window_reversal=(1,))),
+        ((rng.random((2, 3, 4, 3)), rng.random((2, 2, 3, 5))), _conv_attrs(2, rhs_dilation=(1, 2), **dict(zip(
+            _DIMS, (0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2)), strict=True)))),
+        ((rng.random((2, 3)), rng.random((4, 3))), _conv_attrs(0)),
+    ],
+)  # fmt: skip
+
+WINDOW: tuple[Op, ...] = (reduce_window, select_and_scatter, convolution)

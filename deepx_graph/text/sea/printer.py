@@ -1,0 +1,134 @@
+"""Printing the sea form: a module as text that reads back as the same module.
+
+One line per node, in the order of the function's nodes, with its type. A value keeps the name of its origin, quoted where it
+is not a plain word; the second value of a name is `%name#1`, values without name are numbered. Loops are numbered per function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.ir import Attr, Function, Module, Node
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN
+from deepx_graph.literal import Literal
+from deepx_graph.text.sea.words import VERSION, dense_text, float_text, name_text, quote, type_text
+from deepx_graph.types import DType, Type
+
+_DEPTH_LIMIT = 100
+
+
+def write(module: Module) -> str:
+    """The text of the module. Raises UsageError for an attribute value that has no text form, naming the node."""
+    types: dict[Type, str] = {}
+    lines = [f"sea {VERSION}", f"entry @{name_text(module.entry_name)}"]
+    for function in module.functions:
+        lines += _FunctionPrinter(function, types, 0).lines()
+    return "\n".join(lines) + "\n"
+
+
+class _FunctionPrinter:
+    """Prints one function; `types` is shared by all, as most types recur."""
+
+    def __init__(self, function: Function, types: dict[Type, str], depth: int) -> None:
+        self.function, self.types, self.depth = function, types, depth
+        self.loops: dict[int, int] = {}
+        self.names: dict[Node, str] = {}
+        self._met: dict[str, int] = {}
+
+    def lines(self) -> Iterator[str]:
+        """The function, line by line."""
+        f, pad = self.function, "  " * self.depth
+        early = _leading_params(f)
+        heads = [f"{self._name(p)}: {self._type(p.type)}" if k < early else self._name(p) for k, p in enumerate(f.params)]
+        results = [f"{_value_word(f.result_name(k))}: {self._type(r.type)}" for k, r in enumerate(f.results)]
+        vjp = "" if f.vjp is None else f" vjp @{name_text(f.vjp)}"
+        public = "public " if f.public else ""
+        yield f"{pad}func {public}@{name_text(f.name)}({', '.join(heads)}) -> ({', '.join(results)}){vjp} {{"
+        for node in f.nodes[early:]:
+            yield f"{pad}  {self._node(node)}"
+        returned = ", ".join(map(self._name, f.results))
+        yield f"{pad}  return {returned}".rstrip()
+        yield f"{pad}}}"
+
+    def _node(self, node: Node) -> str:
+        operands = ", ".join([self.names[i] for i in node.inputs])
+        text = f"{self._name(node)} = {name_text(node.op.name)}{' ' + operands if operands else ''}"
+        attrs = [f"{a.name} = {self._attr(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
+                 if not _is_default(a, v)]
+        if attrs:
+            text += f" {{{', '.join(attrs)}}}"
+        return text if node.op is CONSTANT else f"{text} : {self._type(node.type)}"
+
+    def _name(self, node: Node) -> str:
+        name = self.names.get(node)
+        if name is None:
+            count = self._met[node.name] = self._met.get(node.name, -1) + 1
+            if not node.name:
+                name = f"%{count}"
+            else:
+                name = f"{_value_word(node.name)}#{count}" if count else _value_word(node.name)
+            self.names[node] = name
+        return name
+
+    def _type(self, type: Type) -> str:
+        text = self.types.get(type)
+        if text is None:
+            text = self.types[type] = type_text(type)
+        return text
+
+    # --- attributes
+
+    def _attr(self, node: Node, attr: Attr, value: Any) -> str:
+        if node.op is LOOP_BEGIN:
+            return str(self.loops.setdefault(value, len(self.loops)))
+        return self._value(node, attr, value)
+
+    def _value(self, node: Node, attr: Attr, value: Any) -> str:
+        match value:
+            case None:
+                return "none"
+            case bool():
+                return "true" if value else "false"
+            case int():
+                return str(int(value))
+            case float():
+                return float_text(value)
+            case str():
+                return quote(value)
+            case tuple():
+                return f"[{', '.join([self._value(node, attr, v) for v in value])}]"
+            case DType():
+                return value.name
+            case Type():
+                return self._type(value)
+            case Literal():
+                return dense_text(value)
+            case Function():
+                return self._body(node, value)
+        raise UsageError(Diagnostic(f"{node.op.name}: the attribute '{attr.name}' has no text form", node.span))
+
+    def _body(self, node: Node, body: Function) -> str:
+        if self.depth > _DEPTH_LIMIT:
+            raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {_DEPTH_LIMIT}", node.span))
+        return "\n".join(_FunctionPrinter(body, self.types, self.depth + 1).lines()).lstrip()
+
+
+def _value_word(name: str) -> str:
+    return f"%{name_text(name)}"
+
+
+def _leading_params(function: Function) -> int:
+    """How many parameters stand, in order, before all other nodes; the others get a line where they were made."""
+    count = 0
+    for node, param in zip(function.nodes, function.params, strict=False):
+        if node is not param:
+            break
+        count += 1
+    return count
+
+
+def _is_default(attr: Attr, value: Any) -> bool:
+    """Whether the reader fills this value in by itself; floats are always written, as 0.0 equals -0.0."""
+    return type(value) is type(attr.default) and type(value) in (bool, int, str, type(None)) and value == attr.default

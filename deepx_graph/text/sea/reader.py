@@ -1,0 +1,287 @@
+"""Reading the sea form: from text to exactly the module it was written from.
+
+Lines are nodes, in order, so nothing refers forward; loops get fresh identities. The types in the text are checked against
+what the ops infer, and kept where they say more. Nodes are neither interned nor simplified.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, suggest
+from deepx_graph.ir import Function, Module, Node, Op, Origin, fresh_loop
+from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
+from deepx_graph.ops import OPS
+from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.sea.cursor import NAME, VALUE, Cursor
+from deepx_graph.text.sea.values import Values
+from deepx_graph.text.sea.words import VERSION, name_text
+from deepx_graph.types import Type, compatible
+
+_OPERANDS = rf"(?:{VALUE}(?:\s*,\s*{VALUE})*)?"
+_STATEMENT = re.compile(
+    rf"({VALUE})\s*=\s*({NAME})\s*({_OPERANDS})\s*(\{{[^{{}}\"/]*\}})?[ \t]*(?::\s*(\w+\[[^\]\"\n]*\]))?", re.ASCII)
+"""A node on a line; attributes with strings or functions, and types of other than tensors, are read after it."""
+_RETURN = re.compile(rf"return\b\s*({_OPERANDS})", re.ASCII)
+_VALUE = re.compile(VALUE, re.ASCII)
+_HEADER = re.compile(r"sea[ \t]+(\d{1,9})\b")
+_DEPTH_LIMIT = 120
+"""The reader recurses over nested functions, types and lists; beyond this Python's own stack would end first."""
+
+
+@dataclass
+class Scope:
+    """What is known inside one function: values and loops by their names in the text."""
+
+    values: dict[str, Node] = field(default_factory=dict)
+    loops: dict[int, int] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads one text; `module` does it all."""
+
+    def __init__(self, source: Source, options: ReadOptions) -> None:
+        self.source, self.options = source, options
+        self.cursor = Cursor(source, min(options.max_depth, _DEPTH_LIMIT))
+        self.values = Values(self.cursor, options.max_rank, self.function)
+        self._attrs: dict[tuple[Op, str], tuple[Any, ...]] = {}
+        self._count = 0
+
+    def module(self) -> Module:
+        """The module. Raises ParseError, VerifyError, LimitError."""
+        c = self.cursor
+        header = c.match(_HEADER)
+        if header is None:
+            c.fail(f"found {c.next_word()}", expected=f"sea {VERSION}")
+        if int(header[1]) != VERSION:
+            c.fail(f"version {header[1]} of the form is not known", start=header.start(), end=header.end(),
+                   expected=f"sea {VERSION}")
+        c.expect("entry")
+        c.expect("@", "and the name of the entry function")
+        entry = c.name("the name of the entry function")
+        functions: dict[str, Function] = {}
+        while c.skip() < len(c.text):
+            start = c.at
+            function = self.function(0)
+            if function.name in functions:
+                c.fail(f"two functions are named '{function.name}'", start=start, end=c.text.find("{", start))
+            functions[function.name] = function
+        if entry not in functions:
+            raise ParseError(Diagnostic(f"the entry '{entry}' is no function of the text",
+                                        c.span(header.start(), header.end()), hint=suggest(entry, functions)))
+        return Module(tuple(functions.values()), entry, self.source, "sea")
+
+    # --- functions
+
+    def function(self, depth: int) -> Function:
+        """Passes `func [public] @name(params) -> (results) [vjp @name] { body }`."""
+        c, scope = self.cursor, Scope()
+        start = c.skip()
+        if not c.accept_word("func"):
+            c.fail(f"found {c.next_word()}", expected="func, or the end of the text")
+        public = c.accept_word("public")
+        name = self._at_name("the function's name")
+        params = self._params(scope)
+        c.expect("->")
+        results = self._results()
+        vjp = self._at_name("the name of the derivative") if c.accept_word("vjp") else None
+        end = c.at
+        c.expect("{")
+        nodes = self._body(scope, depth)
+        self._check_results(nodes, [t for _, t in results], start, end)
+        return Function(name, tuple(self._param(scope, p, k, at) for k, (p, at) in enumerate(params)), nodes,
+                        tuple(n for n, _ in results), public, vjp, c.span(start, end))
+
+    def _at_name(self, what: str) -> str:
+        self.cursor.expect("@", f"and {what}")
+        return self.cursor.name(what)
+
+    def _params(self, scope: Scope) -> list[tuple[str, int]]:
+        """The parameters' names and places. One without a type is made by a `param` line in the body."""
+        c, params = self.cursor, list[tuple[str, int]]()
+        c.expect("(")
+        while not c.accept(")"):
+            word, at = self._value_name()
+            if c.accept(":"):
+                type = self.values.type(0)
+                self._define(scope, word, at, c.at, PARAM, (), (len(params), type), type)
+            params.append((word, at))
+            if not c.peek(")"):
+                c.expect(",", "or ')'")
+        return params
+
+    def _param(self, scope: Scope, word: str, index: int, at: int) -> Node:
+        node = scope.values.get(word)
+        if node is None or node.op is not PARAM or node.attrs[0] != index:
+            self.cursor.fail(f"parameter {word} has no type here and no line in the body", start=at, end=at + len(word),
+                             expected=f"{word}: TYPE, or a line {word} = param {{index = {index}, ...}}")
+        return node
+
+    def _results(self) -> list[tuple[str, Type]]:
+        c, results = self.cursor, []
+        c.expect("(")
+        while not c.accept(")"):
+            word, _ = self._value_name()
+            c.expect(":")
+            results.append((_plain_name(c, word), self.values.type(0)))
+            if not c.peek(")"):
+                c.expect(",", "or ')'")
+        return results
+
+    def _value_name(self) -> tuple[str, int]:
+        c = self.cursor
+        found = c.match(_VALUE)
+        if found is None:
+            c.fail(f"found {c.next_word()}", expected="a value, like %x")
+        return self._key(found[0], found.start()), found.start()
+
+    def _check_results(self, nodes: tuple[Node, ...], types: list[Type], start: int, end: int) -> None:
+        given = [n.type for n in nodes]
+        if len(given) != len(types) or not all(map(compatible, given, types)):
+            raise VerifyError(Diagnostic(f"the body returns ({', '.join(map(str, given))})", self.cursor.span(start, end),
+                                         expected=f"({', '.join(map(str, types))}), as the head of the function says"))
+
+    # --- nodes
+
+    def _body(self, scope: Scope, depth: int) -> tuple[Node, ...]:
+        c = self.cursor
+        while True:
+            found = c.match(_STATEMENT)
+            if found is not None:
+                self._statement(scope, found, depth)
+                continue
+            final = c.match(_RETURN)
+            if final is None:
+                c.fail(f"found {c.next_word()}", expected="a line like %z = add %x, %y : f32[2], or return")
+            c.expect("}", "after the returned values")
+            return self._operands(scope, final[1], final.start(1))
+
+    def _statement(self, scope: Scope, found: re.Match[str], depth: int) -> None:
+        word, name, operands, attr_text, type_text = found.groups()
+        op = self._op(name, found.start(2))
+        inputs = self._operands(scope, operands, found.start(3)) if operands else ()
+        c, end = self.cursor, found.end()
+        stated: Type | None = None
+        try:
+            if attr_text is None and c.peek("{"):
+                attrs = op.bind(self._attributes(c.nested(depth)))
+                end = c.at
+            else:
+                attrs = self._simple_attrs(op, attr_text, found)
+            if type_text is not None:
+                stated = self.values.known_type(type_text, end)
+            elif c.accept(":"):
+                stated = self.values.type(0)
+                end = c.at
+            c.at = end
+            op.check_arity(len(inputs))
+            if op is LOOP_BEGIN:
+                attrs = (self._loop(scope, attrs[0]),)
+            type = op.infer([i.type for i in inputs], *attrs)
+        except InferError as e:
+            raise VerifyError(e.diagnostic(self._span_of(found, e.operand), f"{op.name}: ")) from None
+        if stated is not None and stated is not type and not compatible(stated, type):
+            raise VerifyError(Diagnostic(f"{op.name}: the text says {stated}", c.span(found.start(), end), expected=str(type)))
+        if '"' in word:
+            word = self._key(word, found.start(1))
+        self._define(scope, word, found.start(), end, op, inputs, attrs, type if stated is None else stated)
+
+    def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str]) -> tuple[Any, ...]:
+        """Attributes without strings and functions, which recur often, by their text."""
+        if text is None:
+            return op.bind({})
+        attrs = self._attrs.get((op, text))
+        if attrs is None:
+            end, self.cursor.at = self.cursor.at, found.start(4)
+            attrs = self._attrs[op, text] = op.bind(self._attributes(0))
+            self.cursor.at = end
+        return attrs
+
+    def _attributes(self, depth: int) -> dict[str, Any]:
+        c, attrs = self.cursor, {}
+        c.expect("{")
+        while not c.accept("}"):
+            name = c.name("an attribute, like axis = 1")
+            c.expect("=")
+            if name in attrs:
+                c.fail(f"the attribute '{name}' is given twice")
+            attrs[name] = self.values.value(depth)
+            if not c.peek("}"):
+                c.expect(",", "or '}'")
+        return attrs
+
+    def _define(self, scope: Scope, word: str, start: int, end: int, op: Op, inputs: tuple[Node, ...],
+                attrs: tuple[Any, ...], type: Type) -> None:
+        self._count += 1
+        span = self.cursor.span(start, end)
+        if self._count > self.options.max_nodes:
+            raise LimitError(Diagnostic(f"more than {self.options.max_nodes} nodes", span))
+        if word in scope.values:
+            raise ParseError(Diagnostic(f"{word} is defined twice", span, hint=f"first in line {_line(scope.values[word])}"))
+        scope.values[word] = Node(op, inputs, attrs, type, Origin(_plain_name(self.cursor, word), (span,)))
+
+    def _operands(self, scope: Scope, text: str, at: int) -> tuple[Node, ...]:
+        values = scope.values
+        try:
+            return tuple([values[w] for w in text.split(", ")]) if text else ()
+        except KeyError:  # quoted names, other blanks, or a name that is not there
+            return tuple(self._operand(scope, m[0], at + m.start()) for m in _VALUE.finditer(text))
+
+    def _operand(self, scope: Scope, word: str, at: int) -> Node:
+        node = scope.values.get(self._key(word, at))
+        if node is None:
+            self.cursor.fail(f"no value {word} is defined above", start=at, end=at + len(word),
+                             hint=suggest(word, scope.values))
+        return node
+
+    def _op(self, name: str, at: int) -> Op:
+        op = OPS.get(name)
+        if op is None:
+            op = OPS.get(self.cursor.unquote(name, at))
+        if op is None:
+            self.cursor.fail(f"unknown operation '{name}'", start=at, end=at + len(name), expected="an operation",
+                             hint=suggest(name, OPS))
+        return op
+
+    def _key(self, word: str, at: int) -> str:
+        """The one spelling of a value's name: quoted only where it must be."""
+        if '"' not in word:
+            return word
+        quoted, _, number = word[1:].rpartition('"')
+        return f"%{name_text(self.cursor.unquote(quoted + chr(34), at))}{number}"
+
+    def _loop(self, scope: Scope, number: int) -> int:
+        if number not in scope.loops:
+            scope.loops[number] = fresh_loop()
+        return scope.loops[number]
+
+    def _span_of(self, found: re.Match[str], operand: int | None) -> Any:
+        places = [m.span() for m in _VALUE.finditer(found[3])]
+        start, end = places[operand] if operand is not None and operand < len(places) else (0, 0)
+        base = found.start(3)
+        return self.cursor.span(base + start, base + end) if end else self.cursor.span(found.start(), found.end())
+
+
+def _line(node: Node) -> int:
+    return node.span.line if node.span else 0
+
+
+def _plain_name(cursor: Cursor, word: str) -> str:
+    """The name a value had where it came from: without `%`, quotes and number; empty for a value that is only numbered."""
+    if '"' in word:
+        return cursor.unquote(word[1 : word.rindex('"') + 1], cursor.at)
+    name = word[1:].partition("#")[0]
+    return "" if name.isdecimal() else name
+
+
+def read(source: Source, options: ReadOptions | None = None) -> ReadResult:
+    """The module that the text describes. Raises ParseError, VerifyError (types, arity, attributes), LimitError."""
+    return ReadResult(Reader(source, options or ReadOptions()).module())
+
+
+def detect(text: str) -> float:
+    """Whether the text is of this form: it says so in its first word."""
+    found = re.compile(r"(?:\s|//[^\n]*)*+sea[ \t]+\d").match(text)
+    return 1.0 if found else 0.0

@@ -1,1 +1,75 @@
-""""""
+"""deepx IR: all its dialects, from the seed's `add@float32 t1 t2->t3` to the function form."""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Diagnostic, ParseError, Source
+from deepx_graph.ir import Module
+from deepx_graph.text.deepx.calls import lower_functions
+from deepx_graph.text.deepx.functions import HEADER, parse_functions
+from deepx_graph.text.deepx.instr import Problems
+from deepx_graph.text.deepx.lines import parse_lines
+from deepx_graph.text.deepx.lower import finish, lower_program
+from deepx_graph.text.deepx.rules import rule_named
+from deepx_graph.text.options import ReadOptions, ReadResult
+
+_LOOKED_AT = 40
+_HEAD = re.compile(r"[ \t]*([A-Za-z_]\w*)(@\w+)?(?=[\s(])")
+
+
+def detect(text: str) -> float:
+    """How likely the text is deepx, 0 to 1: the share of its first lines that begin with a deepx operation."""
+    lines = [line for line in text[: 1 << 16].split("\n") if line.strip() and not line.lstrip().startswith("//")][:_LOOKED_AT]
+    if not lines:
+        return 0.0
+    if _is_function_form(text):
+        return 0.9
+    hits = 0.0
+    for line in lines:
+        head = _HEAD.match(line)
+        if head is not None and "=" not in line.split("//")[0]:
+            arrow = "->" in line or "<-" in line or head[2] is not None
+            known = rule_named(head[1]) is not None
+            hits += 1.0 if arrow and known else 0.7 if known else 0.4 if arrow else 0.0
+    return hits / len(lines)
+
+
+def read(source: Source, options: ReadOptions) -> ReadResult:
+    """The module of a deepx text in any dialect.
+
+    Raises ParseError when lines are not instructions, VerifyError when instructions do not fit together (both with every problem
+    found), LimitError where a bound is exceeded.
+    """
+    problems = Problems(source)
+    if _is_function_form(source.text):
+        functions = parse_functions(problems, options.max_depth)
+        finish(problems, ParseError)
+        module = lower_functions(problems, options, functions)
+    else:
+        body = parse_lines(problems)
+        finish(problems, ParseError)
+        if not body:
+            raise ParseError(Diagnostic(f"{source.name} holds no instruction", expected="op@T inputs -> result"))
+        module = lower_program(problems, options, body)
+    return ReadResult(module, tuple(problems.warnings))
+
+
+def write(module: Module, dialect: str = "wire") -> str:
+    """The module as deepx text. Raises VerifyError for what the dialect cannot express, UsageError for an unknown dialect."""
+    from deepx_graph.text.deepx.printer import write as write_dialect
+
+    return write_dialect(module, dialect)
+
+
+def _is_function_form(text: str) -> bool:
+    """The first line that says something begins a function. Brackets that MLIR or Relay put in a header are not deepx's."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at : min(end, at + 4096)].strip()
+        if line and not line.startswith("//"):
+            return HEADER.match(line) is not None and "%" not in line
+        at = end + 1
+    return False

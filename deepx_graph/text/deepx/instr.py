@@ -1,0 +1,118 @@
+"""What every dialect of deepx is parsed into: instructions with operands as written, and the functions that hold them.
+
+Nothing is interpreted here: an operand is its text, its place and its type tag; whether it is a tensor, a number or a list is
+decided by the operation that takes it (`operands`). Records are immutable tuples, because a file may hold very many of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
+from deepx_graph.ops import DEEPX_DTYPES
+from deepx_graph.types import ANY, BF16, BOOL, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType, TensorType
+
+MAX_PROBLEMS = 100
+"""How many errors of one file are collected before reading stops."""
+
+DTYPE_WORDS: dict[str, DType] = {
+    **DEEPX_DTYPES, "any": ANY, "int": ANY, "float": ANY, "float8": ANY, "string": ANY,
+}  # fmt: skip
+"""Element types as dialects A to E write them; the classes of types and `string` say nothing about a tensor's elements."""
+
+SHORT_DTYPES: dict[str, DType] = {
+    "f16": F16, "f32": F32, "f64": F64, "bf16": BF16, "bf8": F8E5M2, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "u8": U8,
+    "bool": BOOL,
+}  # fmt: skip
+"""Element types as dialect F writes them."""
+
+CATEGORIES = ("tensor", "vector", "var", "listtensor")
+"""What a type tag of dialects D and E can say an operand is."""
+
+
+class Arg(NamedTuple):
+    """One operand as written: its text and offsets, its type tag if it has one, the items of a `[...]`, its gradient's name."""
+
+    text: str
+    start: int
+    end: int
+    category: str = ""
+    dtype: DType | None = None
+    items: tuple[Arg, ...] | None = None
+    grad: Arg | None = None
+
+
+class Instr(NamedTuple):
+    """One instruction. `backward` is the direction of its arrow, `has_arrow` whether it has one; `metadata` is what follows `//`."""
+
+    op: Arg
+    dtype: DType | None
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    start: int
+    end: int
+    backward: bool = False
+    has_arrow: bool = True
+    metadata: str = ""
+
+    def facts(self) -> dict[str, str]:
+        """The `key=value` pairs of the metadata."""
+        pairs = (word.partition("=") for word in self.metadata.split())
+        return {key: value for key, equals, value in pairs if equals}
+
+
+class Formal(NamedTuple):
+    """A parameter or result of a function: its kind is `tensor`, `scalar` or `list`, `type` what is known of a tensor."""
+
+    name: Arg
+    kind: str
+    type: TensorType
+
+
+class FunctionText(NamedTuple):
+    """A function of dialect F."""
+
+    name: Arg
+    params: tuple[Formal, ...]
+    results: tuple[Formal, ...]
+    body: tuple[Instr, ...]
+
+
+class Program(NamedTuple):
+    """A file: loose instructions (dialects A to E), or functions (dialect F)."""
+
+    body: tuple[Instr, ...]
+    functions: tuple[FunctionText, ...] = ()
+
+
+class Problems:
+    """Errors and warnings of one file, in the order in which they are met."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.errors: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = []
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.errors) >= MAX_PROBLEMS
+
+    def span(self, start: int, end: int) -> Span:
+        return Span(self.source, start, end)
+
+    def warn(self, message: str, start: int, end: int, *, expected: str | None = None, hint: str | None = None) -> None:
+        if len(self.warnings) < MAX_PROBLEMS:
+            self.warnings.append(Diagnostic(message, self.span(start, end), expected, hint, "warning"))
+
+    def parse_error(self, message: str, start: int, end: int, *, expected: str | None = None,
+                    hint: str | None = None) -> ParseError:
+        """An error at those offsets, to be raised."""
+        return ParseError(Diagnostic(message, self.span(start, end), expected, hint))
+
+    def dtype(self, word: str, start: int, table: dict[str, DType]) -> DType:
+        """The element type of that name. Raises ParseError, with the nearest name, when there is none."""
+        found = table.get(word)
+        if found is None:
+            raise self.parse_error(f"unknown element type '{word}'", start, start + max(1, len(word)),
+                                   expected=", ".join(table), hint=suggest(word, table))
+        return found

@@ -51,7 +51,7 @@ class Source:
     """A text that was read, with its display name (a path, or `<stdin>`)."""
 
     name: str
-    text: str
+    text: str = field(repr=False)
 
     @cached_property
     def _starts(self) -> list[int]:

@@ -51,7 +51,7 @@ def _gradient(line: Line, name: Arg, of: Node) -> Node:
     """The gradient tensor as it is now; of the type of what it is the gradient of."""
     env = line.env
     if name.text not in env.tensors and name.text not in env.gone and name.text not in env.created:
-        env.fail(f"there is no gradient tensor '{name.text}'", name, expected="a tensor made, and filled with zeros, before this line",
+        env.fail(f"there is no gradient tensor '{name.text}'", name, expected="a tensor made before this line",
                  hint=env.nearest(name.text))
     node = env.read(name)
     if of.type != node.type:
@@ -60,5 +60,6 @@ def _gradient(line: Line, name: Arg, of: Node) -> Node:
             return env.refine(name, of.type)
         except VerifyError:
             span = env.problems.span(name.start, max(name.end, name.start + 1))
-            raise VerifyError(Diagnostic(f"'{name.text}' is a {node.type}, the gradient of a {of.type}", span, str(of.type))) from None
+            message = f"'{name.text}' is a {node.type}, the gradient of a {of.type}"
+            raise VerifyError(Diagnostic(message, span, str(of.type))) from None
     return node

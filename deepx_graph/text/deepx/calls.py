@@ -15,9 +15,10 @@ from deepx_graph.errors import Diagnostic, InferError, ParseError, VerifyError
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL
 from deepx_graph.ops import convert
-from deepx_graph.text.deepx.environment import Bound, Environment, Facts, Slot
+from deepx_graph.text.deepx.environment import Environment
 from deepx_graph.text.deepx.instr import Arg, Formal, FunctionText, Instr, Problems
 from deepx_graph.text.deepx.lower import check, check_size, created_names, finish, lower_body
+from deepx_graph.text.deepx.names import Bound, Facts, Slot
 from deepx_graph.text.deepx.rules import rule_named
 from deepx_graph.text.deepx.scalars import Number, parse_bool, parse_number
 from deepx_graph.text.options import ReadOptions
@@ -43,11 +44,15 @@ class Instance:
 
 
 def lower_functions(problems: Problems, options: ReadOptions, functions: Sequence[FunctionText]) -> Module:
-    """The module of a file of functions; its entry is `main`, or the last. Raises ParseError or VerifyError with all that is wrong."""
+    """The module of a file of functions; its entry is `main`, or the last.
+
+    Raises ParseError or VerifyError with all that is wrong.
+    """
     by_name: dict[str, FunctionText] = {}
     for f in functions:
         if f.name.text in by_name:
-            problems.errors += problems.parse_error(f"function '{f.name.text}' is defined twice", f.name.start, f.name.end).diagnostics
+            message = f"function '{f.name.text}' is defined twice"
+            problems.errors += problems.parse_error(message, f.name.start, f.name.end).diagnostics
         by_name[f.name.text] = f
     for f in functions:
         check(problems, f.body, tuple(by_name))
@@ -79,7 +84,8 @@ class _Program:
             if any(name == f.name.text for name, _ in self.instances):
                 continue
             if any(p.kind != "tensor" for p in f.params):
-                self.problems.warn(f"'{f.name.text}' is never called: left out, as its numbers are not known", f.name.start, f.name.end)
+                message = f"'{f.name.text}' is never called: left out, as its numbers are not known"
+                self.problems.warn(message, f.name.start, f.name.end)
                 continue
             self.instance(f, (None,) * len(f.params))
             self._drain(done)
@@ -191,7 +197,8 @@ class _Program:
         dtype = formal.type.dtype
         return bound.node if dtype in (bound.node.type.dtype, ANY) else env.b(convert, bound.node, dtype=dtype)
 
-    def _signature(self, env: Environment, instance: Instance, args: Sequence[Arg], nodes: Sequence[Node], instr: Instr) -> FunctionType:
+    def _signature(self, env: Environment, instance: Instance, args: Sequence[Arg], nodes: Sequence[Node],
+                   instr: Instr) -> FunctionType:
         """The callee's type with its symbols replaced by the dimensions of the arguments."""
         symbols: dict[str, Dim] = {}
         params: list[Type] = []

@@ -194,15 +194,16 @@ class _Parser:
     def statement(self) -> Instr:
         op = self.word("an operation")
         inputs = self.actuals("(")
-        if not self.accept("->") and not self.accept("=>"):
-            self.fail("'->' and what is written", f"the arrow '->' of '{op.text}' is missing")
-        outputs = self.actuals("(") if self.tokens[self.at][1] == "(" else (self.actual(),)
+        has_arrow = self.accept("->") or self.accept("=>")
+        outputs: tuple[Arg, ...] = ()
+        if has_arrow:
+            outputs = self.actuals("(") if self.tokens[self.at][1] == "(" else (self.actual(),)
         last = self.tokens[self.at - 1]
         end = last[2] + len(last[1])
         self.accept(";")
         if self.tokens[self.at][0] not in ("newline", "end") and self.tokens[self.at][1] != "}":
             self.fail("the end of the line")
-        return Instr(op, None, inputs, outputs, op.start, end)
+        return Instr(op, None, inputs, outputs, op.start, end, has_arrow=has_arrow)
 
     def actuals(self, bracket: str) -> tuple[Arg, ...]:
         """Operands between brackets; they may go over several lines."""

@@ -43,7 +43,7 @@ class Arg(NamedTuple):
 
 
 class Instr(NamedTuple):
-    """One instruction. `backward` is the direction of its arrow, `has_arrow` whether it has one; `metadata` is what follows `//`."""
+    """One instruction; `backward` is the direction of its arrow, `metadata` the text after `//`."""
 
     op: Arg
     dtype: DType | None

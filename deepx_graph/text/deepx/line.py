@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node, Origin
-from deepx_graph.ops import broadcast_in_dim, convert, ensure_type
+from deepx_graph.ops import ensure_type
 from deepx_graph.text.deepx.environment import Environment
 from deepx_graph.text.deepx.functions import element_type, parse_dims
 from deepx_graph.text.deepx.instr import DTYPE_WORDS, Arg, Instr
-from deepx_graph.text.deepx.scalars import Number, cast, parse_bool, parse_number
+from deepx_graph.text.deepx.scalars import Number, parse_bool, parse_number
 from deepx_graph.text.options import ReadOptions
-from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, merge_dims, scalar
+from deepx_graph.types import Dim, DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Rule:
     has_effect: bool = False
     needs_arrow: bool = True
     creates: Callable[[Instr], Sequence[Arg]] | None = None
+
+    @cached_property
+    def slots(self) -> tuple[tuple[str, bool, int], ...]:
+        """Per role its letter, whether it is optional, and how many roles after it are not."""
+        return tuple((r[0], r.endswith("?"), sum(not q.endswith("?") for q in self.roles[k + 1 :])) for k, r in enumerate(self.roles))
 
     @property
     def signature(self) -> str:
@@ -98,11 +103,10 @@ class Line:
         """The operands by role. Raises VerifyError at the first that does not fit."""
         found: list[Any] = []
         at = 0
-        for k, role in enumerate(self.rule.roles):
-            later = sum(not r.endswith("?") for r in self.rule.roles[k + 1 :])
-            kind, left = role[0], len(self.inputs) - at
-            if left - later < 1 or (role == "V?" and parse_bool(self.inputs[at].text) is not None):
-                if role.endswith("?"):
+        for kind, is_optional, later in self.rule.slots:
+            left = len(self.inputs) - at
+            if left - later < 1 or (is_optional and kind == "V" and parse_bool(self.inputs[at].text) is not None):
+                if is_optional:
                     found.append(None)
                     continue
                 self._wrong_count()
@@ -221,96 +225,6 @@ class Line:
             self.fail(f"unknown element type '{arg.text}'", arg, expected=", ".join(DTYPE_WORDS))
         return found
 
-    # --- building
-
-    def number(self, s: Scalar, dtype: DType) -> Node:
-        """A scalar operand as a rank-0 node of that dtype."""
-        if s.node is not None:
-            assert isinstance(s.node.type, TensorType)
-            return s.node if s.node.type.dtype is dtype else self.b(convert, s.node, dtype=dtype)
-        try:
-            value = cast(s.value, dtype)
-        except InferError as e:
-            self.fail(e.message, s.arg, expected=e.expected)
-        if dtype.np is None:
-            self.fail("the element type beside this number is not known", s.arg,
-                      hint="write the tensor with its type, as in tensor<float32>:x or op@float32")
-        with np.errstate(over="ignore"):
-            return self.b.splat(value, scalar(dtype))
-
-    def splat(self, s: Scalar, type: TensorType) -> Node:
-        """A scalar operand, which is a number, as every element of a tensor; costs no memory."""
-        with np.errstate(over="ignore"):
-            return self.b.splat(cast(s.value, type.dtype), type)
-
-    def of_rank(self, k: int, node: Node, rank: int) -> Node:
-        """Operand k with its dims named by symbols where not even its rank was known."""
-        if _type(node).dims is not None:
-            return node
-        name = self.inputs[k].text
-        return self._refined(self.inputs[k], node, _type(node).with_dims(f"?{name}.{axis}" for axis in range(rank)))
-
-    def numbers(self, operands: Sequence[Node | Scalar], *, to_target: bool = True) -> list[Node]:
-        """Operands of an elementwise op: scalars in the dtype of the tensors, tensors of one dtype and shape.
-
-        With `to_target` the result has the dtype of the target, which then tells that of unknown operands.
-        """
-        tensors = [o.type for o in operands if isinstance(o, Node)]
-        dtype = next((t.dtype for t in tensors if isinstance(t, TensorType) and t.dtype.np is not None), None)
-        if not tensors:
-            self.fail("no operand is a tensor", self.inputs[0] if self.inputs else None, expected=self.rule.signature)
-        if dtype is None:
-            dtype = self.target.dtype if self.target is not None and to_target else ANY
-        nodes = [o if isinstance(o, Node) else self.number(o, dtype) for o in operands]
-        return nodes if len(tensors) == 1 and self.target is None else self._agreeing(nodes, operands)
-
-    def _agreeing(self, nodes: list[Node], operands: Sequence[Node | Scalar]) -> list[Node]:
-        tensors = [k for k, o in enumerate(operands) if isinstance(o, Node)]
-        types = {k: _type(nodes[k]) for k in tensors}
-        first = types[tensors[0]]
-        dims: Dims | None = None
-        for k in tensors:
-            if types[k].dtype is not first.dtype and types[k].dtype.np is not None and first.dtype.np is not None:
-                self.fail(f"element types differ: '{self.inputs[k].text}' is a {types[k]} and '{self.inputs[tensors[0]].text}' a {first}",
-                          self.inputs[k], expected=str(first.dtype))
-            try:
-                dims = merge_dims(dims, types[k].dims)
-            except InferError:
-                if self.options.broadcast:
-                    return self._broadcast(nodes, tensors)
-                self.fail(f"shapes differ: '{self.inputs[k].text}' is a {types[k]} and '{self.inputs[tensors[0]].text}' a {first}",
-                          self.inputs[k], expected=f"[{','.join(map(str, dims or ()))}]",
-                          hint="--broadcast lets shapes differ as in numpy")
-        if not self.options.broadcast:
-            dims = self.target.dims if dims is None and self.target is not None else dims
-            for k in tensors:
-                if types[k].dims is None and dims is not None:
-                    nodes[k] = self._refined(self.inputs[k], nodes[k], types[k].with_dims(dims))
-        return nodes
-
-    def _refined(self, arg: Arg, node: Node, type: TensorType) -> Node:
-        slot = self.env.tensors.get(arg.text)
-        return node if slot is None or slot.node is not node else self.env.refine(arg, type)
-
-    def _broadcast(self, nodes: list[Node], tensors: Sequence[int]) -> list[Node]:
-        """All tensors in their common shape by numpy's rule, each broadcast explicitly."""
-        shape: Dims = ()
-        for k in tensors:
-            joint = _joint_shape(shape, _type(nodes[k]).dims or ())
-            if joint is None:
-                self.fail(f"'{self.inputs[k].text}' is a {nodes[k].type} and does not broadcast", self.inputs[k],
-                          expected=f"a shape that fits [{','.join(map(str, shape))}]")
-            shape = joint
-        return [self.stretch(n, shape) if k in tensors else n for k, n in enumerate(nodes)]
-
-    def stretch(self, node: Node, shape: Dims) -> Node:
-        """The node broadcast to a shape, its axes being the last ones."""
-        dims = _type(node).dims
-        if dims is None or dims == shape:
-            return node
-        axes = tuple(range(len(shape) - len(dims), len(shape)))
-        return self.b(broadcast_in_dim, node, shape=shape, broadcast_dimensions=axes)
-
     def known_target(self) -> TensorType:
         """The type of what is written. Raises VerifyError when its shape or dtype is not known."""
         out = self.outputs[0]
@@ -319,21 +233,6 @@ class Line:
             self.fail(f"'{out.text}' {unknown}: {self.instr.op.text} needs its shape", out,
                       expected="a tensor made by newtensor", hint=self.env.nearest(out.text))
         return self.target
-
-
-def _type(node: Node) -> TensorType:
-    assert isinstance(node.type, TensorType)
-    return node.type
-
-
-def _joint_shape(a: Dims, b: Dims) -> Dims | None:
-    """The shape that both broadcast to by numpy's rule; None when they do not."""
-    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
-    padded = (1,) * (len(longer) - len(shorter)) + shorter
-    pairs = list(zip(longer, padded, strict=True))
-    if any(x != y and 1 not in (x, y) for x, y in pairs):
-        return None
-    return tuple(y if x == 1 else x for x, y in pairs)
 
 
 _READERS: dict[str, Callable[..., Any]] = {

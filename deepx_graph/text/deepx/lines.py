@@ -19,6 +19,7 @@ _OP = re.compile(r"[ \t]*([A-Za-z_][\w.]*)(?:@([^\s(),]*))?")
 _TAG = re.compile(r"([A-Za-z]+(?:\|[A-Za-z]+)*)\s*(?:<([^<>]*)>)?\s*(?::|(?<=>)[ \t]+|(?<=>)(?=\[))[ \t]*")
 _TOKEN = re.compile(r"[ \t]*(?:([^\s()\[\],]+)(\(([^()\s]*)\))?|(\[)([^\[\]]*)\]|(,))")
 _ITEM = re.compile(r"[^\s,]+")
+_COMMON_TAGS = {(category, word): (category, dtype) for category in CATEGORIES for word, dtype in DTYPE_WORDS.items()}
 _STRAY = re.compile(r"[()\[\]]")
 _BLANKS = " \t\r"
 
@@ -67,8 +68,9 @@ def _line(problems: Problems, text: str, start: int, end: int) -> Instr | None:
     parse = _parenthesised if in_parens else _spaced
     if cut < 0:
         if in_parens:
-            _parenthesised(problems, text, at, end)
-            raise problems.parse_error("the arrow '->' is missing", end - 1, end, expected="-> (what it writes)")
+            close = text.find(")", at, end)
+            what, place = ("'(' without ')'", at) if close < 0 else ("the arrow '->' is missing", close)
+            raise problems.parse_error(what, place, place + 1, expected="(operands) -> (results)")
         return Instr(op, dtype, _spaced(problems, text, at, end), (), start, end, False, False, metadata)
     inputs = parse(problems, text, at, cut)
     after = cut + width
@@ -198,6 +200,9 @@ def _parameter(problems: Problems, text: str, start: int, end: int) -> Arg | Non
 
 
 def _tag(problems: Problems, tag: re.Match[str]) -> tuple[str, DType | None]:
+    known = _COMMON_TAGS.get((tag[1], tag[2]))
+    if known is not None:
+        return known
     category = tag[1].lower()
     for word in category.split("|"):
         if word not in CATEGORIES:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, VerifyError, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.text.deepx.backward import run_backward
-from deepx_graph.text.deepx.environment import Environment, Facts
+from deepx_graph.text.deepx.environment import Environment
 from deepx_graph.text.deepx.instr import Instr, Problems
 from deepx_graph.text.deepx.line import Line
+from deepx_graph.text.deepx.names import Facts
 from deepx_graph.text.deepx.rules import known_names, rule_named
 from deepx_graph.text.options import ReadOptions
 
@@ -33,9 +34,9 @@ def check(problems: Problems, body: Sequence[Instr], functions: Sequence[str] = 
             hint = suggest(instr.op.text, [*known_names(), *functions])
             problems.errors += problems.parse_error(f"unknown operation '{instr.op.text}'", instr.op.start, instr.op.end,
                                                     expected=None if hint else "an operation of deepx", hint=hint).diagnostics
-        elif rule is not None and rule.needs_arrow and not instr.has_arrow:
+        elif not instr.has_arrow and (rule is None or rule.needs_arrow):
             problems.errors += problems.parse_error("the arrow '->' is missing", max(instr.start, instr.end - 1), instr.end,
-                                                    expected=f"{rule.signature} -> (result)").diagnostics
+                                                    expected="-> and what is written").diagnostics
 
 
 def check_size(body_sizes: int, options: ReadOptions) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops import load, print_, save
-from deepx_graph.text.deepx.environment import Bound
+from deepx_graph.text.deepx.agree import number
 from deepx_graph.text.deepx.instr import Arg, Instr
 from deepx_graph.text.deepx.line import Line, Scalar
+from deepx_graph.text.deepx.names import Bound
 from deepx_graph.text.deepx.scalars import Number, parse_bool, parse_number
 from deepx_graph.text.deepx.values import default_dtype, zeros
 from deepx_graph.types import ANY, F64, I64, Dim, Dims, DType, TensorType, tensor
@@ -41,7 +42,8 @@ def new_tensor(line: Line) -> None:
     """A tensor of zeros whose shape is the vector."""
     shape, stated = line.operands()
     if len(line.outputs) != 1:
-        line.fail(f"{line.instr.op.text} makes 1 tensor and got {len(line.outputs)} names", expected=f"{line.rule.signature} -> (name)")
+        line.fail(f"{line.instr.op.text} makes 1 tensor and got {len(line.outputs)} names",
+                  expected=f"{line.rule.signature} -> (name)")
     out = line.outputs[0]
     if parse_number(out.text) is not None and not out.category:
         line.fail(f"'{out.text}' is a number", out, expected="the name of the new tensor")
@@ -119,8 +121,8 @@ def _argument_dtype(line: Line) -> DType | None:
 
 
 def _value(item: Arg) -> Number | None:
-    number = parse_number(item.text)
-    return parse_bool(item.text) if number is None else number
+    value = parse_number(item.text)
+    return parse_bool(item.text) if value is None else value
 
 
 def _as(dtype: DType | None, value: Number) -> Number:
@@ -138,7 +140,7 @@ def print_tensor(line: Line) -> None:
         bound = line.env.arguments.get(x.arg.text)
         is_whole = x.node is None and isinstance(x.value, int)
         dtype = bound.dtype if bound is not None and bound.dtype is not None else _NUMBERS[is_whole]
-        x = line.number(x, dtype)
+        x = number(line, x, dtype)
     _effect(line, print_, x, format=format or "")
 
 

@@ -34,7 +34,9 @@ def _rule(names: str, roles: str, make: values.Make | None = None, **fields: Any
     return Rule(tuple(names.split()), tuple(roles.split()), make, **fields)
 
 
-_BINARY = {"add": add, "sub": subtract, "mul": multiply, "div": divide, "mod": floor_mod, "pow": power, "max": maximum, "min": minimum}
+_BINARY = {
+    "add": add, "sub": subtract, "mul": multiply, "div": divide, "mod": floor_mod, "pow": power, "max": maximum, "min": minimum,
+}  # fmt: skip
 _UNARY = {"sqrt": sqrt, "exp": exponential, "log": log, "sin": sine, "cos": cosine, "tan": tan, "invert": not_}
 _REVERSED = {"rsubscalar": subtract, "rdivscalar": divide, "rpowscalar": power}
 _REDUCTIONS = {"sum": add, "prod": multiply, "reducemax": maximum, "reducemin": minimum}

@@ -31,17 +31,12 @@ from deepx_graph.ops import (
     torch_index_select,
     transpose,
 )
+from deepx_graph.text.deepx.agree import number, numbers, of_rank, splat, stretch, type_of
 from deepx_graph.text.deepx.line import Line, Scalar
 from deepx_graph.types import BF16, F16, F32, F64, I64, Dim, Dims, DType, TensorType, mul_dims, scalar
 
 Make = Callable[..., Node | None]
 Operand = Node | Scalar
-
-
-def type_of(node: Node) -> TensorType:
-    """The type of a tensor-typed node."""
-    assert isinstance(node.type, TensorType)
-    return node.type
 
 
 # --- elementwise --------------------------------------------------------------------------------------------------
@@ -51,7 +46,7 @@ def elementwise(op: Op, *, swapped: bool = False) -> Make:
     """The op on its operands, which must agree; `swapped` exchanges the two."""
 
     def make(line: Line, *operands: Operand) -> Node:
-        nodes = line.numbers(operands)
+        nodes = numbers(line, operands)
         return line.b(op, *(reversed(nodes) if swapped else nodes))
 
     return make
@@ -59,28 +54,28 @@ def elementwise(op: Op, *, swapped: bool = False) -> Make:
 
 def comparison(direction: str) -> Make:
     """Element by element, giving bool."""
-    return lambda line, *operands: line.b(compare, *line.numbers(operands, to_target=False), direction=direction)
+    return lambda line, *operands: line.b(compare, *numbers(line, operands, to_target=False), direction=direction)
 
 
 def nearly(direction: str) -> Make:
     """|a - b| <= epsilon, or > epsilon, where an epsilon other than 0 is given; else exactly equal, or not."""
 
     def make(line: Line, x: Operand, y: Operand, epsilon: Scalar | None) -> Node:
-        left, right = line.numbers((x, y), to_target=False)
+        left, right = numbers(line, (x, y), to_target=False)
         if epsilon is None or (epsilon.node is None and epsilon.value == 0):
             return line.b(compare, left, right, direction="EQ" if direction == "LE" else "NE")
         dtype = type_of(left).dtype
         if not dtype.is_float:  # a fraction means nothing to integers, and their difference could wrap
             left, right, dtype = line.b(convert, left, dtype=F64), line.b(convert, right, dtype=F64), F64
         distance = line.b(abs_, line.b(subtract, left, right))
-        return line.b(compare, distance, line.number(epsilon, dtype), direction=direction)
+        return line.b(compare, distance, number(line, epsilon, dtype), direction=direction)
 
     return make
 
 
 def switch(line: Line, choices: Sequence[Node], cases: Node) -> Node:
     """out[i] = choices[cases[i]][i]; a bool takes the second where true. Integers out of range take the last."""
-    nodes = line.numbers(choices)
+    nodes = numbers(line, choices)
     kind = type_of(cases).dtype.kind
     if kind == "bool":
         if len(nodes) != 2:
@@ -125,9 +120,9 @@ def constant(line: Line, value: Scalar) -> Node | None:
         return None
     type = line.known_target()
     if value.node is None and type.is_static:
-        line.number(value, type.dtype)  # says where a number does not fit
-        return line.splat(value, type)
-    return line.stretch(line.number(value, type.dtype), type.dims or ())
+        number(line, value, type.dtype)  # says where a number does not fit
+        return splat(line, value, type)
+    return stretch(line, number(line, value, type.dtype), type.dims or ())
 
 
 def arange(line: Line, start: Scalar, step: Scalar) -> Node:
@@ -136,7 +131,7 @@ def arange(line: Line, start: Scalar, step: Scalar) -> Node:
     assert type.dims is not None
     dtype = F32 if type.dtype in (F16, BF16) else type.dtype
     steps = line.b(iota, dtype=dtype, shape=(mul_dims(type.dims),), iota_dimension=0)
-    values = line.b(add, line.number(start, dtype), line.b(multiply, steps, line.number(step, dtype)))
+    values = line.b(add, number(line, start, dtype), line.b(multiply, steps, number(line, step, dtype)))
     values = values if dtype is type.dtype else line.b(convert, values, dtype=type.dtype)
     return values if len(type.dims) == 1 else line.b(reshape, values, shape=type.dims)
 
@@ -147,7 +142,7 @@ def random(op: Op) -> Make:
     def make(line: Line, low: Scalar, high: Scalar, seed: Scalar | None) -> Node:
         type = line.known_target()
         dtype = type.dtype if type.dtype.is_float and type.dtype.bits >= 32 else F64
-        bounds = [line.number(s, dtype) for s in (low, high)]
+        bounds = [number(line, s, dtype) for s in (low, high)]
         return line.b(op, *bounds, draw_seed(line, seed), shape=type.dims, dtype=type.dtype)
 
     return make
@@ -158,7 +153,7 @@ def draw_seed(line: Line, seed: Scalar | None) -> Node:
     if seed is not None and seed.node is None and seed.value == 0:
         seed = None
     if seed is not None:
-        return line.number(seed, I64)
+        return number(line, seed, I64)
     line.env.draws += 1
     return line.b(module_seed, index=line.env.draws - 1)
 
@@ -170,7 +165,7 @@ def dropout(line: Line, probability: Scalar, seed: Scalar | None) -> Node:
     type = line.known_target()
     zero, one = line.b.splat(0, scalar(F32)), line.b.splat(1, scalar(F32))
     draw = line.b(rng_uniform, zero, one, draw_seed(line, seed), shape=type.dims, dtype=F32)
-    dropped = line.b(compare, draw, line.number(probability, F32), direction="LT")
+    dropped = line.b(compare, draw, number(line, probability, F32), direction="LT")
     return line.b(select, dropped, line.b.like(0, kept), kept)
 
 
@@ -226,7 +221,7 @@ def expand(line: Line, x: Node, shape: Sequence[Dim]) -> Node:
     new = tuple(old[k - lead] if d == -1 and k >= lead else d for k, d in enumerate(shape))
     if any(isinstance(d, int) and d < 0 for d in new):
         line.fail(f"shape [{' '.join(map(str, shape))}]", line.inputs[1], expected="no negative size, -1 to keep one")
-    return line.stretch(x, new) if new != old else x
+    return stretch(line, x, new) if new != old else x
 
 
 def take(line: Line, x: Node, index: Node, axis: int) -> Node:
@@ -262,7 +257,7 @@ def product(line: Line, x: Node, y: Node) -> Node:
         if found is not None and (found != rank or found < 2):
             line.fail(f"matmul of {x.type} and {y.type}", line.inputs[k], expected="two tensors of one rank, 2 or more")
     assert rank is not None
-    x, y = (line.of_rank(k, n, rank) for k, n in enumerate((x, y)))
+    x, y = (of_rank(line, k, n, rank) for k, n in enumerate((x, y)))
     try:
         return matmul(line.b, x, y)
     except InferError as e:
@@ -289,7 +284,8 @@ def default_dtype(line: Line, stated: DType | None) -> DType:
     if found is not None and found.np is not None:
         return found  # type: ignore[no-any-return]
     out = line.outputs[0] if line.outputs else line.instr.op
-    line.env.problems.warn(f"'{out.text}' has no element type: float32 is taken", out.start, out.end, expected="op@T or tensor<T>:name")
+    line.env.problems.warn(f"'{out.text}' has no element type: float32 is taken", out.start, out.end,
+                           expected="op@T or tensor<T>:name")
     return F32
 
 
@@ -297,4 +293,4 @@ def zeros(line: Line, type: TensorType) -> Node:
     """A tensor of zeros; costs no memory where the shape is known."""
     if type.is_static:
         return line.b.splat(0, type)
-    return line.stretch(line.b.splat(0, scalar(type.dtype)), type.dims or ())
+    return stretch(line, line.b.splat(0, scalar(type.dtype)), type.dims or ())

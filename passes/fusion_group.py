@@ -1,0 +1,274 @@
+"""Grouping: which nodes of a function run in which kernel.
+
+One pass over the nodes in order. A node joins the kernels of what it reads, the latest first; where none takes it, one that
+shares an input of full size. `Grouping.join` is the only place that decides, and it answers with the `Reason` that `why` shows.
+Groups are convex (`fusion_order`), keep to one place (`fusion_place`) and one space (`fusion_shape`), and stay within the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.passes.fusion_order import REACH, Blocked, Order
+from deepx_graph.passes.fusion_place import Place, places
+from deepx_graph.passes.fusion_reason import Kind, Reason
+from deepx_graph.passes.fusion_shape import Link, Links, Space, Vocabulary, dims, joined, misfit, space_of
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one kernel, and what fusion may do."""
+
+    max_ops: int = 200
+    max_inputs: int = 32
+    reductions: bool = True
+    duplicate: bool = False
+
+
+class Group:
+    """A kernel in the making. `copies` are nodes computed here and elsewhere; `inputs` maps what it is given to its root."""
+
+    __slots__ = ("copies", "inputs", "members", "place", "space", "views")
+
+    def __init__(self, members: list[Node], space: Space, place: Place) -> None:
+        self.members, self.space, self.place = members, space, place
+        self.copies: frozenset[Node] = frozenset()
+        self.views: frozenset[Node] = frozenset()
+        self.inputs: dict[Node, Node] = {}
+
+    @property
+    def ops(self) -> int:
+        """Operations of the kernel, broadcasts included."""
+        return len(self.members) + len(self.copies) + len(self.views)
+
+    @property
+    def is_kernel(self) -> bool:
+        """More than one operation."""
+        return self.ops > 1
+
+
+Unit = Group | Node
+
+
+class Grouping:
+    """The groups of a function. `group_of[node]` for every node that a kernel may hold; `declined` when `record` is on."""
+
+    def __init__(self, function: Function, limits: Limits, record: bool = False) -> None:
+        self.function, self.limits = function, limits
+        self.vocabulary = Vocabulary(limits.reductions)
+        self.links = Links()
+        self.places = places(function)
+        self.group_of: dict[Node, Group] = {}
+        self.roots: dict[Node, tuple[Node, ...]] = {}
+        self.users: dict[Node, list[Node]] = {}
+        self.declined: dict[tuple[Node, Node], Reason] | None = {} if record else None
+        self.order: Order[Unit] = Order(self._before, self._after)
+        self._latest: dict[Node, Node] = {}
+        for node in function.nodes:
+            self._enter(node)
+        for node in function.nodes:
+            if node in self.group_of:
+                self._place(node)
+
+    # --- units
+
+    def unfit(self, node: Node) -> Kind | None:
+        """Why no kernel holds the node; None when one may."""
+        kind = self.vocabulary.unfit(node)
+        return Kind.DEAD if kind is None and node not in self.places else kind
+
+    def _enter(self, node: Node) -> None:
+        """Makes a unit of the node, unless it is a source or is seen through."""
+        kind = self.unfit(node)
+        if kind in (Kind.CONSTANT, Kind.PARAMETER, Kind.VIEW):
+            return
+        links = self.links.of(node) if kind is None else [self.links.link(i) for i in node.inputs]
+        roots = self.roots[node] = tuple(
+            dict.fromkeys(k.root for k in links if k.root.op is not PARAM and k.root.op is not CONSTANT)
+        )
+        for root in roots:
+            self.users.setdefault(root, []).append(node)
+        if kind is None:
+            group = self.group_of[node] = Group([node], space_of(node), self.places[node])
+            self._read(group, links)
+            self.order.append(group)
+        else:
+            self.order.append(node)
+
+    def _read(self, group: Group, links: list[Link]) -> None:
+        """Adds what the links of a new member need to the inputs and views of its group."""
+        for link in links:
+            if link.root.op is CONSTANT and splat_of(link.root) is not None:
+                continue
+            if link.repeats:
+                group.views |= {link.operand}
+            if self.group_of.get(link.root) is not group and link.root not in group.copies:
+                group.inputs[link.key] = link.root
+
+    def unit(self, node: Node) -> Unit:
+        """The group of the node, or the node itself."""
+        return self.group_of.get(node, node)
+
+    def _before(self, unit: Unit) -> Iterator[Unit]:
+        if isinstance(unit, Node):
+            yield from map(self.unit, self.roots[unit])
+            return
+        for node in (*unit.members, *unit.copies):
+            for root in self.roots[node]:
+                if root not in unit.copies and (other := self.unit(root)) is not unit:
+                    yield other
+
+    def _after(self, unit: Unit) -> Iterator[Unit]:
+        for node in (unit,) if isinstance(unit, Node) else unit.members:
+            yield from self.readers(node)
+
+    def readers(self, node: Node) -> Iterator[Unit]:
+        """The other units that need the value of the node."""
+        mine = self.unit(node)
+        for user in self.users.get(node, ()):
+            other = self.unit(user)
+            if other is not mine and not (isinstance(other, Group) and node in other.copies):
+                yield other
+
+    # --- the greedy pass
+
+    def _place(self, node: Node) -> None:
+        makers = [r for r in self.roots[node] if r in self.group_of]
+        for maker in sorted(makers, key=lambda r: -self.order.position[self.group_of[r]]):
+            reason = self.join(maker, node)
+            if reason is not None and self._copy(maker, node, reason):
+                reason = None
+            self._record(maker, node, reason)
+        shared = [k for k in self._shared_keys(node) if k in self._latest]
+        for key in shared if len(self.group_of[node].members) == 1 else ():
+            other = self._latest[key]
+            reason = self.join(other, node)
+            self._record(other, node, reason)
+            if reason is None:
+                break
+        for key in self._shared_keys(node):
+            self._latest[key] = node
+
+    def _shared_keys(self, node: Node) -> list[Node]:
+        """Inputs of full size, worth being read once for several users."""
+        full = space_of(node).full
+        return [k.key for k in self.links.of(node) if k.root.op is not CONSTANT and dims(k.key) == full]
+
+    def _record(self, a: Node, b: Node, reason: Reason | None) -> None:
+        if self.declined is not None and reason is not None:
+            self.declined[a, b] = reason
+
+    def join(self, a: Node, b: Node) -> Reason | None:
+        """Merges the groups of two nodes, `a` older than `b`; or says why they stay apart and leaves them so."""
+        g, h = self.group_of[a], self.group_of[b]
+        if g is h:
+            return None
+        reason = self.obstacle(g, h, a, b)
+        if reason is not None:
+            return self._told(a, b, reason)
+        first, second = (g, h) if self.order.position[g] < self.order.position[h] else (h, g)
+        try:
+            position = self.order.merge(first, second)
+        except Blocked as e:
+            if e.through is None:
+                return Reason(Kind.TOO_FAR, (a, b), f"more than {REACH} nodes")
+            through = e.through.members[-1] if isinstance(e.through, Group) else e.through
+            assert isinstance(through, Node)
+            return Reason(Kind.CYCLE, (a, b, through) if first is g else (b, a, through))
+        self._merge(g, h, position)
+        return None
+
+    def obstacle(self, g: Group, h: Group, a: Node, b: Node) -> Reason | None:
+        """What, apart from order, keeps the work of `g` (with `a` in it) and `h` (with `b`) out of one kernel."""
+        if g.place is not h.place:
+            return Reason(Kind.CONTROL, (a, b), f"{g.place}, and {b.name or b.op.name} {h.place}")
+        space = joined(g.space, h.space)
+        if isinstance(space, Kind):
+            return Reason(space, (a, b), f"{g.space} and {h.space}")
+        ops = g.ops + h.ops
+        if ops > self.limits.max_ops:
+            return Reason(Kind.OPS, (a, b), f"{ops} operations of at most {self.limits.max_ops}")
+        inputs = len(self._union(g, h))
+        if inputs > self.limits.max_inputs:
+            return Reason(Kind.INPUTS, (a, b), f"{inputs} inputs of at most {self.limits.max_inputs}")
+        return self._misfit(g, h, space)
+
+    def _misfit(self, g: Group, h: Group, space: Space) -> Reason | None:
+        for source, target in ((g, h), (h, g)):
+            for link, user in self._crossing(source, target):
+                kind = misfit(link, user, space)
+                if kind is not None:
+                    return Reason(kind, (link.root, user), f"{link.operand.type} in a kernel over {space}")
+            if space != source.space and dims(source.members[0]) == space.kept != space.full and source.views:
+                # In the kernel, rows have no axes of size 1, and what is repeated along them would have no place.
+                return Reason(Kind.BROADCAST, (source.members[0], target.members[0]), f"rows of {space} from broadcasts")
+        return None
+
+    def _crossing(self, source: Group, target: Group) -> Iterator[tuple[Link, Node]]:
+        """The links by which nodes of `target` read `source`; goes through the smaller of the two."""
+        users = (*target.members, *target.copies)
+        if len(source.members) < len(users) and sum(len(self.users.get(m, ())) for m in source.members) < len(users):
+            readers = (u for m in source.members for u in self.users.get(m, ()))
+            users = tuple(u for u in readers if self.group_of.get(u) is target or u in target.copies)
+        alone = source.members[0] if len(source.members) == 1 else None
+        for user in users:
+            for link in self.links.of(user):
+                if link.root is alone or self.group_of.get(link.root) is source:
+                    yield link, user
+
+    def _told(self, a: Node, b: Node, reason: Reason) -> Reason:
+        """The reason; or that `a`, which would fit, has been taken by another user and is not to be computed twice."""
+        if self._fits_alone(a, b) and len(self.group_of[a].members) > 1:
+            return Reason(Kind.SEVERAL_USERS, (a, b), reason.kind.value)
+        return reason
+
+    # --- computing a cheap node twice
+
+    def _fits_alone(self, a: Node, b: Node) -> bool:
+        """`a` is cheap, needed elsewhere too, and by itself would fit into the group of `b`, which reads it."""
+        if a not in self.roots[b] or not self.vocabulary.is_cheap(a):
+            return False
+        if len(self.users[a]) < 2 and a not in self.function.results:
+            return False
+        return self.obstacle(self._alone(a), self.group_of[b], a, b) is None
+
+    def _alone(self, node: Node) -> Group:
+        alone = Group([node], space_of(node), self.places[node])
+        self._read(alone, self.links.of(node))
+        return alone
+
+    def _copy(self, a: Node, b: Node, reason: Reason) -> bool:
+        if not self.limits.duplicate or not self._fits_alone(a, b):
+            return False
+        alone, group = self._alone(a), self.group_of[b]
+        space = joined(alone.space, group.space)
+        assert isinstance(space, Space)
+        group.inputs, group.space = self._union(alone, group), space
+        group.copies |= {a}
+        group.views |= alone.views
+        return True
+
+    def _merge(self, g: Group, h: Group, position: int) -> None:
+        small, large = (g, h) if len(g.members) < len(h.members) else (h, g)
+        space = joined(g.space, h.space)
+        assert isinstance(space, Space)
+        large.inputs, large.space = self._union(g, h), space
+        large.members += small.members
+        large.copies = (g.copies | h.copies).difference(large.members) if g.copies or h.copies else large.copies
+        large.views |= small.views
+        for node in small.members:
+            self.group_of[node] = large
+        self.order.replace((g, h), large, position)
+
+    def _union(self, g: Group, h: Group) -> dict[Node, Node]:
+        """The inputs of the joint group: those of both which neither computes."""
+        alone = g.members[0]
+        copies = g.copies | h.copies
+        return {
+            k: r for k, r in (*g.inputs.items(), *h.inputs.items())
+            if r is not alone and r not in copies and (owner := self.group_of.get(r)) is not g and owner is not h
+        }  # fmt: skip

@@ -70,12 +70,29 @@ def assign(function: Function) -> Axes | None:
     """The space of a body, or None when it has none. Takes time linear in the body."""
     if not all(map(_static, function.nodes)):
         return None
-    classes, leaves = _Classes(), _leaves(function)
+    leaves = _leaves(function)
+    return _assign(function, leaves, like_shapes=False) or _assign(function, leaves, like_shapes=True)
+
+
+def _assign(function: Function, leaves: set[Node], like_shapes: bool) -> Axes | None:
+    classes = _Classes()
     for node in function.nodes:
-        if node not in leaves and not _tie(classes, node, leaves):
+        if node not in leaves and not _tie(classes, node):
             return None
     inner = [n for n in function.nodes if n not in leaves or _is_used_directly(function, n)]
+    if like_shapes:
+        _tie_like_shapes(classes, inner)
     return _ordered(classes, inner, frozenset(leaves))
+
+
+def _tie_like_shapes(classes: _Classes, nodes: Sequence[Node]) -> None:
+    """Lets all nodes of one shape advance together: nothing else may tie an axis that a broadcast adds to those of its peers."""
+    first: dict[tuple[int, ...], Node] = {}
+    for node in nodes:
+        shape = dims(node)
+        for k, size in enumerate(shape):
+            if size != 1:
+                classes.union((node, k), (first.setdefault(shape, node), k))
 
 
 def _leaves(function: Function) -> set[Node]:
@@ -91,7 +108,7 @@ def _is_used_directly(function: Function, leaf: Node) -> bool:
     return leaf in function.results or any(not u.op.view for u in function.users[leaf])
 
 
-def _tie(classes: _Classes, node: Node, leaves: set[Node]) -> bool:
+def _tie(classes: _Classes, node: Node) -> bool:
     """Puts together the dimensions that the node makes advance together; False for a node that no kernel has."""
     if node.op.elementwise:
         for operand in node.inputs:

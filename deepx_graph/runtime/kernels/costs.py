@@ -22,8 +22,12 @@ VM_ELEMENTS = 1024
 """The largest arrays that go to numexpr's machine. It is scalar code, so numpy's vector loops win above about 1 200 elements; and
 below 2 048 it never starts threads of its own, so no global setting of numexpr has to be touched."""
 
-VM_INPUTS, VM_STEPS, VM_REGISTERS = 31, 200, 250
-"""Bounds of one machine program: numexpr fails at 64 operands, and numbers registers in a byte."""
+VM_INPUTS, VM_STEPS, VM_REGISTERS = 31, 1000, 250
+"""Bounds of one machine program: numexpr fails at 64 operands, and numbers registers in a byte. (Its compiler of texts gives up
+near 500 operations; a program handed over ready-made meets no such limit.)"""
+
+VM_REPEATS = 8
+"""Machine programs have one result each; steps that several of them need are repeated, up to this many times in all."""
 
 UFUNC_CALL, UFUNC_ELEMENT = 0.40, 0.00013
 VM_CALL, VM_INPUT, VM_STEP, VM_STEP_ELEMENT = 0.95, 0.05, 0.03, 0.00034

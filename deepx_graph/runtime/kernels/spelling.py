@@ -107,7 +107,8 @@ def _where_masked(mask: Array, x: Array, y: Array, scratch: Array, out: Array) -
 def spell_where(dtype: DTypeLike, elements: int) -> tuple[Call, bool] | None:
     """`where(mask, x, y)` for values of a dtype, and whether it takes a scratch register before the target.
 
-    The scratch register is i8 in the mask's shape. The target must not share memory with any operand. None for dtypes whose elements are not 1, 2, 4 or 8 bytes.
+    The scratch register is i8 in the mask's shape. The target must not share memory with any operand. None for dtypes
+    whose elements are not of 1, 2, 4 or 8 bytes.
     """
     if dtype.itemsize not in _BITS:
         return None

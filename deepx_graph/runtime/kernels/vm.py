@@ -7,6 +7,7 @@ has one set of registers, so every workspace makes its own: two threads on one o
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -66,9 +67,8 @@ def _instruction(step: Step, registers: Sequence[Register]) -> tuple[bytes, int 
 class _Group:
     """Steps, last one first, that meet in the target of the first; `needs` are the registers read from outside."""
 
-    steps: list[Step]
-    needs: set[int]
-    outputs: set[int] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    needs: set[int] = field(default_factory=set)
 
     def fits(self, step: Step, registers: Sequence[Register]) -> bool:
         after = (self.needs - {step.target}) | set(_operands(step))
@@ -76,7 +76,6 @@ class _Group:
             registers[step.target].shape == registers[self.steps[0].target].shape
             and len(self.steps) < costs.VM_STEPS
             and len(after) <= costs.VM_INPUTS
-            and len(after) + len(self.steps) < costs.VM_REGISTERS
         )
 
     def take(self, step: Step) -> None:
@@ -85,56 +84,120 @@ class _Group:
 
 
 def grouped(program: Program) -> Program:
-    """The program with every run of steps that the machine does faster replaced by one step; itself when it is too large."""
+    """The program with runs of steps that the machine does faster replaced by one step each; itself when it is too large."""
     if not program.steps or max(r.size for r in program.registers) > costs.VM_ELEMENTS:
         return program
+    choices = [(_price(program.steps, program), program)]
+    for groups in (_partition(program), _cones(program)):
+        steps = _replaced(program, groups)
+        choices.append((_price(steps, program), replace(program, steps=steps)))
+    return min(choices, key=lambda c: c[0])[1]
+
+
+def _price(steps: Sequence[Step], program: Program) -> float:
+    total = 0.0
+    for step in steps:
+        elements = program.registers[step.target].size
+        machine = step.make if isinstance(step.make, _Machine) else None
+        total += costs.vm_price(machine.steps, len(step.sources), elements) if machine else costs.ufunc_price(1, elements)
+    return total
+
+
+def _replaced(program: Program, groups: Sequence[_Group]) -> tuple[Step, ...]:
+    """The steps with every group that is faster in the machine as one step, and without those that nobody needs any more."""
     constants = {r: array for r, array in program.constants if array.size == 1}
-    replaced: dict[int, Step] = {}
-    inside: set[int] = set()
-    for group in _groups(program):
+    made: dict[int, Step] = {}
+    for group in groups:
         inputs = sorted(group.needs - constants.keys())
         elements = program.registers[group.steps[0].target].size
-        gain = costs.ufunc_price(len(group.steps), elements) - costs.vm_price(len(group.steps), len(inputs), elements)
-        if inputs and gain > 0:
-            replaced[group.steps[0].target] = _machine_step(group.steps[::-1], inputs, constants, program.registers)
-            inside.update(s.target for s in group.steps[1:])
-    steps = [replaced.get(s.target, s) for s in program.steps if s.target not in inside]
-    needed = {r for s in steps for r in s.sources} | set(program.results)
-    return replace(program, steps=tuple(s for s in steps if s.target in needed))
+        if inputs and costs.vm_price(len(group.steps), len(inputs), elements) < costs.ufunc_price(len(group.steps), elements):
+            step = _machine_step(group.steps[::-1], inputs, constants, program.registers)
+            if step is not None:
+                made[step.target] = step
+    needed, kept = set(program.results), []
+    for old in reversed(program.steps):
+        if old.target in needed:
+            kept.append(made.get(old.target, old))
+            needed.update(kept[-1].sources)
+    return tuple(reversed(kept))
 
 
-def _groups(program: Program) -> list[_Group]:
-    """Every step that the machine does belongs to one group: its only user's where it fits, else it begins its own."""
+def _partition(program: Program) -> list[_Group]:
+    """Every step that the machine does in one group: its only user's where it fits, else it begins its own."""
     group_of: dict[int, _Group] = {}
-    users: dict[int, list[Step]] = {}
+    users = _users(program)
     groups: list[_Group] = []
-    for step in program.steps:
-        for s in set(step.sources):
-            users.setdefault(s, []).append(step)
     for step in reversed(program.steps):
         if _instruction(step, program.registers) is None:
             continue
         homes = {group_of.get(u.target) for u in users.get(step.target, ())}
         home = next(iter(homes)) if len(homes) == 1 and step.target not in program.results else None
         if home is None or not home.fits(step, program.registers):
-            home = _Group([], set())
+            home = _Group()
             groups.append(home)
         home.take(step)
         group_of[step.target] = home
     return groups
 
 
+def _cones(program: Program) -> list[_Group]:
+    """For every register wanted outside the machine, all that leads to it; what several need is in each of their groups.
+
+    Chains that share everything but their ends fall to single steps in a partition; here each end has a program of its own.
+    """
+    registers, users = program.registers, _users(program)
+    place = {s.target: k for k, s in enumerate(program.steps) if _instruction(s, registers) is not None}
+
+    def is_wanted(target: int) -> bool:
+        shape = registers[target].shape
+        return target in program.results or any(
+            u.target not in place or registers[u.target].shape != shape for u in users.get(target, ()))
+
+    wanted = [-k for t, k in place.items() if is_wanted(t)]
+    heapq.heapify(wanted)
+    roots, groups, budget = set(wanted), [], costs.VM_REPEATS * len(program.steps)
+    while wanted and budget > 0:
+        group, heap = _Group(), [heapq.heappop(wanted)]
+        seen = set(heap)
+        while heap:
+            at = heapq.heappop(heap)
+            step = program.steps[-at]
+            if group.steps and not group.fits(step, registers):
+                roots.add(at)
+                heapq.heappush(wanted, at)
+                continue
+            group.take(step)
+            for s in _operands(step):
+                inner = -place[s] if s in place else None
+                if inner is not None and inner not in seen and inner not in roots:
+                    seen.add(inner)
+                    heapq.heappush(heap, inner)
+        groups.append(group)
+        budget -= len(group.steps)
+    return groups if budget > 0 else []
+
+
+def _users(program: Program) -> dict[int, list[Step]]:
+    users: dict[int, list[Step]] = {}
+    for step in program.steps:
+        for s in set(step.sources):
+            users.setdefault(s, []).append(step)
+    return users
+
+
 def _machine_step(steps: Sequence[Step], inputs: Sequence[int], constants: Mapping[int, Array],
-                  registers: Sequence[Register]) -> Step:
-    """One step for a group, in order of execution; the last step's target is the result."""
-    used = [c for c in constants if any(c in _operands(s) for s in steps)]
+                  registers: Sequence[Register]) -> Step | None:
+    """One step for a group, in order of execution; the last step's target is the result. None where registers run out."""
+    used = [c for c in dict.fromkeys(r for s in steps for r in _operands(s)) if c in constants]
     number = {r: 1 + k for k, r in enumerate([*inputs, *used])}
     number[steps[-1].target] = 0
     temporaries = _number_temporaries(steps, registers, number)
+    if len(inputs) + len(used) + len(temporaries) > costs.VM_REGISTERS:
+        return None
     code = b"".join(_encoded(s, registers, number) for s in steps)
     signature = "".join(CODES[registers[r].dtype] for r in inputs)
     values = tuple(_constant(constants[c]) for c in used)
-    made = _Machine(signature.encode(), temporaries.encode(), code, values)
+    made = _Machine(len(steps), (signature.encode(), temporaries.encode(), code, values))
     return Step(steps[-1].target, tuple(inputs), made, "vm")
 
 
@@ -180,11 +243,11 @@ def _constant(array: Array) -> Any:
 class _Machine:
     """Makes the callable of a program: a new `NumExpr` object each time."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "steps")
 
-    def __init__(self, signature: bytes, temporaries: bytes, code: bytes, constants: tuple[Any, ...]) -> None:
-        names = tuple(f"v{k}" for k in range(len(signature)))
-        self._parts = (signature, temporaries, code, constants, names)
+    def __init__(self, steps: int, parts: tuple[bytes, bytes, bytes, tuple[Any, ...]]) -> None:
+        self.steps = steps
+        self._parts = (*parts, tuple(f"v{k}" for k in range(len(parts[0]))))
 
     def __call__(self) -> Call:
         from numexpr import interpreter

@@ -1,0 +1,146 @@
+"""The engine that always works: cache blocks of numpy's vector loops on several threads, numexpr's machine for small arithmetic.
+
+A fusion, or a large elementwise node, becomes a kernel (`runtime.kernels`); a matrix product writes straight into its buffer;
+every other node is its op's own eval. Whatever way is taken, the values are those of eval, up to the order of floating sums.
+No text is evaluated, and no global setting of numexpr is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ops.fusion import fusion
+from deepx_graph.ops.linear import dot_general
+from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.kernels import costs
+from deepx_graph.runtime.kernels.execute import Kernel, build
+from deepx_graph.runtime.kernels.workers import available_cores
+from deepx_graph.types import TensorType, is_static
+
+
+class NumexprEngine:
+    """Makes callables for nodes. `threads` is how many cores a kernel may use; None for all that the process has."""
+
+    name = "numexpr"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = available_cores() if threads is None else max(1, threads)
+        self._built: dict[Any, Kernel | None] = {}
+
+    def kernel(self, node: Node) -> KernelFn:
+        """The callable of one node: `kernel(values, out)` gives what `op.eval` gives, in `out` where that is given."""
+        found = self._own(node)
+        return evaluated(node) if found is None else found
+
+    def writes(self, node: Node) -> bool:
+        """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
+        return self._own(node) is not None
+
+    def _own(self, node: Node) -> KernelFn | None:
+        rule = _RULES.get(node.op, NumexprEngine._elementwise if node.op.elementwise else None)
+        return rule(self, node) if rule is not None else None
+
+    def _fusion(self, node: Node) -> KernelFn | None:
+        body: Function = node.attr("body")
+        return self._kernel(body, lambda: body)
+
+    def _elementwise(self, node: Node) -> KernelFn | None:
+        if not _is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
+            return None  # one numpy call: nothing to gain
+        return self._kernel((node.op, node.attrs, tuple(i.type for i in node.inputs), node.type), lambda: _alone(node))
+
+    def _kernel(self, key: Any, function: Callable[[], Function]) -> KernelFn | None:
+        if key not in self._built:
+            self._built[key] = build(function(), self.threads)
+        kernel = self._built[key]
+        if kernel is None:
+            return None
+        return _single(kernel) if len(kernel.program.results) == 1 else _several(kernel)
+
+    def _dot(self, node: Node) -> KernelFn | None:
+        """A matrix product of the dtypes that BLAS knows, without a copy of the result."""
+        if not _is_tensor(node) or not all(map(_is_tensor, node.inputs)) or node.type.dtype.np not in _BLAS:  # type: ignore[attr-defined]
+            return None
+        plain = evaluated(node)
+        left, right = (_operand(node, side) for side in (0, 1))
+        batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
+        result = (*batch, left[1][-2], right[1][-1])
+
+        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+            if out is None or out[0] is None or not out[0].flags.c_contiguous:
+                return plain(values, out)
+            x, y = (np.asarray(v).transpose(order).reshape(shape) for v, (order, shape) in zip(values, (left, right), strict=True))
+            np.matmul(x, y, out=out[0].reshape(result))
+            return out[0]
+
+        return run
+
+
+Rule = Callable[[NumexprEngine, Node], "KernelFn | None"]
+_RULES: dict[object, Rule] = {fusion: NumexprEngine._fusion, dot_general: NumexprEngine._dot}
+_BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
+
+
+def evaluated(node: Node) -> KernelFn:
+    """The op's own eval, its result copied to `out` where that is given. Raises InferError for an op without eval."""
+    eval, attrs = node.op.eval, node.attrs
+    if eval is None:
+        raise InferError(f"{node.op.name} is not computed by a kernel", hint="the schedule runs control flow")
+
+    def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+        value = eval(values, *attrs)
+        if out is None:
+            return value
+        if not isinstance(value, tuple):
+            return _kept(value, out[0])
+        return tuple(_kept(v, o) for v, o in zip(value, out, strict=True))
+
+    return run
+
+
+def _kept(value: Any, out: Any) -> Any:
+    if out is None:
+        return value
+    np.copyto(out, value)
+    return out
+
+
+def _single(kernel: Kernel) -> KernelFn:
+    return lambda values, out: kernel(values, out)[0]
+
+
+def _several(kernel: Kernel) -> KernelFn:
+    return lambda values, out: tuple(kernel(values, out))
+
+
+def _alone(node: Node) -> Function:
+    """A function of just that node."""
+    b = Builder()
+    params = tuple(b.param(k, i.type) for k, i in enumerate(node.inputs))
+    return Function(node.op.name, params, (Node(node.op, params, node.attrs, node.type),))
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    assert isinstance(node.type, TensorType)
+    return node.type.shape
+
+
+def _operand(node: Node, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axis order and the shape by which an operand of a dot becomes a stack of matrices: batch, rows, columns."""
+    batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
+    shape = _shape(node.inputs[side])
+    free = tuple(k for k in range(len(shape)) if k not in batch and k not in contract)
+    depth, width = (math.prod(shape[k] for k in axes) for axes in (contract, free))
+    order = batch + free + contract if side == 0 else batch + contract + free
+    matrix = (width, depth) if side == 0 else (depth, width)
+    return order, tuple(shape[k] for k in batch) + matrix

@@ -272,20 +272,39 @@ _COMPARE: dict[str, tuple[np.ufunc, Expr]] = {
 }  # fmt: skip
 
 
-def _compare_type(types: Sequence[Type], direction: str) -> Type:
+COMPARE_TYPES = ("", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+
+
+def _compare_type(types: Sequence[Type], direction: str, compare_type: str) -> Type:
     result = joint_type(types)
+    if compare_type == "TOTALORDER" and not result.dtype.is_float and result.dtype is not ANY:
+        raise InferError(f"total order of {result.dtype}", operand=0, expected="floats")
     if direction not in ("EQ", "NE") and result.dtype.kind == "complex":
         raise InferError(f"{result.dtype} numbers have no order", operand=0, expected="EQ or NE")
     return result.with_dtype(BOOL)
 
 
+def _total_order(x: Array) -> Array:
+    """Integers in the order -NaN < -inf < ... < -0 < 0 < ... < inf < NaN."""
+    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape)
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+def _compare(xs: Sequence[Array], direction: str, compare_type: str) -> Array:
+    x, y = map(_total_order, xs) if compare_type == "TOTALORDER" else xs
+    return np.asarray(_COMPARE[direction][0](x, y), dtype=np.bool_)
+
+
 compare: Op = Op(
     "compare", "Whether lhs stands in the given relation to rhs.", operands=(Operand("lhs"), Operand("rhs")),
-    attrs=(Attr("direction", "str", check=one_of(*_COMPARE)),), infer=_compare_type,
-    eval=lambda xs, direction: np.asarray(_COMPARE[direction][0](xs[0], xs[1]), dtype=np.bool_),
-    kernel=lambda direction: _COMPARE[direction][1], elementwise=True, source="StableHLO compare",
+    attrs=(
+        Attr("direction", "str", check=one_of(*_COMPARE)),
+        Attr("compare_type", "str", "", "TOTALORDER orders all floats, -0 below 0 and NaN last", check=one_of(*COMPARE_TYPES)),
+    ),
+    infer=_compare_type, eval=_compare,
+    kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1], elementwise=True, source="StableHLO compare",
     samples=lambda rng: [((rng.integers(0, 3, (2, 3)).astype("f4"), rng.integers(0, 3, (2, 3)).astype("f4")),
-                          {"direction": d}) for d in _COMPARE],
+                          {"direction": d, "compare_type": t}) for d in _COMPARE for t in ("", "TOTALORDER")],
 )  # fmt: skip
 
 

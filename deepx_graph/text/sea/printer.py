@@ -65,11 +65,8 @@ class _FunctionPrinter:
         name = self.names.get(node)
         if name is None:
             count = self._met[node.name] = self._met.get(node.name, -1) + 1
-            if not node.name:
-                name = f"%{count}"
-            else:
-                name = f"{_value_word(node.name)}#{count}" if count else _value_word(node.name)
-            self.names[node] = name
+            word = _value_word(node.name) if node.name else f"%{count}"
+            name = self.names[node] = f"{word}#{count}" if count and node.name else word
         return name
 
     def _type(self, type: Type) -> str:

@@ -1,1 +1,5 @@
-""""""
+"""The command line: a thin front end over `deepx_graph.session`. One file per command.
+
+The parser is built without importing numpy or anything that needs it; a command imports what it uses when it runs. Data goes to
+standard output, everything said about it to standard error.
+"""

@@ -1,0 +1,56 @@
+# Everything runs in a virtual environment, made here when it is missing: a clean clone needs Python 3.11 or newer and a
+# package index. `make help` lists the targets.
+
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# Made last, so an interrupted installation starts over; older than pyproject.toml means that the dependencies may have changed.
+STAMP  := $(VENV)/.installed
+PYTHON ?=
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench conformance docs clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r n t; do printf '%-13s%s\n' "$$n" "$$t"; done
+
+demo: $(STAMP)  ## optimise, differentiate, run and draw a transformer block
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP)  ## the tests, the long suites sampled
+	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+conformance: $(STAMP)  ## all tests, the long suites whole
+	$(BIN)/pytest -n 2 -m 'conformance or not conformance' $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## style, types, and which module may import which
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## time and memory against size; engines against each other
+	$(BIN)/python bench/run.py
+
+docs: $(STAMP)  ## write docs/ops.md from the declarations of the operations
+	$(BIN)/deepx-graph ops --markdown -o docs/ops.md
+
+clean:  ## remove what was made, except the virtual environment
+	rm -rf build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# The first Python that is new enough; a broken or moved environment is made again.
+$(STAMP): pyproject.toml
+	@set -e; \
+	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then \
+	  found=; \
+	  for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	    if "$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then found=$$p; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then echo 'Python 3.11 or newer, with its venv module, is needed; name it with make PYTHON=...' >&2; exit 1; fi; \
+	  echo "making $(VENV) with $$found"; \
+	  "$$found" -m venv --clear $(VENV); \
+	fi
+	@echo 'installing deepx_graph and its tools into $(VENV)'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

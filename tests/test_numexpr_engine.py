@@ -425,7 +425,7 @@ def test_many_inputs_stay_within_the_machine_s_bounds() -> None:
 # --- sizes, memory, threads -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 59_999, 60_000, 127_000, 131_071, 131_072, 131_073, 262_145])
+@pytest.mark.parametrize("size", [1, 131_073, 199_999, 200_000, 262_143, 262_144, 262_145, 524_289])
 def test_sizes_around_the_block(size: int) -> None:
     x, y = normal(0, size), normal(1, size)
 

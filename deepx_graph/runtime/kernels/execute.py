@@ -7,7 +7,6 @@ list of spare ones and puts them back. Arguments are only read, and no reference
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -87,8 +86,9 @@ class Kernel:
 
     def __init__(self, program: Program, plan: Plan, threads: int) -> None:
         self.program, self.plan = program, plan
-        self.threads = threads if math.prod(program.space) >= costs.THREADED_ELEMENTS else 1
-        self._leaves = program.leaves
+        self.threads = threads
+        self._leaves = tuple((leaf.register, leaf.param, program.registers[leaf.register].shape,
+                              leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
         self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
         self._in_place = _in_place_params(program)
@@ -104,27 +104,23 @@ class Kernel:
         workspace = self._take()
         with np.errstate(all="ignore"):
             file = workspace.whole.copy()
-            for leaf in self._leaves:
-                file[leaf.register] = self._bound(leaf, args)
+            for r, param, shape, leaf in self._leaves:
+                array = np.asarray(args[param])
+                if leaf is not None:
+                    array = viewed(array, leaf.views, leaf.order)
+                file[r] = array if array.shape == shape else array.reshape(shape)
             for (r, _, shape, _), array in zip(self._results, arrays, strict=True):
-                file[r] = array.reshape(shape)
+                file[r] = array if array.shape == shape else array.reshape(shape)
             _run(workspace.before, file)
             if self.plan.axis >= 0:
                 self._run_blocks(workspace, file)
-            _run(workspace.after, file)
+                _run(workspace.after, file)
         self._give_back(workspace)
         if out is None:
             return arrays
         return [a if o is None else _into(o, a) for o, a in zip(out, arrays, strict=True)]
 
     # --- arguments and results
-
-    def _bound(self, leaf: Leaf, args: Sequence[Any]) -> Array:
-        array = np.asarray(args[leaf.param])
-        if leaf.views or leaf.order is not None:
-            array = viewed(array, leaf.views, leaf.order)
-        shape = self.program.registers[leaf.register].shape
-        return array if array.shape == shape else array.reshape(shape)
 
     def _result(self, k: int, args: Sequence[Any], out: Any) -> Array:
         """Memory for result k: `out` itself where writing there early does no harm."""

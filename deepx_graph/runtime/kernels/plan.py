@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
+from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS, THREADED_ELEMENTS
 from deepx_graph.runtime.kernels.program import Program, Shape, Step
 
 BEFORE, BLOCK, AFTER = 0, 1, 2
@@ -44,14 +44,23 @@ class Plan:
 
 def plan(program: Program, block_elements: int = BLOCK_ELEMENTS) -> Plan:
     """The plan with blocks of about that many elements, or the nearest one that the reductions allow."""
-    space = program.space
-    if math.prod(space) > block_elements:
+    space, size = program.space, math.prod(program.space)
+    if size >= THREADED_ELEMENTS:  # enough for two threads
+        block_elements = min(block_elements, -(-size // 2))
+    if size > block_elements:
         first = next(k for k in range(len(space)) if math.prod(space[k + 1 :]) <= block_elements)
         for axis in range(first, -1, -1):
-            found = _split(program, axis, max(1, block_elements // math.prod(space[axis + 1 :])))
+            found = _split(program, axis, _rows(space, axis, block_elements))
             if found is not None:
                 return found
     return Plan(-1, 0, (program.steps, (), ()), (BEFORE,) * len(program.registers), frozenset())
+
+
+def _rows(space: Shape, axis: int, block_elements: int) -> int:
+    """How much of the axis a block takes: as much as fits, all blocks alike. Never a matter of the number of threads,
+    on which no sum may depend."""
+    most = max(1, block_elements // math.prod(space[axis + 1 :]))
+    return -(-space[axis] // -(-space[axis] // most))
 
 
 def _split(program: Program, axis: int, rows: int) -> Plan | None:

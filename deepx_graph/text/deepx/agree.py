@@ -66,43 +66,47 @@ def of_rank(line: Line, k: int, node: Node, rank: int) -> Node:
     return _refined(line, line.inputs[k], node, type_of(node).with_dims(f"?{name}.{axis}" for axis in range(rank)))
 
 
-def numbers(line: Line, operands: Sequence[Node | Scalar], *, to_target: bool = True) -> list[Node]:
+def numbers(line: Line, operands: Sequence[Node | Scalar], args: Sequence[Arg] = (), *, to_target: bool = True) -> list[Node]:
     """Operands of an elementwise op: scalars in the dtype of the tensors, tensors of one dtype and shape.
 
-    With `to_target` the result has the dtype of the target, which then tells that of unknown operands.
+    `args` are the operands as written where they are not those of the line. With `to_target` the result has the dtype of the
+    target, which then tells that of unknown operands.
     """
+    args = args or line.inputs
     tensors = [o.type for o in operands if isinstance(o, Node)]
     dtype = next((t.dtype for t in tensors if isinstance(t, TensorType) and t.dtype.np is not None), None)
     if not tensors:
-        line.fail("no operand is a tensor", line.inputs[0] if line.inputs else None, expected=line.rule.signature)
+        line.fail("no operand is a tensor", args[0] if args else None, expected=line.rule.signature)
     if dtype is None:
         dtype = line.target.dtype if line.target is not None and to_target else ANY
     nodes = [o if isinstance(o, Node) else number(line, o, dtype) for o in operands]
-    return nodes if len(tensors) == 1 and line.target is None else _agreeing(line, nodes, operands, dtype)
+    return nodes if len(tensors) == 1 and line.target is None else _agreeing(line, nodes, operands, args, dtype)
 
 
-def _agreeing(line: Line, nodes: list[Node], operands: Sequence[Node | Scalar], dtype: DType) -> list[Node]:
+def _agreeing(line: Line, nodes: list[Node], operands: Sequence[Node | Scalar], args: Sequence[Arg],
+              dtype: DType) -> list[Node]:
     tensors = [k for k, o in enumerate(operands) if isinstance(o, Node)]
     types = {k: type_of(nodes[k]) for k in tensors}
-    first, other = types[tensors[0]], line.inputs[tensors[0]].text
+    first, other = types[tensors[0]], args[tensors[0]].text
     dims: Dims | None = None
     for k in tensors:
         if types[k].dtype is not first.dtype and types[k].dtype.np is not None and first.dtype.np is not None:
-            line.fail(f"element types differ: '{line.inputs[k].text}' is a {types[k]} and '{other}' a {first}",
-                      line.inputs[k], expected=str(first.dtype))
+            line.fail(f"element types differ: '{args[k].text}' is a {types[k]} and '{other}' a {first}",
+                      args[k], expected=str(first.dtype))
         try:
             dims = merge_dims(dims, types[k].dims)
         except InferError:
             if line.options.broadcast:
-                return _broadcast(line, nodes, tensors)
-            line.fail(f"shapes differ: '{line.inputs[k].text}' is a {types[k]} and '{other}' a {first}",
-                      line.inputs[k], expected=f"[{','.join(map(str, dims or ()))}]",
+                return _broadcast(line, nodes, args, tensors)
+            line.fail(f"shapes differ: '{args[k].text}' is a {types[k]} and '{other}' a {first}",
+                      args[k], expected=f"[{','.join(map(str, dims or ()))}]",
                       hint="--broadcast lets shapes differ as in numpy")
     dims = line.target.dims if dims is None and line.target is not None else dims
     for k in tensors:
-        known = tensor(dtype, types[k].dims or (None if line.options.broadcast else dims))
         if types[k].dims is None or types[k].dtype.np is None:
-            nodes[k] = _refined(line, line.inputs[k], nodes[k], known)
+            beside = None if line.options.broadcast else dims
+            known = tensor(dtype, beside if types[k].dims is None else types[k].dims)
+            nodes[k] = _refined(line, args[k], nodes[k], known)
     return nodes
 
 
@@ -111,13 +115,13 @@ def _refined(line: Line, arg: Arg, node: Node, type: TensorType) -> Node:
     return node if slot is None or slot.node is not node else line.env.refine(arg, type)
 
 
-def _broadcast(line: Line, nodes: list[Node], tensors: Sequence[int]) -> list[Node]:
+def _broadcast(line: Line, nodes: list[Node], args: Sequence[Arg], tensors: Sequence[int]) -> list[Node]:
     """All tensors in their common shape by numpy's rule, each broadcast explicitly."""
     shape: Dims = ()
     for k in tensors:
         joint = _joint_shape(shape, type_of(nodes[k]).dims or ())
         if joint is None:
-            line.fail(f"'{line.inputs[k].text}' is a {nodes[k].type} and does not broadcast", line.inputs[k],
+            line.fail(f"'{args[k].text}' is a {nodes[k].type} and does not broadcast", args[k],
                       expected=f"a shape that fits [{','.join(map(str, shape))}]")
         shape = joint
     return [stretch(line, n, shape) if k in tensors else n for k, n in enumerate(nodes)]

@@ -8,6 +8,7 @@ a call names its callee.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,7 @@ class _Program:
         self.effects = _with_effects(functions)
         self.instances: dict[tuple[str, Literals], Instance] = {}
         self.waiting: list[Instance] = []
+        self.draws = itertools.count()
 
     def lower(self, entry: FunctionText) -> list[tuple[Instance, Function]]:
         """Every function that can be lowered, the entry first."""
@@ -117,7 +119,7 @@ class _Program:
 
     def _lower(self, instance: Instance) -> Function:
         text = instance.text
-        env = Environment(self.problems, Facts(), created_names(text.body), is_closed=True)
+        env = Environment(self.problems, Facts(), created_names(text.body), is_closed=True, draws=self.draws)
         for formal, known in zip(text.params, instance.literals, strict=True):
             self._bind(env, formal, known)
         for formal in text.results:

@@ -28,7 +28,7 @@ class Environment(Names):
             assert value is not None and isinstance(value.type, TensorType)
             type = value.type
         slot = Slot(type, None if value is None else self.named(value, arg.text), arg.start,
-                    self._next() if old is None else old.order)
+                    self.next_order() if old is None else old.order)
         self.tensors[arg.text] = slot
         self.gone.pop(arg.text, None)
         return slot
@@ -64,6 +64,8 @@ class Environment(Names):
             return
         value = self.fitted(arg, value, reshapes=reshapes)
         assert isinstance(value.type, TensorType)
+        if not slot.is_output:  # a parameter that is written from here on counts as made here
+            slot.order = self.next_order()
         slot.node, slot.type, slot.is_output, slot.fact = self.named(value, arg.text), value.type, True, None
 
     def fitted(self, arg: Arg, value: Node, *, reshapes: bool = False) -> Node:

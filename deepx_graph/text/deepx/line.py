@@ -50,7 +50,8 @@ class Rule:
     @cached_property
     def slots(self) -> tuple[tuple[str, bool, int], ...]:
         """Per role its letter, whether it is optional, and how many roles after it are not."""
-        return tuple((r[0], r.endswith("?"), sum(not q.endswith("?") for q in self.roles[k + 1 :])) for k, r in enumerate(self.roles))
+        needed = [not r.endswith("?") for r in self.roles]
+        return tuple((r[0], not needed[k], sum(needed[k + 1 :])) for k, r in enumerate(self.roles))
 
     @property
     def signature(self) -> str:
@@ -80,6 +81,7 @@ class Line:
         self.dtype = instr.dtype if rule.typed != "none" else None
         self.inputs, self.outputs = instr.inputs, instr.outputs
         self.read: list[tuple[Arg, Node]] = []
+        self.listed: tuple[Arg, ...] = ()
         self.target: TensorType | None = None
         if rule.fills and not self.outputs and self.inputs and parse_number(self.inputs[0].text) is None:
             self.inputs, self.outputs = self.inputs[1:], self.inputs[:1]
@@ -145,7 +147,8 @@ class Line:
 
     def either(self, arg: Arg, *, strict: bool = True) -> Node | Scalar:
         """A tensor, or a scalar where the operand is a number or the name of an argument."""
-        if arg.category in ("", "var") and (arg.text in self.env.arguments or parse_number(arg.text) is not None):
+        is_argument = arg.text in self.env.arguments and arg.text not in self.env.tensors
+        if arg.category in ("", "var") and (is_argument or parse_number(arg.text) is not None):
             return self.scalar(arg)
         return self.tensor(arg) if strict else self.env.read(arg, self.dtype, strict=False)
 
@@ -217,6 +220,7 @@ class Line:
         names = args[0].items if len(args) == 1 and args[0].items is not None else args
         if not names:
             self.fail("an empty list of tensors", args[0], expected="[tensor tensor ...]")
+        self.listed = tuple(names)
         return [self.tensor(a._replace(dtype=args[0].dtype if len(args) == 1 else a.dtype, category="tensor")) for a in names]
 
     def element_type(self, arg: Arg) -> DType:

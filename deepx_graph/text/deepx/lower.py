@@ -76,19 +76,17 @@ def lower_body(env: Environment, options: ReadOptions, body: Sequence[Instr], fa
 
 
 def lower_instr(env: Environment, options: ReadOptions, instr: Instr, fallback: Fallback | None) -> None:
-    """Lower one instruction. Raises VerifyError, with its place, when it cannot be; the environment is then as before."""
+    """Lower one instruction. Raises VerifyError, with its place, when it cannot be."""
     rule = rule_named(instr.op.text)
     if rule is None:
         assert fallback is not None, "unknown operations are found by `check`"
         fallback(env, instr)
         return
     line = Line(env, options, instr, rule)
-    if rule.act is not None:
-        if instr.backward:
-            run_backward(line)
-        rule.act(line)
-    elif instr.backward:
+    if instr.backward:
         run_backward(line)
+    elif rule.act is not None:
+        rule.act(line)
     else:
         assert rule.make is not None
         out = line.result()

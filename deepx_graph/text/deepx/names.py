@@ -7,7 +7,8 @@ deepx. What later lines tell about a parameter or loaded tensor is kept in `Fact
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
@@ -65,7 +66,8 @@ class Bound(NamedTuple):
 class Names:
     """The two tables of names, the parameters, and the state of the world; how names are read."""
 
-    def __init__(self, problems: Problems, facts: Facts, created: Mapping[str, int], *, is_closed: bool = False) -> None:
+    def __init__(self, problems: Problems, facts: Facts, created: Mapping[str, int], *, is_closed: bool = False,
+                 draws: Iterator[int] | None = None) -> None:
         self.b = Builder()
         self.problems, self.created, self.is_closed = problems, created, is_closed
         self.tensors: dict[str, Slot] = {}
@@ -76,7 +78,7 @@ class Names:
         self.loads: dict[int, TensorType] = dict(facts.loads)
         self.saved: dict[str, TensorType] = {}
         self.state: Node | None = None
-        self.draws = 0
+        self.draws = itertools.count() if draws is None else draws
         self._order = 0
         for p in facts.params:
             self.parameter(p)
@@ -108,7 +110,7 @@ class Names:
         if p.is_scalar:
             self.arguments[p.name] = Bound((), p.type.dtype, node)
         else:
-            self.tensors[p.name] = Slot(p.type, node, p.start, self._next(), is_output=False, fact=p.name)
+            self.tensors[p.name] = Slot(p.type, node, p.start, self.next_order(), is_output=False, fact=p.name)
         return node
 
     def take_state(self) -> Node:
@@ -118,7 +120,8 @@ class Names:
             self.param_nodes.append(self.state)
         return self.state
 
-    def _next(self) -> int:
+    def next_order(self) -> int:
+        """A number for a name made now."""
         self._order += 1
         return self._order
 

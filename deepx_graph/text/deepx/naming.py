@@ -102,8 +102,6 @@ def set_argument(line: Line) -> None:
         line.fail(f"{line.instr.op.text} sets 1 name and got {len(line.outputs)}", line.outputs[1] if line.outputs else None,
                   expected="numbers -> name")
     out, dtype = line.outputs[0], _argument_dtype(line)
-    if out.text in line.env.tensors:
-        line.fail(f"'{out.text}' is a tensor", out, expected="a name for an argument")
     items = [i for a in line.inputs for i in (a.items if a.items is not None else (a,))]
     values = [(i, _value(i)) for i in items]
     line.env.arguments[out.text] = Bound(tuple(_as(dtype, v) for _, v in values if v is not None), dtype)

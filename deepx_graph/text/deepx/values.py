@@ -75,7 +75,7 @@ def nearly(direction: str) -> Make:
 
 def switch(line: Line, choices: Sequence[Node], cases: Node) -> Node:
     """out[i] = choices[cases[i]][i]; a bool takes the second where true. Integers out of range take the last."""
-    nodes = numbers(line, choices)
+    nodes = numbers(line, choices, line.listed)
     kind = type_of(cases).dtype.kind
     if kind == "bool":
         if len(nodes) != 2:
@@ -154,8 +154,7 @@ def draw_seed(line: Line, seed: Scalar | None) -> Node:
         seed = None
     if seed is not None:
         return number(line, seed, I64)
-    line.env.draws += 1
-    return line.b(module_seed, index=line.env.draws - 1)
+    return line.b(module_seed, index=next(line.env.draws))
 
 
 def dropout(line: Line, probability: Scalar, seed: Scalar | None) -> Node:

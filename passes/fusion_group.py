@@ -66,7 +66,7 @@ class Grouping:
         self.roots: dict[Node, tuple[Node, ...]] = {}
         self.users: dict[Node, list[Node]] = {}
         self.declined: dict[tuple[Node, Node], Reason] | None = {} if record else None
-        self.order: Order[Unit] = Order(self._before, self._after)
+        self.order: Order[Unit] = Order(self.before, self._after)
         self._latest: dict[Node, Node] = {}
         for node in function.nodes:
             self._enter(node)
@@ -113,7 +113,8 @@ class Grouping:
         """The group of the node, or the node itself."""
         return self.group_of.get(node, node)
 
-    def _before(self, unit: Unit) -> Iterator[Unit]:
+    def before(self, unit: Unit) -> Iterator[Unit]:
+        """The other units that this one reads, some of them several times."""
         if isinstance(unit, Node):
             yield from map(self.unit, self.roots[unit])
             return

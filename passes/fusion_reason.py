@@ -5,10 +5,10 @@ Fusion decides by these and `why` shows them; there is no reason outside this li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from deepx_graph.ir import Node
+from deepx_graph.ir import Function, Node
 
 
 class Kind(Enum):
@@ -72,36 +72,41 @@ SENTENCES: dict[Kind, str] = {
                         "({detail}); `duplicate` would compute {0} in both",
     Kind.BETTER_PARTNER: "{0} and {1} share an input and could share a kernel, but each was taken into another one first: "
                          "what computes an input comes before what shares one, and the latest user before the others",
-    Kind.NOT_ADJACENT: "{0} and {1} have nothing to do with each other: neither reads the other, and they share no input",
+    Kind.NOT_ADJACENT: "{0} and {1} have nothing to do with each other: neither reads the other, and they "
+                       "share no input of full size",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why two nodes are, or are not, in one kernel. `nodes` are those that `message` speaks of."""
+    """Why two nodes are, or are not, in one kernel. `nodes` are those that `message` speaks of, by their `labels`."""
 
     kind: Kind
     nodes: tuple[Node, ...]
     detail: str = ""
+    labels: tuple[str, ...] = ()
 
     @property
     def fused(self) -> bool:
+        """Whether they are in one kernel."""
         return self.kind is Kind.FUSED
 
     @property
     def message(self) -> str:
         """One sentence."""
-        return SENTENCES[self.kind].format(*map(describe, self.nodes), detail=self.detail)
+        labels = self.labels or tuple(describe(n, f"a nameless {n.op.name}") for n in self.nodes)
+        return SENTENCES[self.kind].format(*labels, detail=self.detail)
 
-    def about(self, *nodes: Node) -> Reason:
-        """The same reason said of other nodes."""
-        return Reason(self.kind, nodes + self.nodes[len(nodes) :], self.detail)
+    def labelled(self, function: Function) -> Reason:
+        """The same with nodes called as users call them: by name, or by number in the function."""
+        number = {n: k for k, n in enumerate(function.nodes)}
+        return replace(self, labels=tuple(describe(n, f"#{number.get(n, n.serial)}") for n in self.nodes))
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.message}"
 
 
-def describe(node: Node) -> str:
-    """`'name' (op, file:line:column)`."""
+def describe(node: Node, nameless: str) -> str:
+    """`'name' (op, file:line:column)`; `nameless` instead of a name where there is none."""
     where = f", {node.span}" if node.span else ""
-    return f"{repr(node.name) if node.name else '#' + str(node.serial)} ({node.op.name}{where})"
+    return f"{repr(node.name) if node.name else nameless} ({node.op.name}{where})"

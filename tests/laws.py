@@ -17,6 +17,7 @@ SAMPLED_DTYPES = (BOOL, I8, I32, I64, U8, U32, F16, BF16, F32, F64, C64)
 ELSEWHERE = {
     **{op: "structural: run through programs in test_control_flow" for op in FAMILIES["structure"]},
     **{op: "effect: run through programs in test_world" for op in FAMILIES["effects"]},
+    **{op: "runs nowhere: read, drawn and printed" for op in FAMILIES["opaque"]},
     **{op: "holds a body: tested with the fuser" for op in FAMILIES["fusion"]},
 }
 """Ops that the sampled laws leave out, and where they are tested instead."""

@@ -302,7 +302,8 @@ compare: Op = Op(
         Attr("compare_type", "str", "", "TOTALORDER orders all floats, -0 below 0 and NaN last", check=one_of(*COMPARE_TYPES)),
     ),
     infer=_compare_type, eval=_compare,
-    kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1], elementwise=True, source="StableHLO compare",
+    kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1],
+    elementwise=True, source="StableHLO compare",
     samples=lambda rng: [((rng.integers(0, 3, (2, 3)).astype("f4"), rng.integers(0, 3, (2, 3)).astype("f4")),
                           {"direction": d, "compare_type": t}) for d in _COMPARE for t in ("", "TOTALORDER")],
 )  # fmt: skip

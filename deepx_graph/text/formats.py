@@ -44,6 +44,7 @@ class Format:
     suffixes: tuple[str, ...]
     package: str
     options: tuple[str, ...] = ()
+    writes: bool = True
 
     def _language(self) -> Language:
         return cast(Language, importlib.import_module(self.package))
@@ -60,6 +61,9 @@ class Format:
                 raise UsageError(Diagnostic(f"writing {self.name} has no option '{name}'",
                                             expected=" | ".join(self.options) or "no option",
                                             hint=suggest(name, self.options)))
+        if not self.writes:
+            raise UsageError(Diagnostic(f"{self.name} is read and not written",
+                                        expected=" | ".join(n for n, f in FORMATS.items() if f.writes)))
         return self._language().write(module, **options)
 
 
@@ -67,6 +71,7 @@ FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
+        Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo", writes=False),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
     )
 }

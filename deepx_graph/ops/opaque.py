@@ -1,0 +1,23 @@
+"""`opaque`: an operation that a text holds and this package does not know. It is drawn and printed; running it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepx_graph.errors import RunError
+from deepx_graph.ir import Attr, Op, Operand
+from deepx_graph.types import Type
+
+
+def _refuse(xs: Sequence[Any], name: str, attributes: str, type: Type) -> Any:
+    raise RunError(f"'{name}' cannot be run: it is an operation that deepx_graph only shows")
+
+
+opaque: Op = Op(
+    "opaque", "An operation kept as the text has it.", operands=(Operand("inputs", variadic=True),),
+    attrs=(Attr("name", "str"), Attr("attributes", "str", "", "as they stand in the text"), Attr("type", "type")),
+    infer=lambda types, name, attributes, type: type, eval=_refuse, foldable=False, source="unknown operations of any text",
+)  # fmt: skip
+
+OPAQUE: tuple[Op, ...] = (opaque,)

@@ -1,0 +1,26 @@
+"""XLA HLO text: read as any printer of XLA's writes it, long or short, with or without layouts, shapes and percent signs."""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Source
+from deepx_graph.text.hlo.lower import Lowering
+from deepx_graph.text.hlo.parser import Parser
+from deepx_graph.text.options import ReadOptions, ReadResult
+
+_COMPUTATION = re.compile(r"^\s*(ENTRY\s+)?%?[\w.\-]+\s*(\([^)]*\)\s*->\s*[^{]+)?\{\s*$", re.MULTILINE)
+_INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?[\w.\-]+\s*=\s*\(?\s*[a-z]\w*\[[\d,<=\s?]*\]", re.MULTILINE)
+
+
+def detect(text: str) -> float:
+    """How likely the text is HLO: 0 to 1."""
+    if re.search(r"^\s*HloModule\s", text, re.MULTILINE):
+        return 1.0
+    return 0.7 if _COMPUTATION.search(text) and _INSTRUCTION.search(text) else 0.0
+
+
+def read(source: Source, options: ReadOptions) -> ReadResult:
+    """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
+    program = Parser(source, options.max_nodes).program()
+    return ReadResult(Lowering(program).module(), ())

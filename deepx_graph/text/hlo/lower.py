@@ -1,0 +1,201 @@
+"""From the syntax tree of HLO to the sea: names to nodes, computations to functions or inlined, branches to control nodes.
+
+Every instruction is checked against the shape it states. Tuples that are taken apart again never become nodes. A `while`'s tuple is
+one loop variable per leaf; the computations of `while`, `conditional` and `fusion` are inlined, those of `call` become functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, suggest
+from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.text.hlo.context import Context
+from deepx_graph.text.hlo.parser import check_program
+from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, RULES
+from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.types import TupleType, Type, leaves, merge_types
+
+MAX_NESTING = 100
+"""How deep computations may stand inside one another."""
+
+
+class Lowering:
+    """Turns one program into a module. `b` builds; `functions` are those that `call` names, by computation."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.b = Builder()
+        self.computations = {c.name: c for c in program.computations}
+        self.functions: dict[str, Function] = {}
+        self.bodies: dict[str, Function] = {}
+        self.depth = 0
+        self.seeds = 0
+
+    def next_seed(self) -> int:
+        """The number of the next draw without a seed."""
+        self.seeds += 1
+        return self.seeds - 1
+
+    def module(self) -> Module:
+        entry = check_program(self.program)
+        main = self.function(entry, public=True)
+        return Module((*self.functions.values(), main), main.name, self.program.source, "hlo")
+
+    # --- computations
+
+    def computation(self, name: str, at: Raw) -> Computation:
+        if name not in self.computations:
+            raise self.program.error(f"no computation '{name}'", at, hint=suggest(name, self.computations))
+        return self.computations[name]
+
+    def parameters(self, c: Computation) -> list[Instruction]:
+        """The parameter instructions, by number."""
+        found: dict[int, Instruction] = {}
+        for i in c.instructions:
+            if i.opcode == "parameter":
+                number = i.payload.text.strip()
+                if not number.isdigit() or int(number) in found:
+                    raise self.program.error(f"parameter '{number}'", i, "each number from 0 on, once")
+                found[int(number)] = i
+        if sorted(found) != list(range(len(found))):
+            raise self.program.error(f"'{c.name}' has parameters {sorted(found)}", c.instructions[0], "each number from 0 on, once")
+        return [found[k] for k in range(len(found))]
+
+    def function(self, c: Computation, public: bool = False) -> Function:
+        """The computation as a function of tuple leaves to tuple leaves."""
+        params: list[Node] = []
+        args: list[Node] = []
+        outer = self.b.origin
+        for i in self.parameters(c):
+            parts = leaves(i.type)
+            names = [i.name] if len(parts) == 1 else [f"{i.name}.{k}" for k in range(len(parts))]
+            self.b.origin = Origin(spans=(self.program.span(i.start, i.end),))
+            new = [self.b.param(len(params) + k, t, n) for k, (t, n) in enumerate(zip(parts, names, strict=True))]
+            params += new
+            args.append(self.pack(i.type, new))
+        root = self.inline(c, args)
+        self.b.origin = outer
+        span = self.program.span(c.start, c.start + len(c.name))
+        return Function(c.name, tuple(params), tuple(self.flatten(root)), public=public, span=span)
+
+    def called(self, name: str, at: Raw) -> Function:
+        """The function of a computation that `call` names."""
+        if name not in self.functions:
+            self.functions[name] = self.function(self.computation(name, at))
+        return self.functions[name]
+
+    def body(self, name: str, at: Raw) -> Function:
+        """The computation as the body of a reduction, sort, ...: a closed function of scalars."""
+        if name not in self.bodies:
+            self.bodies[name] = self.function(self.computation(name, at))
+        return self.bodies[name]
+
+    def inline(self, c: Computation, args: Sequence[Node]) -> Node:
+        """The root of the computation applied to nodes (one per parameter, tuples whole)."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise LimitError(Diagnostic(f"computations nest deeper than {MAX_NESTING}", self.program.span(c.start, c.end)))
+        outer = self.b.origin
+        params = self.parameters(c)
+        if len(params) != len(args):
+            raise self.program.error(f"'{c.name}' takes {len(params)} and is given {len(args)} operands", c.instructions[0])
+        values = {i.name: a for i, a in zip(params, args, strict=True)}
+        by_name = {i.name: i for i in c.instructions}
+        if len(by_name) < len(c.instructions):
+            raise self._twice(c)
+        for i in c.instructions:
+            if i.name not in values:
+                self._visit(i, values, by_name)
+        self.b.origin = outer
+        self.depth -= 1
+        return values[c.root.name]
+
+    def _twice(self, c: Computation) -> ParseError:
+        seen: set[str] = set()
+        for i in c.instructions:
+            if i.name in seen:
+                return self.program.error(f"a second instruction named '{i.name}'", Raw(i.name, i.start))
+            seen.add(i.name)
+        raise AssertionError("no name stands twice")
+
+    def _visit(self, first: Instruction, values: dict[str, Node], by_name: dict[str, Instruction]) -> None:
+        """Lower an instruction, after its operands where those stand further down."""
+        stack = [first]
+        open_: set[str] = set()
+        while stack:
+            i = stack[-1]
+            if i.name in values:
+                stack.pop()
+                continue
+            missing = [o for o in i.operands if o.text not in values]
+            if not missing:
+                values[i.name] = self._lower(i, [values[o.text] for o in i.operands])
+                stack.pop()
+                continue
+            if i.name in open_:
+                raise self.program.error("the instruction depends on itself", i)
+            open_.add(i.name)
+            for o in missing:
+                if o.text not in by_name:
+                    raise self.program.error(f"no instruction '{o.text}' in this computation", o, hint=suggest(o.text, by_name))
+                stack.append(by_name[o.text])
+
+    # --- instructions
+
+    def _lower(self, i: Instruction, operands: list[Node]) -> Node:
+        rule = RULES.get(i.opcode)
+        if rule is None:
+            at = Raw(i.opcode, self.program.source.text.find(i.opcode, i.start))
+            raise self.program.error(f"unknown operation '{i.opcode}'", at, hint=suggest(i.opcode, RULES))
+        for name, raw in i.attributes.items():
+            if name not in rule.attributes and name not in COMMON_ATTRIBUTES:
+                known = (*rule.attributes, *COMMON_ATTRIBUTES)
+                raise self.program.error(f"{i.opcode} has no attribute '{name}'", raw, hint=suggest(name, known))
+        if rule.operands is not None and len(operands) not in rule.operands:
+            raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
+        self._check_operand_types(i, operands)
+        self.b.origin = Origin(i.name, (self.program.span(i.start, i.end),))
+        try:
+            node = rule.lower(Context(self, i, operands))
+        except InferError as e:
+            raise VerifyError(e.diagnostic(self.program.span(i.start, i.end), f"{i.opcode}: ")) from None
+        return self._checked(i, node)
+
+    def _check_operand_types(self, i: Instruction, operands: Sequence[Node]) -> None:
+        for stated, raw, node in zip(i.operand_types, i.operands, operands, strict=True):
+            if stated is not None and stated != node.type:
+                raise self.program.error(f"the operand is a {node.type} and the text says {stated}", raw, str(node.type))
+
+    def _checked(self, i: Instruction, node: Node) -> Node:
+        if node.type == i.type:
+            return node
+        try:
+            merge_types(node.type, i.type)
+        except InferError:
+            raise VerifyError(Diagnostic(f"{i.opcode} gives a {node.type} and the text says {i.type}",
+                                         self.program.span(i.start, i.end), expected=str(node.type))) from None
+        return node
+
+    # --- tuples
+
+    def item(self, node: Node, k: int) -> Node:
+        """Item k of a tuple-typed node, taken from where the tuple was made."""
+        return node.inputs[k] if node.op is TUPLE else self.b(PROJ, node, index=k)
+
+    def flatten(self, node: Node) -> list[Node]:
+        """The leaves of a value."""
+        if not isinstance(node.type, TupleType):
+            return [node]
+        return [leaf for k in range(len(node.type.items)) for leaf in self.flatten(self.item(node, k))]
+
+    def pack(self, type: Type, nodes: Sequence[Node]) -> Node:
+        """The value of `type` with these leaves."""
+        rest = iter(nodes)
+        return self._pack(type, rest)
+
+    def _pack(self, type: Type, rest: object) -> Node:
+        if isinstance(type, TupleType):
+            return self.b.pack(*(self._pack(item, rest) for item in type.items))
+        return next(rest)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,303 @@
+"""HLO text to its syntax tree: a scannerless parser by regular expressions over the whole text, with offsets on everything.
+
+An instruction on one line with an array type, plain operands and short attributes (nearly all of them) is one match. Names,
+operand types and attribute values are kept as they stand; the lowering interprets them. Nothing here recurses over the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
+from deepx_graph.text.hlo.shapes import SPACE, ShapeError, parse_shape
+from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.types import TupleType, Type
+
+NAME = r"[A-Za-z_0-9][\w.\-]*"
+_HEAD = re.compile(rf"HloModule\s+({NAME})")
+_TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
+_ROW = re.compile(r"[ \t]*(\d+)[ \t]+([^\n]+)\n?")
+_COMPUTATION = re.compile(rf"(ENTRY\s+)?%?({NAME})\s*")
+_INSTRUCTION = re.compile(rf"(ROOT\s+)?%?({NAME})\s*=\s*")
+_OPCODE = re.compile(r"([a-z][\w\-]*)\s*\(")
+_PLAIN = re.compile(r"[^()\"{}/]*")
+_OPERAND = re.compile(rf"\s*%?({NAME})\s*(?:,|$)")
+_NAMED = re.compile(rf"%?({NAME})")
+_ATTRIBUTE = re.compile(r"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*")
+_WORD = re.compile(r"[^\s,(){}\"\[\]]+(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
+_GROUPS = re.compile(r"\[[^\]]*\](?:<=\[[^\]]*\](?:T\([^)]*\))?)?")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_FLAT = re.compile(r"\{[^{}\"]*\}")
+_OPEN_OR_CLOSE = re.compile(r'[(){}\[\]"]|/\*')
+OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "replica-id", "rng-get-and-update-state"})
+"""Opcodes whose parentheses hold no operand names."""
+
+
+class Parser:
+    """One pass over a text. `program()` gives the tree or raises ParseError at the place."""
+
+    def __init__(self, source: Source, max_nodes: int) -> None:
+        self.source, self.text, self.at = source, source.text, 0
+        self.left = max_nodes
+
+    # --- helpers
+
+    def fail(self, message: str, start: int | None = None, end: int | None = None, expected: str | None = None,
+             hint: str | None = None) -> ParseError:
+        start = self.at if start is None else start
+        span = Span(self.source, start, max(start + 1, end or start + 1))
+        return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
+
+    def skip(self) -> None:
+        match = SPACE.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        if self.text.startswith("/*", self.at):
+            raise self.fail("a comment that does not end", end=self.at + 2, expected="*/")
+
+    def take(self, literal: str) -> bool:
+        self.skip()
+        if self.text.startswith(literal, self.at):
+            self.at += len(literal)
+            return True
+        return False
+
+    def expect(self, literal: str, what: str) -> None:
+        if not self.take(literal):
+            raise self.fail(f"expected '{literal}' {what}", expected=f"'{literal}'")
+
+    def shape(self) -> Type:
+        self.skip()
+        try:
+            type, self.at = parse_shape(self.text, self.at)
+        except ShapeError as e:
+            raise self.fail(e.message, e.at, expected=e.expected) from None
+        return type
+
+    # --- module
+
+    def program(self) -> Program:
+        self.skip()
+        match = _HEAD.match(self.text, self.at)
+        name, attributes = "", {}
+        if match:
+            name, self.at = match[1], match.end()
+            self.take(":")
+            attributes = self.attributes()
+        tables = self.tables()
+        computations: list[Computation] = []
+        self.skip()
+        while self.at < len(self.text):
+            computations.append(self.computation())
+            self.skip()
+        if not computations:
+            raise self.fail("the module has no computation", expected="ENTRY name { ... }")
+        return Program(self.source, name, attributes, computations, tables)
+
+    def tables(self) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        self.skip()
+        while match := _TABLE.match(self.text, self.at):
+            self.at = match.end()
+            self.skip()
+            rows = found.setdefault(match[1], {})
+            while row := _ROW.match(self.text, self.at):
+                rows[int(row[1])] = row[2]
+                self.at = row.end()
+            self.skip()
+        return found
+
+    def computation(self) -> Computation:
+        start = self.at
+        match = _COMPUTATION.match(self.text, start)
+        if not match:
+            raise self.fail("expected a computation", expected="[ENTRY] name { ... }")
+        self.at = match.end()
+        params: list[Type] | None = None
+        result: Type | None = None
+        if self.take("("):
+            params = self.signature()
+            self.expect("->", "before the result's shape")
+            result = self.shape()
+        self.expect("{", f"to open the computation '{match[2]}'")
+        instructions = self.instructions()
+        end = self.at
+        self.attributes()
+        return Computation(match[2], instructions, bool(match[1]), start, end, params, result)
+
+    def signature(self) -> list[Type]:
+        params: list[Type] = []
+        while not self.take(")"):
+            self.skip()
+            match = _NAMED.match(self.text, self.at)
+            if not match:
+                raise self.fail("expected a parameter", expected="name: shape")
+            self.at = match.end()
+            self.expect(":", "after the parameter's name")
+            params.append(self.shape())
+            if not self.take(","):
+                self.expect(")", "after the parameters")
+                break
+        return params
+
+    # --- instructions
+
+    def instructions(self) -> list[Instruction]:
+        found: list[Instruction] = []
+        while not self.take("}"):
+            if self.at >= len(self.text):
+                raise self.fail("the text ends inside a computation", len(self.text) - 1, expected="'}'")
+            found.append(self.instruction())
+            self.left -= 1
+            if self.left < 0:
+                raise LimitError(Diagnostic("the module has too many instructions", Span(self.source, self.at, self.at + 1),
+                                            hint="raise --max-nodes if you trust it"))
+        if not found:
+            raise self.fail("a computation without instructions", self.at - 1, expected="instructions")
+        return found
+
+    def instruction(self) -> Instruction:
+        start = self.at
+        match = _INSTRUCTION.match(self.text, start)
+        if not match:
+            raise self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
+        self.at = match.end()
+        type = self.shape()
+        self.skip()
+        opcode = _OPCODE.match(self.text, self.at)
+        if not opcode:
+            raise self.fail("expected an operation", expected="opcode(")
+        self.at = opcode.end()
+        payload = self.parenthesised()
+        operands: list[Raw] = []
+        operand_types: list[Type | None] = []
+        if opcode[1] not in OPERANDLESS:
+            operands, operand_types = self.operands(payload)
+        attributes = self.attributes()
+        return Instruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at, operand_types)
+
+    def parenthesised(self) -> Raw:
+        """The text up to the parenthesis that closes; the opening one is already read."""
+        start = self.at
+        plain = _PLAIN.match(self.text, start)
+        if plain and self.text.startswith(")", plain.end()):
+            self.at = plain.end() + 1
+            return Raw(plain[0], start)
+        self.at = self.balanced(start, ")")
+        return Raw(self.text[start : self.at - 1], start)
+
+    def balanced(self, at: int, close: str) -> int:
+        """The offset after the bracket that closes what was opened just before `at`."""
+        stack = [close]
+        pairs = {"(": ")", "{": "}", "[": "]"}
+        while stack:
+            match = _OPEN_OR_CLOSE.search(self.text, at)
+            if not match:
+                raise self.fail("a bracket that does not close", at, expected=f"'{stack[-1]}'")
+            mark, at = match[0], match.end()
+            if mark == '"':
+                string = _STRING.match(self.text, match.start())
+                if not string:
+                    raise self.fail("a string that does not end", match.start(), expected='"')
+                at = string.end()
+            elif mark == "/*":
+                comment = SPACE.match(self.text, match.start())
+                at = comment.end() if comment and comment.end() > match.start() else at
+            elif mark in pairs:
+                stack.append(pairs[mark])
+            elif mark == stack[-1]:
+                stack.pop()
+            else:
+                raise self.fail(f"'{mark}' closes nothing here", match.start(), expected=f"'{stack[-1]}'")
+        return at
+
+    def operands(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
+        found: list[Raw] = []
+        at, end = 0, len(payload.text)
+        while at < end:
+            match = _OPERAND.match(payload.text, at)
+            if not match:
+                return self.operands_with_shapes(payload)
+            found.append(Raw(match[1], payload.start + match.start(1)))
+            at = match.end()
+        if len(found) == 1 and not found[0].text.strip():
+            return [], []
+        return found, [None] * len(found)
+
+    def operands_with_shapes(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
+        """Operands as `shape %name`, with comments between."""
+        found: list[Raw] = []
+        types: list[Type | None] = []
+        end, after = payload.start + len(payload.text), self.at
+        self.at = payload.start
+        self.skip()
+        while self.at < end:
+            type: Type | None = None
+            match = _NAMED.match(self.text, self.at)
+            if not match or self.text.startswith("[", match.end()):
+                type = self.shape()
+                self.skip()
+                match = _NAMED.match(self.text, self.at)
+                if not match or match.end() > end:
+                    raise self.fail("expected an operand's name", expected="%name")
+            found.append(Raw(match[1], match.start(1)))
+            types.append(type)
+            self.at = match.end()
+            self.skip()
+            if self.at < end and not self.take(","):
+                raise self.fail("expected ',' between operands", expected="','")
+            self.skip()
+        self.at = after
+        return found, types
+
+    def attributes(self) -> dict[str, Raw]:
+        found: dict[str, Raw] = {}
+        while match := _ATTRIBUTE.match(self.text, self.at):
+            self.at = match.end()
+            start = self.at
+            self.value()
+            if match[1] in found:
+                raise self.fail(f"the attribute '{match[1]}' stands twice", match.start(1), match.end(1))
+            found[match[1]] = Raw(self.text[start : self.at], start)
+        return found
+
+    def value(self) -> None:
+        """Move over one attribute value."""
+        text, at = self.text, self.at
+        first = text[at : at + 1]
+        if first == "{":
+            flat = _FLAT.match(text, at)
+            self.at = flat.end() if flat else self.balanced(at + 1, "}")
+        elif first == "(":
+            self.at = self.balanced(at + 1, ")")
+        else:
+            pattern = _STRING if first == '"' else _GROUPS if first == "[" else _WORD
+            match = pattern.match(text, at)
+            if not match:
+                raise self.fail("expected the attribute's value", expected="a word, a number, {...} or \"...\"")
+            self.at = match.end()
+
+
+def check_program(program: Program) -> Computation:
+    """The entry computation. Raises ParseError for two entries, two roots or a name used twice."""
+    entries = [c for c in program.computations if c.is_entry]
+    if len(entries) > 1:
+        raise program.error("a second ENTRY computation", Raw(entries[1].name, entries[1].start))
+    seen: set[str] = set()
+    for c in program.computations:
+        if c.name in seen:
+            raise program.error(f"a second computation named '{c.name}'", Raw(c.name, c.start))
+        seen.add(c.name)
+        roots = [i for i in c.instructions if i.is_root]
+        if len(roots) > 1:
+            raise program.error("a second ROOT instruction", roots[1])
+        if c.result is not None and not _alike(c.result, c.root.type):
+            raise program.error(f"the root is a {c.root.type} and the computation says {c.result}", c.root)
+    return entries[0] if entries else program.computations[-1]
+
+
+def _alike(a: Type, b: Type) -> bool:
+    if isinstance(a, TupleType) and isinstance(b, TupleType):
+        return len(a.items) == len(b.items) and all(map(_alike, a.items, b.items))
+    return a == b
+

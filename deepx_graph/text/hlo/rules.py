@@ -1,0 +1,375 @@
+"""HLO's operations in terms of ours: one table from opcode to rule, and the only place where opcodes are named for reading.
+
+A rule says which attributes the operation may have, how many operands it takes, and how to build it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.ir import Node, Op
+from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_groups, parse_padding, parse_slices
+from deepx_graph.text.hlo.context import Context
+from deepx_graph.text.hlo.literals import parse_literal
+from deepx_graph.text.hlo.shapes import ShapeError
+from deepx_graph.types import TupleType, as_tensor
+
+Lower = Callable[[Context], Node]
+
+COMMON_ATTRIBUTES = frozenset({
+    "metadata", "sharding", "backend_config", "frontend_attributes", "control-predecessors", "parameter_replication", "statistics",
+    "origin", "outer_dimension_partitions", "operand_precision", "result_accuracy", "api_version", "schedule", "is_scheduled",
+    "original_value", "output_to_operand_aliasing", "custom_call_has_side_effect",
+})  # fmt: skip
+"""Attributes that any instruction may carry and that do not change what it computes."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an opcode is read. `operands` are the numbers of operands it may have, None for any."""
+
+    lower: Lower
+    attributes: tuple[str, ...] = ()
+    operands: tuple[int, ...] | None = None
+
+
+def _same(op: Op, count: int, *attributes: str, **fixed: Any) -> Rule:
+    """An opcode that is one of our ops on its operands."""
+    return Rule(lambda c: c(op, *c.operands, **fixed), attributes, (count,))
+
+
+# --- leaves, tuples, types ----------------------------------------------------------------------------------------
+
+
+def _constant(c: Context) -> Node:
+    payload = c.instruction.payload
+    if isinstance(c.type, TupleType) or payload.text.strip() == "{...}":
+        return opaque(c)
+    try:
+        return c.b.literal(parse_literal(payload.text, c.tensor, payload.start))
+    except ShapeError as e:
+        raise c.fail(e.message, payload, e.expected) from None
+
+
+def _parameter(c: Context) -> Node:
+    raise c.fail("a parameter stands where none can be")
+
+
+def _get_tuple_element(c: Context) -> Node:
+    operand, index = c.operands[0], c.number("index")
+    if not isinstance(operand.type, TupleType) or not 0 <= index < len(operand.type.items):
+        raise c.fail(f"item {index} of a {operand.type}", c.raw("index"), "an item of a tuple")
+    return c.lowering.item(operand, index)
+
+
+def opaque(c: Context) -> Node:
+    """The instruction kept as it stands."""
+    text = ", ".join(f"{name}={raw.text}" for name, raw in c.instruction.attributes.items())
+    name = c.instruction.opcode
+    if c.has("custom_call_target"):
+        name = f"{name} {c.word('custom_call_target')}"
+    return c(ops.opaque, *c.operands, name=name, attributes=text, type=c.type)
+
+
+def _first(c: Context) -> Node:
+    return c.operands[0]
+
+
+def _bitcast(c: Context) -> Node:
+    """Between equal element types a bitcast only reshapes; layouts are not kept here."""
+    x, want = c.operands[0], c.tensor
+    if as_tensor(x.type).dtype is not want.dtype:
+        x = c(ops.bitcast_convert, x, dtype=want.dtype)
+    return x if x.type == want else c(ops.reshape, x, shape=want.shape)
+
+
+# --- elementwise with a twist -------------------------------------------------------------------------------------
+
+
+def _compare(c: Context) -> Node:
+    return c(ops.compare, *c.operands, direction=c.word("direction"), compare_type=c.word("type", ""))
+
+
+def _widen(c: Context, x: Node) -> Node:
+    """An operand in the stated element type of the result: products may accumulate in a wider one."""
+    return x if as_tensor(x.type).dtype is c.tensor.dtype else c(ops.convert, x, dtype=c.tensor.dtype)
+
+
+def _reduce_precision(c: Context) -> Node:
+    return c(ops.reduce_precision, *c.operands, exponent_bits=c.number("exponent_bits"), mantissa_bits=c.number("mantissa_bits"))
+
+
+def _map(c: Context) -> Node:
+    """The body applied to whole arrays, its scalar ops being elementwise."""
+    body = c.body("to_apply")
+    values: dict[Node, Node] = dict(zip(body.params, c.operands, strict=False))
+    if len(values) != len(c.operands) or any(n.inputs and not n.op.elementwise for n in body.nodes):
+        return opaque(c)
+    for n in body.nodes:
+        if n not in values:
+            attrs = {a.name: v for a, v in zip(n.op.attrs, n.attrs, strict=True)}
+            values[n] = c(n.op, *(values[i] for i in n.inputs), **attrs)
+    result = values[body.results[0]]
+    if result.type == c.type:
+        return result
+    return c(ops.broadcast_in_dim, result, shape=c.tensor.shape, broadcast_dimensions=())
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------
+
+
+def _broadcast(c: Context) -> Node:
+    dimensions = c.ints("dimensions", ())
+    return c(ops.broadcast_in_dim, c.operands[0], shape=c.tensor.dims, broadcast_dimensions=dimensions)
+
+
+def _slice(c: Context) -> Node:
+    start, limit, strides = c.parsed("slice", parse_slices)
+    return c(ops.slice_, c.operands[0], start_indices=start, limit_indices=limit, strides=strides)
+
+
+def _pad(c: Context) -> Node:
+    low, high, interior = c.parsed("padding", parse_padding)
+    return c(ops.pad, *c.operands, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)
+
+
+def _iota(c: Context) -> Node:
+    return c(ops.iota, dtype=c.tensor.dtype, shape=c.tensor.dims, iota_dimension=c.number("iota_dimension", 0))
+
+
+_GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+           "slice_sizes")
+_SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+            "scatter_dims_to_operand_dims")
+
+
+def _gather(c: Context) -> Node:
+    return c(ops.gather, *c.operands, index_vector_dim=c.number("index_vector_dim"), **{k: c.ints(k, ()) for k in _GATHER})
+
+
+def _scatter(c: Context) -> Node:
+    return c(ops.scatter, *c.operands, index_vector_dim=c.number("index_vector_dim"), update_computation=c.body("to_apply"),
+             **{k: c.ints(k, ()) for k in _SCATTER})
+
+
+# --- reductions, windows, products --------------------------------------------------------------------------------
+
+
+def _reduce(c: Context) -> Node:
+    return c(ops.reduce, *c.operands, dimensions=c.ints("dimensions"), body=c.body("to_apply"))
+
+
+def _reduce_window(c: Context) -> Node:
+    w = c.window()
+    return c(ops.reduce_window, *c.operands, window_dimensions=w.size, window_strides=w.stride, base_dilations=w.lhs_dilate,
+             window_dilations=w.rhs_dilate, padding_low=w.low, padding_high=w.high, body=c.body("to_apply"))
+
+
+def _select_and_scatter(c: Context) -> Node:
+    w = c.window()
+    return c(ops.select_and_scatter, *c.operands, window_dimensions=w.size, window_strides=w.stride, padding_low=w.low,
+             padding_high=w.high, select=c.body("select"), scatter=c.body("scatter"))
+
+
+def _dot(c: Context) -> Node:
+    lhs, rhs = (_widen(c, x) for x in c.operands)
+    names = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
+    given = {f"{n}{'ing' if n.endswith('batch') else ''}_dimensions": c.ints(f"{n}_dims", ()) for n in names}
+    return c(ops.dot_general, lhs, rhs, **given)
+
+
+def _convolution(c: Context) -> Node:
+    w = c.window()
+    labels = c.parsed("dim_labels", parse_dim_labels)
+    names = ("input_batch", "input_feature", "input_spatial", "kernel_input_feature", "kernel_output_feature", "kernel_spatial",
+             "output_batch", "output_feature", "output_spatial")
+    dims = {f"{n}_dimension{'s' if isinstance(d, tuple) else ''}": d
+            for n, d in zip(names, (*labels.input, *labels.kernel, *labels.output), strict=True)}
+    return c(ops.convolution, *(_widen(c, x) for x in c.operands), window_strides=w.stride, padding_low=w.low, padding_high=w.high,
+             lhs_dilation=w.lhs_dilate, rhs_dilation=w.rhs_dilate, window_reversal=w.rhs_reversal,
+             feature_group_count=c.number("feature_group_count", 1), batch_group_count=c.number("batch_group_count", 1), **dims)
+
+
+def _sort(c: Context) -> Node:
+    return c(ops.sort, *c.operands, dimension=c.number("dimensions"), is_stable=c.flag("is_stable"), comparator=c.body("to_apply"))
+
+
+def _top_k(c: Context) -> Node:
+    return c(ops.top_k, *c.operands, k=c.number("k")) if c.flag("largest", default=True) else opaque(c)
+
+
+def _triangular_solve(c: Context) -> Node:
+    return c(ops.triangular_solve, *c.operands, left_side=c.flag("left_side"), lower=c.flag("lower"),
+             unit_diagonal=c.flag("unit_diagonal"), transpose_a=c.word("transpose_a", "NO_TRANSPOSE"))
+
+
+def _norm(op: Op) -> Lower:
+    return lambda c: c(op, *c.operands, epsilon=float(c.word("epsilon")), feature_index=c.number("feature_index"))
+
+
+# --- control and calls --------------------------------------------------------------------------------------------
+
+
+def _while(c: Context) -> Node:
+    lowering, state = c.lowering, c.operands[0]
+    condition, body = c.names("condition")[0], c.names("body")[0]
+
+    def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        packed = lowering.pack(state.type, phis)
+        go_on = c.inline(condition, c.raw("condition"), [packed])
+        return go_on, lowering.flatten(c.inline(body, c.raw("body"), [packed]))
+
+    return lowering.pack(state.type, c.b.loop(lowering.flatten(state), turn))
+
+
+def _conditional(c: Context) -> Node:
+    selector, *args = c.operands
+    if c.has("branch_computations"):
+        names = [(n, c.raw("branch_computations")) for n in c.names("branch_computations")]
+    else:
+        names = [(c.names(k)[0], c.raw(k)) for k in ("true_computation", "false_computation")]
+    if len(args) != len(names):
+        raise c.fail(f"{len(names)} branches and {len(args)} operands for them")
+    dtype = as_tensor(selector.type).dtype
+    if as_tensor(selector.type).dims != () or dtype.name not in ("bool", "i32"):
+        raise c.fail(f"the selector is a {selector.type}", c.instruction.operands[0], "pred[] or s32[]")
+    branches = [c.lowering.flatten(c.inline(n, at, [a])) for (n, at), a in zip(names, args, strict=True)]
+    return c.lowering.pack(c.type, c.b.branch(selector, *branches))
+
+
+def _call(c: Context) -> Node:
+    function = c.lowering.called(c.names("to_apply")[0], c.raw("to_apply"))
+    args = [leaf for x in c.operands for leaf in c.lowering.flatten(x)]
+    return c.lowering.pack(c.type, c.b.call(function, *args))
+
+
+def _fusion(c: Context) -> Node:
+    return c.inline(c.names("calls")[0], c.raw("calls"), c.operands)
+
+
+def _collective(c: Context) -> Node:
+    """With one replica in every group nothing moves."""
+    groups = c.parsed("replica_groups", parse_groups) if c.has("replica_groups") else ()
+    alone = all(len(g) <= 1 for g in groups)
+    return c.operands[0] if alone and len(c.operands) == 1 and c.operands[0].type == c.type else opaque(c)
+
+
+def _permute(c: Context) -> Node:
+    pairs = c.parsed("source_target_pairs", parse_groups)
+    return c.operands[0] if pairs == ((0, 0),) and len(c.operands) == 1 else opaque(c)
+
+
+def _zero(c: Context) -> Node:
+    return c.b.splat(0, c.tensor)
+
+
+def _get_dimension_size(c: Context) -> Node:
+    dims, k = as_tensor(c.operands[0].type).shape, c.number("dimensions")
+    if not 0 <= k < len(dims):
+        raise c.fail(f"dimension {k} of a {c.operands[0].type}", c.raw("dimensions"))
+    return c.b.constant(np.int32(dims[k]))
+
+
+def _rng(c: Context) -> Node:
+    op = {"rng_uniform": ops.rng_uniform, "rng_normal": ops.rng_normal}.get(c.word("distribution"))
+    if op is None or c.tensor.dtype.kind not in ("float", "int", "uint"):
+        return opaque(c)
+    seed = c(ops.module_seed, index=c.lowering.next_seed())
+    return c(op, *c.operands, seed, shape=c.tensor.shape, dtype=c.tensor.dtype)
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+_UNARY: dict[str, Op] = {
+    "abs": ops.abs_, "negate": ops.negate, "sign": ops.sign, "floor": ops.floor, "ceil": ops.ceil, "exponential": ops.exponential,
+    "exponential-minus-one": ops.exponential_minus_one, "log": ops.log, "log-plus-one": ops.log_plus_one, "sqrt": ops.sqrt,
+    "rsqrt": ops.rsqrt, "cbrt": ops.cbrt, "sine": ops.sine, "cosine": ops.cosine, "tan": ops.tan, "tanh": ops.tanh,
+    "logistic": ops.logistic, "not": ops.not_, "is-finite": ops.is_finite, "popcnt": ops.popcnt, "erf": ops.erf,
+    "count-leading-zeros": ops.count_leading_zeros, "round-nearest-afz": ops.round_nearest_afz,
+    "round-nearest-even": ops.round_nearest_even, "real": ops.real, "imag": ops.imag, "acos": ops.acos, "acosh": ops.acosh,
+    "asin": ops.asin, "asinh": ops.asinh, "atanh": ops.atanh, "cosh": ops.cosh, "sinh": ops.sinh,
+}  # fmt: skip
+_BINARY: dict[str, Op] = {
+    "add": ops.add, "subtract": ops.subtract, "multiply": ops.multiply, "divide": ops.divide, "remainder": ops.remainder,
+    "power": ops.power, "maximum": ops.maximum, "minimum": ops.minimum, "atan2": ops.atan2, "and": ops.and_, "or": ops.or_,
+    "xor": ops.xor, "shift-left": ops.shift_left, "shift-right-arithmetic": ops.shift_right_arithmetic,
+    "shift-right-logical": ops.shift_right_logical, "complex": ops.complex_,
+}  # fmt: skip
+_IDENTITY = ("copy", "opt-barrier", "optimization-barrier", "domain", "add-dependency")
+_OPAQUE = (
+    "custom-call", "infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all", "copy-start", "copy-done",
+    "async-start", "async-update", "async-done", "rng-bit-generator", "rng-get-and-update-state", "all-gather-start",
+    "all-gather-done", "all-reduce-start", "all-reduce-done", "collective-permute-start", "collective-permute-done",
+    "set-dimension-size", "dynamic-reshape", "stochastic-convert", "ragged-dot", "ragged-all-to-all",
+)  # fmt: skip
+_ANYTHING = (
+    "custom_call_target", "window", "dim_labels", "feature_group_count", "batch_group_count", "called_computations", "to_apply",
+    "operand_layout_constraints", "literal", "infeed_config", "outfeed_config", "outfeed_shape", "channel_id", "is_host_transfer",
+    "algorithm", "delta", "dimensions", "replica_groups", "source_target_pairs", "constrain_layout", "use_global_device_ids",
+    "calls", "async_execution_thread", "async_group_id", "padding_type", "slice_sizes", "cross_program_prefetch_index",
+    "distribution", "largest", "k", "kind", "slice", "output_operand_aliasing", "precision_config",
+)  # fmt: skip
+_COLLECTIVE = ("replica_groups", "channel_id", "constrain_layout", "use_global_device_ids", "to_apply", "dimensions")
+
+RULES: dict[str, Rule] = {
+    **{name: _same(op, 1) for name, op in _UNARY.items()},
+    **{name: _same(op, 2) for name, op in _BINARY.items()},
+    **{name: Rule(_first, ("domain",), (1, 2)) for name in _IDENTITY},
+    **{name: Rule(opaque, _ANYTHING) for name in _OPAQUE},
+    **{name: Rule(_collective, (*_COLLECTIVE, "split_dimension")) for name in
+       ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast")},
+    "collective-permute": Rule(_permute, ("source_target_pairs", "channel_id", "slice_sizes")),
+    "constant": Rule(_constant, operands=(0,)),
+    "parameter": Rule(_parameter, operands=(0,)),
+    "tuple": Rule(lambda c: c.b.pack(*c.operands)),
+    "get-tuple-element": Rule(_get_tuple_element, ("index",), (1,)),
+    "bitcast": Rule(_bitcast, operands=(1,)),
+    "bitcast-convert": Rule(lambda c: c(ops.bitcast_convert, *c.operands, dtype=c.tensor.dtype), operands=(1,)),
+    "convert": Rule(lambda c: c(ops.convert, *c.operands, dtype=c.tensor.dtype), operands=(1,)),
+    "compare": Rule(_compare, ("direction", "type"), (2,)),
+    "select": _same(ops.select, 3),
+    "clamp": _same(ops.clamp, 3),
+    "reduce-precision": Rule(_reduce_precision, ("exponent_bits", "mantissa_bits"), (1,)),
+    "map": Rule(_map, ("dimensions", "to_apply")),
+    "broadcast": Rule(_broadcast, ("dimensions",), (1,)),
+    "reshape": Rule(lambda c: c(ops.reshape, *c.operands, shape=c.tensor.dims), ("inferred_dimension",), (1,)),
+    "transpose": Rule(lambda c: c(ops.transpose, *c.operands, permutation=c.ints("dimensions")), ("dimensions",), (1,)),
+    "reverse": Rule(lambda c: c(ops.reverse, *c.operands, dimensions=c.ints("dimensions")), ("dimensions",), (1,)),
+    "concatenate": Rule(lambda c: c(ops.concatenate, *c.operands, dimension=c.number("dimensions")), ("dimensions",)),
+    "slice": Rule(_slice, ("slice",), (1,)),
+    "pad": Rule(_pad, ("padding",), (2,)),
+    "iota": Rule(_iota, ("iota_dimension",), (0,)),
+    "dynamic-slice": Rule(lambda c: c(ops.dynamic_slice, *c.operands, slice_sizes=c.ints("dynamic_slice_sizes")),
+                          ("dynamic_slice_sizes",)),
+    "dynamic-update-slice": Rule(lambda c: c(ops.dynamic_update_slice, *c.operands)),
+    "gather": Rule(_gather, (*_GATHER, "index_vector_dim", "indices_are_sorted"), (2,)),
+    "scatter": Rule(_scatter, (*_SCATTER, "index_vector_dim", "indices_are_sorted", "unique_indices", "to_apply")),
+    "reduce": Rule(_reduce, ("dimensions", "to_apply")),
+    "reduce-window": Rule(_reduce_window, ("window", "to_apply")),
+    "select-and-scatter": Rule(_select_and_scatter, ("window", "select", "scatter"), (3,)),
+    "dot": Rule(_dot, ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "algorithm"), (2,)),
+    "convolution": Rule(_convolution, ("window", "dim_labels", "feature_group_count", "batch_group_count"), (2,)),
+    "sort": Rule(_sort, ("dimensions", "is_stable", "to_apply")),
+    "topk": Rule(_top_k, ("k", "largest"), (1,)),
+    "cholesky": Rule(lambda c: c(ops.cholesky, *c.operands, lower=c.flag("lower")), ("lower",), (1,)),
+    "triangular-solve": Rule(_triangular_solve, ("left_side", "lower", "unit_diagonal", "transpose_a"), (2,)),
+    "fft": Rule(lambda c: c(ops.fft, *c.operands, fft_type=c.word("fft_type"), fft_length=c.ints("fft_length")),
+                ("fft_type", "fft_length"), (1,)),
+    "batch-norm-training": Rule(_norm(ops.batch_norm_training), ("epsilon", "feature_index"), (3,)),
+    "batch-norm-inference": Rule(_norm(ops.batch_norm_inference), ("epsilon", "feature_index"), (5,)),
+    "batch-norm-grad": Rule(_norm(ops.batch_norm_grad), ("epsilon", "feature_index"), (5,)),
+    "while": Rule(_while, ("condition", "body"), (1,)),
+    "conditional": Rule(_conditional, ("branch_computations", "true_computation", "false_computation")),
+    "call": Rule(_call, ("to_apply", "is_composite")),
+    "fusion": Rule(_fusion, ("kind", "calls")),
+    "partition-id": Rule(_zero, operands=(0,)),
+    "replica-id": Rule(_zero, operands=(0,)),
+    "get-dimension-size": Rule(_get_dimension_size, ("dimensions",), (1,)),
+    "rng": Rule(_rng, ("distribution",), (2,)),
+}
+"""Every opcode that is read."""

@@ -1,0 +1,68 @@
+"""The syntax tree of HLO text: what the parser gives and the lowering takes. Names are not resolved yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.types import Type
+
+
+@dataclass(slots=True)
+class Raw:
+    """A piece of the text: an attribute's value as it stands, and where."""
+
+    text: str
+    start: int
+
+
+@dataclass(slots=True)
+class Instruction:
+    """`name = type opcode(operands), attributes`. `payload` is the text between the parentheses."""
+
+    name: str
+    type: Type
+    opcode: str
+    payload: Raw
+    operands: list[Raw]
+    attributes: dict[str, Raw]
+    is_root: bool
+    start: int
+    end: int
+    operand_types: list[Type | None] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Computation:
+    """A named list of instructions."""
+
+    name: str
+    instructions: list[Instruction]
+    is_entry: bool
+    start: int
+    end: int
+    params: list[Type] | None = None
+    result: Type | None = None
+
+    @property
+    def root(self) -> Instruction:
+        return next((i for i in self.instructions if i.is_root), self.instructions[-1])
+
+
+@dataclass(slots=True)
+class Program:
+    """A module's text."""
+
+    source: Source
+    name: str
+    attributes: dict[str, Raw]
+    computations: list[Computation]
+    tables: dict[str, dict[int, str]]
+
+    def span(self, start: int, end: int) -> Span:
+        return Span(self.source, start, end)
+
+    def error(self, message: str, at: Raw | Instruction, expected: str | None = None, hint: str | None = None) -> ParseError:
+        """A ParseError placed at a piece of the text."""
+        end = at.end if isinstance(at, Instruction) else at.start + len(at.text)
+        return ParseError(Diagnostic(message, self.span(at.start, end), expected=expected, hint=hint))

@@ -259,6 +259,9 @@ class Generator:
         shape = self.rng.choice([s for s in SHAPES if s])
         return self.b(iota, dtype=self.rng.choice((F32, I32)), shape=shape, iota_dimension=self.rng.randrange(len(shape)))
 
+    def fixed(self) -> Node:
+        return self.constant(tensor(self.rng.choice(DTYPES), self.rng.choice(SHAPES)))
+
     def repeated(self) -> Node | None:
         """A node once more, as a text repeats itself: work for cse."""
         x = self.pick()
@@ -339,8 +342,8 @@ class Generator:
             return
         way = self.rng.choices(
             (self.unary, self.binary, self.comparison, self.selection, self.clamped, self.converted, self.reduced,
-             self.contracted, self.shaped, self.counted, self.repeated),
-            (16, 30, 5, 6, 2, 5, 7, 4, 18, 2, 6))[0]  # fmt: skip
+             self.contracted, self.shaped, self.counted, self.repeated, self.fixed),
+            (16, 30, 5, 6, 2, 5, 7, 4, 18, 2, 6, 3))[0]  # fmt: skip
         made = way()
         if made is not None:
             self.values.append(made)

@@ -1,0 +1,45 @@
+"""The canonicalize pass: one form for what can be written in many, in shapes and in control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from deepx_graph.ir import Function, Module
+from deepx_graph.passes.base import Pass, RewriteControl
+from deepx_graph.passes.prune import prune
+from deepx_graph.passes.rewrite import Rule, RuleSet, rewrite_function
+from deepx_graph.passes.rules_control import CONTROL
+from deepx_graph.passes.rules_shape import SHAPES
+
+CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES
+"""The rules of this pass."""
+
+
+def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
+    """The module in normal form under the rules, with no unneeded loop variable or branch value left.
+
+    Each may make work for the other, so they alternate; every round but the last removes something.
+    """
+    bodies: dict[Function, Function] = {}
+
+    def settled(function: Function) -> Function:
+        while True:
+            while (pruned := prune(function, control, invariants=True)) is not function:
+                function = pruned
+            after = rewrite_function(function, rules, control, bodies=bodies)
+            if after is function or control.exhausted:
+                return after
+            function = after
+
+    return module.with_functions(map(settled, module.functions))
+
+
+@dataclass(frozen=True)
+class Canonicalize(Pass):
+    """Shortens chains of shape operations, and branches, loops and calls whose course is known."""
+
+    name: ClassVar[str] = "canonicalize"
+
+    def run_under(self, module: Module, control: RewriteControl) -> Module:
+        return settle(module, RuleSet(CANONICAL), control)

@@ -1,0 +1,110 @@
+"""Rules of tuples, branches, loops and calls that need no more than a node and what it depends on.
+
+What needs the whole function (variables that never change, values that nobody uses) is in `prune`.
+"""
+
+from __future__ import annotations
+
+from deepx_graph.ir import Builder, Node
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
+from deepx_graph.ops import not_
+from deepx_graph.passes.rewrite import Rule, rule
+from deepx_graph.passes.rules_arithmetic import is_bool
+
+
+def branch_values(region: Node, k: int) -> list[Node]:
+    """Value k of each branch of a region."""
+    width = branch_width(len(region.inputs), region.attrs[0])
+    return list(region.inputs[1 + k :: width]) if width else []
+
+
+def taken_branch(region: Node, selector: object) -> int:
+    """The branch that a known selector takes: 0 for true; out of range the last."""
+    branches: int = region.attrs[0]
+    if is_bool(region.inputs[0]):
+        return 0 if selector else 1
+    number = int(selector)  # type: ignore[call-overload]
+    return number if 0 <= number < branches else branches - 1
+
+
+@rule(PROJ)
+def item_of_tuple(node: Node) -> Node | None:
+    """proj(tuple(x, y), 0) = x"""
+    index: int = node.attrs[0]
+    return node.inputs[0].inputs[index] if node.inputs[0].op is TUPLE else None
+
+
+@rule(TUPLE)
+def tuple_of_all_items(node: Node) -> Node | None:
+    """tuple(proj(t, 0), proj(t, 1)) = t"""
+    if not node.inputs or any(i.op is not PROJ for i in node.inputs):
+        return None
+    whole = node.inputs[0].inputs[0]
+    in_order = all(i.inputs[0] is whole and i.attrs[0] == k for k, i in enumerate(node.inputs))
+    return whole if in_order and whole.type == node.type else None
+
+
+@rule(PHI)
+def known_branch(node: Node) -> Node | None:
+    """phi(region(true; x; y)) = x"""
+    region = node.inputs[0]
+    selector = splat_of(region.inputs[0]) if region.op is REGION else None
+    if region.op is REGION and region.attrs[0] == 1:
+        return branch_values(region, node.attrs[0])[0]
+    return None if selector is None else branch_values(region, node.attrs[0])[taken_branch(region, selector)]
+
+
+@rule(PHI)
+def same_in_all_branches(node: Node) -> Node | None:
+    """phi(region(p; x; x)) = x"""
+    region = node.inputs[0]
+    if region.op is not REGION:
+        return None
+    first, *rest = branch_values(region, node.attrs[0])
+    return first if all(v is first for v in rest) else None
+
+
+@rule(PHI)
+def branch_of_bools(b: Builder, node: Node) -> Node | None:
+    """phi(region(p; true; false)) = p, phi(region(p; false; true)) = not p"""
+    region = node.inputs[0]
+    if region.op is not REGION or region.inputs[0].type != node.type or region.attrs[0] != 2:
+        return None
+    values = [splat_of(v) for v in branch_values(region, node.attrs[0])]
+    if None in values or values[0] == values[1] or not is_bool(node):
+        return None
+    return region.inputs[0] if values[0] else b(not_, region.inputs[0])
+
+
+@rule(REGION)
+def branch_on_not(b: Builder, node: Node) -> Node | None:
+    """region(not p; x; y) = region(p; y; x)"""
+    if node.inputs[0].op is not not_ or not is_bool(node.inputs[0]):
+        return None
+    half = len(node.inputs) // 2 + 1
+    return b(REGION, node.inputs[0].inputs[0], *node.inputs[half:], *node.inputs[1:half], branches=2)
+
+
+@rule(PROJ)
+def loop_never_entered(node: Node) -> Node | None:
+    """proj(loop_end(loop_begin(x); false; y)) = x"""
+    end = node.inputs[0]
+    if end.op is not LOOP_END or splat_of(end.inputs[1]) is None or splat_of(end.inputs[1]):
+        return None
+    index: int = node.attrs[0]
+    return end.inputs[0].inputs[index]
+
+
+@rule(CALL_VALUE)
+def call_of_known_closure(b: Builder, node: Node) -> Node | None:
+    """call_value(partial(f, x), y) = call(f, x, y)"""
+    closure = node.inputs[0]
+    if closure.op is not PARTIAL:
+        return None
+    callee, signature = closure.attrs
+    return b(CALL, *closure.inputs, *node.inputs[1:], callee=callee, signature=signature)
+
+
+CONTROL: tuple[Rule, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Rule))
+"""All rules of this file, in order."""

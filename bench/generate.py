@@ -1,0 +1,152 @@
+"""Deepx programs of any length, for measuring: a realistic mixture, made from a seed, the same every time.
+
+    python bench/generate.py 100000 > big.dx
+
+Dialect E (the current wire form). Training-script style: every value has a `newtensor` before it, some are updated in place, some
+deleted again; among the arithmetic there is work for every pass: repeated lines, neutral scalars, dead values, constants. Random
+tensors have seed 0, which only a run fills in, so the program cannot be computed away.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+
+ROWS, WIDTH = 8, 16
+LIVE = 24
+
+
+class _Writer:
+    """The lines so far, the names in use, and a source of chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.lines: list[str] = []
+        self.live: list[str] = []
+        self._unread: list[str] = []
+        self._count = 0
+
+    def line(self, op: str, inputs: str, output: str, author: str = "author=miaobyte") -> None:
+        self.lines.append(f"{op} ({inputs}) -> ({output}) // {author} created_at=1745000000.{len(self.lines):06d}")
+
+    def new(self, *shape: int) -> str:
+        name = f"t{self._count}"
+        self._count += 1
+        self.line("newtensor", f"vector<int32>:[{' '.join(map(str, shape))}]", f"tensor<float32>:{name}", "")
+        return name
+
+    def keep(self, name: str) -> None:
+        """A value that later lines may read."""
+        self.live.append(name)
+        self._unread.append(name)
+
+    def touch(self, name: str) -> None:
+        """The value has changed, and nobody has read what it is now."""
+        if name not in self._unread:
+            self._unread.append(name)
+
+    def pick(self) -> str:
+        """A live value: one that nobody has read yet, or a young one. So nearly all values reach the end of the program."""
+        if len(self._unread) > LIVE // 2 or (len(self._unread) > 4 and self.rng.random() < 0.5):
+            return self._unread.pop(0)
+        return self.live[-1 - min(len(self.live) - 1, int(self.rng.expovariate(0.25)))]
+
+    def forget(self) -> None:
+        """Deletes values that have been read, once there are many."""
+        while len(self.live) > LIVE:
+            name = next((n for n in self.live if n not in self._unread), None)
+            if name is None:
+                return
+            self.live.remove(name)
+            self.line("deltensor", "", tensor(name), "")
+
+
+def tensor(name: str) -> str:
+    return f"tensor<float32>:{name}"
+
+
+def _binary(w: _Writer) -> None:
+    x, y = w.pick(), w.pick()
+    if w.rng.random() < 0.25:  # updated in place
+        w.line(w.rng.choice(("add", "sub")), f"{tensor(x)}, {tensor(y)}", tensor(x))
+        w.touch(x)
+        return
+    op, out = w.rng.choice(("add", "sub", "mul", "max", "min")), w.new(ROWS, WIDTH)
+    w.line(op, f"{tensor(x)}, {tensor(y)}", tensor(out))
+    if w.rng.random() < 0.1:  # the same again under another name
+        again = w.new(ROWS, WIDTH)
+        w.line(op, f"{tensor(x)}, {tensor(y)}", tensor(again))
+        w.keep(again)
+    w.keep(out)
+
+
+def _scalar(w: _Writer) -> None:
+    op, value = w.rng.choice((("mulscalar", "0.5"), ("addscalar", "0.25"), ("mulscalar", "1.0"), ("divscalar", "4.0")))
+    x, out = w.pick(), w.new(ROWS, WIDTH)
+    w.line(op, f"{tensor(x)}, var<float32>:{value}", tensor(out))
+    w.keep(out)
+
+
+def _unary(w: _Writer) -> None:
+    x, out = w.pick(), w.new(ROWS, WIDTH)
+    w.line(w.rng.choice(("sin", "cos")), tensor(x), tensor(out))
+    w.keep(out)
+
+
+def _sum(w: _Writer) -> None:
+    x, total, out = w.pick(), w.new(ROWS, 1), w.new(ROWS, WIDTH)
+    w.line("sum", f"{tensor(x)}, vector<int32>:[1], var<bool>:True", tensor(total))
+    w.line("mulscalar", f"{tensor(total)}, var<float32>:{1 / WIDTH}", tensor(total))
+    w.line("broadcastTo", f"{tensor(total)}, vector<int32>:[{ROWS} {WIDTH}]", tensor(out))
+    w.line("deltensor", "", tensor(total), "")
+    w.keep(out)
+
+
+def _product(w: _Writer) -> None:
+    weight, x, out = w.new(WIDTH, WIDTH), w.pick(), w.new(ROWS, WIDTH)
+    w.line("uniform", "var<float32>:-0.1, var<float32>:0.1, var<int32>:0", tensor(weight))
+    w.line("matmul", f"{tensor(x)}, {tensor(weight)}", tensor(out), "author=cblas")
+    w.line("deltensor", "", tensor(weight), "")
+    w.keep(out)
+
+
+def _dead(w: _Writer) -> None:
+    """Computed and thrown away."""
+    x, out = w.pick(), w.new(ROWS, WIDTH)
+    w.touch(x)
+    w.line("mul", f"{tensor(x)}, {tensor(x)}", tensor(out))
+    w.line("deltensor", "", tensor(out), "")
+
+
+def _constant(w: _Writer) -> None:
+    out = w.new(ROWS, WIDTH)
+    w.line("constant", f"var<float32>:{w.rng.choice(('0.0', '1.0', '0.5', '2.0'))}", tensor(out))
+    w.keep(out)
+
+
+MIXTURE: tuple[tuple[Callable[[_Writer], None], float], ...] = (
+    (_binary, 0.45), (_scalar, 0.2), (_unary, 0.1), (_sum, 0.1), (_product, 0.08), (_constant, 0.04), (_dead, 0.03),
+)  # fmt: skip
+
+
+def program(instructions: int, seed: int = 0) -> str:
+    """A deepx text of about that many instructions (never fewer, at most a few more)."""
+    w = _Writer(seed)
+    _inputs(w)
+    makers, weights = zip(*MIXTURE, strict=True)
+    while len(w.lines) < instructions:
+        w.rng.choices(makers, weights)[0](w)
+        w.forget()
+    return "\n".join(w.lines) + "\n"
+
+
+def _inputs(w: _Writer) -> None:
+    for _ in range(4):
+        name = w.new(ROWS, WIDTH)
+        w.line("uniform", "var<float32>:-1.0, var<float32>:1.0, var<int32>:0", tensor(name))
+        w.keep(name)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(program(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))

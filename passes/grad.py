@@ -18,11 +18,12 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PAR
 from deepx_graph.ops import and_, compare, pullback, select, stop_gradient
 from deepx_graph.passes.base import Pass
 from deepx_graph.passes.fuse import unfused
+from deepx_graph.passes.inline import Inline
 from deepx_graph.passes.rebuild import with_inputs
 from deepx_graph.types import ANY, FunctionType, StateType, TensorType, TupleType, Type, is_state
 
 _NOT_YET: dict[Op, str] = {
-    REGION: "branches", PHI: "branches", LOOP_BEGIN: "loops", LOOP_END: "loops", CALL: "recursive calls",
+    REGION: "branches", PHI: "branches", LOOP_BEGIN: "loops", LOOP_END: "loops", CALL: "calls that do not inline",
     PARTIAL: "function values", CALL_VALUE: "function values",
 }  # fmt: skip
 
@@ -74,9 +75,7 @@ def _straightened(module: Module) -> Function:
             message = f"'{function.name}' names its own derivative, which grad does not use yet"
             raise VerifyError(Diagnostic(message, function.span))
     if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
-        from deepx_graph.passes.inline import Inline
-
-        module = Inline().run(module)
+        module = Inline(max_nodes=sum(len(f.nodes) for f in module.functions)).run(module)
     return unfused(module.entry)
 
 

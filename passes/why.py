@@ -127,16 +127,24 @@ def _between(grouping: Grouping, g: Group, h: Group) -> Reason | None:
 
 
 def _around(grouping: Grouping, x: Node, y: Node) -> Reason | None:
-    """A cycle, when the kernel of `y` needs that of `x` by way of others."""
-    goal, stack = grouping.group_of[x], [grouping.unit(y)]
-    seen: set[Unit] = set(stack)
-    while stack:
+    """When the kernel of `y` needs that of `x` by way of others: a cycle through what no kernel holds, else where it is cut."""
+    goal, start = grouping.group_of[x], grouping.group_of[y]
+    reader: dict[Unit, Unit] = {}
+    stack: list[Unit] = [start]
+    while stack and goal not in reader:
         unit = stack.pop()
         for before in grouping.before(unit):
-            if before is goal:
-                through = unit.members[-1] if isinstance(unit, Group) else unit
-                return Reason(Kind.CYCLE, (x, y, through))
-            if before not in seen:
-                seen.add(before)
+            if before not in reader and before is not start:
+                reader[before] = unit
                 stack.append(before)
-    return None
+    if goal not in reader:
+        return None
+    way = [reader[goal]]
+    while way[-1] is not start:
+        way.append(reader[way[-1]])
+    outside = next((u for u in way if isinstance(u, Node)), None)
+    cut = _between(grouping, goal, way[0]) if isinstance(way[0], Group) else None
+    if outside is not None or cut is None:
+        through = outside or (way[0].members[-1] if isinstance(way[0], Group) else way[0])
+        return Reason(Kind.CYCLE, (x, y, through))
+    return cut

@@ -53,14 +53,13 @@ class Environment(Names):
     def write(self, arg: Arg, value: Node, *, reshapes: bool = False) -> None:
         """Let the name stand for `value`. The type must fit the tensor of that name; `reshapes` may change its shape.
 
-        A name nobody created is created, with a warning. Raises VerifyError when the types do not fit.
+        A name nobody created is created, with a warning; `target` has refused names that may not be written. Raises VerifyError
+        when the types do not fit.
         """
         slot = self.tensors.get(arg.text)
         assert isinstance(value.type, TensorType)
         if slot is None:
-            self.slot(arg) if arg.text in self.gone or arg.text in self.created else None
-            self.problems.warn(f"'{arg.text}' was never created", arg.start, arg.end, hint=self.nearest(arg.text))
-            self.create(arg, value)
+            self.create(arg, self.fitted(arg, value))
             return
         value = self.fitted(arg, value, reshapes=reshapes)
         assert isinstance(value.type, TensorType)
@@ -69,7 +68,10 @@ class Environment(Names):
         slot.node, slot.type, slot.is_output, slot.fact = self.named(value, arg.text), value.type, True, None
 
     def fitted(self, arg: Arg, value: Node, *, reshapes: bool = False) -> Node:
-        """The value as the live name can stand for it. Raises VerifyError when the types do not fit."""
+        """The value as the name can stand for it, were it written. Raises VerifyError when the types do not fit."""
+        if arg.text not in self.tensors:
+            self.problems.warn(f"'{arg.text}' was never created", arg.start, arg.end, hint=self.nearest(arg.text))
+            return value
         known = self.tensors[arg.text].type
         type = known.with_dims(None) if reshapes else known
         if value.type == type:

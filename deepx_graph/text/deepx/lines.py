@@ -20,7 +20,8 @@ _TAG = re.compile(r"([A-Za-z]+(?:\|[A-Za-z]+)*)\s*(?:<([^<>]*)>)?\s*(?::|(?<=>)[
 _TOKEN = re.compile(r"[ \t]*(?:([^\s()\[\],]+)(\(([^()\s]*)\))?|(\[)([^\[\]]*)\]|(,))")
 _ITEM = re.compile(r"[^\s,]+")
 _COMMON_TAGS = {(category, word): (category, dtype) for category in CATEGORIES for word, dtype in DTYPE_WORDS.items()}
-_STRAY = re.compile(r"[()\[\]]")
+_LIST = re.compile(r"[ \t]*(?:[A-Za-z]+(?:<[^<>]*>)?[ \t]*:?[ \t]*)?\[")
+_STRAY = re.compile(r"[()]")
 _BLANKS = " \t\r"
 
 
@@ -156,11 +157,11 @@ def _parenthesised(problems: Problems, text: str, start: int, end: int) -> tuple
     while at <= last:
         cut = text.find(",", at, last)
         cut = last if cut < 0 else cut
-        bracket = text.find("[", at, cut)
-        if bracket >= 0:  # commas inside a list, as dialect F writes them, do not end the operand
-            close = text.find("]", bracket, last)
+        opened = _LIST.match(text, at, cut)
+        if opened is not None:  # commas inside a list, as dialect F writes them, do not end the operand
+            close = text.find("]", opened.end(), last)
             if close < 0:
-                raise problems.parse_error("'[' without ']'", bracket, bracket + 1, expected="[item item ...]")
+                raise problems.parse_error("'[' without ']'", opened.end() - 1, opened.end(), expected="[item item ...]")
             cut = text.find(",", close, last)
             cut = last if cut < 0 else cut
         arg = _parameter(problems, text, at, cut)

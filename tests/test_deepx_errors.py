@@ -13,7 +13,7 @@ from deepx_graph.text import ReadOptions, decode_source, read
 from deepx_graph.text.deepx import read as read_deepx
 from deepx_graph.text.deepx.instr import MAX_PROBLEMS
 from deepx_graph.verify import verify
-from tests.test_deepx_read import NORM, SAME_PROGRAM
+from tests.deepx_texts import NORM, SAME_PROGRAM
 
 HEAD = (
     "argset@int32 2 3->vec\nnewtensor@float32 vec->t1\nnewtensor@float32 vec->t2\n"
@@ -147,7 +147,8 @@ def test_bytes_that_are_no_text() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [("newtensor@float32 " + "1 " * 5_000_000 + "-> t", "a line of 10000022 characters"), ("add (" + "t1," * 500_000, "a line of"),
-     ("a" * 2_000_000, "a line of"), ("add " + "(" * 10_000 + "t" + ")" * 10_000 + " -> (t)", "'(' without ')'"),
+     ("a" * 2_000_000, "a line of"), ("func f(" + "a: i32, " * 1_000_000, "a line of"),
+     ("add " + "(" * 10_000 + "t" + ")" * 10_000 + " -> (t)", "'(' without ')'"),
      ("sum (t, " + "[" * 10_000 + "] -> (t)", "without"),
      ("func f(a: " + "list<" * 10_000 + "i32" + ">" * 10_000 + ") -> () {\n}", "too deeply")],
 )  # fmt: skip

@@ -15,6 +15,9 @@ from deepx_graph.types import ANY, BF16, BOOL, F8E5M2, F16, F32, F64, I8, I16, I
 MAX_PROBLEMS = 100
 """How many errors of one file are collected before reading stops."""
 
+MAX_LINE = 1 << 20
+"""Characters of one line; deepx's own server takes 1024 bytes."""
+
 DTYPE_WORDS: dict[str, DType] = {
     **DEEPX_DTYPES, "any": ANY, "int": ANY, "float": ANY, "float8": ANY, "string": ANY,
 }  # fmt: skip
@@ -108,6 +111,11 @@ class Problems:
                     hint: str | None = None) -> ParseError:
         """An error at those offsets, to be raised."""
         return ParseError(Diagnostic(message, self.span(start, end), expected, hint))
+
+    def check_length(self, start: int, end: int) -> None:
+        """Raises ParseError for a line longer than `MAX_LINE`, before time and memory are spent on it."""
+        if end - start > MAX_LINE:
+            raise self.parse_error(f"a line of {end - start} characters", start, start + 1, expected=f"at most {MAX_LINE}")
 
     def dtype(self, word: str, start: int, table: dict[str, DType]) -> DType:
         """The element type of that name. Raises ParseError, with the nearest name, when there is none."""

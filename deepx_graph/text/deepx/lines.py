@@ -12,9 +12,6 @@ from deepx_graph.errors import ParseError
 from deepx_graph.text.deepx.instr import CATEGORIES, DTYPE_WORDS, Arg, Instr, Problems
 from deepx_graph.types import DType
 
-MAX_LINE = 1 << 20
-"""Characters of one line; deepx's own server takes 1024 bytes."""
-
 _OP = re.compile(r"[ \t]*([A-Za-z_][\w.]*)(?:@([^\s(),]*))?")
 _TAG = re.compile(r"([A-Za-z]+(?:\|[A-Za-z]+)*)\s*(?:<([^<>]*)>)?\s*(?::|(?<=>)[ \t]+|(?<=>)(?=\[))[ \t]*")
 _TOKEN = re.compile(r"[ \t]*(?:([^\s()\[\],]+)(\(([^()\s]*)\))?|(\[)([^\[\]]*)\]|(,))")
@@ -44,8 +41,7 @@ def parse_lines(problems: Problems) -> tuple[Instr, ...]:
 
 
 def _line(problems: Problems, text: str, start: int, end: int) -> Instr | None:
-    if end - start > MAX_LINE:
-        raise problems.parse_error(f"a line of {end - start} characters", start, start + 1, expected=f"at most {MAX_LINE}")
+    problems.check_length(start, end)
     comment = text.find("//", start, end)
     metadata = "" if comment < 0 else text[comment + 2 : end].strip()
     end = end if comment < 0 else comment

@@ -245,6 +245,10 @@ def tiny_np(*xs: Array) -> Sequence[Array]:
     return [values[-1]]
 
 
+def tiny_args(n: int, rng: np.random.Generator) -> list[Array]:
+    return [rng.uniform(-1, 1, n).astype(F) for _ in "abcd"]
+
+
 ELEMENTS = {"small": 1_000, "medium": 1_000_000, "large": 30_000_000}
 ROWS = {"small": 1, "medium": 1_000, "large": 30_000}
 
@@ -258,5 +262,5 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("layernorm, rows of 1024", ROWS, _rows_and_vectors, layernorm, layernorm_np),
     Workload("MLP 1024-4096-1024", {"medium": 256}, mlp_args, mlp, mlp_np),
     Workload("attention, 8 heads", {"medium": 512}, attention_args, attention, attention_np),
-    Workload("2 000 tiny operations", {"small": 64}, _normal(4), tiny, tiny_np),
+    Workload("2 000 tiny operations", {"small": 64}, tiny_args, tiny, tiny_np),
 )

@@ -1,6 +1,6 @@
 """What was measured, in one place: every size and price by which the kernels choose a way to compute.
 
-Measured with `bench/engines.py --calibrate` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. Prices are in
+Measured with `bench/calibrate.py` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. Prices are in
 microseconds. The choices are about speed alone: every way gives the same values.
 """
 
@@ -31,8 +31,8 @@ near 500 operations; a program handed over ready-made meets no such limit.)"""
 VM_REPEATS = 8
 """Machine programs have one result each; steps that several of them need are repeated, up to this many times in all."""
 
-UFUNC_CALL, UFUNC_ELEMENT = 0.40, 0.00013
-VM_CALL, VM_INPUT, VM_STEP, VM_STEP_ELEMENT = 0.95, 0.05, 0.03, 0.00034
+UFUNC_CALL, UFUNC_ELEMENT = 0.45, 0.00013
+VM_CALL, VM_INPUT, VM_STEP, VM_STEP_ELEMENT = 1.3, 0.12, 0.015, 0.00034
 
 
 def ufunc_price(steps: int, elements: int) -> float:

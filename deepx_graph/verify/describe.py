@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from deepx_graph.errors import Diagnostic, printable
 from deepx_graph.ir import Node
+from deepx_graph.types import Type
 
 
 def describe(node: Node) -> str:
     """The node on one line: `t3 = add(x, y) : f32[2,3]`, with attributes that are short."""
-    attrs = [f"{a.name}={v!r}" for a, v in zip(node.op.attrs, node.attrs, strict=False)]
+    attrs = [f"{a.name}={v if isinstance(v, Type) else repr(v)}" for a, v in zip(node.op.attrs, node.attrs, strict=False)]
     shown = [_reference(i) for i in node.inputs[:8]] + (["..."] if len(node.inputs) > 8 else [])
     text = ", ".join(shown + [a for a in attrs if len(a) < 80])
     return printable(f"{_reference(node)} = {node.op.name}({text}) : {node.type}")

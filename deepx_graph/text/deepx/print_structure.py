@@ -85,8 +85,11 @@ def _text(w: FunctionWriter, node: Node, text: str) -> Text:
 
 
 def _print(w: FunctionWriter, node: Node) -> None:
-    format = (_text(w, node, node.attrs[0]),) if node.attrs[0] else ()
-    w.made.append(Instruction("print", (w.tensor(node.inputs[1]), *format)))
+    """The format is left out where it is what it would be without, and the dialect cannot hold it."""
+    x, format = w.tensor(node.inputs[1]), node.attrs[0]
+    is_default = format == ("%.4f" if x.type.dtype.is_float else "%d") and x.type.dtype.kind != "any"
+    can_omit = not format or (is_default and not w.form.legal_text.fullmatch(format))
+    w.made.append(Instruction("print", (x,) if can_omit else (x, _text(w, node, format))))
 
 
 def _save(w: FunctionWriter, node: Node) -> None:
@@ -107,9 +110,12 @@ def _load(w: FunctionWriter, node: Node) -> Any:
         w.fail(node, f"deepx would name what it loads '{name}'", expected="a path that ends in a plain name")
     if type.dtype.np is not None:
         w.word(type.dtype, node)
-    made, out = Tensor(name, type), Tensor(w.name_for(""), type)
+    made = Tensor(name, type)
+    out = w.item_targets.get((node, 0), made)
     w.made.append(Instruction("load", (_text(w, node, path),)))
-    w.made.append(Instruction("renametensor", (Text(out.name),), (made,)))
+    if out.name != name or w.item_targets.get((node, 0)) is None:
+        out = Tensor(w.name_for(""), type)
+        w.made.append(Instruction("renametensor", (Text(out.name),), (made,)))
     w.declare(out, node)
     return (out, None)
 

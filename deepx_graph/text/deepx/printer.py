@@ -7,6 +7,7 @@ not a result is deleted after its last use. What a form cannot express is a Diag
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from deepx_graph.errors import Diagnostic, UsageError, VerifyError, suggest
@@ -19,7 +20,7 @@ from deepx_graph.text.deepx.print_forms import Argument, Form, Functional, Instr
 from deepx_graph.text.deepx.print_function import FunctionWriter, Pool
 from deepx_graph.text.deepx.print_structure import loaded_name
 from deepx_graph.text.deepx.rules import rule_named
-from deepx_graph.types import ANY, TensorType, is_state
+from deepx_graph.types import ANY, TensorType, is_state, is_static
 
 DIALECTS = ("seed", "wire", "function")
 
@@ -56,10 +57,15 @@ def _program(module: Module, dialect: str) -> list[str]:
 def _straight_line(function: Function, form: Form, pool: Pool) -> tuple[list[Instruction], set[str]]:
     """The instructions of a program, and the names of its results."""
     w = FunctionWriter(function, form, pool, {})
-    pool.taken |= {loaded_name(n.attrs[0]) for n in function.nodes if n.op is load}
+    loads = Counter(loaded_name(n.attrs[0]) for n in function.nodes if n.op is load)
+    pool.taken |= set(loads)  # these names come and go with each load
     params = [v for p in function.params if (v := _param(w, p)) is not None]
+    early = all(is_state(r.type) or is_static(r.type) for r in function.results)
+    for k, node in enumerate(function.results):
+        name = function.result_name(k)
+        if not early or (loads[name] == 1 and _is_load_of(node, name)):
+            pool.taken -= {name} & set(loads)
     results = _result_tensors(w)
-    early = all(out.type.is_static for _, out in results)
     if early:
         for node, out in results:
             with w.collecting():
@@ -78,6 +84,10 @@ def _straight_line(function: Function, form: Form, pool: Pool) -> tuple[list[Ins
     if not any(v.type.is_static for v in params) and _read_order(w.made[body:], params) == params:
         del w.made[head:body]
     return w.made, {out.name for _, out in results}
+
+
+def _is_load_of(node: Node, name: str) -> bool:
+    return node.op is PROJ and node.inputs[0].op is load and loaded_name(node.inputs[0].attrs[0]) == name
 
 
 def _read_order(instructions: Sequence[Instruction], params: Sequence[Tensor | Argument]) -> list[Tensor | Argument]:

@@ -13,36 +13,36 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ
 from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, fusion, reduce, reshape
 from deepx_graph.passes.base import RewriteControl
-from deepx_graph.passes.fusion_group import Group, Grouping
 from deepx_graph.passes.fusion_shape import Link, dims, is_adapter
+from deepx_graph.passes.fusion_unit import Group, Units
 from deepx_graph.passes.rebuild import with_inputs, with_results
 from deepx_graph.types import TensorType, Type, is_static, tensor
 
 
-def rebuilt(grouping: Grouping, control: RewriteControl) -> Function:
+def rebuilt(units: Units, control: RewriteControl) -> Function:
     """The function with a `fusion` node for every group of more than one operation; itself when there is none."""
-    groups = {id(g): g for g in grouping.group_of.values()}
+    groups = {id(g): g for g in units.group_of.values()}
     if not any(g.is_kernel for g in groups.values()):
-        return grouping.function
-    return _Rebuilder(grouping, control).function()
+        return units.function
+    return _Rebuilder(units, control).function()
 
 
 class _Rebuilder:
     """Builds units in order; `new` maps old nodes to new ones."""
 
-    def __init__(self, grouping: Grouping, control: RewriteControl) -> None:
-        self.grouping, self.control = grouping, control
+    def __init__(self, units: Units, control: RewriteControl) -> None:
+        self.units, self.control = units, control
         self.new: dict[Node, Node] = {}
-        self.results = {grouping.links.link(r).root for r in grouping.function.results}
+        self.results = {units.links.link(r).root for r in units.function.results}
 
     def function(self) -> Function:
-        position = self.grouping.order.position
+        position = self.units.order.position
         for unit in sorted(position, key=position.__getitem__):
             if isinstance(unit, Group) and unit.is_kernel:
                 self._kernel(unit)
             else:
                 self._keep(unit.members[0] if isinstance(unit, Group) else unit)
-        function = self.grouping.function
+        function = self.units.function
         return with_results(function, tuple(map(self.value, function.results)))
 
     def value(self, node: Node) -> Node:
@@ -60,8 +60,8 @@ class _Rebuilder:
         self.new[node] = with_inputs(node, tuple(map(self.value, node.inputs)))
 
     def _kernel(self, group: Group) -> None:
-        outputs = [m for m in sorted(group.members, key=_serial) if m in self.results or any(self.grouping.readers(m))]
-        body = _Body(self.grouping, group)
+        outputs = [m for m in sorted(group.members, key=_serial) if m in self.results or any(self.units.readers(m))]
+        body = _Body(self.units, group)
         made = [body.value(m) for m in outputs]
         if sum(n.op is not PARAM and n.op is not CONSTANT for n in body.made) < 2:
             for node in sorted(group.members, key=_serial):
@@ -83,8 +83,8 @@ class _Rebuilder:
 class _Body:
     """Builds the body of one kernel. `given` are the values from outside, with the types of `params`."""
 
-    def __init__(self, grouping: Grouping, group: Group) -> None:
-        self.grouping, self.space = grouping, group.space
+    def __init__(self, units: Units, group: Group) -> None:
+        self.units, self.space = units, group.space
         self.params: list[Node] = []
         self.given: list[tuple[Node, Type]] = []
         self.made: list[Node] = []
@@ -101,7 +101,7 @@ class _Body:
             if node in self._new:
                 stack.pop()
                 continue
-            links = self.grouping.links.of(node)
+            links = self.units.links.of(node)
             missing = [k.root for k in links if k.root in self._inside and k.root not in self._new]
             if missing:
                 stack.extend(missing)

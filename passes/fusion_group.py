@@ -7,16 +7,14 @@ Groups are convex (`fusion_order`), keep to one place (`fusion_place`) and one s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.passes.fusion_order import REACH, Blocked, Order
-from deepx_graph.passes.fusion_place import Place, places
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.passes.fusion_order import REACH, Blocked
 from deepx_graph.passes.fusion_reason import Kind, Reason
-from deepx_graph.passes.fusion_shape import Link, Links, Space, Vocabulary, dims, joined, misfit, space_of
+from deepx_graph.passes.fusion_shape import Space, Vocabulary, dims, joined, misfit, space_of
+from deepx_graph.passes.fusion_unit import Group, Units
 
 
 @dataclass(frozen=True)
@@ -29,111 +27,17 @@ class Limits:
     duplicate: bool = False
 
 
-class Group:
-    """A kernel in the making. `copies` are nodes computed here and elsewhere; `inputs` maps what it is given to its root."""
-
-    __slots__ = ("copies", "inputs", "members", "place", "space", "views")
-
-    def __init__(self, members: list[Node], space: Space, place: Place) -> None:
-        self.members, self.space, self.place = members, space, place
-        self.copies: frozenset[Node] = frozenset()
-        self.views: frozenset[Node] = frozenset()
-        self.inputs: dict[Node, Node] = {}
-
-    @property
-    def ops(self) -> int:
-        """Operations of the kernel, broadcasts included."""
-        return len(self.members) + len(self.copies) + len(self.views)
-
-    @property
-    def is_kernel(self) -> bool:
-        """More than one operation."""
-        return self.ops > 1
-
-
-Unit = Group | Node
-
-
-class Grouping:
+class Grouping(Units):
     """The groups of a function. `group_of[node]` for every node that a kernel may hold; `declined` when `record` is on."""
 
     def __init__(self, function: Function, limits: Limits, record: bool = False) -> None:
-        self.function, self.limits = function, limits
-        self.vocabulary = Vocabulary(limits.reductions)
-        self.links = Links()
-        self.places = places(function)
-        self.group_of: dict[Node, Group] = {}
-        self.roots: dict[Node, tuple[Node, ...]] = {}
-        self.users: dict[Node, list[Node]] = {}
+        super().__init__(function, Vocabulary(limits.reductions))
+        self.limits = limits
         self.declined: dict[tuple[Node, Node], Reason] | None = {} if record else None
-        self.order: Order[Unit] = Order(self.before, self._after)
         self._latest: dict[Node, Node] = {}
-        for node in function.nodes:
-            self._enter(node)
         for node in function.nodes:
             if node in self.group_of:
                 self._place(node)
-
-    # --- units
-
-    def unfit(self, node: Node) -> Kind | None:
-        """Why no kernel holds the node; None when one may."""
-        kind = self.vocabulary.unfit(node)
-        return Kind.DEAD if kind is None and node not in self.places else kind
-
-    def _enter(self, node: Node) -> None:
-        """Makes a unit of the node, unless it is a source or is seen through."""
-        kind = self.unfit(node)
-        if kind in (Kind.CONSTANT, Kind.PARAMETER, Kind.VIEW):
-            return
-        links = self.links.of(node) if kind is None else [self.links.link(i) for i in node.inputs]
-        roots = self.roots[node] = tuple(
-            dict.fromkeys(k.root for k in links if k.root.op is not PARAM and k.root.op is not CONSTANT)
-        )
-        for root in roots:
-            self.users.setdefault(root, []).append(node)
-        if kind is None:
-            group = self.group_of[node] = Group([node], space_of(node), self.places[node])
-            self._read(group, links)
-            self.order.append(group)
-        else:
-            self.order.append(node)
-
-    def _read(self, group: Group, links: list[Link]) -> None:
-        """Adds what the links of a new member need to the inputs and views of its group."""
-        for link in links:
-            if link.root.op is CONSTANT and splat_of(link.root) is not None:
-                continue
-            if link.repeats:
-                group.views |= {link.operand}
-            if self.group_of.get(link.root) is not group and link.root not in group.copies:
-                group.inputs[link.key] = link.root
-
-    def unit(self, node: Node) -> Unit:
-        """The group of the node, or the node itself."""
-        return self.group_of.get(node, node)
-
-    def before(self, unit: Unit) -> Iterator[Unit]:
-        """The other units that this one reads, some of them several times."""
-        if isinstance(unit, Node):
-            yield from map(self.unit, self.roots[unit])
-            return
-        for node in (*unit.members, *unit.copies):
-            for root in self.roots[node]:
-                if root not in unit.copies and (other := self.unit(root)) is not unit:
-                    yield other
-
-    def _after(self, unit: Unit) -> Iterator[Unit]:
-        for node in (unit,) if isinstance(unit, Node) else unit.members:
-            yield from self.readers(node)
-
-    def readers(self, node: Node) -> Iterator[Unit]:
-        """The other units that need the value of the node."""
-        mine = self.unit(node)
-        for user in self.users.get(node, ()):
-            other = self.unit(user)
-            if other is not mine and not (isinstance(other, Group) and node in other.copies):
-                yield other
 
     # --- the greedy pass
 
@@ -141,7 +45,7 @@ class Grouping:
         makers = [r for r in self.roots[node] if r in self.group_of]
         for maker in sorted(makers, key=lambda r: -self.order.position[self.group_of[r]]):
             reason = self.join(maker, node)
-            if reason is not None and self._copy(maker, node, reason):
+            if reason is not None and self._copy(maker, node):
                 reason = None
             self._record(maker, node, reason)
         shared = [k for k in self._shared_keys(node) if k in self._latest]
@@ -193,14 +97,14 @@ class Grouping:
         ops = g.ops + h.ops
         if ops > self.limits.max_ops:
             return Reason(Kind.OPS, (a, b), f"{ops} operations of at most {self.limits.max_ops}")
-        inputs = len(self._union(g, h))
+        inputs = len(self.union(g, h))
         if inputs > self.limits.max_inputs:
             return Reason(Kind.INPUTS, (a, b), f"{inputs} inputs of at most {self.limits.max_inputs}")
         return self._misfit(g, h, space)
 
     def _misfit(self, g: Group, h: Group, space: Space) -> Reason | None:
         for source, target in ((g, h), (h, g)):
-            for link, user in self._crossing(source, target):
+            for link, user in self.crossing(source, target):
                 kind = misfit(link, user, space)
                 if kind is not None:
                     return Reason(kind, (link.root, user), f"{link.operand.type} in a kernel over {space}")
@@ -208,18 +112,6 @@ class Grouping:
                 # In the kernel, rows have no axes of size 1, and what is repeated along them would have no place.
                 return Reason(Kind.BROADCAST, (source.members[0], target.members[0]), f"rows of {space} from broadcasts")
         return None
-
-    def _crossing(self, source: Group, target: Group) -> Iterator[tuple[Link, Node]]:
-        """The links by which nodes of `target` read `source`; goes through the smaller of the two."""
-        users = (*target.members, *target.copies)
-        if len(source.members) < len(users) and sum(len(self.users.get(m, ())) for m in source.members) < len(users):
-            readers = (u for m in source.members for u in self.users.get(m, ()))
-            users = tuple(u for u in readers if self.group_of.get(u) is target or u in target.copies)
-        alone = source.members[0] if len(source.members) == 1 else None
-        for user in users:
-            for link in self.links.of(user):
-                if link.root is alone or self.group_of.get(link.root) is source:
-                    yield link, user
 
     def _told(self, a: Node, b: Node, reason: Reason) -> Reason:
         """The reason; or that `a`, which would fit, has been taken by another user and is not to be computed twice."""
@@ -239,16 +131,16 @@ class Grouping:
 
     def _alone(self, node: Node) -> Group:
         alone = Group([node], space_of(node), self.places[node])
-        self._read(alone, self.links.of(node))
+        self.read(alone, self.links.of(node))
         return alone
 
-    def _copy(self, a: Node, b: Node, reason: Reason) -> bool:
+    def _copy(self, a: Node, b: Node) -> bool:
         if not self.limits.duplicate or not self._fits_alone(a, b):
             return False
         alone, group = self._alone(a), self.group_of[b]
         space = joined(alone.space, group.space)
         assert isinstance(space, Space)
-        group.inputs, group.space = self._union(alone, group), space
+        group.inputs, group.space = self.union(alone, group), space
         group.copies |= {a}
         group.views |= alone.views
         return True
@@ -257,19 +149,10 @@ class Grouping:
         small, large = (g, h) if len(g.members) < len(h.members) else (h, g)
         space = joined(g.space, h.space)
         assert isinstance(space, Space)
-        large.inputs, large.space = self._union(g, h), space
+        large.inputs, large.space = self.union(g, h), space
         large.members += small.members
         large.copies = (g.copies | h.copies).difference(large.members) if g.copies or h.copies else large.copies
         large.views |= small.views
         for node in small.members:
             self.group_of[node] = large
         self.order.replace((g, h), large, position)
-
-    def _union(self, g: Group, h: Group) -> dict[Node, Node]:
-        """The inputs of the joint group: those of both which neither computes."""
-        alone = g.members[0]
-        copies = g.copies | h.copies
-        return {
-            k: r for k, r in (*g.inputs.items(), *h.inputs.items())
-            if r is not alone and r not in copies and (owner := self.group_of.get(r)) is not g and owner is not h
-        }  # fmt: skip

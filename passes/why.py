@@ -11,9 +11,10 @@ from dataclasses import replace
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.fuse import Fuse
-from deepx_graph.passes.fusion_group import Group, Grouping, Unit
+from deepx_graph.passes.fusion_group import Grouping
 from deepx_graph.passes.fusion_reason import Kind, Reason
 from deepx_graph.passes.fusion_shape import dims
+from deepx_graph.passes.fusion_unit import Group, Unit
 
 __all__ = ["Kind", "Reason", "explain", "find_node"]
 

@@ -99,22 +99,21 @@ class Kernel:
             self._cut()
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The results for the arguments; in the arrays of `out`, where one is given."""
+        """The results for the arguments; in the arrays of `out`, where one is given. Warns of overflow where numpy does."""
         arrays = [self._result(k, args, None if out is None else out[k]) for k in range(len(self._results))]
         workspace = self._take()
-        with np.errstate(all="ignore"):
-            file = workspace.whole.copy()
-            for r, param, shape, leaf in self._leaves:
-                array = np.asarray(args[param])
-                if leaf is not None:
-                    array = viewed(array, leaf.views, leaf.order)
-                file[r] = array if array.shape == shape else array.reshape(shape)
-            for (r, _, shape, _), array in zip(self._results, arrays, strict=True):
-                file[r] = array if array.shape == shape else array.reshape(shape)
-            _run(workspace.before, file)
-            if self.plan.axis >= 0:
-                self._run_blocks(workspace, file)
-                _run(workspace.after, file)
+        file = workspace.whole.copy()
+        for r, param, shape, leaf in self._leaves:
+            array = np.asarray(args[param])
+            if leaf is not None:
+                array = viewed(array, leaf.views, leaf.order)
+            file[r] = array if array.shape == shape else array.reshape(shape)
+        for (r, _, shape, _), array in zip(self._results, arrays, strict=True):
+            file[r] = array if array.shape == shape else array.reshape(shape)
+        _run(workspace.before, file)
+        if self.plan.axis >= 0:
+            self._run_blocks(workspace, file)
+            _run(workspace.after, file)
         self._give_back(workspace)
         if out is None:
             return arrays

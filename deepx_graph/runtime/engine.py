@@ -1,8 +1,8 @@
 """What an engine is: something that turns a node into a callable kernel.
 
-A kernel takes the operand values and, where the plan reserved memory for the results, arrays to put them in. It gives what `op.eval`
-would give, to the last bit for integers and bool and within rounding for floats. An engine keeps no state that two calls in
-two threads could trample on.
+A kernel takes the operand values and, where the plan reserved memory for the results, arrays to put them in. It gives what
+`op.eval` would give, to the last bit for integers and bool and within rounding for floats. The kernels of one engine object are
+never run by two threads at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from deepx_graph.literal import Array
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
 
-The memory of an `out` array may be that of an operand that has the same shape and element size, for elementwise nodes with one result.
+The memory of an `out` array may be that of an operand with the same shape and element size, for elementwise nodes with one
+result (a fusion of elementwise nodes counts as one).
 The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
 that is a `view` one over its operand.
 """

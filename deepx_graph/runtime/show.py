@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ class _Writer:
         return ", ".join(f"{k}: {self.name(n)}" for k, n in zip(columns, nodes, strict=True))
 
     def expression(self, node: Node) -> str:
-        attrs = [f"{a.name}={attribute_text(v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)]
+        given = ((a.name, v) for a, v in zip(node.op.attrs, node.attrs, strict=True) if v is not a.default and v != a.default)
+        attrs = [f"{name}={attribute_text(v)}" for name, v in given]
         return f"{node.op.name}({self.names(node.inputs)})" + (f" {{{', '.join(attrs)}}}" if attrs else "")
 
     def branches(self, step: If) -> tuple[str, Sequence[tuple[int, Item]]]:
@@ -80,11 +82,11 @@ class _Writer:
         inside: list[tuple[int, Item]] = []
         for k, branch in enumerate(step.branches):
             which = ("true", "false")[k] if of_bool else str(k)
-            inside += [
-                (1, lambda which=which: f"proj {which}:"), (2, branch.block),
-                (2, lambda values=branch.values: f"give {self.numbered(step.columns, values)}".rstrip()),
-            ]  # fmt: skip
+            inside += [(1, f"proj {which}:".strip), (2, branch.block), (2, partial(self.give, step.columns, branch.values))]
         return f"{self.name(step.node)} = if {self.name(step.selector)}:", inside
+
+    def give(self, columns: Sequence[int], values: Sequence[Node]) -> str:
+        return f"give {self.numbered(columns, values)}".rstrip()
 
     def loop(self, step: Loop) -> tuple[str, Sequence[tuple[int, Item]]]:
         variables = (

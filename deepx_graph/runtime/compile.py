@@ -1,0 +1,147 @@
+"""`compile`: a module as a Python callable on numpy arrays.
+
+Everything that can be wrong with a call is found before anything runs: missing, extra, ill-shaped and ill-typed inputs, and a plan
+that needs more memory than allowed. Results are fresh arrays that belong to the caller. It optimises nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError
+from deepx_graph.ir import Module
+from deepx_graph.literal import Array
+from deepx_graph.ops import World
+from deepx_graph.runtime import engines
+from deepx_graph.runtime.engine import Engine
+from deepx_graph.runtime.execute import MAX_DEPTH, execute
+from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
+from deepx_graph.runtime.plan import Plan
+from deepx_graph.runtime.profile import Profile
+from deepx_graph.runtime.program import Unit, plan_functions
+from deepx_graph.runtime.schedule import Schedule
+from deepx_graph.runtime.specialise import specialise
+from deepx_graph.runtime.values import flatten
+from deepx_graph.types import Type, is_static
+
+KEPT = 8
+"""How many signatures of a module with unknown types stay compiled."""
+
+
+def compile(module: Module, *, engine: str | Engine = "numexpr", threads: int | None = None, entry: str | None = None,
+            seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
+            out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH) -> Compiled:
+    """A callable that runs the entry of a module.
+
+    `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
+    of a run (half of the machine's when left out); `out` is where print goes. Raises UsageError for an unknown engine or entry,
+    LimitError when the plan is over the bound, RunError or VerifyError when the program cannot run.
+    """
+    if infeed is not None:
+        raise UsageError("no operation of this program reads an infeed")
+    module = module.with_entry(entry) if entry is not None else module
+    chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
+    limit = memory_limit() if max_bytes is None else max_bytes
+    world = World(None if data_root is None else Path(data_root), out, limit)
+    return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile)
+
+
+def memory_limit() -> int:
+    """Half of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A module of static types, ready to run."""
+
+    module: Module
+    units: dict[str, Unit]
+
+    @property
+    def unit(self) -> Unit:
+        return self.units[self.module.entry_name]
+
+
+class Compiled:
+    """A compiled module. `f(x, y)` or `f(name=array)`; gives a tuple of fresh arrays, one for each tuple leaf of the results.
+
+    `inputs` and `outputs` have `.name` and `.type`; the state of effects is in neither. Calls from several threads are run one
+    after the other.
+    """
+
+    def __init__(self, module: Module, engine: Engine, world: World, *, seed: int, max_bytes: int, max_depth: int,
+                 profile: bool) -> None:
+        self.module, self.engine = module, engine
+        self.inputs: tuple[Port, ...] = input_ports(module.entry)
+        self.outputs: tuple[Port, ...] = output_ports(module.entry)
+        self.profile: Profile | None = Profile() if profile else None
+        self._world, self._seed, self._max_bytes, self._max_depth = world, seed, max_bytes, max_depth
+        self._lock = threading.Lock()
+        self._ready: dict[tuple[Type, ...], _Ready] = {}
+        if all(is_static(p.type) for p in self.inputs):
+            ready = self._prepare(module.entry.type.params)
+            self.outputs = output_ports(ready.module.entry)
+
+    @property
+    def plan(self) -> Plan:
+        """The memory plan of the entry, for the last signature. Raises RunError before the first call where types are unknown."""
+        return self._latest().unit.plan
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the entry, for the last signature. Raises RunError before the first call where types are unknown."""
+        return self.plan.code.schedule
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
+        """Runs it. Raises RunError, before anything runs, for missing, extra or ill-typed inputs."""
+        given = bind(self.inputs, arrays, named)
+        with self._lock:
+            ready = self._prepare(tuple(whole_types(self.module.entry, given)))
+            args = arguments(ready.module.entry, given, self._world)
+            results = execute(
+                ready.units, ready.module.entry_name, args, max_depth=self._max_depth, max_bytes=self._max_bytes
+            )
+            return _fresh(results, ready.unit.plan)
+
+    def _latest(self) -> _Ready:
+        if not self._ready:
+            raise RunError(f"the types of the inputs of '{self.module.entry_name}' are known only once it is called")
+        return next(reversed(self._ready.values()))
+
+    def _prepare(self, types: tuple[Type, ...]) -> _Ready:
+        """The module specialised to input types, most recent last; checks the plan before anything is allocated."""
+        ready = self._ready.pop(types, None) or self._build(types)
+        self._ready[types] = ready
+        if len(self._ready) > KEPT:
+            del self._ready[next(iter(self._ready))]
+        return ready
+
+    def _build(self, types: tuple[Type, ...]) -> _Ready:
+        module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root)
+        try:
+            plans = plan_functions(module, self.engine.writes)
+        except InferError as e:
+            raise RunError(e.diagnostic(module.entry.span)) from None
+        peak = plans[module.entry_name].peak_bytes
+        if peak > self._max_bytes:
+            message = f"'{module.entry_name}' needs {peak} bytes at its peak, more than the limit of {self._max_bytes}"
+            raise LimitError(Diagnostic(message, module.entry.span, hint="raise --max-bytes, if the machine has them"))
+        return _Ready(module, {n: Unit(module[n], p, self.engine, self.profile) for n, p in plans.items()})
+
+
+def _fresh(results: Sequence[Any], plan: Plan) -> tuple[Array, ...]:
+    """The leaves of the results as arrays of the caller's own."""
+    arrays: list[Array] = []
+    for k, result in enumerate(results):
+        for leaf in flatten(result):
+            if not isinstance(leaf, World):
+                arrays.append(np.array(leaf) if k in plan.copied else np.asarray(leaf))
+    return tuple(arrays)

@@ -1,0 +1,172 @@
+"""Walks the code of a program: values in slots, branches and loops as jumps, calls as frames on an explicit stack.
+
+A value is dropped when its life ends. Nothing here recurses: nesting is bounded by nothing, calls by `max_depth`. Whatever goes
+wrong in a kernel becomes a RunError at the place of its node; the warnings of numpy do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError
+from deepx_graph.ir import Node
+from deepx_graph.ir.structure import CALL, CALL_VALUE
+from deepx_graph.runtime.code import Jump, Move, Pack, Return, Run, Select, Skip, Test
+from deepx_graph.runtime.program import Outs, Unit
+from deepx_graph.runtime.values import Closure
+
+MAX_DEPTH = 2000
+"""How deeply calls may nest."""
+
+
+class _Frame:
+    """One activation of a function. `at` is where it goes on, `target` the caller's slot for its results."""
+
+    __slots__ = ("at", "outs", "run", "slots", "unit")
+
+    def __init__(self, unit: Unit, args: Sequence[Any], run: Run | None) -> None:
+        self.unit, self.run = unit, run
+        self.at = 0
+        self.slots: list[Any] = unit.frame.copy()
+        for number, value in zip(unit.plan.code.params, args, strict=True):
+            self.slots[number] = value
+        self.outs: Outs = unit.take_outs()
+
+
+def execute(units: Mapping[str, Unit], entry: str, args: Sequence[Any], *, max_depth: int = MAX_DEPTH,
+            max_bytes: int | None = None) -> list[Any]:
+    """The results of the entry for arguments of its parameter types.
+
+    Raises RunError, with the node's place, when an operation fails; LimitError when calls nest too deeply or the levels of a
+    recursion together need more than `max_bytes`.
+    """
+    with np.errstate(all="ignore"):
+        return _Machine(units, max_depth, max_bytes).run(_Frame(units[entry], args, None))
+
+
+class _Machine:
+    def __init__(self, units: Mapping[str, Unit], max_depth: int, max_bytes: int | None) -> None:
+        self.units, self.max_depth, self.max_bytes = units, max_depth, max_bytes
+        self.frames: list[_Frame] = []
+        self.levels = 0
+        """Bytes that the active levels of recursive functions may need."""
+
+    def run(self, frame: _Frame) -> list[Any]:
+        """Runs frames until the first one returns."""
+        while True:
+            instruction = self.step(frame)
+            if isinstance(instruction, Run):
+                self.frames.append(frame)
+                frame = self.enter(frame, instruction)
+                continue
+            results = [frame.slots[s] for s in instruction.sources]
+            frame.unit.give_back(frame.outs)
+            if not self.frames:
+                return results
+            finished, frame = frame, self.frames.pop()
+            self.leave(frame, finished, tuple(results))
+
+    def step(self, frame: _Frame) -> Run | Return:
+        """Runs a frame up to its next call or its return."""
+        slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
+        try:
+            while True:
+                i = code[at]
+                if type(i) is Run:
+                    kernel = kernels[at]
+                    if kernel is not None:
+                        slots[i.target] = kernel([slots[s] for s in i.sources], outs[at])
+                    elif i.node.op is CALL or i.node.op is CALL_VALUE:
+                        frame.at = at
+                        return i
+                    else:
+                        slots[i.target] = Closure(i.node.attrs[0], tuple([slots[s] for s in i.sources]))
+                    for s in i.frees:
+                        slots[s] = None
+                    at += 1
+                elif type(i) is Return:
+                    return i
+                else:
+                    at = _control(i, slots, at)
+        except DeepxGraphError as e:
+            _placed(e, i)
+        except MemoryError:
+            raise LimitError(Diagnostic("there is not enough memory for the result", _node(i).span)) from None
+        except (ArithmeticError, LookupError, ValueError, OSError) as e:
+            raise RunError(Diagnostic(f"{_node(i).op.name}: {e or type(e).__name__}", _node(i).span)) from e
+
+    def enter(self, caller: _Frame, run: Run) -> _Frame:
+        """The frame of the function that a call names."""
+        values = [caller.slots[s] for s in run.sources]
+        name = run.node.attrs[0] if run.node.op is CALL else values[0].callee
+        args = values if run.node.op is CALL else [*values[0].captured, *values[1:]]
+        if len(self.frames) >= self.max_depth:
+            raise LimitError(Diagnostic(f"calls nest more than {self.max_depth} deep, in '{name}'", run.node.span))
+        unit = self.units[name]
+        if unit.plan.recursive:
+            self.levels += unit.plan.peak_bytes
+            if self.max_bytes is not None and self.levels > self.max_bytes:
+                message = f"the levels of the recursion of '{name}' need more than {self.max_bytes} bytes"
+                raise LimitError(Diagnostic(message, run.node.span))
+        return _Frame(unit, args, run)
+
+    def leave(self, caller: _Frame, finished: _Frame, results: tuple[Any, ...]) -> None:
+        """Gives the results of a finished frame to its caller, which goes on behind the call."""
+        if finished.unit.plan.recursive:
+            self.levels -= finished.unit.plan.peak_bytes
+        assert finished.run is not None
+        caller.slots[finished.run.target] = results
+        for s in finished.run.frees:
+            caller.slots[s] = None
+        caller.at += 1
+
+
+def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots: list[Any], at: int) -> int:
+    """Runs an instruction other than Run and Return; gives the position to go on at."""
+    match i:
+        case Move(targets, sources, clears, frees):
+            values = [slots[s] for s in sources]
+            for s in clears:
+                slots[s] = None
+            for s in frees:
+                slots[s] = None
+            for t, value in zip(targets, values, strict=True):
+                slots[t] = value
+        case Pack(target, sources, frees):
+            slots[target] = tuple(slots[s] for s in sources)
+            for s in frees:
+                slots[s] = None
+        case Jump(to):
+            return to
+        case Select(_, source, targets):
+            return targets[_branch(slots[source], len(targets))]
+        case Test(_, source, to):
+            return at + 1 if slots[source] else to
+        case Skip(mark, to):
+            if slots[mark]:
+                return to
+            slots[mark] = True
+    return at + 1
+
+
+def _branch(selector: Any, count: int) -> int:
+    """Which branch a selector takes."""
+    if selector.dtype.kind == "b":
+        return 0 if selector else 1
+    k = int(selector)
+    return k if 0 <= k < count else count - 1
+
+
+def _node(i: Any) -> Node:
+    assert isinstance(i, (Run, Select, Test))
+    return i.node
+
+
+def _placed(error: DeepxGraphError, i: Any) -> NoReturn:
+    """Raises the error again, with the node's place where it has none."""
+    span = _node(i).span if isinstance(i, Run) else None
+    raise type(error)(*(d if d.span else replace(d, span=span) for d in error.diagnostics)) from error

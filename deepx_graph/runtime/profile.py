@@ -1,0 +1,92 @@
+"""What a run cost, kernel by kernel: calls, time, bytes moved, GB/s, and the share of the whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import printable
+from deepx_graph.ir import Node
+from deepx_graph.literal import Array
+from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.values import flatten
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel. `bytes` are those of its operands and results over all calls; `share` is of the time of all kernels."""
+
+    function: str
+    kernel: str
+    type: str
+    line: int | None
+    calls: int
+    seconds: float
+    bytes: int
+    gb_per_s: float
+    share: float
+
+
+@dataclass(slots=True)
+class _Meter:
+    function: str
+    node: Node
+    calls: int = 0
+    nanoseconds: int = 0
+    bytes: int = 0
+
+
+class Profile:
+    """Collects over all calls of what was compiled with `profile=True`. Call costs are those of kernels, not of the walk."""
+
+    def __init__(self) -> None:
+        self._meters: dict[Node, _Meter] = {}
+
+    def measured(self, function: str, node: Node, kernel: KernelFn) -> KernelFn:
+        """The kernel, timed."""
+        meter = self._meters.setdefault(node, _Meter(function, node))
+
+        def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
+            start = time.perf_counter_ns()
+            result = kernel(values, out)
+            meter.nanoseconds += time.perf_counter_ns() - start
+            meter.calls += 1
+            meter.bytes += _bytes(values) + _bytes(result)
+            return result
+
+        return run
+
+    def rows(self) -> list[Row]:
+        """The kernels that ran, the most expensive first."""
+        meters = sorted((m for m in self._meters.values() if m.calls), key=lambda m: -m.nanoseconds)
+        total = sum(m.nanoseconds for m in meters) or 1
+        return [
+            Row(
+                m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
+                m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
+                m.bytes / m.nanoseconds if m.nanoseconds else 0.0, m.nanoseconds / total,
+            )
+            for m in meters
+        ]  # fmt: skip
+
+    def to_json(self) -> list[dict[str, object]]:
+        """The rows as plain data."""
+        return [asdict(row) for row in self.rows()]
+
+    def __str__(self) -> str:
+        lines = [f"{'share':>6} {'ms':>10} {'calls':>7} {'MB':>10} {'GB/s':>7}  kernel"]
+        lines += (
+            f"{r.share:>6.1%} {r.seconds * 1e3:>10.3f} {r.calls:>7} {r.bytes / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
+            f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
+            for r in self.rows()
+        )
+        return "\n".join(lines) + "\n"
+
+
+def _bytes(value: Any) -> int:
+    items = [leaf for v in value for leaf in flatten(v)] if isinstance(value, (list, tuple)) else [value]
+    return sum(v.nbytes for v in items if isinstance(v, (np.ndarray, np.generic)))

@@ -1,0 +1,175 @@
+"""A module made ready for one engine: every function that the entry may run, with its plan, prepared kernels and arenas.
+
+Functions are planned callees first, so that a caller's peak holds what its calls need. Kernels are made once, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
+from deepx_graph.literal import Array
+from deepx_graph.runtime.code import Run
+from deepx_graph.runtime.engine import Engine, KernelFn
+from deepx_graph.runtime.flow import makes_memory
+from deepx_graph.runtime.plan import Plan, plan
+from deepx_graph.runtime.profile import Profile
+from deepx_graph.runtime.schedule import schedule
+from deepx_graph.types import TensorType, leaves
+
+Outs = list[tuple[Array, ...] | None]
+
+
+class Unit:
+    """One function, ready to run. `kernels[at]` is the kernel of the instruction at that position, if it is one."""
+
+    def __init__(self, function: Function, plan: Plan, engine: Engine, profile: Profile | None) -> None:
+        self.function, self.plan = function, plan
+        self.instructions = plan.code.instructions
+        self.kernels: list[KernelFn | None] = [None] * len(self.instructions)
+        for at, i in enumerate(self.instructions):
+            if isinstance(i, Run) and i.node.op.eval is not None:
+                kernel = prepared(engine, i.node)
+                measure = profile is not None and makes_memory(i.node)
+                self.kernels[at] = profile.measured(function.name, i.node, kernel) if profile and measure else kernel
+        self.frame: list[Any] = [None] * len(plan.code.slots)
+        for slot, node in plan.code.constants:
+            self.frame[slot] = node.attrs[0].array
+        self._arenas: list[Outs] = []
+
+    def take_outs(self) -> Outs:
+        """Memory for one activation: for each position the arrays that its results go to, or None."""
+        return self._arenas.pop() if self._arenas else self._make_outs()
+
+    def give_back(self, outs: Outs) -> None:
+        """Keeps the memory of a finished activation for the next; of many at once (recursion) only one stays."""
+        if not self._arenas:
+            self._arenas.append(outs)
+
+    def _make_outs(self) -> Outs:
+        buffers = [np.empty(size, np.uint8) for size in self.plan.buffers]
+        outs: Outs = [None] * len(self.instructions)
+        for at, pieces in self.plan.of.items():
+            outs[at] = tuple(_array(buffers[p.buffer], p.node, p.leaf) for p in pieces if p.buffer is not None)
+        return outs
+
+
+def _array(buffer: Array, node: Node, leaf: int) -> Array:
+    type = leaves(node.type)[leaf]
+    assert isinstance(type, TensorType) and type.dtype.np is not None
+    return buffer[: type.nbytes].view(type.dtype.np).reshape(type.shape)
+
+
+def prepared(engine: Engine, node: Node) -> KernelFn:
+    """The engine's kernel for a node, held to its contract: results in `out` where given, and never over an operand unawares."""
+    kernel = engine.kernel(node)
+    if node.op.view or not makes_memory(node):
+        return kernel
+
+    def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
+        result = kernel(values, out)
+        if out is not None:
+            for made, array in zip(result if isinstance(result, tuple) else (result,), out, strict=True):
+                if made is not array:
+                    np.copyto(array, made)
+            return tuple(out) if isinstance(result, tuple) else out[0]
+        if isinstance(result, tuple):
+            return tuple(_own(r, values) for r in result)
+        return _own(result, values)
+
+    return run
+
+
+def _own(result: Any, values: Sequence[Any]) -> Any:
+    """The result, copied when its memory may be that of an operand."""
+    if not isinstance(result, np.ndarray):
+        return result
+    if result.base is None and not any(result is v for v in values):
+        return result
+    arrays = (v for v in values if isinstance(v, np.ndarray))
+    return result.copy() if any(np.may_share_memory(result, v) for v in arrays) else result
+
+
+def callees(function: Function) -> set[str]:
+    """The functions that a function names."""
+    return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
+
+
+def plan_functions(module: Module, writes: Callable[[Node], bool]) -> dict[str, Plan]:
+    """The plans of the entry and every function it may run, callees first."""
+    graph = _call_graph(module)
+    recursive = _recursive(graph)
+    plans: dict[str, Plan] = {}
+    closures = {n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL}
+
+    def call_bytes(node: Node) -> int:
+        names = (node.attrs[0],) if node.op is CALL else closures
+        return max((plans[n].peak_bytes - plans[n].output_bytes for n in names if n in plans), default=0)
+
+    for name in _callees_first(graph, module.entry_name):
+        plans[name] = plan(schedule(module[name]), writes=writes, call_bytes=call_bytes, recursive=name in recursive)
+    return plans
+
+
+def _call_graph(module: Module) -> dict[str, list[str]]:
+    """Function name to the names it may run; a closure may be run by whoever runs function values."""
+    graph: dict[str, list[str]] = {}
+    stack = [module.entry_name]
+    while stack:
+        name = stack.pop()
+        if name not in graph:
+            graph[name] = sorted(callees(module[name]))
+            stack += graph[name]
+    closures = sorted({n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL})
+    for name, called in graph.items():
+        if any(n.op is CALL_VALUE for n in module[name].nodes):
+            called += (c for c in closures if c not in called)
+    return graph
+
+
+def _callees_first(graph: dict[str, list[str]], entry: str) -> list[str]:
+    order: list[str] = []
+    seen = {entry}
+    stack: list[tuple[str, Iterator[str]]] = [(entry, iter(graph[entry]))]
+    while stack:
+        name, rest = stack[-1]
+        for callee in rest:
+            if callee not in seen:
+                seen.add(callee)
+                stack.append((callee, iter(graph[callee])))
+                break
+        else:
+            order.append(name)
+            stack.pop()
+    return order
+
+
+def _recursive(graph: dict[str, list[str]]) -> set[str]:
+    """The functions that may come to run themselves: those left when functions without callees, then without callers, go."""
+    left = {name: set(called) for name, called in graph.items()}
+    for edges in (left, _turned(left)):
+        ready = [n for n, called in edges.items() if not called]
+        into = _turned(edges)
+        while ready:
+            gone = ready.pop()
+            edges.pop(gone)
+            left.pop(gone, None)
+            for user in into[gone]:
+                if user in edges:
+                    edges[user].discard(gone)
+                    if not edges[user]:
+                        ready.append(user)
+    return set(left)
+
+
+def _turned(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+    turned: dict[str, set[str]] = {n: set() for n in edges}
+    for name, called in edges.items():
+        for c in called:
+            if c in turned:
+                turned[c].add(name)
+    return turned

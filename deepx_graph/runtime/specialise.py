@@ -1,0 +1,214 @@
+"""A module for given inputs: every type known, every seed fixed.
+
+Symbols and unknown ranks are resolved by inferring every node again from the types of the inputs; a symbol is one size throughout.
+Functions are copied once for each signature they are called with; a recursive call takes the callee's declared results. Functions
+in which nothing is unknown stay the same objects, and so does the module when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, InferError, RunError
+from deepx_graph.ir import Function, Module, Node, fresh_loop
+from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL
+from deepx_graph.literal import Literal
+from deepx_graph.ops import World, derive_seed, load, module_seed
+from deepx_graph.runtime.symbols import Sizes, bind_sizes, resolve, resolve_type
+from deepx_graph.types import FunctionType, TensorType, Type, is_static, merge_types, scalar
+from deepx_graph.verify import verify
+
+Request = tuple[str, tuple[Type, ...]]
+"""A function and the types of its arguments (of the parameters, that is)."""
+
+Rebuild = Generator[Request, FunctionType, Function]
+"""Asks for the callees that it meets, is sent their types, and gives the function."""
+
+
+def specialise(module: Module, input_types: Sequence[Type], *, seed: int = 0, data_root: Path | None = None) -> Module:
+    """The module for entry parameters of these types, with seeds derived from `seed` (`ops.random.derive_seed`).
+
+    Files that are loaded give their types now. Raises RunError when an input does not fit or a type stays unknown, VerifyError when
+    the result is not well-formed.
+    """
+    entry = module.entry
+    if len(input_types) != len(entry.params):
+        raise RunError(f"{len(input_types)} input types for the {len(entry.params)} parameters of '{entry.name}'")
+    work = _Specialiser(module, seed, data_root)
+    if entry.name not in work.open and tuple(input_types) == entry.type.params:
+        return module
+    result = module.with_functions(work.run((entry.name, tuple(input_types))))
+    verify(result)
+    return result
+
+
+def is_open(function: Function) -> bool:
+    """Whether something in the function itself, a body of an operation included, is not known before it is specialised."""
+    stack, seen = [function], {function}
+    while stack:
+        for n in stack.pop().nodes:
+            if n.op is module_seed or not is_static(n.type):
+                return True
+            for a, value in zip(n.op.attrs, n.attrs, strict=True):
+                if a.kind == "dims" and not all(isinstance(d, int) for d in value):
+                    return True
+                if a.kind == "function" and value not in seen:
+                    seen.add(value)
+                    stack.append(value)
+    return False
+
+
+class _Specialiser:
+    """Rebuilds functions on demand, one after the other, on an explicit stack."""
+
+    def __init__(self, module: Module, seed: int, data_root: Path | None) -> None:
+        self.module, self.seed = module, seed
+        self.world = World(data_root)
+        self.open = self._open_functions()
+        self.done: dict[Request, Function] = {}
+        self.started: dict[Request, str] = {}
+        self.names = {f.name for f in module.functions}
+        self.taken: set[str] = set()
+
+    def _open_functions(self) -> set[str]:
+        """The functions that must be copied: something in them is unknown, or in what they call."""
+        callers: dict[str, set[str]] = {f.name: set() for f in self.module.functions}
+        for f in self.module.functions:
+            for n in f.nodes:
+                if (n.op is CALL or n.op is PARTIAL) and n.attrs[0] in callers:
+                    callers[n.attrs[0]].add(f.name)
+        found = {f.name for f in self.module.functions if is_open(f)}
+        stack = list(found)
+        while stack:
+            new = callers[stack.pop()] - found
+            found |= new
+            stack += new
+        return found
+
+    def run(self, request: Request) -> list[Function]:
+        """The functions of the new module: the requested one first, then what it needs."""
+        stack: list[tuple[Request, Rebuild]] = [(request, self._rebuild(request))]
+        answer: FunctionType | None = None
+        while stack:
+            current, work = stack[-1]
+            try:
+                wanted = work.send(answer)  # type: ignore[arg-type]  # None starts a generator
+            except StopIteration as e:
+                self.done[current] = e.value
+                answer = e.value.type
+                stack.pop()
+                continue
+            if wanted in self.done:
+                answer = self.done[wanted].type
+            elif wanted in self.started:
+                answer = self._declared(wanted)
+            else:
+                stack.append((wanted, self._rebuild(wanted)))
+                answer = None
+        kept = [f for f in self.module.functions if f.name not in self.open and f.name != request[0]]
+        return [self.done[request], *(f for r, f in self.done.items() if r != request), *kept]
+
+    def _declared(self, request: Request) -> FunctionType:
+        """The signature of a function that is being built further down the stack: what it declares, at these sizes."""
+        function = self.module[request[0]]
+        sizes: Sizes = {}
+        for p, t in zip(function.params, request[1], strict=True):
+            bind_sizes(p.type, t, sizes)
+        results = tuple(resolve_type(r, sizes) for r in function.type.results)
+        if not all(map(is_static, results)):
+            message = f"'{function.name}' calls itself and the types of its results are not declared"
+            raise RunError(Diagnostic(message, function.span, expected="static result types"))
+        return FunctionType(request[1], results)
+
+    def _name(self, request: Request) -> str:
+        """The name of a copy: the function's own for the first one, then `name.1`, ..."""
+        if request not in self.started:
+            name, k = request[0], 0
+            while name in self.taken or (k and name in self.names):
+                k += 1
+                name = f"{request[0]}.{k}"
+            self.taken.add(name)
+            self.started[request] = name
+        return self.started[request]
+
+    def _rebuild(self, request: Request) -> Rebuild:
+        function = self.module[request[0]]
+        name = self._name(request)
+        new: dict[Node, Node] = {}
+        sizes: Sizes = {}
+        for p, actual in zip(function.params, request[1], strict=True):
+            type = _param_type(function, p, actual, sizes)
+            new[p] = Node(PARAM, (), (p.attrs[0], type), type, p.origin)
+        for node in function.nodes:
+            if node in new:
+                continue
+            inputs = tuple(new[i] for i in node.inputs)
+            try:
+                if node.op is CALL or node.op is PARTIAL:
+                    attrs: tuple[Any, ...] = yield from self._callee(node, inputs, sizes)
+                else:
+                    attrs = self._attrs(node, inputs, sizes)
+                new[node] = self._node(node, inputs, attrs)
+            except InferError as e:
+                raise RunError(e.diagnostic(node.span, f"{node.op.name}: ")) from None
+        params, results = tuple(new[p] for p in function.params), tuple(new[r] for r in function.results)
+        names = tuple(function.result_name(k) for k in range(len(results)))
+        return function.with_(name=name, params=params, results=results, result_names=names)
+
+    def _callee(self, node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> Generator[Request, FunctionType, tuple[Any, ...]]:
+        """The callee and signature of a call or closure; asks for a copy of a callee in which something is unknown."""
+        callee, signature = node.attrs[0], resolve_type(node.attrs[1], sizes)
+        if callee not in self.open:
+            return node.attrs
+        assert isinstance(signature, FunctionType)
+        given = tuple(i.type for i in inputs)
+        types = tuple(merge_types(t, p) for t, p in zip(given, signature.params, strict=False)) + signature.params[len(given) :]
+        if not all(map(is_static, types)):
+            raise InferError(f"the types of the arguments of the function value '{callee}' are not known")
+        found = yield callee, types
+        return self.started[callee, types], found
+
+    def _attrs(self, node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> tuple[Any, ...]:
+        if node.op is LOOP_BEGIN:
+            return (fresh_loop(),)
+        if node.op is load and not is_static(node.attrs[1]):
+            return node.attrs[0], merge_types(node.attrs[1], self.world.type_of(node.attrs[0]))
+        return tuple(
+            self._body(v, inputs) if a.kind == "function" else resolve(v, a.kind, sizes)
+            for a, v in zip(node.op.attrs, node.attrs, strict=True)
+        )
+
+    def _body(self, body: Function, inputs: Sequence[Node]) -> Function:
+        """The body of an operation for operands of these types; its scalar parameters take the operands' dtype."""
+        if not is_open(body) or len(body.params) != len(inputs):
+            return body
+        types = []
+        for p, i in zip(body.params, inputs, strict=True):
+            by_element = isinstance(p.type, TensorType) and p.type.dims == () and isinstance(i.type, TensorType)
+            types.append(scalar(i.type.dtype) if by_element and isinstance(i.type, TensorType) else i.type)
+        inner = _Specialiser(Module((body,), body.name), self.seed, self.world.data_root)
+        return inner.run((body.name, tuple(types)))[0]
+
+    def _node(self, node: Node, inputs: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:
+        if node.op is module_seed:
+            literal = Literal(np.asarray(derive_seed(self.seed, attrs[0]), np.int64))
+            return Node(CONSTANT, (), (literal,), literal.type, node.origin)
+        type = node.op.infer([i.type for i in inputs], *attrs)
+        if not is_static(type):
+            message = f"the type of {node.name or node.op.name} is only known as {type}"
+            raise InferError(message, hint="give the inputs' shapes, or state its type in the text")
+        return Node(node.op, inputs, attrs, type, node.origin)
+
+
+def _param_type(function: Function, param: Node, actual: Type, sizes: Sizes) -> Type:
+    try:
+        bind_sizes(param.type, actual, sizes)
+        return merge_types(param.type, actual)
+    except InferError as e:
+        name = param.name or f"arg{param.attrs[0]}"
+        message = f"input '{name}' of '{function.name}' is a {actual}: {e.message}"
+        raise RunError(Diagnostic(message, param.span, expected=str(param.type))) from None

@@ -7,6 +7,8 @@ one of these two shapes. Names and source spans are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from deepx_graph.ir import Builder, Function, Node, Origin
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ
@@ -110,7 +112,7 @@ class _Body:
                 self._new[node] = self._member(node, links)
         return self._new[member]
 
-    def _member(self, node: Node, links: list[Link]) -> Node:
+    def _member(self, node: Node, links: Iterable[Link]) -> Node:
         full = node.op is reduce or dims(node) == self.space.full
         inputs = [self._operand(link, full) for link in links]
         if node.op is reduce:

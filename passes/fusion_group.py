@@ -48,15 +48,14 @@ class Grouping(Units):
             if reason is not None and self._copy(maker, node):
                 reason = None
             self._record(maker, node, reason)
-        shared = [k for k in self._shared_keys(node) if k in self._latest]
-        for key in shared if len(self.group_of[node].members) == 1 else ():
-            other = self._latest[key]
+        keys = self._shared_keys(node)
+        shared = [self._latest[k] for k in keys if k in self._latest]
+        for other in shared if len(self.group_of[node].members) == 1 else ():
             reason = self.join(other, node)
             self._record(other, node, reason)
             if reason is None:
                 break
-        for key in self._shared_keys(node):
-            self._latest[key] = node
+        self._latest.update(dict.fromkeys(keys, node))
 
     def _shared_keys(self, node: Node) -> list[Node]:
         """Inputs of full size, worth being read once for several users."""

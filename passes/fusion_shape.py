@@ -152,9 +152,12 @@ class Links:
 
     def __init__(self) -> None:
         self._known: dict[Node, Link] = {}
+        self._of: dict[Node, tuple[Link, ...]] = {}
 
     def link(self, operand: Node) -> Link:
         """How `operand` is read."""
+        if operand in self._known:
+            return self._known[operand]
         chain: list[Node] = []
         node = operand
         while node not in self._known and is_adapter(node):
@@ -167,9 +170,12 @@ class Links:
             found = self._known[node] = _extended(found, node)
         return found
 
-    def of(self, node: Node) -> list[Link]:
+    def of(self, node: Node) -> tuple[Link, ...]:
         """The links of a member's operands; a reduction's initial value, a constant, is left out."""
-        return [self.link(i) for i in (node.inputs[:1] if node.op is reduce else node.inputs)]
+        found = self._of.get(node)
+        if found is None:
+            found = self._of[node] = tuple(map(self.link, node.inputs[:1] if node.op is reduce else node.inputs))
+        return found
 
 
 def _extended(link: Link, node: Node) -> Link:

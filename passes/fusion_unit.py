@@ -6,7 +6,7 @@ Here is what is true of the graph; what may join is decided in `fusion_group`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import splat_of
@@ -66,7 +66,7 @@ class Units:
         kind = self.unfit(node)
         if kind in (Kind.CONSTANT, Kind.PARAMETER, Kind.VIEW):
             return
-        links = self.links.of(node) if kind is None else [self.links.link(i) for i in node.inputs]
+        links = self.links.of(node) if kind is None else tuple(map(self.links.link, node.inputs))
         roots = self.roots[node] = tuple(
             dict.fromkeys(k.root for k in links if k.root.op is not PARAM and k.root.op is not CONSTANT)
         )
@@ -79,7 +79,7 @@ class Units:
         else:
             self.order.append(node)
 
-    def read(self, group: Group, links: list[Link]) -> None:
+    def read(self, group: Group, links: Iterable[Link]) -> None:
         """Adds what the links of a new member need to the inputs and views of its group."""
         for link in links:
             if link.root.op is CONSTANT and splat_of(link.root) is not None:

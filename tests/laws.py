@@ -18,6 +18,7 @@ ELSEWHERE = {
     **{op: "structural: run through programs in test_control_flow" for op in FAMILIES["structure"]},
     **{op: "effect: run through programs in test_world" for op in FAMILIES["effects"]},
     **{op: "runs nowhere: read, drawn and printed" for op in FAMILIES["opaque"]},
+    **{op: "effect: run by StableHLO's own tests" for op in FAMILIES["check"]},
     **{op: "holds a body: tested with the fuser" for op in FAMILIES["fusion"]},
 }
 """Ops that the sampled laws leave out, and where they are tested instead."""

@@ -18,6 +18,7 @@ from deepx_graph.ops.bits import (
     shift_right_arithmetic,
     shift_right_logical,
 )  # fmt: skip
+from deepx_graph.ops.check import CHECK, expect_almost_eq, expect_close, expect_eq
 from deepx_graph.ops.complexes import COMPLEX, complex_, imag, real
 from deepx_graph.ops.effects import EFFECTS, load, print_, save
 from deepx_graph.ops.elementwise import (
@@ -106,7 +107,7 @@ from deepx_graph.ops.world import DEEPX_DTYPES, World, write_file
 FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
     "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
-    "special": SPECIAL, "norm": NORM, "opaque": OPAQUE,
+    "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
     "random": RANDOM, "effects": EFFECTS, "fusion": FUSION,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
@@ -176,6 +177,9 @@ __all__ = [
     "erf_inv",
     "erfc",
     "evaluate",
+    "expect_almost_eq",
+    "expect_close",
+    "expect_eq",
     "exponential",
     "exponential_minus_one",
     "fft",

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError, VerifyError
-from deepx_graph.ir import Builder, Node, reachable
+from deepx_graph.ir import Builder, Node, Origin, reachable
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.ops.elementwise import add
 from deepx_graph.ops.reduce import broadcast_in_dim, reduction
-from deepx_graph.types import TensorType, TupleType
+from deepx_graph.types import ANY, TensorType, TupleType, Type
 
 Cotangent = Any
 """None (zero), a Node, or for a tuple-typed value a tuple of these."""
@@ -29,7 +29,7 @@ def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None
     order = reachable(roots)
     active: set[Node] = set()
     for node in order:
-        if node in wanted or any(i in active for i in node.inputs):
+        if node in wanted or (carries(node.type) and any(i in active for i in node.inputs)):
             active.add(node)
     found: dict[Node, Cotangent] = {}
     for root, cotangent in zip(roots, cotangents, strict=True):
@@ -41,6 +41,13 @@ def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None
     return [found.get(w) for w in wrt]
 
 
+def carries(type: Type) -> bool:
+    """Whether a derivative can flow through a value of the type: floating or complex numbers, or a tuple with some."""
+    if isinstance(type, TupleType):
+        return any(map(carries, type.items))
+    return isinstance(type, TensorType) and (type.dtype.is_differentiable or type.dtype is ANY)
+
+
 def _step(b: Builder, node: Node, found: dict[Node, Cotangent], active: set[Node]) -> None:
     """Hand the cotangent of a node on to its operands."""
     g = found.pop(node)
@@ -49,7 +56,7 @@ def _step(b: Builder, node: Node, found: dict[Node, Cotangent], active: set[Node
         return
     if node.op.vjp is None:
         raise VerifyError(InferError(f"{node.op.name} has no gradient").diagnostic(node.span))
-    b.origin = node.origin.rewritten("grad")
+    b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")
     for operand, cotangent in zip(node.inputs, node.op.vjp(b, node, g), strict=True):
         if operand in active:
             _accumulate(b, found, operand, cotangent)

@@ -1,0 +1,92 @@
+"""Checks that a program makes of itself: `check.expect_*` of StableHLO's tests. They are effects, so that none is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import CheckFailed, InferError
+from deepx_graph.ir import Attr, Op, Operand
+from deepx_graph.literal import Array
+from deepx_graph.types import STATE, StateType, Type, as_tensor, merge_types
+
+
+def _check_type(types: Sequence[Type], *attrs: Any) -> Type:
+    if not isinstance(types[0], StateType):
+        raise InferError(f"operand 0 is a {types[0]}", operand=0, expected="the state")
+    merge_types(as_tensor(types[1], 1), as_tensor(types[2], 2))
+    return STATE
+
+
+def _parts(x: Array) -> Array:
+    """Real numbers: complex ones as pairs."""
+    return np.stack([x.real, x.imag], axis=-1) if x.dtype.kind == "c" else x
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.float64) if x.dtype.kind not in "biu" else x
+
+
+def _fail(what: str, got: Array, want: Array, wrong: Array) -> None:
+    at = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
+    count = int(wrong.sum())
+    raise CheckFailed(f"{what}: {count} of {wrong.size} elements differ; at {list(at)} got {got[at]} and expected {want[at]}")
+
+
+def _equal(got: Array, want: Array) -> Array:
+    """Exactly equal; NaN equals NaN."""
+    same = got == want
+    return np.asarray(same | ((got != got) & (want != want)))
+
+
+def _expect_eq(xs: Sequence[Any]) -> Any:
+    state, got, want = xs[0], _parts(xs[1]), _parts(xs[2])
+    wrong = ~_equal(got, want)
+    if wrong.any():
+        _fail("expect_eq", got, want, wrong)
+    return state
+
+
+def _expect_almost_eq(xs: Sequence[Any], tolerance: float) -> Any:
+    state, got, want = xs[0], _wide(_parts(xs[1])), _wide(_parts(xs[2]))
+    with np.errstate(all="ignore"):
+        wrong = ~(_equal(got, want) | (np.abs(got - want) <= tolerance))
+    if wrong.any():
+        _fail("expect_almost_eq", got, want, wrong)
+    return state
+
+
+def _ordinal(x: Array) -> Any:
+    """Integers in the order of the floats, one step a unit in the last place; -0 and 0 are one."""
+    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape).astype(np.int64)
+    low = -(1 << (8 * x.dtype.itemsize - 1))
+    return np.where(bits < 0, low - bits, bits)
+
+
+def _expect_close(xs: Sequence[Any], max_ulp_difference: int, min_ulp_difference: int) -> Any:
+    state, got, want = xs[0], _parts(xs[1]), _parts(xs[2])
+    distance = np.abs(_ordinal(got).astype(object) - _ordinal(want).astype(object)) if got.size else np.zeros(got.shape)
+    nan = (got != got) & (want != want)
+    one_nan = ((got != got) | (want != want)) & ~nan
+    wrong = np.asarray((distance > max_ulp_difference) & ~nan | one_nan, dtype=np.bool_)
+    if wrong.any():
+        _fail(f"expect_close within {max_ulp_difference} units in the last place", got, want, wrong)
+    return state
+
+
+def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = ()) -> Op:
+    return Op(name, summary, operands=(Operand("state"), Operand("actual"), Operand("expected")), attrs=attrs, infer=_check_type,
+              eval=eval, foldable=False, source=f"StableHLO check.{name}")
+
+
+expect_eq: Op = _check("expect_eq", "Fail unless both are equal; NaN equals NaN.", _expect_eq)
+expect_almost_eq: Op = _check("expect_almost_eq", "Fail unless no element differs by more than the tolerance.", _expect_almost_eq,
+                              (Attr("tolerance", "float", 1e-4),))
+expect_close: Op = _check(
+    "expect_close", "Fail unless no element differs by more than so many units in the last place.", _expect_close,
+    (Attr("max_ulp_difference", "int", 1), Attr("min_ulp_difference", "int", 0)),
+)  # fmt: skip
+
+CHECK: tuple[Op, ...] = (expect_eq, expect_almost_eq, expect_close)

@@ -1,0 +1,23 @@
+"""StableHLO as MLIR text, pretty or generic, with CHLO, `func` and `check`; read without MLIR."""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Source
+from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.stablehlo.lower import Lowering
+from deepx_graph.text.stablehlo.parser import Parser
+
+_DIALECT = re.compile(r"\b(stablehlo|chlo|mhlo)\.[a-z_]+|\bfunc\.func\b")
+
+
+def detect(text: str) -> float:
+    """How likely the text is StableHLO: 0 to 1."""
+    return 0.95 if _DIALECT.search(text) else 0.0
+
+
+def read(source: Source, options: ReadOptions) -> ReadResult:
+    """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
+    functions = Parser(source, options.max_nodes).program()
+    return ReadResult(Lowering(source, functions).module(), ())

@@ -1,0 +1,228 @@
+"""From the syntax tree of StableHLO to the sea: names to nodes, functions to functions, regions inlined or closed as bodies.
+
+Regions of control flow use outer values freely: in the sea there is no inside. A body of a reduction must be closed; constants from
+outside are copied into it. Every result is checked against the type the text states.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
+from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir.structure import CONSTANT, TUPLE
+from deepx_graph.text.stablehlo.context import Context
+from deepx_graph.text.stablehlo.rules import RULES
+from deepx_graph.text.stablehlo.syntax import Block, Operation
+from deepx_graph.types import STATE, FunctionType, Type, merge_types
+
+MAX_NESTING = 100
+_RETURNS = ("func.return", "stablehlo.return", "mhlo.return")
+Scope = dict[str, Node]
+
+
+class Lowering:
+    """Turns the functions of one text into a module."""
+
+    def __init__(self, source: Source, functions: Sequence[Operation]) -> None:
+        self.source = source
+        self.b = Builder()
+        for op in functions:
+            _named(op)
+        self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra}
+        self.seeds = 0
+        self.depth = 0
+        self.state: Node | None = None
+        self.effectful = _effectful(self.syntax)
+        if len(self.syntax) < len(functions):
+            bad = next(op for op in functions if "symbol" not in op.extra)
+            raise self.error(f"'{bad.name}' stands outside a function", bad, "func.func")
+
+    def module(self) -> Module:
+        functions = tuple(self.function(op) for op in self.syntax.values())
+        public = [f.name for f in functions if f.public]
+        entry = "main" if "main" in self.syntax else (public or [functions[0].name])[0]
+        return Module(functions, entry, self.source, "stablehlo")
+
+    # --- errors
+
+    def span(self, op: Operation) -> Span:
+        end = self.source.text.find("\n", op.start, op.end)
+        return Span(self.source, op.start, op.end if end < 0 else end)
+
+    def error(self, message: str, op: Operation, expected: str | None = None, hint: str | None = None) -> ParseError:
+        return ParseError(Diagnostic(message, self.span(op), expected=expected, hint=hint))
+
+    # --- functions and regions
+
+    def signature(self, name: str, op: Operation) -> FunctionType:
+        """The type of a function of the text, the state included where it has effects."""
+        if name not in self.syntax:
+            raise self.error(f"no function '{name}'", op, hint=suggest(name, self.syntax))
+        f = self.syntax[name]
+        extra = (STATE,) if name in self.effectful else ()
+        return FunctionType((*f.operand_types, *extra), (*f.result_types, *extra))
+
+    def function(self, op: Operation) -> Function:
+        name = op.extra["symbol"]
+        block = op.regions[0][0]
+        params = []
+        for k, (arg, type, at) in enumerate(block.args):
+            self.b.origin = Origin(spans=(Span(self.source, at, at + len(arg)),))
+            params.append(self.b.param(k, type, arg.removeprefix("%")))
+        scope: Scope = {arg[0]: p for arg, p in zip(block.args, params, strict=True)}
+        self.state = None
+        if name in self.effectful:
+            self.state = self.b.param(len(params), STATE, "state")
+            params.append(self.state)
+        results = self.run(block, scope, op)
+        if self.state is not None:
+            results = [*results, self.state]
+        return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
+                        span=Span(self.source, op.start, op.start + 9))
+
+    def run(self, block: Block, scope: Scope, owner: Operation) -> list[Node]:
+        """The values that a block returns, its operations being lowered into the sea."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise LimitError(Diagnostic(f"regions nest deeper than {MAX_NESTING}", self.span(owner)))
+        outer = self.b.origin
+        for op in block.operations:
+            if op.name in _RETURNS:
+                results = self.operands(op, scope)
+                break
+            self.lower(op, scope)
+        else:
+            raise self.error("the region does not return", owner, "a return at its end")
+        self.b.origin = outer
+        self.depth -= 1
+        return results
+
+    def region(self, op: Operation, k: int, args: Sequence[Node], scope: Scope) -> list[Node]:
+        """Region k of an operation, inlined on the given arguments."""
+        if k >= len(op.regions) or len(op.regions[k]) != 1:
+            raise self.error(f"{op.name} needs region {k}, with one block", op)
+        block = op.regions[k][0]
+        if len(block.args) != len(args):
+            raise self.error(f"region {k} takes {len(block.args)} arguments and is given {len(args)}", op)
+        return self.run(block, {**scope, **{a[0]: n for a, n in zip(block.args, args, strict=True)}}, op)
+
+    def body(self, op: Operation, k: int, scope: Scope) -> Function:
+        """Region k as a closed function of its arguments."""
+        if k >= len(op.regions) or len(op.regions[k]) != 1:
+            raise self.error(f"{op.name} needs region {k}, with one block", op)
+        params = tuple(self.b.param(i, a[1], a[0].removeprefix("%")) for i, a in enumerate(op.regions[k][0].args))
+        constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
+        results = self.region(op, k, params, constants)
+        return Function(f"body{k}", params, tuple(results), public=False)
+
+    # --- operations
+
+    def operands(self, op: Operation, scope: Scope) -> list[Node]:
+        found: list[Node] = []
+        for name, at in op.operands:
+            node = scope.get(name)
+            if node is None and name.endswith("#0"):
+                node = scope.get(name[:-2])
+            if node is None and f"{name}#0" in scope:
+                found += [scope[k] for k in _numbered(name, scope)]
+                continue
+            if node is None:
+                span = Span(self.source, at, at + len(name))
+                raise ParseError(Diagnostic(f"no value '{name}' here", span, hint=suggest(name, scope)))
+            found.append(node)
+        return found
+
+    def lower(self, op: Operation, scope: Scope) -> None:
+        inputs = self.operands(op, scope)
+        name = (op.results[0].removeprefix("%").partition("#")[0] if op.results else "")
+        self.b.origin = Origin(name, (self.span(op),))
+        self._check_operands(op, inputs)
+        rule = RULES.get(op.name, RULES["opaque"])
+        try:
+            results = rule(Context(self, op, inputs, scope))
+        except InferError as e:
+            raise VerifyError(e.diagnostic(self.span(op), f"{op.name}: ")) from None
+        if len(results) != len(op.results):
+            raise self.error(f"{op.name} gives {len(results)} results and {len(op.results)} are named", op)
+        for result, node, type in zip(op.results, results, op.result_types or [n.type for n in results], strict=True):
+            scope[result] = self._checked(op, node, type)
+
+    def _check_operands(self, op: Operation, inputs: Sequence[Node]) -> None:
+        if len(op.operand_types) != len(inputs):
+            return
+        for node, type in zip(inputs, op.operand_types, strict=True):
+            if node.type != type and not _agree(node.type, type) and op.operand_types != op.result_types:
+                raise VerifyError(Diagnostic(f"{op.name}: the operand '{node.name}' is a {node.type} and the text says {type}",
+                                             self.span(op)))
+
+    def _checked(self, op: Operation, node: Node, type: Type) -> Node:
+        if node.type == type or _agree(node.type, type):
+            return node
+        raise VerifyError(Diagnostic(f"{op.name} gives a {node.type} and the text says {type}", self.span(op),
+                                     expected=str(node.type)))
+
+    def item(self, node: Node, k: int) -> Node:
+        """Item k of a tuple-typed node, taken from where the tuple was made."""
+        return node.inputs[k] if node.op is TUPLE else self.b.proj(node, k)
+
+    def next_seed(self) -> int:
+        """The number of the next draw without a seed."""
+        self.seeds += 1
+        return self.seeds - 1
+
+
+def _named(op: Operation) -> None:
+    """The generic form of a function, brought to what the pretty form gives."""
+    name, type = op.attributes.get("sym_name"), op.attributes.get("function_type")
+    if op.name == "func.func" and isinstance(name, str) and isinstance(type, FunctionType):
+        op.extra["symbol"] = name
+        op.operand_types, op.result_types = list(type.params), list(type.results)
+        op.attributes.setdefault("sym_visibility", "public")
+
+
+def _agree(a: Type, b: Type) -> bool:
+    try:
+        merge_types(a, b)
+    except InferError:
+        return False
+    return True
+
+
+def _numbered(name: str, scope: Scope) -> list[str]:
+    found = []
+    k = 0
+    while f"{name}#{k}" in scope:
+        found.append(f"{name}#{k}")
+        k += 1
+    return found
+
+
+_EFFECTS = re.compile(r"^(check\.|stablehlo\.(infeed|outfeed|send|recv)$|interpreter\.print$)")
+
+
+def _effectful(functions: dict[str, Operation]) -> set[str]:
+    """The functions that check, print, send or receive, or call one that does."""
+    calls: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for name, f in functions.items():
+        callees = calls.setdefault(name, set())
+        work: list[Any] = [f]
+        while work:
+            op = work.pop()
+            if _EFFECTS.match(op.name) or op.extra.get("symbol", "").startswith("check."):
+                found.add(name)
+            if op.name == "func.call":
+                callees.add(op.extra.get("symbol", ""))
+            work += [inner for region in op.regions for block in region for inner in block.operations]
+    changed = True
+    while changed:
+        changed = False
+        for name, callees in calls.items():
+            if name not in found and callees & found:
+                found.add(name)
+                changed = True
+    return found
+

@@ -1,0 +1,375 @@
+"""StableHLO text to its syntax tree. One shape of pretty form serves nearly every operation: operands, words, `name = value` pairs,
+brackets and regions in any order up to the colon, then the types. `reduce`, `while` and functions have forms of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, LimitError, Source, Span
+from deepx_graph.text.stablehlo.scanner import Scanner
+from deepx_graph.text.stablehlo.syntax import Block, Operation
+from deepx_graph.types import FunctionType, Type
+
+_NAME = re.compile(r'"([\w$.\-]+)"|([A-Za-z_][\w$]*(?:\.[\w$]+)*)')
+_KEY = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_SLICE = re.compile(r"\[[\d:,\s]*\]")
+_LABEL = re.compile(r"\^[\w$.\-]+")
+_COUNT = re.compile(r":(\d+)")
+_RESULT = re.compile(r"%[\w$.\-]+")
+_LINE_END = re.compile(r"[ \t]*(//[^\n]*)?(\n(?!\s*(:|[a-z_]\w*\s*=))|$|\})")
+_FORMAT = re.compile(r"e(\d+)m(\d+)")
+_DIRECTIVE = re.compile(r"#[\w$.]+\s*=\s*")
+_DEFAULT_DIALECT = {"call": "func.call", "return": "func.return", "func": "func.func", "module": "builtin.module"}
+
+
+class Parser(Scanner):
+    """One pass over a text."""
+
+    def __init__(self, source: Source, max_nodes: int) -> None:
+        super().__init__(source)
+        self.left = max_nodes
+
+    def program(self) -> list[Operation]:
+        """The functions of the module."""
+        found: list[Operation] = []
+        while True:
+            self.skip()
+            if self.at >= len(self.text):
+                break
+            if directive := self.match(_DIRECTIVE):
+                self._alias(directive.end())
+                continue
+            found.append(self.operation())
+        while len(found) == 1 and found[0].name == "builtin.module":
+            found = [op for block in found[0].regions[0] for op in block.operations]
+        if not found:
+            raise self.fail("the text holds no function", 0, expected="func.func @main(...) { ... }")
+        return found
+
+    def _alias(self, at: int) -> None:
+        """Aliases of locations and attributes are read over."""
+        self.at = at
+        if not self.location():
+            self.attribute()
+
+    def block_operations(self) -> list[Operation]:
+        found: list[Operation] = []
+        while not self.peek("}") and not self.peek("^"):
+            if self.at >= len(self.text):
+                raise self.fail("the text ends inside a region", expected="'}'")
+            found.append(self.operation())
+        return found
+
+    def region(self) -> list[Block]:
+        """After `{`: blocks up to `}`."""
+        self._deeper()
+        blocks: list[Block] = []
+        if not self.peek("^"):
+            blocks.append(Block([], self.block_operations()))
+        while self.match(_LABEL):
+            args = self.block_args() if self.take("(") else []
+            self.expect(":", "after the block's label")
+            blocks.append(Block(args, self.block_operations()))
+        self.expect("}", "at the end of a region")
+        self.depth -= 1
+        return blocks
+
+    def block_args(self) -> list[tuple[str, Type, int]]:
+        args: list[tuple[str, Type, int]] = []
+        while not self.take(")"):
+            name = self.value_name()
+            if not name:
+                raise self.fail("expected an argument", expected="%name: type")
+            self.expect(":", "before the argument's type")
+            args.append((name[0], self.type(), name[1]))
+            if self.take("{"):
+                self.dictionary("}")
+            self.location()
+            if not self.take(","):
+                self.expect(")")
+                break
+        return args
+
+    # --- operations
+
+    def operation(self) -> Operation:
+        self.skip()
+        start = self.at
+        self.left -= 1
+        if self.left < 0:
+            raise LimitError(Diagnostic("the module has too many operations", Span(self.source, start, start + 1),
+                                        hint="raise --max-nodes if you trust it"))
+        results = self.results()
+        found = self.match(_NAME)
+        if not found:
+            raise self.fail("expected an operation", expected="dialect.operation")
+        if found[1]:
+            op = self.generic(found[1], results, start)
+        else:
+            name = _DEFAULT_DIALECT.get(found[2], found[2])
+            special = _SPECIAL.get(name)
+            op = special(self, name, results, start) if special else self.pretty(name, results, start)
+        op.location = self.location()
+        op.end = self.at
+        return op
+
+    def results(self) -> list[str]:
+        names: list[str] = []
+        if not self.peek("%"):
+            return names
+        while found := self.match(_RESULT):
+            count = self.match(_COUNT) if self.text.startswith(":", self.at) else None
+            names += [f"{found[0]}#{k}" for k in range(int(count[1]))] if count else [found[0]]
+            if not self.take(","):
+                break
+        self.expect("=", "after the results")
+        return names
+
+    def generic(self, name: str, results: list[str], start: int) -> Operation:
+        """`"dialect.op"(operands) <{properties}> ({regions}) {attributes} : (types) -> types`."""
+        self.expect("(", "before the operands")
+        operands = self.operand_list(")")
+        attributes: dict[str, Any] = {}
+        regions: list[list[Block]] = []
+        if self.take("<{"):
+            attributes |= self.dictionary("}")
+            self.expect(">")
+        if self.take("("):
+            while self.take("{"):
+                regions.append(self.region())
+                if not self.take(","):
+                    break
+            self.expect(")", "after the regions")
+        if self.take("{"):
+            attributes |= self.dictionary("}")
+        self.expect(":", "before the types")
+        type = self.type()
+        if not isinstance(type, FunctionType):
+            raise self.fail("expected a function type", expected="(types) -> types")
+        return Operation(name, results, operands, attributes, [], regions, list(type.params), list(type.results), start, self.at)
+
+    def operand_list(self, close: str) -> list[tuple[str, int]]:
+        operands: list[tuple[str, int]] = []
+        while not self.take(close):
+            name = self.value_name()
+            if not name:
+                raise self.fail("expected an operand", expected="%name")
+            operands.append(name)
+            if not self.take(","):
+                self.expect(close)
+                break
+        return operands
+
+    def pretty(self, name: str, results: list[str], start: int) -> Operation:
+        """Anything up to the colon, then types. A line's end ends the operation, unless a comma stands before it."""
+        op = Operation(name, results, [], {}, [], [], [], [], start, start)
+        goes_on = False
+        while (goes_on or not self.match_here(_LINE_END)) and not self.peek(":") and self._part(op):
+            goes_on = not self.match_here(_LINE_END) and self.take(",")
+        if not self.match_here(_LINE_END) and self.take(":"):
+            self.signature(op)
+        return op
+
+    def match_here(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the pattern stands at the cursor, white space included."""
+        return pattern.match(self.text, self.at) is not None
+
+    def _part(self, op: Operation) -> bool:
+        """One piece of the pretty form; False where none stands."""
+        mark = self.at
+        if operand := self.value_name():
+            op.operands.append(operand)
+            if slices := self.match(_SLICE):
+                op.extra["slice"] = slices[0]
+        elif self.peek("loc("):
+            return False
+        elif key := self.match(_KEY):
+            op.attributes[key[1]] = self.attribute(bare=True)
+        elif (symbol := self.symbol()) is not None:
+            op.extra["symbol"] = symbol
+        elif self.take("("):
+            self._parenthesised(op)
+        elif self.take("{"):
+            op.attributes |= self.dictionary("}")
+        elif self.take("dense<"):
+            op.attributes["value"] = self.dense()
+            op.result_types = [op.attributes["value"].type] if op.results and op.attributes["value"].type else []
+        elif slices := self.match(_SLICE):
+            op.extra["slice"] = slices[0]
+        elif string := self.match(_STRING):
+            op.extra["string"] = string[1]
+        elif word := self.match(_WORD):
+            if "." in self.text[word.end() : word.end() + 1] or self.text.startswith("=", word.end() + 1):
+                self.at = mark
+                return False
+            op.words.append(word[0])
+        else:
+            return False
+        return True
+
+    def _parenthesised(self, op: Operation) -> None:
+        while not self.take(")"):
+            if not self._part(op):
+                raise self.fail("expected an operand", expected="%name")
+            if not self.take(","):
+                self.expect(")")
+                break
+
+    def signature(self, op: Operation) -> None:
+        """`type`, `type, type`, `type -> types` or `(types) -> types`."""
+        types = [self.type()]
+        self.location()
+        while self.take(","):
+            types.append(self.type())
+        if self.take("->"):
+            op.operand_types, op.result_types = types, self.result_types()
+        elif len(types) == 1 and isinstance(types[0], FunctionType):
+            op.operand_types, op.result_types = list(types[0].params), list(types[0].results)
+        else:
+            op.operand_types = types
+            count = len(op.results)
+            op.result_types = types[-1:] if count == 1 else types if count == len(types) else types * count
+
+    # --- operations with forms of their own
+
+    def module(self, name: str, results: list[str], start: int) -> Operation:
+        self.symbol()
+        if self.take("attributes"):
+            self.expect("{")
+            self.dictionary("}")
+        self.expect("{", "to open the module")
+        return Operation(name, results, [], {}, [], [self.region()], [], [], start, self.at)
+
+    def function(self, name: str, results: list[str], start: int) -> Operation:
+        visibility = "public"
+        for word in ("public", "private", "nested"):
+            if self.take(word + " "):
+                visibility = word
+        symbol = self.symbol()
+        if symbol is None:
+            raise self.fail("expected the function's name", expected="@name")
+        self.expect("(", "before the parameters")
+        args = self.block_args()
+        types: list[Type] = []
+        if self.take("->"):
+            types = self.function_results()
+        if self.take("attributes"):
+            self.expect("{")
+            self.dictionary("}")
+        self.expect("{", "to open the function")
+        blocks = self.region()
+        blocks[0].args = args
+        op = Operation(name, results, [], {"sym_visibility": visibility}, [], [blocks], [a[1] for a in args], types, start, self.at)
+        op.extra["symbol"] = symbol
+        return op
+
+    def function_results(self) -> list[Type]:
+        if not self.take("("):
+            return [self.type()]
+        types: list[Type] = []
+        while not self.take(")"):
+            types.append(self.type())
+            if self.take("{"):
+                self.dictionary("}")
+            self.location()
+            if not self.take(","):
+                self.expect(")")
+                break
+        return types
+
+    def while_(self, name: str, results: list[str], start: int) -> Operation:
+        """`while(%a = %x, ...) : types [attributes {..}] cond {..} do {..}`."""
+        op = Operation(name, results, [], {}, [], [], [], [], start, start)
+        self.expect("(", "before the loop variables")
+        args: list[tuple[str, int]] = []
+        while not self.take(")"):
+            arg = self.value_name()
+            self.expect("=", "after the loop variable")
+            init = self.value_name()
+            if not arg or not init:
+                raise self.fail("expected a loop variable", expected="%variable = %initial")
+            args.append(arg)
+            op.operands.append(init)
+            if not self.take(","):
+                self.expect(")")
+                break
+        if self.take(":"):
+            op.result_types = [self.type()]
+            while self.take(","):
+                op.result_types.append(self.type())
+        op.operand_types = op.result_types
+        if self.take("attributes"):
+            self.expect("{")
+            op.attributes = self.dictionary("}")
+        for word in ("cond", "do"):
+            self.expect(word)
+            self.expect("{")
+            blocks = self.region()
+            blocks[0].args = [(n, t, at) for (n, at), t in zip(args, op.result_types, strict=False)]
+            op.regions.append(blocks)
+        return op
+
+    def reduce(self, name: str, results: list[str], start: int) -> Operation:
+        """`reduce(%x init: %c), ... [applies op] across dimensions = [..] {..} : types [reducer(..) {..}]`."""
+        op = Operation(name, results, [], {}, [], [], [], [], start, start)
+        inits: list[tuple[str, int]] = []
+        while self.take("("):
+            operand = self.value_name()
+            self.expect("init:", "before the initial value")
+            init = self.value_name()
+            if not operand or not init:
+                raise self.fail("expected an operand and its initial value", expected="(%x init: %c)")
+            op.operands.append(operand)
+            inits.append(init)
+            self.expect(")")
+            self.take(",")
+        op.operands += inits
+        if self.take("applies"):
+            op.extra["applies"] = self.name("an operation")
+        self.expect("across")
+        self.expect("dimensions")
+        self.expect("=")
+        op.attributes["dimensions"] = self.attribute()
+        if self.take("{"):
+            op.attributes |= self.dictionary("}")
+        self.expect(":", "before the types")
+        self.signature(op)
+        self.location()
+        if self.take("reducer"):
+            pairs: list[list[tuple[str, Type, int]]] = []
+            while self.take("("):
+                pairs.append(self.block_args())
+            self.location()
+            self.expect("{")
+            blocks = self.region()
+            blocks[0].args = [p[0] for p in pairs] + [p[1] for p in pairs]
+            op.regions.append(blocks)
+        return op
+
+    def precision(self, name: str, results: list[str], start: int) -> Operation:
+        """`reduce_precision %x, format = e5m10 : type`."""
+        op = Operation(name, results, [], {}, [], [], [], [], start, start)
+        if operand := self.value_name():
+            op.operands.append(operand)
+        self.expect(",")
+        self.expect("format")
+        self.expect("=")
+        found = self.match(_FORMAT)
+        if not found:
+            raise self.fail("expected a format", expected="e5m10")
+        op.attributes = {"exponent_bits": int(found[1]), "mantissa_bits": int(found[2])}
+        if self.take("{"):
+            op.attributes |= self.dictionary("}")
+        self.expect(":")
+        self.signature(op)
+        return op
+
+
+_SPECIAL = {
+    "builtin.module": Parser.module, "func.func": Parser.function, "stablehlo.while": Parser.while_,
+    "stablehlo.reduce": Parser.reduce, "stablehlo.reduce_precision": Parser.precision,
+}  # fmt: skip

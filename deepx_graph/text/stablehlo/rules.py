@@ -1,0 +1,447 @@
+"""StableHLO's and CHLO's operations in terms of ours: one table, and the only place where they are named for reading.
+
+A rule gives the list of results. Attribute names are those of the dialect, and of the pretty form where that has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.text.stablehlo.context import Context
+from deepx_graph.text.stablehlo.syntax import Dense, Symbol
+from deepx_graph.types import STATE, TensorType, TupleType, as_tensor
+
+Rule = Callable[[Context], list[Node]]
+
+
+def _same(op: Op) -> Rule:
+    return lambda c: [c(op, *c.inputs)]
+
+
+def _several(c: Context, node: Node) -> list[Node]:
+    """The results of a node, as many as the operation names."""
+    if isinstance(node.type, TupleType):
+        return [c.lowering.item(node, k) for k in range(len(node.type.items))]
+    return [node]
+
+
+def opaque(c: Context) -> list[Node]:
+    """The operation kept as it stands."""
+    types = c.op.result_types
+    text = c.lowering.source.text[c.op.start : min(c.op.end, c.op.start + 2000)]
+    if not types:
+        return []
+    type = types[0] if len(types) == 1 else TupleType(tuple(types))
+    name = " ".join(filter(None, (c.op.name, c.op.extra.get("symbol", ""))))
+    node = c(ops.opaque, *c.inputs, name=name, attributes=text, type=type)
+    return [node] if len(types) == 1 else _several(c, node)
+
+
+# --- leaves and types ---------------------------------------------------------------------------------------------
+
+
+def _constant(c: Context) -> list[Node]:
+    value = c.op.attributes.get("value")
+    if not isinstance(value, Dense):
+        raise c.fail("a constant needs a value", "dense<...> : type")
+    return [c.b.literal(c.dense(value, c.op.result_types[0] if c.op.result_types else None))]
+
+
+def _convert(c: Context) -> list[Node]:
+    return [c(ops.convert, *c.inputs, dtype=c.tensor.dtype)]
+
+
+def _iota(c: Context) -> list[Node]:
+    return [c(ops.iota, dtype=c.tensor.dtype, shape=c.tensor.dims, iota_dimension=c.number("iota_dimension", "dim", default=0))]
+
+
+def _compare(c: Context) -> list[Node]:
+    words = [*c.op.words, "", ""]
+    direction = c.word("comparison_direction", default=words[0])
+    kind = c.word("compare_type", default=words[1])
+    return [c(ops.compare, *c.inputs, direction=direction, compare_type="" if kind == "NOTYPE" else kind)]
+
+
+def _clamp(c: Context) -> list[Node]:
+    return [c(ops.clamp, *c.inputs)]
+
+
+def _reduce_precision(c: Context) -> list[Node]:
+    return [c(ops.reduce_precision, *c.inputs, exponent_bits=c.number("exponent_bits"), mantissa_bits=c.number("mantissa_bits"))]
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------
+
+
+def _broadcast(c: Context) -> list[Node]:
+    at = c.ints("broadcast_dimensions", "dims")
+    return [c(ops.broadcast_in_dim, c.inputs[0], shape=c.tensor.dims, broadcast_dimensions=at)]
+
+
+def _reshape(c: Context) -> list[Node]:
+    return [c(ops.reshape, c.inputs[0], shape=c.tensor.dims)]
+
+
+def _slice(c: Context) -> list[Node]:
+    if "slice" in c.op.extra:
+        inner = c.op.extra["slice"].strip("[] ")
+        rows = [[int(n) for n in part.split(":")] for part in inner.split(",")] if inner else []
+        start, limit = tuple(r[0] for r in rows), tuple(r[1] for r in rows)
+        strides = tuple(r[2] if len(r) > 2 else 1 for r in rows)
+    else:
+        start, limit, strides = c.ints("start_indices"), c.ints("limit_indices"), c.ints("strides")
+    return [c(ops.slice_, c.inputs[0], start_indices=start, limit_indices=limit, strides=strides)]
+
+
+def _pad(c: Context) -> list[Node]:
+    low, high = c.ints("edge_padding_low", "low"), c.ints("edge_padding_high", "high")
+    interior = c.ints("interior_padding", "interior", default=(0,) * len(low))
+    return [c(ops.pad, *c.inputs, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)]
+
+
+_GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map")
+_SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+            "scatter_dims_to_operand_dims")
+
+
+def _gather(c: Context) -> list[Node]:
+    numbers = c.need("dimension_numbers")
+    attrs = {k: tuple(numbers.get(k, ())) for k in _GATHER}
+    vector_dim = numbers.get("index_vector_dim", 0)
+    return [c(ops.gather, *c.inputs, index_vector_dim=vector_dim, slice_sizes=c.ints("slice_sizes"), **attrs)]
+
+
+def _scatter(c: Context) -> list[Node]:
+    numbers = c.need("scatter_dimension_numbers")
+    attrs = {k: tuple(numbers.get(k, ())) for k in _SCATTER}
+    node = c(ops.scatter, *c.inputs, index_vector_dim=numbers.get("index_vector_dim", 0), update_computation=c.body(), **attrs)
+    return _several(c, node)
+
+
+# --- reductions, windows, products --------------------------------------------------------------------------------
+
+
+def _reduce(c: Context) -> list[Node]:
+    if "applies" in c.op.extra:
+        op = APPLIED.get(c.op.extra["applies"])
+        if op is None or len(c.inputs) != 2:
+            raise c.fail(f"cannot apply '{c.op.extra['applies']}'", ", ".join(APPLIED))
+        body: Function = ops.monoid_body(op, as_tensor(c.inputs[0].type).dtype)
+    else:
+        body = c.body()
+    return _several(c, c(ops.reduce, *c.inputs, dimensions=c.ints("dimensions"), body=body))
+
+
+def _pairs(c: Context, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Low and high of a `padding` attribute of shape rank x 2."""
+    value = c.raw("padding")
+    if value is None:
+        return (0,) * rank, (0,) * rank
+    flat = c.dense(value).array if isinstance(value, Dense) else np.asarray(value)
+    rows = np.broadcast_to(flat, (rank, 2)) if flat.ndim == 0 else flat.reshape(-1, 2)
+    return tuple(int(p) for p in rows[:, 0]), tuple(int(p) for p in rows[:, 1])
+
+
+def _reduce_window(c: Context) -> list[Node]:
+    sizes = c.ints("window_dimensions")
+    ones = (1,) * len(sizes)
+    low, high = _pairs(c, len(sizes))
+    node = c(ops.reduce_window, *c.inputs, window_dimensions=sizes, window_strides=c.ints("window_strides", default=ones),
+             base_dilations=c.ints("base_dilations", default=ones), window_dilations=c.ints("window_dilations", default=ones),
+             padding_low=low, padding_high=high, body=c.body())
+    return _several(c, node)
+
+
+def _select_and_scatter(c: Context) -> list[Node]:
+    rank = len(as_tensor(c.inputs[0].type).shape)
+    low, high = _pairs(c, rank)
+    return [c(ops.select_and_scatter, *c.inputs, window_dimensions=c.ints("window_dimensions", default=(1,) * rank),
+              window_strides=c.ints("window_strides", default=(1,) * rank), padding_low=low, padding_high=high,
+              select=c.body(0), scatter=c.body(1))]
+
+
+def _widened(c: Context) -> list[Node]:
+    dtype = c.tensor.dtype
+    return [x if as_tensor(x.type).dtype is dtype else c(ops.convert, x, dtype=dtype) for x in c.inputs]
+
+
+def _dot_general(c: Context) -> list[Node]:
+    numbers = c.raw("dot_dimension_numbers") or {}
+    batch, contract = c.raw("batching_dims") or ((), ()), c.raw("contracting_dims") or ((), ())
+    names = {"lhs_batching_dimensions": batch[0], "rhs_batching_dimensions": batch[1],
+             "lhs_contracting_dimensions": contract[0], "rhs_contracting_dimensions": contract[1]}
+    return [c(ops.dot_general, *_widened(c), **{k: tuple(numbers.get(k, v)) for k, v in names.items()})]
+
+
+def _dot(c: Context) -> list[Node]:
+    rank = len(as_tensor(c.inputs[0].type).shape)
+    return [c(ops.dot_general, *_widened(c), lhs_contracting_dimensions=(rank - 1,), rhs_contracting_dimensions=(0,))]
+
+
+def _labels(text: str, letters: str) -> tuple[int, int, tuple[int, ...]]:
+    parts = [p.strip() for p in text.split(",")]
+    spatial = sorted((int(p), k) for k, p in enumerate(parts) if p.isdigit())
+    return parts.index(letters[0]), parts.index(letters[1]), tuple(k for _, k in spatial)
+
+
+def _convolution(c: Context) -> list[Node]:
+    text = c.word("dim_numbers", "dimension_numbers")
+    lhs, rhs, out = (part.strip().strip("[]") for part in text.replace("]x[", "] x [").replace("->", " x ").split(" x "))
+    numbers = (*_labels(lhs, "bf"), *_labels(rhs, "io"), *_labels(out, "bf"))
+    names = ("input_batch", "input_feature", "input_spatial", "kernel_input_feature", "kernel_output_feature", "kernel_spatial",
+             "output_batch", "output_feature", "output_spatial")
+    dims = {f"{n}_dimension{'s' if isinstance(d, tuple) else ''}": d for n, d in zip(names, numbers, strict=True)}
+    window = c.raw("window") or {}
+    rank = len(numbers[2])
+    ones = (1,) * rank
+
+    def field(short: str, long: str, default: Sequence[int]) -> tuple[int, ...]:
+        return tuple(int(v) for v in window[short]) if short in window else c.ints(long, default=default)
+
+    if "pad" in window:
+        low, high = tuple(p[0] for p in window["pad"]), tuple(p[1] for p in window["pad"])
+    else:
+        low, high = _pairs(c, rank)
+    reverse = window.get("reverse", c.raw("window_reversal") or (0,) * rank)
+    reverse = c.dense(reverse).array.reshape(-1).tolist() if isinstance(reverse, Dense) else reverse
+    return [c(ops.convolution, *_widened(c), window_strides=field("stride", "window_strides", ones), padding_low=low,
+              padding_high=high, lhs_dilation=field("lhs_dilate", "lhs_dilation", ones),
+              rhs_dilation=field("rhs_dilate", "rhs_dilation", ones), window_reversal=tuple(int(r) for r in reverse),
+              feature_group_count=c.number("feature_group_count", default=1),
+              batch_group_count=c.number("batch_group_count", default=1), **dims)]
+
+
+def _sort(c: Context) -> list[Node]:
+    rank = len(as_tensor(c.inputs[0].type).shape)
+    dimension = c.number("dimension", default=-1)
+    node = c(ops.sort, *c.inputs, dimension=dimension + rank if dimension < 0 else dimension, is_stable=c.flag("is_stable"),
+             comparator=c.body())
+    return _several(c, node)
+
+
+def _norm(op: Op) -> Rule:
+    def rule(c: Context) -> list[Node]:
+        node = c(op, *c.inputs, epsilon=float(c.need("epsilon")), feature_index=c.number("feature_index"))
+        return _several(c, node)
+
+    return rule
+
+
+def _triangular_solve(c: Context) -> list[Node]:
+    return [c(ops.triangular_solve, *c.inputs, left_side=c.flag("left_side"), lower=c.flag("lower"),
+              unit_diagonal=c.flag("unit_diagonal"), transpose_a=c.word("transpose_a", default="NO_TRANSPOSE"))]
+
+
+def _fft(c: Context) -> list[Node]:
+    return [c(ops.fft, *c.inputs, fft_type=c.word("fft_type", "type"), fft_length=c.ints("fft_length", "length"))]
+
+
+# --- control ------------------------------------------------------------------------------------------------------
+
+
+def _while(c: Context) -> list[Node]:
+    def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        (go_on,) = c.region(0, phis)
+        return go_on, c.region(1, phis)
+
+    return list(c.b.loop(c.inputs, turn))
+
+
+def _branches(c: Context) -> list[Node]:
+    branches = [c.region(k, ()) for k in range(len(c.op.regions))]
+    return list(c.b.branch(c.inputs[0], *branches))
+
+
+def _call(c: Context) -> list[Node]:
+    name = c.op.extra.get("symbol") or _symbol(c.op.attributes.get("callee"))
+    signature = c.lowering.signature(name, c.op)
+    state = c.lowering.state
+    needs_state = STATE in signature.params
+    results = list(c.b.call((name, signature), *c.inputs, *([state] if needs_state and state is not None else [])))
+    if needs_state:
+        c.lowering.state = results.pop()
+    return results
+
+
+def _symbol(value: Any) -> str:
+    return value.name if isinstance(value, Symbol) else str(value)
+
+
+def _composite(c: Context) -> list[Node]:
+    """A composite means its decomposition."""
+    name = _symbol(c.op.attributes.get("decomposition"))
+    return list(c.b.call((name, c.lowering.signature(name, c.op)), *c.inputs))
+
+
+# --- checks and calls outside -------------------------------------------------------------------------------------
+
+
+def _check(c: Context, name: str, in_custom_call: bool) -> list[Node]:
+    state = c.lowering.state
+    got, *rest = c.inputs
+    value = c.op.attributes.get("value")
+    want = rest[0] if rest else c.b.literal(c.dense(value, got.type)) if isinstance(value, Dense) else None
+    if state is None or want is None:
+        raise c.fail(f"{name} needs something to compare with")
+    kind = name.removeprefix("check.").removesuffix("_const")
+    if kind == "expect_eq":
+        new = c(ops.expect_eq, state, got, want)
+    elif kind == "expect_almost_eq":
+        tolerance = c.raw("tolerance")
+        new = c(ops.expect_almost_eq, state, got, want, tolerance=float(tolerance or (1e-3 if in_custom_call else 1e-4)))
+    elif kind == "expect_close":
+        new = c(ops.expect_close, state, got, want,
+                max_ulp_difference=c.number("max_ulp_difference", default=3 if in_custom_call else 1),
+                min_ulp_difference=c.number("min_ulp_difference", default=0))
+    else:
+        return opaque(c)
+    c.lowering.state = new
+    return []
+
+
+def _plain_check(c: Context) -> list[Node]:
+    return _check(c, c.op.name, in_custom_call=False)
+
+
+def _custom_call(c: Context) -> list[Node]:
+    target = c.op.extra.get("symbol") or c.word("call_target_name", default="")
+    if target.startswith("check."):
+        return _check(c, target, in_custom_call=True)
+    return opaque(c)
+
+
+def _alone(c: Context) -> list[Node]:
+    """A collective with one replica in every group moves nothing."""
+    groups = c.op.attributes.get("replica_groups", c.op.attributes.get("source_target_pairs"))
+    size = 1
+    if isinstance(groups, Dense) and isinstance(groups.type, TensorType):
+        size = groups.type.shape[-1] if c.op.name != "stablehlo.collective_permute" else 1
+    same = [x.type for x in c.inputs] == c.op.result_types
+    return c.inputs if size <= 1 and same else opaque(c)
+
+
+def _get_dimension_size(c: Context) -> list[Node]:
+    return [c.b.constant(np.int32(as_tensor(c.inputs[0].type).shape[c.number("dimension", "dim")]))]
+
+
+def _top_k(c: Context) -> list[Node]:
+    return _several(c, c(ops.top_k, *c.inputs, k=c.number("k")))
+
+
+def _rng(c: Context) -> list[Node]:
+    op = {"UNIFORM": ops.rng_uniform, "NORMAL": ops.rng_normal}[c.word("rng_distribution", "distribution")]
+    seed = c(ops.module_seed, index=c.lowering.next_seed())
+    return [c(op, *c.inputs[:2], seed, shape=c.tensor.shape, dtype=c.tensor.dtype)]
+
+
+def _dynamic(op: Rule) -> Rule:
+    """An op whose shape comes as an operand too; the stated result type says it."""
+
+    def rule(c: Context) -> list[Node]:
+        c.inputs = c.inputs[:-1]
+        return op(c) if c.tensor.is_static else opaque(c)
+
+    return rule
+
+
+def _map(c: Context) -> list[Node]:
+    body = c.body()
+    values: dict[Node, Node] = dict(zip(body.params, c.inputs, strict=True))
+    if any(n.inputs and not n.op.elementwise for n in body.nodes):
+        return opaque(c)
+    for n in body.nodes:
+        if n not in values:
+            values[n] = c(n.op, *(values[i] for i in n.inputs), **{a.name: v for a, v in zip(n.op.attrs, n.attrs, strict=True)})
+    result = values[body.results[0]]
+    if result.type == c.tensor:
+        return [result]
+    return [c(ops.broadcast_in_dim, result, shape=c.tensor.shape, broadcast_dimensions=())]
+
+
+def _get_tuple_element(c: Context) -> list[Node]:
+    index = int(c.op.extra["slice"].strip("[]")) if "slice" in c.op.extra else c.number("index")
+    return [c.lowering.item(c.inputs[0], index)]
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+APPLIED: dict[str, Op] = {f"stablehlo.{op.name}": op for op in
+                          (ops.add, ops.multiply, ops.maximum, ops.minimum, ops.and_, ops.or_, ops.xor)}
+_STABLEHLO_SAME = (
+    ops.abs_, ops.add, ops.and_, ops.atan2, ops.cbrt, ops.ceil, ops.complex_, ops.cosine, ops.count_leading_zeros, ops.divide,
+    ops.exponential, ops.exponential_minus_one, ops.floor, ops.imag, ops.is_finite, ops.log, ops.log_plus_one, ops.logistic,
+    ops.maximum, ops.minimum, ops.multiply, ops.negate, ops.not_, ops.or_, ops.popcnt, ops.power, ops.real, ops.remainder,
+    ops.round_nearest_afz, ops.round_nearest_even, ops.rsqrt, ops.select, ops.shift_left, ops.shift_right_arithmetic,
+    ops.shift_right_logical, ops.sign, ops.sine, ops.sqrt, ops.subtract, ops.tan, ops.tanh, ops.xor, ops.dynamic_update_slice,
+)  # fmt: skip
+_CHLO_SAME = (
+    ops.acos, ops.acosh, ops.asin, ops.asinh, ops.atan, ops.atanh, ops.bessel_i1e, ops.conj, ops.cosh, ops.digamma, ops.erf,
+    ops.erf_inv, ops.erfc, ops.is_inf, ops.is_neg_inf, ops.is_pos_inf, ops.lgamma, ops.next_after, ops.polygamma, ops.sinh,
+    ops.square, ops.tan, ops.zeta,
+)  # fmt: skip
+
+RULES: dict[str, Rule] = {
+    "opaque": opaque,
+    **{f"stablehlo.{op.name}": _same(op) for op in _STABLEHLO_SAME},
+    **{f"chlo.{op.name}": _same(op) for op in _CHLO_SAME},
+    **{f"stablehlo.{n}": _alone for n in
+       ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast")},
+    **{f"check.expect_{n}{suffix}": _plain_check for n in ("eq", "almost_eq", "close") for suffix in ("", "_const")},
+    "stablehlo.constant": _constant,
+    "stablehlo.convert": _convert,
+    "stablehlo.bitcast_convert": lambda c: [c(ops.bitcast_convert, *c.inputs, dtype=c.tensor.dtype)],
+    "stablehlo.iota": _iota,
+    "stablehlo.dynamic_iota": _dynamic(_iota),
+    "stablehlo.compare": _compare,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.reduce_precision": _reduce_precision,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.dynamic_broadcast_in_dim": _dynamic(_broadcast),
+    "stablehlo.reshape": _reshape,
+    "stablehlo.dynamic_reshape": _dynamic(_reshape),
+    "stablehlo.transpose": lambda c: [c(ops.transpose, *c.inputs, permutation=c.ints("permutation", "dims"))],
+    "stablehlo.reverse": lambda c: [c(ops.reverse, *c.inputs, dimensions=c.ints("dimensions", "dims"))],
+    "stablehlo.concatenate": lambda c: [c(ops.concatenate, *c.inputs, dimension=c.number("dimension", "dim"))],
+    "stablehlo.slice": _slice,
+    "stablehlo.pad": _pad,
+    "stablehlo.dynamic_slice": lambda c: [c(ops.dynamic_slice, *c.inputs, slice_sizes=c.ints("slice_sizes", "sizes"))],
+    "stablehlo.gather": _gather,
+    "stablehlo.scatter": _scatter,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_window": _reduce_window,
+    "stablehlo.select_and_scatter": _select_and_scatter,
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.dot": _dot,
+    "stablehlo.convolution": _convolution,
+    "stablehlo.sort": _sort,
+    "stablehlo.map": _map,
+    "stablehlo.batch_norm_training": _norm(ops.batch_norm_training),
+    "stablehlo.batch_norm_inference": _norm(ops.batch_norm_inference),
+    "stablehlo.batch_norm_grad": _norm(ops.batch_norm_grad),
+    "stablehlo.cholesky": lambda c: [c(ops.cholesky, *c.inputs, lower=c.flag("lower"))],
+    "stablehlo.triangular_solve": _triangular_solve,
+    "stablehlo.fft": _fft,
+    "stablehlo.tuple": lambda c: [c.b.pack(*c.inputs)],
+    "stablehlo.get_tuple_element": _get_tuple_element,
+    "stablehlo.while": _while,
+    "stablehlo.if": _branches,
+    "stablehlo.case": _branches,
+    "func.call": _call,
+    "mhlo.fusion": lambda c: c.region(0, c.inputs),
+    "stablehlo.composite": _composite,
+    "stablehlo.custom_call": _custom_call,
+    "stablehlo.optimization_barrier": lambda c: c.inputs,
+    "stablehlo.partition_id": lambda c: [c.b.splat(0, c.tensor)],
+    "stablehlo.replica_id": lambda c: [c.b.splat(0, c.tensor)],
+    "stablehlo.get_dimension_size": _get_dimension_size,
+    "stablehlo.rng": _rng,
+    "stablehlo.torch_index_select": opaque,
+    "chlo.top_k": _top_k,
+    "chlo.constant": _constant,
+}
+"""Every operation that is read; others are kept opaque."""

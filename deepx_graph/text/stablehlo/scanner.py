@@ -1,0 +1,318 @@
+"""Tokens of MLIR text on demand: a cursor over the text that matches regular expressions and reads types and attribute values."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.text.stablehlo.syntax import Dense, Symbol, Typed, Word
+from deepx_graph.types import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    F8E3M4,
+    F8E4M3,
+    F8E4M3B11FNUZ,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    F16,
+    F32,
+    F64,
+    I4,
+    I8,
+    I16,
+    I32,
+    I64,
+    STATE,
+    U4,
+    U8,
+    U16,
+    U32,
+    U64,
+    Dim,
+    DType,
+    FunctionType,
+    TupleType,
+    Type,
+    tensor,
+)  # fmt: skip
+
+MLIR_DTYPES: dict[str, DType] = {
+    "i1": BOOL, "i4": I4, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "si4": I4, "si8": I8, "si16": I16, "si32": I32, "si64": I64,
+    "ui4": U4, "ui8": U8, "ui16": U16, "ui32": U32, "ui64": U64, "f16": F16, "bf16": BF16, "f32": F32, "f64": F64,
+    "complex<f32>": C64, "complex<f64>": C128, "f8E5M2": F8E5M2, "f8E4M3FN": F8E4M3FN, "f8E4M3": F8E4M3, "f8E3M4": F8E3M4,
+    "f8E4M3B11FNUZ": F8E4M3B11FNUZ, "f8E4M3FNUZ": F8E4M3FNUZ, "f8E5M2FNUZ": F8E5M2FNUZ, "index": I64,
+}  # fmt: skip
+"""MLIR's names of the element types."""
+
+SPACE = re.compile(r"(?:\s|//[^\n]*)*")
+_TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)([^<>,]+(?:<[^<>]*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
+_IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
+_VALUE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SYMBOL = re.compile(r'@(?:([\w$.\-]+)|"((?:[^"\\]|\\.)*)")')
+_ENUM = re.compile(r"#(?:stablehlo|chlo|mhlo)<\s*([\w$.]+)\s+([\w.]+)\s*>")
+_STRUCT = re.compile(r"#(?:stablehlo|chlo|mhlo)\.([\w]+)\s*<")
+_ALIAS = re.compile(r"#[\w$.]+")
+_CONV = re.compile(r"\[[^\]]*\]\s*x\s*\[[^\]]*\]\s*->\s*\[[^\]]*\]")
+MAX_DEPTH = 200
+
+
+@lru_cache(maxsize=65536)
+def _tensor(dims: str, element: str) -> Type | None:
+    dtype = MLIR_DTYPES.get(element.strip())
+    if dtype is None:
+        return None
+    sizes: list[Dim] = [f"?{k}" if d == "?" else int(d) for k, d in enumerate(dims.split("x")[:-1])]
+    return tensor(dtype, tuple(sizes))
+
+
+class Scanner:
+    """A cursor over a text."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.text, self.at = source, source.text, 0
+        self.depth = 0
+
+    def fail(self, message: str, at: int | None = None, end: int | None = None, expected: str | None = None,
+             hint: str | None = None) -> ParseError:
+        at = min(self.at if at is None else at, max(0, len(self.text) - 1))
+        span = Span(self.source, at, max(at + 1, end or at + 1))
+        return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
+
+    def skip(self) -> None:
+        match = SPACE.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+
+    def peek(self, literal: str) -> bool:
+        self.skip()
+        return self.text.startswith(literal, self.at)
+
+    def take(self, literal: str) -> bool:
+        if self.peek(literal):
+            self.at += len(literal)
+            return True
+        return False
+
+    def expect(self, literal: str, what: str = "") -> None:
+        if not self.take(literal):
+            raise self.fail(f"expected '{literal}'{' ' + what if what else ''}", expected=f"'{literal}'")
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self.skip()
+        found = pattern.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def name(self, what: str) -> str:
+        found = self.match(_IDENT)
+        if not found:
+            raise self.fail(f"expected {what}", expected=what)
+        return found[0]
+
+    def value_name(self) -> tuple[str, int] | None:
+        """`%x` or `%x#1`, with its offset."""
+        found = self.match(_VALUE)
+        return (found[0], found.start()) if found else None
+
+    def symbol(self) -> str | None:
+        found = self.match(_SYMBOL)
+        return (found[1] if found[1] is not None else found[2]) if found else None
+
+    # --- types
+
+    def type(self) -> Type:
+        found = self.match(_TENSOR)
+        if found:
+            type = _tensor(found[1], found[2])
+            if type is None:
+                raise self.fail(f"unknown element type '{found[2]}'", found.start(2), found.end(2), ", ".join(MLIR_DTYPES))
+            return type
+        self._deeper()
+        try:
+            if self.take("!stablehlo.token") or self.take("!mhlo.token"):
+                return STATE
+            if self.take("tuple<"):
+                return TupleType(tuple(self.list_of_types(">")))
+            if self.take("("):
+                params = tuple(self.list_of_types(")"))
+                self.expect("->", "in a function type")
+                return FunctionType(params, tuple(self.result_types()))
+            word = self.match(_IDENT)
+            if word and word[0] in MLIR_DTYPES:
+                return tensor(MLIR_DTYPES[word[0]])
+            if word and word[0] == "complex" and (inner := self.match(re.compile(r"<f(32|64)>"))):
+                return tensor(C64 if inner[1] == "32" else C128)
+            raise self.fail("expected a type", word.start() if word else None, word.end() if word else None,
+                            "tensor<2x3xf32>, tuple<...> or !stablehlo.token")
+        finally:
+            self.depth -= 1
+
+    def _deeper(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.fail(f"nested deeper than {MAX_DEPTH}")
+
+    def list_of_types(self, close: str) -> list[Type]:
+        types: list[Type] = []
+        while not self.take(close):
+            types.append(self.type())
+            self.location()
+            if not self.take(","):
+                self.expect(close)
+                break
+        return types
+
+    def result_types(self) -> list[Type]:
+        return self.list_of_types(")") if self.take("(") else [self.type()]
+
+    # --- attributes
+
+    def dictionary(self, close: str) -> dict[str, Any]:
+        """`name = value, ...` up to `close`; the opening bracket is already read."""
+        found: dict[str, Any] = {}
+        while not self.take(close):
+            quoted = self.match(_STRING)
+            name = quoted[1] if quoted else self.name("an attribute's name")
+            found[name] = self.attribute() if self.take("=") or self.take(":") else True
+            if not self.take(","):
+                self.expect(close)
+                break
+        return found
+
+    def attribute(self, bare: bool = False) -> Any:
+        """An attribute value; `bare` leaves a type after a number for what follows."""
+        self._deeper()
+        try:
+            value = self._attribute()
+            return value if bare else self._typed(value)
+        finally:
+            self.depth -= 1
+
+    def _attribute(self) -> Any:
+        self.skip()
+        first = self.text[self.at : self.at + 1]
+        if first == "[":
+            if conv := self.match(_CONV):
+                return conv[0]
+            self.at += 1
+            items = self._items("]")
+            if self.text.startswith(" x [", self.at) or self.text.startswith("x[", self.at):
+                self.take("x")
+                return items, self.attribute()
+            return items
+        if first == "{":
+            self.at += 1
+            return self.dictionary("}")
+        if first == '"':
+            return self.match(_STRING)[1]  # type: ignore[index]
+        if first == "@":
+            return Symbol(self.symbol() or "")
+        if first == "#":
+            return self._hash()
+        if number := self.match(_NUMBER):
+            return _number(number[0])
+        return self._word()
+
+    def _items(self, close: str) -> list[Any]:
+        items: list[Any] = []
+        while not self.take(close):
+            items.append(self.attribute())
+            if not self.take(","):
+                self.expect(close)
+                break
+        return items
+
+    def _hash(self) -> Any:
+        if enum := self.match(_ENUM):
+            return Word(enum[2])
+        if struct := self.match(_STRUCT):
+            if struct[1] == "conv":
+                found = self.match(_CONV)
+                self.expect(">")
+                return found[0] if found else ""
+            return self.dictionary(">")
+        found = self.match(_ALIAS)
+        if found and self.peek("<"):
+            self.at = self.closing("<", ">")
+        return Word(found[0] if found else "#")
+
+    def closing(self, open_: str, close: str) -> int:
+        """The offset after the bracket that closes the one at the cursor."""
+        depth, at = 0, self.at
+        for found in re.compile(f"[{re.escape(open_ + close)}]|{_STRING.pattern}").finditer(self.text, self.at):
+            depth += (found[0] == open_) - (found[0] == close)
+            if depth == 0:
+                return found.end()
+        raise self.fail(f"'{open_}' does not close", at)
+
+    def _typed(self, value: Any) -> Any:
+        if isinstance(value, (int, float)) and self.peek(":") and not self.peek("::"):
+            mark = self.at
+            self.take(":")
+            try:
+                return Typed(value, self.type())
+            except ParseError:
+                self.at = mark
+        return value
+
+    def _word(self) -> Any:
+        mark = self.at
+        if self.take("dense<"):
+            return self.dense()
+        if self.take("array<"):
+            self.name("an element type")
+            return self._items(">") if self.take(":") else self._none(">")
+        if self.take("dense_resource<"):
+            raise self.fail("the constant's values are in a resource that this text does not hold", mark)
+        word = self.match(_IDENT)
+        if word and word[0] in ("true", "false"):
+            return word[0] == "true"
+        if word and word[0] not in ("tensor", "tuple", "complex"):
+            return Word(word[0])
+        self.at = mark
+        return self.type()
+
+    def _none(self, close: str) -> list[Any]:
+        self.expect(close)
+        return []
+
+    def dense(self) -> Dense:
+        """After `dense<`: the text up to the closing bracket, and the type that follows."""
+        start = self.at
+        self.skip()
+        string = _STRING.match(self.text, self.at)
+        end = string.end() if string else self.text.find(">", start)
+        if string:
+            self.at = end
+            self.expect(">")
+        elif end < 0:
+            raise self.fail("dense< does not close", start)
+        else:
+            self.at = end + 1
+        type = self.type() if self.take(":") else None
+        return Dense(self.text[start:end].strip(), type, start)
+
+    def location(self) -> str:
+        """`loc(...)` if one stands here; its text."""
+        self.skip()
+        if not self.text.startswith("loc(", self.at):
+            return ""
+        self.at += 3
+        start = self.at
+        self.at = self.closing("(", ")")
+        return self.text[start + 1 : self.at - 1]
+
+
+def _number(text: str) -> int | float:
+    if "x" in text:
+        return int(text, 16)
+    return float(text) if any(c in text for c in ".eE") else int(text)

@@ -1,0 +1,65 @@
+"""The syntax tree of MLIR text, as far as StableHLO programs use it: operations with regions, and attribute values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepx_graph.types import Type
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """`@name`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """A bare word, or the word inside `#stablehlo<kind WORD>`."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Typed:
+    """`value : type`."""
+
+    value: Any
+    type: Type
+
+
+@dataclass(frozen=True)
+class Dense:
+    """`dense<text> : type`; `text` is what stands between the brackets, at offset `start`."""
+
+    text: str
+    type: Type | None
+    start: int
+
+
+@dataclass(slots=True)
+class Block:
+    """Arguments (name, type, offset) and operations."""
+
+    args: list[tuple[str, Type, int]]
+    operations: list[Operation]
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation in either form. `operands` are names with their offsets; `words` the bare words of the pretty form."""
+
+    name: str
+    results: list[str]
+    operands: list[tuple[str, int]]
+    attributes: dict[str, Any]
+    words: list[str]
+    regions: list[list[Block]]
+    operand_types: list[Type]
+    result_types: list[Type]
+    start: int
+    end: int
+    location: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)

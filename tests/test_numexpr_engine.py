@@ -47,6 +47,7 @@ from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
+from deepx_graph.runtime.kernels.recycle import Recycler
 from deepx_graph.runtime.kernels.workers import Team
 from deepx_graph.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, TensorType, tensor, type_of_array
 from tests import laws
@@ -526,6 +527,42 @@ def test_no_argument_is_kept_alive() -> None:
         kernel([x])
         del x
         assert watch() is None
+
+
+def test_result_memory_is_used_again_only_when_nobody_holds_any_of_it() -> None:
+    recycler = Recycler(limit=3 << 20)
+    first = recycler.empty((300, 1000), np.dtype(np.float32))
+    second = recycler.empty((300, 1000), np.dtype(np.float32))
+    assert not np.may_share_memory(first, second)
+    where, view = first.ctypes.data, first[5:7, ::2].T
+    del first
+    assert recycler.empty((300, 1000), np.dtype(np.float32)).ctypes.data != where, "a view of it is alive"
+    del view
+    again = [recycler.empty((300_000,), np.dtype(np.float32)) for _ in range(2)]
+    assert where in [a.ctypes.data for a in again]
+    assert not any(np.may_share_memory(a, b) for a in again for b in (second,))
+
+
+def test_recycled_memory_is_bounded_and_can_be_given_back() -> None:
+    recycler = Recycler(limit=2 << 20)
+    held = [recycler.empty((1 << 20,), np.dtype(np.uint8)) for _ in range(5)]
+    assert len({a.ctypes.data for a in held}) == 5
+    del held
+    different = recycler.empty((3 << 19,), np.dtype(np.uint8))  # does not fit beside two of the others
+    assert recycler._total <= 2 << 20
+    recycler.clear()
+    assert recycler._total == 0
+    assert different.flags.writeable
+
+
+def test_results_of_successive_calls_are_the_caller_s_own() -> None:
+    x = normal(0, 200_000)
+    kernel = built(function_of(lambda x: [Builder()(add, x, Builder().constant(1.0, F32))], x), 2)
+    (first,) = kernel([x])
+    kept = first.copy()
+    for k in range(5):
+        kernel([x * k])
+    assert laws.same(first, kept)
 
 
 # --- the engine -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from deepx_graph.ops.linear import dot_general
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
+from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import available_cores
 from deepx_graph.types import TensorType, is_static
 
@@ -67,17 +68,15 @@ class NumexprEngine:
         """A matrix product of the dtypes that BLAS knows, without a copy of the result."""
         if not _is_tensor(node) or not all(map(_is_tensor, node.inputs)) or node.type.dtype.np not in _BLAS:  # type: ignore[attr-defined]
             return None
-        plain = evaluated(node)
         left, right = (_operand(node, side) for side in (0, 1))
         batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
-        result = (*batch, left[1][-2], right[1][-1])
+        result, shape, dtype = (*batch, left[1][-2], right[1][-1]), _shape(node), node.type.dtype.np  # type: ignore[attr-defined]
 
         def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-            if out is None or out[0] is None or not out[0].flags.c_contiguous:
-                return plain(values, out)
-            x, y = (np.asarray(v).transpose(order).reshape(shape) for v, (order, shape) in zip(values, (left, right), strict=True))
-            np.matmul(x, y, out=out[0].reshape(result))
-            return out[0]
+            x, y = (np.asarray(v).transpose(order).reshape(form) for v, (order, form) in zip(values, (left, right), strict=True))
+            into = RESULTS.empty(shape, dtype) if out is None else out[0]
+            np.matmul(x, y, out=into.reshape(result))
+            return into
 
         return run
 

@@ -19,6 +19,7 @@ from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
 from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, Plan, plan, wider
 from deepx_graph.runtime.kernels.program import Array, Call, Leaf, Program, Shape, Step
+from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.vm import grouped
 from deepx_graph.runtime.kernels.workers import TEAM
 
@@ -128,7 +129,7 @@ class Kernel:
             harmful = any(np.may_share_memory(out, a) and not self._may_overwrite(p, out, a) for p, a in enumerate(args))
             if not harmful:
                 return out  # type: ignore[no-any-return]
-        return np.empty(shape, dtype)
+        return RESULTS.empty(shape, dtype)
 
     def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
         return param in self._in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides

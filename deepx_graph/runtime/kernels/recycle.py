@@ -1,0 +1,106 @@
+"""Memory for large results that is used again once the caller has let go of it.
+
+Fresh memory costs a page fault every 4 KiB, which is most of the time of a large elementwise kernel. So the memory behind results
+is kept, and lent again when no array over it is left: its reference count says so. An array that somebody holds, or of which
+somebody holds any view, is never touched. What is kept is bounded; when memory runs out it is all given back.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.runtime.kernels.program import Array, Shape
+
+LEAST_BYTES = 256 << 10
+"""Smaller results come from numpy's own allocator, which keeps such memory itself."""
+
+GRAIN = 64 << 10
+"""Sizes are rounded up to this, so that results of nearly one size can follow each other."""
+
+
+def _limit() -> int:
+    """The sixteenth part of the machine's memory, at most 1 GiB."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        machine = 4 << 30
+    return int(min(1 << 30, machine // 16))
+
+
+def _references(blocks: list[Array], k: int) -> int:
+    return sys.getrefcount(blocks[k])
+
+
+_UNUSED = _references([np.empty(0)], 0)
+"""The count, by `_references`, of a block that only its list holds."""
+
+
+class Recycler:
+    """Keeps at most `limit` bytes, lent or not."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = _limit() if limit is None else limit
+        self._lock = threading.Lock()
+        self._blocks: dict[int, list[Array]] = {}
+        self._total = 0
+
+    def empty(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        """A C-contiguous array with arbitrary contents. Raises MemoryError when there is no memory even so."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < LEAST_BYTES or nbytes > self._limit:
+            return self._allocate(shape, dtype)
+        size = -(-nbytes // GRAIN) * GRAIN
+        with self._lock:
+            block = self._spare(size)
+            if block is None:
+                block = self._new(size)
+        return block[:nbytes].view(dtype).reshape(shape)
+
+    def clear(self) -> None:
+        """Keeps nothing any more; what is lent stays its holder's."""
+        with self._lock:
+            self._blocks.clear()
+            self._total = 0
+
+    def _allocate(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        try:
+            return np.empty(shape, dtype)
+        except MemoryError:
+            self.clear()
+            return np.empty(shape, dtype)
+
+    def _spare(self, size: int) -> Array | None:
+        blocks = self._blocks.get(size, [])
+        for k in range(len(blocks)):
+            if _references(blocks, k) == _UNUSED:
+                return blocks[k]
+        return None
+
+    def _new(self, size: int) -> Array:
+        if self._total + size > self._limit:
+            self._drop_unused()
+        try:
+            block = np.empty(size, np.uint8)
+        except MemoryError:
+            self._drop_unused()
+            block = np.empty(size, np.uint8)
+        if self._total + size <= self._limit:
+            self._blocks.setdefault(size, []).append(block)
+            self._total += size
+        return block
+
+    def _drop_unused(self) -> None:
+        for size, blocks in self._blocks.items():
+            used = [k for k in range(len(blocks)) if _references(blocks, k) != _UNUSED]
+            self._total -= size * (len(blocks) - len(used))
+            self._blocks[size] = [blocks[k] for k in used]
+
+
+RESULTS = Recycler()
+"""The one of the process: results of every kernel come from here."""

@@ -167,7 +167,7 @@ def test_checks_are_effects_that_fail() -> None:
         ("%cst : tensor", "%csd : tensor", 3, 29, "no value '%csd'", ParseError),
         ("tensor<2xf32>\n  return", "tensor<3xf32>\n  return", 3, 3, "text says f32[3]", VerifyError),
         ("dense<1.5>", "dense<[1.5]>", 2, 3, "brackets do not have the shape", ParseError),
-        ("(%arg0: tensor<2xf32>)", "(%arg0: tensor<2xf31>)", 1, 53, "unknown element type 'f31'", ParseError),
+        ("(%arg0: tensor<2xf32>)", "(%arg0: tensor<2xf31>)", 1, 49, "unknown element type 'f31'", ParseError),
         ("  return %0 : tensor<2xf32>\n", "", 1, 10, "does not return", ParseError),
     ],
 )

@@ -133,7 +133,9 @@ _COMPARISONS = {"EQ": ("equal",), "NE": ("notequal",), "LT": ("less",), "GT": ("
 def _comparison(w: FunctionWriter, node: Node, out: Tensor) -> None:
     """`a <= b` is `a < b` or `a = b`, which is right for NaN too."""
     x, y = node.inputs
-    direction = node.attrs[0]
+    direction = node.attr("direction")
+    if node.attr("compare_type") == "TOTALORDER":
+        w.fail(node, "deepx has no total order of floats")
     right: Scalar | None = w.scalar(y)
     if right is None and w.scalar(x) is not None:
         x, right, direction = y, w.scalar(x), _SWAPPED[direction]
@@ -198,7 +200,7 @@ _COMBINED: dict[Op, str] = {add: "add", multiply: "mul", maximum: "max", minimum
 
 def _product(w: FunctionWriter, node: Node, out: Tensor) -> None:
     """As one matmul, its operands permuted and reshaped where they are not a plain pair of matrices."""
-    lb, rb, lc, rc = node.attrs
+    lb, rb, lc, rc = (node.attr(f"{side}_{what}_dimensions") for what in ("batching", "contracting") for side in ("lhs", "rhs"))
     batch = tuple(range(len(lb)))
     x, y = node.inputs
     n = len(lb)

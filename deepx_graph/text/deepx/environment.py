@@ -53,7 +53,7 @@ class Environment(Names):
     def write(self, arg: Arg, value: Node, *, reshapes: bool = False) -> None:
         """Let the name stand for `value`. The type must fit the tensor of that name; `reshapes` may change its shape.
 
-        A name nobody created is created, with a warning; `target` has refused names that may not be written. Raises VerifyError
+        A name nobody created is created, in the line forms with a warning; `target` has refused names that may not be written. Raises VerifyError
         when the types do not fit.
         """
         slot = self.tensors.get(arg.text)
@@ -70,7 +70,8 @@ class Environment(Names):
     def fitted(self, arg: Arg, value: Node, *, reshapes: bool = False) -> Node:
         """The value as the name can stand for it, were it written. Raises VerifyError when the types do not fit."""
         if arg.text not in self.tensors:
-            self.problems.warn(f"'{arg.text}' was never created", arg.start, arg.end, hint=self.nearest(arg.text))
+            if not self.is_closed:  # in the function form a statement names its results
+                self.problems.warn(f"'{arg.text}' was never created", arg.start, arg.end, hint=self.nearest(arg.text))
             return value
         known = self.tensors[arg.text].type
         type = known.with_dims(None) if reshapes else known

@@ -105,6 +105,9 @@ class Seed(Form):
     known: dict[tuple[DType | None, str], str] = field(default_factory=dict)
 
     def lines(self, instruction: Instruction) -> Iterator[str]:
+        if not instruction.operands:
+            yield f"{instruction.op} {' '.join(t.name for t in instruction.results)}"
+            return
         words: list[str] = []
         for operand in instruction.operands:
             match operand:

@@ -254,8 +254,10 @@ class FunctionWriter:
             known = self.scalar(seed)
             if known is None:
                 self.fail(node, "deepx takes a number as seed", expected="a constant or a scalar parameter")
+            if isinstance(known, Argument):
+                return known
             # 0 would mean "no seed"; the generator takes seeds modulo 2^31 - 1
-            return Number(str(2**31 - 1), I64) if isinstance(known, Number) and known.text == "0" else known
+            return Number(str(2**31 - 1) if known.text == "0" else known.text, I64)
         index = seed.attrs[0]
         if not 0 <= index - self.draws <= MAX_BURNT:
             self.fail(node, f"draws from the run's seed number {index} after number {self.draws - 1}",

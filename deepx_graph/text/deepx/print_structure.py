@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 Write = Callable[["FunctionWriter", Node], Any]
 
 
-def _constant(w: FunctionWriter, node: Node) -> Any:
-    w.word(node.attrs[0].dtype, node)
-    return node.attrs[0]
-
-
 def _item(w: FunctionWriter, node: Node) -> Any:
     whole = w.values[node.inputs[0]]
     return whole[node.attrs[0]] if type(whole) is tuple else w.broken(node)
@@ -121,6 +116,6 @@ def _load(w: FunctionWriter, node: Node) -> Any:
 
 
 STRUCTURE: dict[Op, Write] = {
-    CONSTANT: _constant, TUPLE: lambda w, node: tuple(w.values[i] for i in node.inputs), PROJ: _item, CALL: _call,
-    fusion: _fusion, print_: _print, save: _save, load: _load, module_seed: lambda w, node: None,
+    CONSTANT: lambda w, node: node.attrs[0], TUPLE: lambda w, node: tuple(w.values[i] for i in node.inputs), PROJ: _item,
+    CALL: _call, fusion: _fusion, print_: _print, save: _save, load: _load, module_seed: lambda w, node: None,
 }  # fmt: skip

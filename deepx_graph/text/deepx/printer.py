@@ -57,15 +57,10 @@ def _program(module: Module, dialect: str) -> list[str]:
 def _straight_line(function: Function, form: Form, pool: Pool) -> tuple[list[Instruction], set[str]]:
     """The instructions of a program, and the names of its results."""
     w = FunctionWriter(function, form, pool, {})
-    loads = Counter(loaded_name(n.attrs[0]) for n in function.nodes if n.op is load)
-    pool.taken |= set(loads)  # these names come and go with each load
+    loads = _reserve_loaded(w)
     params = [v for p in function.params if (v := _param(w, p)) is not None]
     early = all(is_state(r.type) or is_static(r.type) for r in function.results)
-    for k, node in enumerate(function.results):
-        name = function.result_name(k)
-        if not early or (loads[name] == 1 and _is_load_of(node, name)):
-            pool.taken -= {name} & set(loads)
-    results = _result_tensors(w)
+    results = _result_tensors(w, loads, exist=early)
     if early:
         for node, out in results:
             with w.collecting():
@@ -84,10 +79,6 @@ def _straight_line(function: Function, form: Form, pool: Pool) -> tuple[list[Ins
     if not any(v.type.is_static for v in params) and _read_order(w.made[body:], params) == params:
         del w.made[head:body]
     return w.made, {out.name for _, out in results}
-
-
-def _is_load_of(node: Node, name: str) -> bool:
-    return node.op is PROJ and node.inputs[0].op is load and loaded_name(node.inputs[0].attrs[0]) == name
 
 
 def _read_order(instructions: Sequence[Instruction], params: Sequence[Tensor | Argument]) -> list[Tensor | Argument]:
@@ -140,16 +131,33 @@ def _param(w: FunctionWriter, node: Node) -> Tensor | Argument | None:
     return value
 
 
-def _result_tensors(w: FunctionWriter) -> Results:
-    """The results, but for the state, with the tensors that they are written to."""
+def _reserve_loaded(w: FunctionWriter) -> Counter[str]:
+    """How often each name is loaded. Such a name is made by the load and taken away again: nothing else can have it."""
+    loads = Counter(loaded_name(n.attrs[0]) for n in w.function.nodes if n.op is load)
+    w.pool.taken |= set(loads)
+    return loads
+
+
+def _result_tensors(w: FunctionWriter, loads: Counter[str], *, exist: bool) -> Results:
+    """The results, but for the state, with the tensors that they are written to.
+
+    Where these `exist` from the start, one can have the name of what is loaded only if it is just that.
+    """
     found: Results = []
     for k, node in enumerate(w.function.results):
         if is_state(node.type):
             continue
         if not isinstance(node.type, TensorType):
             w.fail(node, f"deepx has no values of type {node.type}")
-        found.append((node, Tensor(w.name_for(w.function.result_name(k), "out"), node.type)))
+        name = w.function.result_name(k)
+        if not exist or (loads[name] == 1 and _is_load_of(node, name)):
+            w.pool.taken -= {name} & (set(loads) - {t.name for _, t in found})
+        found.append((node, Tensor(w.name_for(name, "out"), node.type)))
     return found
+
+
+def _is_load_of(node: Node, name: str) -> bool:
+    return node.op is PROJ and node.inputs[0].op is load and loaded_name(node.inputs[0].attrs[0]) == name
 
 
 def _aim(w: FunctionWriter, results: Results) -> None:
@@ -197,7 +205,7 @@ def _functions(module: Module) -> list[str]:
 
 
 def _function(w: FunctionWriter, is_called: bool, is_entry: bool) -> list[str]:
-    f = w.function
+    f, loads = w.function, _reserve_loaded(w)
     formals: list[str] = []
     for p in f.params:
         value = _param(w, p)
@@ -209,7 +217,7 @@ def _function(w: FunctionWriter, is_called: bool, is_entry: bool) -> list[str]:
             w.values[p] = w.apply("reshape", value.type.with_dims(()), value, Vector(()))
         if value is not None:
             formals.append(_formal(w, value.name, value.type, p))
-    results = _result_tensors(w)
+    results = _result_tensors(w, loads, exist=True)
     _aim(w, results)
     w.nodes(f.nodes)
     for node, out in results:

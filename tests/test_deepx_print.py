@@ -304,8 +304,10 @@ def test_dialect_f_is_a_function() -> None:
     )
 
 
-HOSTILE = ["a b", 'q"', "x//y", "a,b", "f(x)", "1e5", "inf", "true", "->", "v1", "a1", "t1", "", "\u202e", "x:y", "[z]", "f32", "func", "é", "x\n",
-           "__import__('os')", "p1"]  # fmt: skip
+HOSTILE = [
+    "a b", 'q"', "x//y", "a,b", "f(x)", "1e5", "inf", "true", "->", "v1", "a1", "t1", "", "\u202e", "x:y", "[z]", "f32", "func",
+    "é", "x\n", "__import__('os')", "p1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -475,7 +477,8 @@ def _small(b: Builder, x: Node) -> list[Node]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(("body", "says"), [
     (_atan, "atan2: has no form in deepx"), (_branch, "region: has no form"), (_loop, "loop_begin: has no form"),
-    (_dense, "no literal of 30 elements"), (_complex, "no element type c64"), (_order, "no total order"), (_small, "no element type u32"),
+    (_dense, "no literal of 30 elements"), (_complex, "no element type c64"), (_order, "no total order"),
+    (_small, "no element type u32"),
 ])  # fmt: skip
 def test_what_deepx_cannot_say_is_named(body: Callable[..., list[Node]], says: str, dialect: str) -> None:
     b = Builder()
@@ -487,7 +490,8 @@ def test_what_deepx_cannot_say_is_named(body: Callable[..., list[Node]], says: s
 
 
 def test_all_that_cannot_be_said_is_named_with_its_line() -> None:
-    text = "sea 1\nentry @main\nfunc public @main(%x: f32[2]) -> (%y: f32[2]) {\n  %a = tanh %x : f32[2]\n  %b = floor %a : f32[2]\n  return %b\n}\n"
+    lines = ["  %a = tanh %x : f32[2]", "  %b = floor %a : f32[2]", "  return %b", "}"]
+    text = "\n".join(["sea 1", "entry @main", "func public @main(%x: f32[2]) -> (%y: f32[2]) {", *lines])
     from deepx_graph.text import read
 
     with pytest.raises(VerifyError) as caught:

@@ -48,6 +48,11 @@ def _permuted(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 
 def _broadcast(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    number = w.scalar(node.inputs[0])
+    if number is not None:
+        w.dims(node)
+        w.emit("constant", number, into=out)
+        return
     x, axes, shape = w.tensor(node.inputs[0]), node.attr("broadcast_dimensions"), w.dims(node)
     order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     dims = w.dims(node.inputs[0])

@@ -36,6 +36,13 @@ class _Frame:
             self.slots[number] = value
         self.outs: Outs = unit.take_outs()
 
+    def finish(self, last: Return) -> list[Any]:
+        """The results; the frame's memory goes back, and nothing else that it held is kept."""
+        results = [self.slots[s] for s in last.sources]
+        self.unit.give_back(self.outs)
+        self.slots.clear()
+        return results
+
 
 def execute(units: Mapping[str, Unit], entry: str, args: Sequence[Any], *, max_depth: int = MAX_DEPTH,
             max_bytes: int | None = None) -> list[Any]:
@@ -63,12 +70,11 @@ class _Machine:
                 self.frames.append(frame)
                 frame = self.enter(frame, instruction)
                 continue
-            results = [frame.slots[s] for s in instruction.sources]
-            frame.unit.give_back(frame.outs)
             if not self.frames:
-                return results
-            finished, frame = frame, self.frames.pop()
-            self.leave(frame, finished, tuple(results))
+                return frame.finish(instruction)
+            caller = self.frames.pop()
+            self.leave(caller, frame, instruction)
+            frame = caller
 
     def step(self, frame: _Frame) -> Run | Return:
         """Runs a frame up to its next call or its return."""
@@ -114,12 +120,12 @@ class _Machine:
                 raise LimitError(Diagnostic(message, run.node.span))
         return _Frame(unit, args, run)
 
-    def leave(self, caller: _Frame, finished: _Frame, results: tuple[Any, ...]) -> None:
+    def leave(self, caller: _Frame, finished: _Frame, last: Return) -> None:
         """Gives the results of a finished frame to its caller, which goes on behind the call."""
         if finished.unit.plan.recursive:
             self.levels -= finished.unit.plan.peak_bytes
         assert finished.run is not None
-        caller.slots[finished.run.target] = results
+        caller.slots[finished.run.target] = tuple(finished.finish(last))
         for s in finished.run.frees:
             caller.slots[s] = None
         caller.at += 1
@@ -142,10 +148,16 @@ def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots:
                 slots[s] = None
         case Jump(to):
             return to
-        case Select(_, source, targets):
-            return targets[_branch(slots[source], len(targets))]
-        case Test(_, source, to):
-            return at + 1 if slots[source] else to
+        case Select(_, source, targets, frees):
+            to = targets[_branch(slots[source], len(targets))]
+            for s in frees:
+                slots[s] = None
+            return to
+        case Test(_, source, to, frees):
+            to = at + 1 if slots[source] else to
+            for s in frees:
+                slots[s] = None
+            return to
         case Skip(mark, to):
             if slots[mark]:
                 return to

@@ -51,7 +51,7 @@ class Flow:
     def copies(self, slot: int) -> int:
         """How many generations of a slot's memory may live at once: one, and one for each loop variable that carries it on."""
         slots, loops = self.code.slots, self.code.loops
-        if not self.to[slot]:
+        if not self.to[slot] or not loops:
             return 1
         count, at, seen, stack = 1, slots[slot].first, {slot}, [slot]
         while stack:

@@ -17,8 +17,9 @@ from functools import cached_property
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
 from deepx_graph.ops.fusion import fusion
-from deepx_graph.runtime.code import Code, Return, Run, lower
+from deepx_graph.runtime.code import Code, Return, Run
 from deepx_graph.runtime.flow import Flow, flow_of, is_call, makes_memory
+from deepx_graph.runtime.lower import lower
 from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.types import TensorType, leaves, nbytes
 

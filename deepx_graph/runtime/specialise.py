@@ -48,7 +48,7 @@ def specialise(module: Module, input_types: Sequence[Type], *, seed: int = 0, da
 
 def is_open(function: Function) -> bool:
     """Whether something in the function itself, a body of an operation included, is not known before it is specialised."""
-    stack, seen = [function], {function}
+    stack, seen = [function], {id(function)}
     while stack:
         for n in stack.pop().nodes:
             if n.op is module_seed or not is_static(n.type):
@@ -56,8 +56,8 @@ def is_open(function: Function) -> bool:
             for a, value in zip(n.op.attrs, n.attrs, strict=True):
                 if a.kind == "dims" and not all(isinstance(d, int) for d in value):
                     return True
-                if a.kind == "function" and value not in seen:
-                    seen.add(value)
+                if a.kind == "function" and id(value) not in seen:
+                    seen.add(id(value))
                     stack.append(value)
     return False
 

@@ -18,6 +18,10 @@ from deepx_graph.types import Type
 _serials = itertools.count()
 
 
+MAX_SPANS = 16
+"""How many places in the source a node remembers when it stands for several; thousands may be merged into one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a node came from: its name and places in the source, and the rewrites that made it."""
@@ -37,11 +41,11 @@ class Origin:
         return Origin(self.name, self.spans, self.rewrites + (rule,))
 
     def merged(self, other: Origin) -> Origin:
-        """The origin of a node that now stands for both."""
-        if other is self or (not other.spans and not other.rewrites):
+        """The origin of a node that now stands for both; at most `MAX_SPANS` places are kept."""
+        if other is self or (not other.spans and not other.rewrites) or len(self.spans) >= MAX_SPANS:
             return self
         new = tuple(s for s in other.spans if s not in self.spans)
-        return Origin(self.name or other.name, self.spans + new, self.rewrites)
+        return Origin(self.name or other.name, (self.spans + new)[:MAX_SPANS], self.rewrites)
 
 
 NOWHERE = Origin()

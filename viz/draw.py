@@ -1,0 +1,150 @@
+"""`draw`: a module as a picture, in one call.
+
+Builds the view, keeps the part asked for, folds what is too large, and writes DOT, SVG, PNG or HTML. A picture always comes with
+notes on what it does not show and how it came about. Files appear whole or not at all. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepx_graph.errors import RunError, UsageError, printable, suggest
+from deepx_graph.ir import Module
+from deepx_graph.viz import layered, layout, svg
+from deepx_graph.viz.around import around as part_around
+from deepx_graph.viz.build import build_view
+from deepx_graph.viz.dot import to_dot
+from deepx_graph.viz.fold import MAX_NODES, fold
+from deepx_graph.viz.hubs import inline_hubs
+from deepx_graph.viz.theme import theme_named
+from deepx_graph.viz.view import View
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture, and what to tell its reader about it."""
+
+    data: bytes
+    notes: tuple[str, ...] = ()
+
+
+def draw(
+    module: Module,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    format: str | None = None,
+    theme: str = "light",
+    function: str | None = None,
+    around: str | None = None,
+    depth: int = 2,
+    max_nodes: int = MAX_NODES,
+    collapse: bool = False,
+    title: str | None = None,
+    timeout: float = 20.0,
+    legend: bool = True,
+) -> Drawing:
+    """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
+
+    `around` (a name of the source, or `#17`) and `depth` draw only what lies near a node; above `max_nodes` boxes the picture is
+    folded; `collapse` draws a fused kernel as one box. Raises UsageError for an unknown format, theme, function or node, and
+    for PNG without a layout engine; LayoutError when a PNG is not done within `timeout` seconds (an SVG or HTML falls back to a
+    simple layout instead).
+    """
+    writer = _writer(format or _suffix(path))
+    theme_named(theme)
+    named = None if function is None else [function]
+    view = build_view(module, named, collapse=collapse, title=_title(module) if title is None else title)
+    if around is not None:
+        view = part_around(view, around, depth)
+    view = inline_hubs(fold(view, max_nodes))
+    if not view.nodes:
+        view = view.noted("there is nothing to draw")
+    drawing = writer(view, theme, timeout, legend)
+    if path is not None:
+        write_whole(Path(path), drawing.data)
+    return drawing
+
+
+def _title(module: Module) -> str:
+    return module.source.name if module.source else ""
+
+
+def _suffix(path: str | os.PathLike[str] | None) -> str:
+    if path is None:
+        raise UsageError(f"a picture without a path needs a format: {', '.join(FORMATS)}")
+    suffix = Path(path).suffix.lstrip(".").lower()
+    if not suffix:
+        raise UsageError(f"'{printable(str(path))}' has no suffix to tell the format by: {', '.join('.' + f for f in FORMATS)}")
+    return suffix
+
+
+def _writer(format: str) -> Writer:
+    if format not in FORMATS:
+        near = suggest(format, FORMATS) or f"there are {', '.join(FORMATS)}"
+        raise UsageError(f"no picture format '{printable(format)}': {near}")
+    return FORMATS[format]
+
+
+def _dot(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+    return Drawing(to_dot(view, theme, legend=legend).encode("utf-8"), view.notes)
+
+
+def _svg(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+    try:
+        data, notes = layout.render(to_dot(view, theme, legend=legend), "svg", timeout, large=layout.is_large(view))
+        return Drawing(svg.filtered(data, view), view.notes + notes)
+    except layout.LayoutError as e:
+        view = view.noted(f"simple layout, without frames, because: {e.diagnostics[0].message}")
+        return Drawing(layered.to_svg(view, theme), view.notes)
+
+
+def _png(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+    if layout.engine() is None:
+        raise UsageError(f"PNG needs a layout engine: {layout.INSTALL}; SVG and HTML do without")
+    data, notes = layout.render(to_dot(view, theme, legend=legend), "png", timeout, large=layout.is_large(view))
+    return Drawing(data, view.notes + notes)
+
+
+def _html(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+    picture = _svg(view, theme, timeout, legend)
+    inline = picture.data.decode("utf-8").split("?>", 1)[-1].strip()
+    style = f"body{{margin:0;background:{theme_named(theme).ground}}}svg{{display:block;margin:auto}}"
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    page = (
+        "<!DOCTYPE html>\n"
+        '<html lang="en"><head><meta charset="utf-8">\n'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'\">\n"
+        f"<title>{html.escape(printable(view.title or 'graph'))}</title>\n"
+        f"<style>{style}</style></head><body>\n{inline}\n</body></html>\n"
+    )
+    return Drawing(page.encode("utf-8"), picture.notes)
+
+
+Writer = Callable[[View, str, float, bool], Drawing]
+
+FORMATS: dict[str, Writer] = {"dot": _dot, "svg": _svg, "png": _png, "html": _html}
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file under a temporary name beside `path`, then renames it; a device or pipe is written straight.
+
+    Raises RunError when the place cannot be written.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        with open(temporary, "xb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as e:
+        raise RunError(f"cannot write '{printable(str(path))}': {e.strerror or e}") from None
+    finally:
+        temporary.unlink(missing_ok=True)

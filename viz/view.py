@@ -1,0 +1,108 @@
+"""The picture as plain frozen data: what is shown and how it hangs together, before anyone decides on colours or places.
+
+A `View` is made from a module by `build_view`, made smaller by `around` and by `fold`, and written by `dot` and `layered`. Node
+ids are numbers of the picture, never names from a file; all texts are as they came and are escaped by whoever writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+NodeKind = Literal[
+    "param", "constant", "op", "start", "if", "side", "region", "phi", "loop_begin", "loop_end", "proj", "call", "fusion",
+    "result", "group",
+]  # fmt: skip
+"""What a node of the picture is; `side` is one outcome of an If, `group` stands for several nodes."""
+
+EdgeKind = Literal["data", "control", "effect", "back"]
+ClusterKind = Literal["function", "loop", "branch", "fusion", "block"]
+"""`block` frames one of several alike that folding left open, so that a reader sees what is in the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewNode:
+    """A box. `shape` is the type of its value as text; `name` and `line` are those of the source, where it has them."""
+
+    id: int
+    kind: NodeKind
+    title: str
+    subtitle: str = ""
+    family: str = ""
+    shape: str = ""
+    tooltip: str = ""
+    cluster: int | None = None
+    name: str = ""
+    address: str = ""
+    """How a user names the node: `#17`, or `function#17` outside the entry; the number is its place in the function."""
+    line: int = 0
+    size: int = 1
+    """How many nodes of the graph it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewEdge:
+    """An arrow from the node that gives to the node that takes; a `back` edge goes from a loop's end to its head."""
+
+    source: int
+    target: int
+    kind: EdgeKind = "data"
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A frame around nodes and other frames."""
+
+    id: int
+    title: str
+    kind: ClusterKind
+    parent: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """Nodes in an order in which every edge but the back edges goes forward; clusters with parents first."""
+
+    nodes: tuple[ViewNode, ...]
+    edges: tuple[ViewEdge, ...]
+    clusters: tuple[Cluster, ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    """What the reader of the picture must know: what was folded, left out or not drawn."""
+
+    def noted(self, *notes: str) -> View:
+        """The same picture with more notes."""
+        return replace(self, notes=self.notes + notes)
+
+    def only(self, keep: Iterable[int]) -> View:
+        """The nodes with these ids, the edges between them and the clusters that hold them; ids stay."""
+        kept = set(keep)
+        nodes = tuple(n for n in self.nodes if n.id in kept)
+        edges = tuple(e for e in self.edges if e.source in kept and e.target in kept)
+        return replace(self, nodes=nodes, edges=edges, clusters=used_clusters(self.clusters, nodes))
+
+
+def levels(view: View) -> dict[int, int]:
+    """The layer of each node: one below the lowest of those it takes from. Edges that go back in the order do not count."""
+    found: dict[int, int] = {}
+    sources: dict[int, list[int]] = {}
+    for e in view.edges:
+        if e.kind != "back":
+            sources.setdefault(e.target, []).append(e.source)
+    for n in view.nodes:
+        found[n.id] = 1 + max((found.get(s, -1) for s in sources.get(n.id, ())), default=-1)
+    return found
+
+
+def used_clusters(clusters: tuple[Cluster, ...], nodes: Iterable[ViewNode]) -> tuple[Cluster, ...]:
+    """The clusters that hold one of the nodes, themselves or through others."""
+    by_id = {c.id: c for c in clusters}
+    used: set[int] = set()
+    for node in nodes:
+        at = node.cluster
+        while at is not None and at not in used:
+            used.add(at)
+            at = by_id[at].parent
+    return tuple(c for c in clusters if c.id in used)

@@ -140,9 +140,11 @@ def _runs(code: Code) -> Iterator[tuple[int, Run]]:
 
 def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[tuple[Piece, bool]]:
     """Every tensor result that needs memory, and whether it may be in a shared buffer."""
+    dense: set[int] = set()  # slots in a buffer of ours: C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
         node, target = run.node, run.target
-        if not makes_memory(node) or (node.op.view and run.sources and flow.contiguous[run.sources[0]]):
+        viewed = run.sources[0] if node.op.view and run.sources else None
+        if not makes_memory(node) or (viewed is not None and (viewed in dense or flow.contiguous[viewed])):
             continue
         copies = flow.copies(target)
         tensors = [(k, t) for k, t in enumerate(leaves(node.type)) if isinstance(t, TensorType)]
@@ -150,6 +152,8 @@ def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[
             copies == 1 and not flow.escapes[target] and not node.op.view and not is_call(node) and bool(tensors)
             and len(tensors) == len(leaves(node.type)) and all(t.nbytes for _, t in tensors) and writes(node)
         )  # fmt: skip
+        if shared:
+            dense.add(target)
         for k, t in tensors:
             piece = Piece(node, k, t.nbytes, at, min(at, flow.first[target]), flow.last[target], copies=copies,
                           escapes=flow.escapes[target])

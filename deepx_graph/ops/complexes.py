@@ -9,7 +9,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Op, Operand
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import joint_type, like, unary
+from deepx_graph.ops.declare import joint_type, unary
 from deepx_graph.ops.elementwise import negate
 from deepx_graph.types import C64, C128, F32, F64, TensorType, Type, as_tensor
 
@@ -48,11 +48,11 @@ complex_: Op = Op(
     infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex",
     vjp=lambda b, node, g: (b(real, g), b(negate, b(imag, g))),
 )  # fmt: skip
-real: Op = unary("real", "The real part.", lambda xs: xs[0].real.copy() if xs[0].dtype.kind == "c" else xs[0],
+real: Op = unary("real", "The real part.", lambda xs: xs[0].real.copy(),
                  infer=_part_type, vjp=lambda b, x, y, g: b(complex_, g, b.like(0, g)) if is_complex(x.type) else g)
 imag: Op = unary(
     "imag", "The imaginary part; 0 for a real number.",
-    lambda xs: xs[0].imag.copy() if xs[0].dtype.kind == "c" else like(np.zeros(xs[0].shape), xs[0].dtype),
+    lambda xs: xs[0].imag.copy(),
     infer=_part_type,
     vjp=lambda b, x, y, g: b(complex_, b.like(0, g), b(negate, g)) if is_complex(x.type) else b.like(0, g),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE
+from deepx_graph.ops import fusion
 from deepx_graph.runtime.code import Code, Move, Pack, Return, Run
 from deepx_graph.types import TensorType, leaves
 
@@ -109,12 +110,26 @@ def _edges(code: Code) -> Iterator[tuple[int, int]]:
                     yield s, instruction.target
 
 
+def _owns_item(source: Node, k: int) -> bool:
+    """Whether item k of a kernel's results is an array that only this item holds."""
+    if source.op is not fusion:
+        return False
+    results = source.attrs[0].results
+    made = results[k].op
+    return results.count(results[k]) == 1 and made is not PARAM and made is not CONSTANT and not made.view
+
+
 def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
     borrowed = [s.node.op is PARAM or s.node.op is CONSTANT for s in code.slots]
+    taken: set[tuple[int, int]] = set()
     for instruction in code.instructions:
         if isinstance(instruction, Run):
             node = instruction.node
             borrowed[instruction.target] = node.op.view or node.op in (TUPLE, PROJ) or is_call(node)
+            if node.op is PROJ and _owns_item(node.inputs[0], node.attrs[0]):
+                item = (instruction.sources[0], node.attrs[0])
+                borrowed[instruction.target] = item in taken  # a second projection of one item shares the first one's memory
+                taken.add(item)
     changed = True
     while changed:
         changed = False

@@ -52,6 +52,8 @@ def _leaves(name: str, type: Type) -> Iterator[tuple[str, Type]]:
 
 def bind(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Array]:
     """One C-contiguous array for each port, by position and name. Raises RunError for what is missing, extra or ill-typed."""
+    if not named and len(arrays) == len(ports) and all(map(_fits_as_it_is, ports, arrays)):
+        return list(arrays)
     expected = ", ".join(f"{p.name}: {p.type}" for p in ports) or "no inputs"
     if len(arrays) > len(ports):
         raise RunError(Diagnostic(f"{len(arrays)} inputs are given and the program takes {len(ports)}", expected=expected))
@@ -74,6 +76,15 @@ def bind(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any])
     if wrong:
         raise RunError(*wrong)
     return found
+
+
+def _fits_as_it_is(port: Port, value: Any) -> bool:
+    """The usual case: an array of just the type, whose sizes are all known."""
+    type = port.type
+    return (
+        isinstance(value, np.ndarray) and isinstance(type, TensorType) and value.shape == type.dims
+        and value.dtype == type.dtype.np and value.dtype.isnative and value.flags.c_contiguous
+    )  # fmt: skip
 
 
 def _array(port: Port, value: Any) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from deepx_graph.ir import Function, Module
-from deepx_graph.passes.base import Pass, RewriteControl
+from deepx_graph.passes.base import Pass, PassError, RewriteControl
 from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rewrite import Rule, RuleSet, rewrite_function
 from deepx_graph.passes.rules_control import CONTROL
@@ -14,6 +14,10 @@ from deepx_graph.passes.rules_shape import SHAPES
 
 CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES
 """The rules of this pass."""
+
+
+MAX_ROUNDS = 1000
+"""More rounds than any nest of loops needs."""
 
 
 def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
@@ -24,13 +28,14 @@ def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
     bodies: dict[Function, Function] = {}
 
     def settled(function: Function) -> Function:
-        while True:
+        for _ in range(MAX_ROUNDS):
             while (pruned := prune(function, control, invariants=True)) is not function:
                 function = pruned
             after = rewrite_function(function, rules, control, bodies=bodies)
             if after is function or control.exhausted:
                 return after
             function = after
+        raise PassError(f"rewriting '{function.name}' does not end")
 
     return module.with_functions(map(settled, module.functions))
 

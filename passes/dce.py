@@ -24,6 +24,8 @@ class Dce(Pass):
 
     def run_under(self, module: Module, control: RewriteControl) -> Module:
         module = module.with_functions(prune(f, control, invariants=False) for f in module.functions)
+        if control.exhausted:
+            return module
         needed = reached(module)
         return module.with_functions(f for f in module.functions if f.name in needed)
 

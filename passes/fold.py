@@ -54,7 +54,7 @@ def _whole(op: Op, literals: Sequence[Literal], attrs: tuple[Any, ...], type: Ty
 def fold_rule(limit: int) -> Rule:
     """The folding rule, for constants of up to `limit` bytes."""
 
-    @rule(lambda op: op.foldable and op.eval is not None)
+    @rule(lambda op: op.foldable and op.eval is not None, over=(CONSTANT,))
     def fold(b: Builder, node: Node) -> Node | None:
         """op(constants) = constant"""
         if any(i.op is not CONSTANT for i in node.inputs):

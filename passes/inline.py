@@ -110,19 +110,21 @@ def _inlined(function: Function, allowed: dict[str, Function], control: RewriteC
     if not any(n.op in (CALL, CALL_VALUE) for n in function.nodes):
         return function
     made: dict[Node, Node] = {}
+    opened: set[Node] = set()  # the tuples that stand for inlined calls
     grown = 0
     for node in function.nodes:
         inputs = tuple([made[i] for i in node.inputs])
-        if node.op is PROJ and inputs[0].op is TUPLE:
+        if node.op is PROJ and inputs[0] in opened:
             made[node] = inputs[0].inputs[node.attrs[0]]
             continue
         call = with_inputs(node, inputs)
-        if node.op is CALL_VALUE and inputs[0].op is PARTIAL:
+        if node.op is CALL_VALUE and inputs[0].op is PARTIAL and control.permit("call-known-closure", node, inputs[0]):
             call = Node(CALL, inputs[0].inputs + inputs[1:], inputs[0].attrs, node.type, node.origin)
         callee = allowed.get(call.attrs[0]) if call.op is CALL else None
         if callee is not None and grown <= MAX_GROWTH and _fits(callee, call) and control.permit("inline", node, call):
             grown += len(callee.nodes)
             call = Node(TUPLE, _copied(callee, call), (), call.type, call.origin)
+            opened.add(call)
         made[node] = call
     return with_results(function, tuple(made[r] for r in function.results))
 

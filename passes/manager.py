@@ -18,7 +18,7 @@ from deepx_graph.passes.observer import Observer
 from deepx_graph.passes.options import PipelineReader, format_pass
 
 PIPELINES: dict[str, str] = {
-    "default": "inline,sccp,cse,simplify,dce",
+    "default": "inline,sccp,cse,simplify,dce,fuse",
     "clean": "inline,sccp,cse,simplify,dce",
     "none": "",
 }

@@ -69,6 +69,12 @@ def variables(pattern: Pattern) -> set[str]:
     return {pattern.name} if isinstance(pattern, (Var, Const)) else set()
 
 
+def operand_ops(pattern: OpPattern) -> frozenset[Op]:
+    """Ops that a node must have among its operands to match."""
+    found = [p.op for p in pattern.args if isinstance(p, OpPattern)]
+    return frozenset(found + [CONSTANT] * any(isinstance(p, (Const, int, float)) for p in pattern.args))
+
+
 def matchers(pattern: Pattern) -> tuple[Matcher, ...]:
     """One matcher for each way to write the pattern with its commutative operands swapped, the given way first."""
     return tuple(_compile(p) for p in _orders(pattern))

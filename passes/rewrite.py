@@ -16,10 +16,10 @@ from functools import cache
 from typing import Any
 
 from deepx_graph.errors import Diagnostic
-from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin
-from deepx_graph.ir.structure import PARAM
+from deepx_graph.ir import NOWHERE, Builder, Function, Module, Node, Op, Origin
+from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.passes.base import PassError, RewriteControl
-from deepx_graph.passes.pattern import Env, Matcher, OpPattern, matchers, variables
+from deepx_graph.passes.pattern import Env, Matcher, OpPattern, matchers, operand_ops, variables
 from deepx_graph.passes.rebuild import commutes, with_results
 from deepx_graph.types import Type
 
@@ -38,6 +38,16 @@ class Rule:
     action: Action
     params: tuple[str, ...]
     fast_math: bool = False
+    operands: frozenset[Op] = frozenset()
+    """Applies only where all of these ops are among those of the operands."""
+    any_operand: frozenset[Op] = frozenset()
+    """Applies only where one of these ops is; empty: anywhere."""
+    pattern: OpPattern | None = None
+    """What it matches, where it is written as a pattern."""
+
+    def may_apply(self, op: Op, operands: frozenset[Op]) -> bool:
+        """Whether the rule is worth trying on a node of the op whose operands are of these ops."""
+        return self.roots(op) and self.operands <= operands and (not self.any_operand or not operands.isdisjoint(self.any_operand))
 
     def apply(self, node: Node, b: Builder) -> Node | None:
         """What the rule makes of the node, None when it does not apply."""
@@ -51,11 +61,12 @@ class Rule:
         return None
 
 
-def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False) -> Callable[[Action], Rule]:
+def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequence[Op] = ()) -> Callable[[Action], Rule]:
     """Makes a rule of a function: `@rule(op_of(add, X, 0))`.
 
     The function's parameters are variables of the pattern by name, `node` for the whole match, `b` for the builder. Instead of a
-    pattern: an op (any node of it) or a predicate over ops. Raises ValueError for an unknown parameter or a missing docstring.
+    pattern: an op (any node of it) or a predicate over ops; `over` then tells which ops there must be one of among the operands
+    for the rule to be worth trying. Raises ValueError for an unknown parameter or a missing docstring.
     """
 
     def make(action: Action) -> Rule:
@@ -63,12 +74,14 @@ def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False) -> Callabl
         known = {"b", "node"} | (variables(pattern) if isinstance(pattern, OpPattern) else set())
         if not set(params) <= known or not action.__doc__:
             raise ValueError(f"rule {action.__name__}: unknown parameters {sorted(set(params) - known)}, or no docstring")
+        operands: frozenset[Op] = frozenset()
         if isinstance(pattern, OpPattern):
-            roots, ways = _is(pattern.op), matchers(pattern)
+            roots, ways, operands = _is(pattern.op), matchers(pattern), operand_ops(pattern)
         else:
             roots, ways = _is(pattern) if isinstance(pattern, Op) else pattern, (_always,)
         name = action.__name__.strip("_").replace("_", "-")
-        return Rule(name, action.__doc__.strip().split("\n")[0], roots, ways, action, params, fast_math)
+        return Rule(name, action.__doc__.strip().split("\n")[0], roots, ways, action, params, fast_math,
+                    operands, frozenset(over), pattern if isinstance(pattern, OpPattern) else None)
 
     return make
 
@@ -82,17 +95,21 @@ def _always(node: Node, env: Env) -> bool:
 
 
 class RuleSet:
-    """Rules in order of preference, indexed by the op of their root."""
+    """Rules in order of preference, indexed by the ops of their root and of its operands."""
 
     def __init__(self, rules: Sequence[Rule], *, fast_math: bool = False) -> None:
         self.rules = tuple(r for r in rules if fast_math or not r.fast_math)
-        self._by_op: dict[Op, tuple[Rule, ...]] = {}
+        self._by_ops: dict[tuple[Op, ...], tuple[Rule, ...]] = {}
 
-    def for_op(self, op: Op) -> tuple[Rule, ...]:
-        """The rules that may apply to a node of the op."""
-        found = self._by_op.get(op)
+    def for_node(self, node: Node) -> tuple[Rule, ...]:
+        """The rules that may apply to the node, as far as its op and those of its operands tell."""
+        ops = (node.op, *[i.op for i in node.inputs])
+        found = self._by_ops.get(ops)
         if found is None:
-            found = self._by_op[op] = tuple(r for r in self.rules if r.roots(op))
+            key, operands = ops if len(ops) < 5 else None, frozenset(ops[1:])
+            found = tuple(r for r in self.rules if r.may_apply(node.op, operands))
+            if key:  # a node of many operands is rare, and one of a kind
+                self._by_ops[key] = found
         return found
 
     def shuffled(self, order: random.Random) -> RuleSet:
@@ -100,19 +117,33 @@ class RuleSet:
         return RuleSet(order.sample(self.rules, len(self.rules)), fast_math=True)
 
 
+_CREDITED = Origin("credited")
+"""Stands for the origin that `InterningBuilder.credit` tells, which is made only when a node is."""
+
+
 class InterningBuilder(Builder):
     """A builder that gives one node for equal requests, operands of commutative ops in either order, and adopts old nodes."""
 
     def __init__(self) -> None:
-        super().__init__(intern=True)
+        super().__init__(intern=True, origin=_CREDITED)
         self._known: dict[tuple[Any, ...], Node] = {}
+        self._credit: tuple[Origin, str] = (NOWHERE, "")
+        self.newest: Node | None = None
+
+    def credit(self, origin: Origin, rule_name: str) -> None:
+        """Whose doing the nodes are that are made from now on."""
+        self._credit = origin, rule_name
+        self.newest = None
 
     def intern(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, origin: Origin) -> Node:
         """The node; an equal one made or adopted before."""
         key = _key(op, inputs, attrs, type)
         node = self._known.get(key)
         if node is None:
-            node = self._known[key] = Node(op, inputs, attrs, type, origin)
+            if origin is _CREDITED:
+                source, rule_name = self._credit
+                origin = Origin("", source.spans, source.rewritten(rule_name).rewrites)
+            node = self.newest = self._known[key] = Node(op, inputs, attrs, type, origin)
         return node
 
     def adopt(self, node: Node) -> Node:
@@ -131,7 +162,8 @@ class InterningBuilder(Builder):
 
 def _key(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type) -> tuple[Any, ...]:
     if len(inputs) == 2 and inputs[0].serial > inputs[1].serial and commutes(op, type):
-        inputs = inputs[::-1]
+        if (inputs[0].op is CONSTANT) == (inputs[1].op is CONSTANT):  # a constant's side is the rules' business
+            inputs = inputs[::-1]
     return op, inputs, attrs, type
 
 
@@ -156,6 +188,8 @@ class _Rewriter:
     def function(self, function: Function) -> Function:
         self.budget = 10_000 + 100 * len(function.nodes)
         nodes: Sequence[Node] = function.nodes
+        for node in nodes:  # so that what a rule asks for is found where the function has it, and nothing changes for nothing
+            self.builder.adopt(node)
         if self.order:
             nodes = self.order.sample(nodes, len(nodes))
         for node in nodes:
@@ -209,8 +243,8 @@ class _Rewriter:
     def _rewritten(self, node: Node) -> Node:
         """What the first rule that applies makes of the node; the node itself when none does."""
         b = self.builder
-        for r in self.rules.for_op(node.op):
-            b.origin = _anonymous(node.origin, r.name)
+        for r in self.rules.for_node(node):
+            b.credit(node.origin, r.name)
             made = self._try(r, node)
             if made is None:
                 continue
@@ -219,7 +253,7 @@ class _Rewriter:
                 continue
             if not self.control.permit(r.name, node, made):
                 return node
-            if made.origin is b.origin and node.name and made not in self.normal:
+            if node.name and made is b.newest and not made.name:
                 made = b.renamed(made, node.name)
             self._count(r, node)
             return made
@@ -243,10 +277,6 @@ class _Rewriter:
     def _endless(self, node: Node) -> PassError:
         often = ", ".join(f"'{name}' ({count} times)" for name, count in self.applied.most_common(5))
         return PassError(Diagnostic(f"rewriting does not end; the rules that went on applying: {often}", node.span))
-
-
-def _anonymous(origin: Origin, rule_name: str) -> Origin:
-    return Origin("", origin.spans, origin.rewritten(rule_name).rewrites)
 
 
 def _same(a: object, b: object) -> bool:

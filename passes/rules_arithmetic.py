@@ -50,7 +50,7 @@ def declared_law(node: Node) -> Node | None:
     return simplify(node.op, node.inputs, node.attrs, node.type)
 
 
-@rule(lambda op: op.commutative)
+@rule(lambda op: op.commutative, over=(CONSTANT,))
 def constant_right(b: Builder, node: Node) -> Node | None:
     """op(c, x) = op(x, c) for a commutative op"""
     left, right = node.inputs
@@ -59,13 +59,13 @@ def constant_right(b: Builder, node: Node) -> Node | None:
     return b(node.op, right, left)
 
 
-@rule(lambda op: op.associative and op.commutative)
+@rule(lambda op: op.associative and op.commutative, over=(CONSTANT,))
 def combine_constants(b: Builder, node: Node) -> Node | None:
     """op(op(x, c), d) = op(x, op(c, d)) for an associative op on integers"""
     return _combined(b, node) if is_integer(node) else None
 
 
-@rule(lambda op: op.associative and op.commutative, fast_math=True)
+@rule(lambda op: op.associative and op.commutative, fast_math=True, over=(CONSTANT,))
 def combine_float_constants(b: Builder, node: Node) -> Node | None:
     """op(op(x, c), d) = op(x, op(c, d)) for an associative op"""
     return _combined(b, node)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops import and_, clamp, compare, convert, not_, or_, select, xor
-from deepx_graph.passes.pattern import Var, X, Y, Z, op_of
+from deepx_graph.passes.pattern import C, Var, X, Y, Z, op_of
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.passes.rules_arithmetic import filled, is_bool, is_integer
 from deepx_graph.types import DType, TensorType
@@ -15,13 +17,13 @@ OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "LE": "GT", "GT": "L
 P = Var("p")
 
 
-@rule(compare)
+@rule(compare, over=(CONSTANT,))
 def constant_compared_right(b: Builder, node: Node) -> Node | None:
     """c < x = x > c"""
     left, right = node.inputs
     if left.op is not CONSTANT or right.op is CONSTANT:
         return None
-    return b(compare, right, left, direction=SWAPPED[node.attr("direction")])
+    return _compared(b, node, right, left, SWAPPED)
 
 
 @rule(op_of(compare, X, X))
@@ -45,13 +47,19 @@ def not_compare(b: Builder, node: Node, x: Node, y: Node) -> Node | None:
     direction = node.inputs[0].attr("direction")
     if direction not in ("EQ", "NE") and not is_integer(x):
         return None
-    return b(compare, x, y, direction=OPPOSITE[direction])
+    return _compared(b, node.inputs[0], x, y, OPPOSITE)
 
 
 @rule(op_of(not_, op_of(compare, X, Y)), fast_math=True)
 def not_order(b: Builder, node: Node, x: Node, y: Node) -> Node:
     """not (x < y) = x >= y"""
-    return b(compare, x, y, direction=OPPOSITE[node.inputs[0].attr("direction")])
+    return _compared(b, node.inputs[0], x, y, OPPOSITE)
+
+
+def _compared(b: Builder, like: Node, x: Node, y: Node, direction: Mapping[str, str]) -> Node:
+    """The comparison of x and y in the changed direction; what else `like` says of it stays."""
+    attrs = {a.name: v for a, v in zip(compare.attrs, like.attrs, strict=True)}
+    return b(compare, x, y, **{**attrs, "direction": direction[attrs["direction"]]})
 
 
 @rule(op_of(compare, X, True, direction="EQ"))
@@ -144,11 +152,11 @@ def or_not(b: Builder, node: Node, x: Node) -> Node | None:
     return _all_ones(b, node)
 
 
-@rule(op_of(or_, X, Y))
-def or_ones(b: Builder, node: Node, y: Node) -> Node | None:
+@rule(op_of(or_, X, C))
+def or_ones(b: Builder, node: Node, c: Node) -> Node | None:
     """x or all ones = all ones"""
-    ones = _all_ones(b, node) if y.op is CONSTANT else None
-    return ones if ones is not None and ones.attrs[0].splat_value == y.attrs[0].splat_value else None
+    ones = _all_ones(b, node)
+    return ones if ones is not None and ones.attrs[0].splat_value == c.attrs[0].splat_value else None
 
 
 @rule(op_of(xor, X, X))

@@ -133,7 +133,7 @@ def added_ones(old: Sequence[int], new: Sequence[int]) -> list[int] | None:
     return places if len(places) == len(old) else None
 
 
-@rule(lambda op: op in (reshape, slice_, reverse))
+@rule(lambda op: op in (reshape, slice_, reverse), over=(broadcast_in_dim,))
 def move_of_filled(b: Builder, node: Node) -> Node | None:
     """reshape, slice and reverse of a broadcast scalar are broadcast scalars"""
     whole = node.inputs[0]
@@ -156,7 +156,7 @@ def as_scalar(b: Builder, node: Node) -> Node | None:
     return None
 
 
-@rule(lambda op: op.elementwise and len(op.operands) > 1)
+@rule(lambda op: op.elementwise and len(op.operands) > 1, over=(broadcast_in_dim, CONSTANT))
 def scalar_operand(b: Builder, node: Node) -> Node | None:
     """op(x, broadcast_in_dim(s)) = op(x, s) where x has the shape of the result"""
     if not dims_of(node):
@@ -168,7 +168,7 @@ def scalar_operand(b: Builder, node: Node) -> Node | None:
     return _applied(b, node, [s or i for s, i in zip(scalars, node.inputs, strict=True)])
 
 
-@rule(lambda op: op.elementwise and bool(op.operands))
+@rule(lambda op: op.elementwise and bool(op.operands), over=(broadcast_in_dim, CONSTANT))
 def all_scalars(b: Builder, node: Node) -> Node | None:
     """op(broadcast_in_dim(s), broadcast_in_dim(t)) = broadcast_in_dim(op(s, t)) for scalars s, t"""
     if not dims_of(node) or static_dims(node) is None or all(i.op is CONSTANT for i in node.inputs):
@@ -207,11 +207,10 @@ def slice_twice(b: Builder, node: Node, x: Node) -> Node:
     return b(slice_, x, start_indices=inside, limit_indices=limit, strides=strides)
 
 
-@rule(op_of(slice_, X))
-def slice_of_part(b: Builder, node: Node, x: Node) -> Node | None:
+@rule(slice_, over=(concatenate,))
+def slice_of_part(b: Builder, node: Node) -> Node | None:
     """slice(concatenate(x, y)) = slice(x) where the slice lies in x"""
-    if x.op is not concatenate:
-        return None
+    x = node.inputs[0]
     axis, before = x.attrs[0], 0
     start, limit, strides = node.attrs
     for part in x.inputs:

@@ -26,4 +26,4 @@ def around(view: View, node: str, depth: int = 2) -> View:
         border = [k for k in dict.fromkeys(j for n in border for j in beside[n]) if k not in seen]
         seen.update(border)
     left = len(view.nodes) - len(seen)
-    return view.only(seen).noted(f"around {node}, {depth} steps: {left:,} more nodes are not drawn") if left else view
+    return view.only(seen).noted(f"around {printable(node)}, {depth} steps: {left:,} more nodes are not drawn") if left else view

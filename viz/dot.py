@@ -8,6 +8,7 @@ Equal views give equal text.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deepx_graph.viz.legend import add_legend
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 NOTE_WIDTH = 90
 
-ROW = 16
+TIGHT: Mapping[str, str] = {"weight": "4"}
+"""On edges inside a frame: they stay short, so that the frame stays compact, and those that come from outside get longer."""
+
+ROW = 10
 """The most boxes of one frame that stand side by side."""
 
 
@@ -37,13 +41,21 @@ def to_dot(view: View, theme: str = "light", *, legend: bool = True) -> str:
     for cluster in reversed(view.clusters):
         outer = graph if cluster.parent is None else frames[cluster.parent]
         outer.subgraph(frames[cluster.id])
+    frame_of = _tight_frames(view)
     for edge in view.edges:
-        _edge(graph, edge, colours)
+        inside = frame_of.get(edge.source, -1) == frame_of.get(edge.target, -2)
+        _edge(graph, edge, colours, TIGHT if inside else {})
     for above, below in (*_branch_order(view), *_wrapped(view)):
         graph.edge(f"n{above}", f"n{below}", style="invis")
     if legend and view.nodes:
         add_legend(graph, view, colours)
     return str(graph.source)
+
+
+def _tight_frames(view: View) -> dict[int, int]:
+    """The frame of each node that stands in a loop, branch, fusion or block."""
+    tight = {c.id for c in view.clusters if c.kind != "function"}
+    return {n.id: n.cluster for n in view.nodes if n.cluster is not None and n.cluster in tight}
 
 
 def _branch_order(view: View) -> list[tuple[int, int]]:
@@ -105,9 +117,9 @@ def _node(graph: Digraph, node: ViewNode, theme: Theme) -> None:
     graph.node(f"n{node.id}", label=quoted(label), tooltip=quoted(node.tooltip or node.title), **look)
 
 
-def _edge(graph: Digraph, edge: ViewEdge, theme: Theme) -> None:
+def _edge(graph: Digraph, edge: ViewEdge, theme: Theme, extra: Mapping[str, str]) -> None:
     ends = (edge.source, edge.target) if edge.kind != "back" else (edge.target, edge.source)  # keeps the head above the end
-    look = {"color": theme.edges[edge.kind]} | dict(EDGES[edge.kind])
+    look = {"color": theme.edges[edge.kind]} | dict(EDGES[edge.kind]) | dict(extra)
     if edge.kind in ("control", "effect"):
         look["fontcolor"] = theme.edges[edge.kind]
     label = {"label": quoted(f" {edge.label} ")} if edge.label else {}

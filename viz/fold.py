@@ -243,7 +243,7 @@ def _show_one(q: Quotient, limit: int) -> None:
     for k, item in enumerate(q.items):
         if item.title is not None:
             alike.setdefault((item.token, item.title.split(" (")[0]), []).append(k)
-    first = next((ks[0] for ks in alike.values() if len(ks) > 1), None)
+    first = next((ks[0] for ks in alike.values() if len(ks) > 1 and _outer(q, ks[0]).kind not in ("param", "result")), None)
     if first is not None and len(q) + len(q.items[first].members) <= limit:
         q.open(first)
 

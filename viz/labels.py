@@ -14,7 +14,7 @@ import numpy as np
 
 from deepx_graph.errors import Span
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILIES
 from deepx_graph.types import DType, StateType, TensorType, TupleType, Type
@@ -109,8 +109,8 @@ def attr_texts(node: Node) -> list[str]:
 
 
 def _says_nothing(node: Node, value: Any) -> bool:
-    if value == () or isinstance(value, (Function, Literal, Type, DType)):
-        return True
+    if value == () or isinstance(value, (Function, Literal, Type, DType)) or node.op is LOOP_BEGIN:
+        return True  # a loop's identity is an arbitrary number, another one in every run
     return isinstance(node.type, TensorType) and value == node.type.dims
 
 

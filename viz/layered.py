@@ -57,7 +57,7 @@ def to_svg(view: View, theme: str = "light") -> bytes:
         f'<rect x="0" y="0" width="{width:.0f}" height="{height:.0f}" fill="{colours.ground}"/>',
     ]
     parts += (_text(MARGIN, MARGIN + 20 * k, line, colours.text, 14, "start") for k, line in enumerate(head))
-    parts += (_edge(e, boxes, colours, width) for e in view.edges)
+    parts += (_edge(e, *ends, colours, width) for e, ends in zip(view.edges, _ports(view.edges, boxes), strict=True))
     titles = {c.id: c.title for c in view.clusters}
     parts += (_box(b, colours, titles.get(b.node.cluster, "") if b.node.cluster is not None else "") for b in boxes.values())
     return ("\n".join([*parts, "</svg>"]) + "\n").encode("utf-8")
@@ -114,19 +114,35 @@ def _box(b: Box, theme: Theme, frame: str) -> str:
     )
 
 
-def _edge(e: ViewEdge, boxes: dict[int, Box], theme: Theme, width: float) -> str:
-    a, b = boxes[e.source], boxes[e.target]
-    x1, y1, x2, y2 = a.x, a.y + a.height, b.x, b.y
+def _ports(edges: Sequence[ViewEdge], boxes: dict[int, Box]) -> list[tuple[float, float, float, float]]:
+    """Where each edge leaves and arrives: spread along the sides of its boxes in the order of the other ends."""
+    places = [[0.0, 0.0] for _ in edges]
+    for end in (0, 1):
+        meeting: dict[int, list[int]] = {}
+        for k, e in enumerate(edges):
+            meeting.setdefault((e.source, e.target)[end], []).append(k)
+        for id, numbers in meeting.items():
+            numbers.sort(key=lambda k: (boxes[(edges[k].target, edges[k].source)[end]].x, k))
+            usable = boxes[id].width - 16
+            for i, k in enumerate(numbers):
+                places[k][end] = boxes[id].x + usable * ((i + 0.5) / len(numbers) - 0.5)
+    return [
+        (out, boxes[e.source].y + boxes[e.source].height, into, boxes[e.target].y)
+        for e, (out, into) in zip(edges, places, strict=True)
+    ]
+
+
+def _edge(e: ViewEdge, x1: float, y1: float, x2: float, y2: float, theme: Theme, width: float) -> str:
     if y2 > y1:
         bend = min(40.0, (y2 - y1) / 2)
         path = f"M{x1:.1f},{y1:.1f}C{x1:.1f},{y1 + bend:.1f} {x2:.1f},{y2 - bend:.1f} {x2:.1f},{y2 - 6:.1f}"
     else:  # upwards, around the right side
-        side = min(width - 4, max(a.x + a.width / 2, b.x + b.width / 2) + 40)
+        side = min(width - 4, max(x1, x2) + 90)
         path = f"M{x1:.1f},{y1:.1f}C{side:.1f},{y1 + 30:.1f} {side:.1f},{y2 - 36:.1f} {x2:.1f},{y2 - 6:.1f}"
     colour = theme.edges[e.kind]
     dash = f' stroke-dasharray="{DASHES[e.kind]}"' if DASHES[e.kind] else ""
     strong = "1.8" if e.kind != "data" else "1"
     head = f"{x2 - 3.5:.1f},{y2 - 7:.1f} {x2 + 3.5:.1f},{y2 - 7:.1f} {x2:.1f},{y2:.1f}"
-    label = _text(x2 + 5, y2 - 12, shown(e.label), theme.faint, 9, "start") if e.label else ""
+    label = _text((x1 + x2) / 2 + 4, (y1 + y2) / 2, shown(e.label), theme.faint, 9, "start") if e.label else ""
     return (f'<g class="edge"><path d="{path}" fill="none" stroke="{colour}" stroke-width="{strong}"{dash}/>'
             f'<polygon points="{head}" fill="{colour}"/>{label}</g>')  # fmt: skip

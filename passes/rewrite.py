@@ -162,8 +162,9 @@ class InterningBuilder(Builder):
 
 def _key(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type) -> tuple[Any, ...]:
     if len(inputs) == 2 and inputs[0].serial > inputs[1].serial and commutes(op, type):
-        if (inputs[0].op is CONSTANT) == (inputs[1].op is CONSTANT):  # a constant's side is the rules' business
-            inputs = inputs[::-1]
+        left, right = inputs
+        if (left.op is CONSTANT) is (right.op is CONSTANT):  # a constant's side is the rules' business
+            return op, (right, left), attrs, type
     return op, inputs, attrs, type
 
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, concatenate, ensure_type, pad, reduce, reshape, reverse, slice_, transpose
 from deepx_graph.passes.pattern import X, op_of
 from deepx_graph.passes.rewrite import Rule, rule
@@ -151,9 +155,15 @@ def as_scalar(b: Builder, node: Node) -> Node | None:
         return node
     if node.op is broadcast_in_dim and is_scalar(node.inputs[0]):
         return node.inputs[0]
-    if node.op is CONSTANT and splat_of(node) is not None:
-        return b.constant(splat_of(node))
-    return None
+    literal = _scalar_literal(node.attrs[0]) if node.op is CONSTANT else None
+    return None if literal is None else b.literal(literal)
+
+
+@lru_cache(maxsize=1024)
+def _scalar_literal(literal: Literal) -> Literal | None:
+    """The one element of a literal that has the same everywhere."""
+    value = literal.splat_value
+    return None if value is None else Literal(np.asarray(value))
 
 
 @rule(lambda op: op.elementwise and len(op.operands) > 1, over=(broadcast_in_dim, CONSTANT))
@@ -165,7 +175,7 @@ def scalar_operand(b: Builder, node: Node) -> Node | None:
     full = any(s is None and dims_of(i) == dims_of(node) for s, i in zip(scalars, node.inputs, strict=True))
     if not full or not any(scalars):
         return None
-    return _applied(b, node, [s or i for s, i in zip(scalars, node.inputs, strict=True)])
+    return b.make(node.op, tuple([s or i for s, i in zip(scalars, node.inputs, strict=True)]), node.attrs, node.type)
 
 
 @rule(lambda op: op.elementwise and bool(op.operands), over=(broadcast_in_dim, CONSTANT))
@@ -176,11 +186,9 @@ def all_scalars(b: Builder, node: Node) -> Node | None:
     scalars = [as_scalar(b, i) for i in node.inputs]
     if None in scalars:
         return None
-    return b(broadcast_in_dim, _applied(b, node, scalars), shape=dims_of(node), broadcast_dimensions=())  # type: ignore[arg-type]
-
-
-def _applied(b: Builder, node: Node, inputs: Sequence[Node]) -> Node:
-    return b(node.op, *inputs, **{a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)})
+    attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+    one = b(node.op, *scalars, **attrs)  # type: ignore[arg-type]
+    return b(broadcast_in_dim, one, shape=dims_of(node), broadcast_dimensions=())
 
 
 # --- cutting and joining --------------------------------------------------------------------------------------------

@@ -223,7 +223,8 @@ def test_inlining_gives_every_copy_a_loop_of_its_own() -> None:
 
 def test_closures_are_called_directly_and_then_inlined() -> None:
     f = b.function("sum", [("x", S), ("y", S)], lambda x, y: [b(add, x, y)], public=False)
-    apply = b.function("apply", [("f", b.partial(f, b.constant(1, I32)).type), ("x", S)], lambda g, x: b.call_value(g, x), public=False)
+    closure = b.partial(f, b.constant(1, I32)).type
+    apply = b.function("apply", [("f", closure), ("x", S)], lambda g, x: b.call_value(g, x), public=False)
     module = program(lambda x: b.call(apply, b.partial(f, b.constant(1, I32)), x), S, helpers=[f, apply])
     after = optimised(module, "inline")
     assert not {CALL, CALL_VALUE} & {n.op for n in after.nodes}

@@ -46,7 +46,7 @@ def to_dot(view: View, theme: str = "light", *, legend: bool = True) -> str:
         inside = frame_of.get(edge.source, -1) == frame_of.get(edge.target, -2)
         _edge(graph, edge, colours, TIGHT if inside else {})
     for above, below in (*_branch_order(view), *_wrapped(view)):
-        graph.edge(f"n{above}", f"n{below}", style="invis")
+        graph.edge(f"n{above}", f"n{below}", style="invis", weight="0")
     if legend and view.nodes:
         add_legend(graph, view, colours)
     return str(graph.source)

@@ -39,7 +39,7 @@ def add_legend(graph: Digraph, view: View, theme: Theme) -> None:
     graph.subgraph(frame)
     for id, level in levels(view).items():
         if level == 0 and firsts:
-            graph.edge(firsts[-1], f"n{id}", style="invis")
+            graph.edge(firsts[-1], f"n{id}", style="invis", weight="0")
 
 
 def _row(name: str) -> Digraph:

@@ -1,1 +1,56 @@
-""""""
+"""deepx_graph: read tensor IR as one graph, see it, shrink it, differentiate it, run it.
+
+    import deepx_graph as dx
+    m = dx.optimize(dx.load("model.hlo"))
+    f = dx.compile(m)
+    outputs = f(x, y)
+
+Names are imported when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from deepx_graph.api import compile, draw, dumps, grad, load, loads, optimize
+    from deepx_graph.errors import (
+        CheckFailed,
+        DeepxGraphError,
+        Diagnostic,
+        LimitError,
+        ParseError,
+        RunError,
+        UsageError,
+        VerifyError,
+    )
+    from deepx_graph.ir import Builder, Function, Module, Node
+
+_HOMES = {
+    "deepx_graph.api": ("compile", "draw", "dumps", "grad", "load", "loads", "optimize"),
+    "deepx_graph.errors": (
+        "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
+    ),
+    "deepx_graph.ir": ("Builder", "Function", "Module", "Node"),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
+    "UsageError", "VerifyError", "compile", "draw", "dumps", "grad", "load", "loads", "optimize",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'deepx_graph' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

@@ -1,0 +1,72 @@
+"""The public functions of the library, as `import deepx_graph as dx` offers them. Thin: the work is done on the floors below."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from deepx_graph import session
+from deepx_graph.ir import Module
+from deepx_graph.runtime.compile import Compiled
+from deepx_graph.runtime.compile import compile as runtime_compile
+from deepx_graph.text import ReadOptions
+from deepx_graph.viz.draw import Drawing
+from deepx_graph.viz.draw import draw as draw_module
+
+
+def load(path: str | Path, format: str | None = None, *, broadcast: bool = False) -> Module:
+    """The program in a file; its format is recognised by content when it is not named.
+
+    What the reader put up with is issued as Python warnings. Raises ParseError, VerifyError, LimitError with file, line and
+    column, UsageError when the file cannot be opened.
+    """
+    return _warned(session.load(path, format, ReadOptions(broadcast=broadcast)))
+
+
+def loads(text: str, format: str | None = None, *, broadcast: bool = False) -> Module:
+    """The program in a text. Otherwise as `load`."""
+    return _warned(session.loads(text, format, ReadOptions(broadcast=broadcast)))
+
+
+def _warned(loaded: session.Loaded) -> Module:
+    for diagnostic in loaded.warnings:
+        warnings.warn(diagnostic.render(), stacklevel=3)
+    return loaded.module
+
+
+def dumps(module: Module, format: str | None = None, **options: Any) -> str:
+    """The module as text: `sea`, `deepx` (with `dialect="seed"`, `"wire"` or `"function"`), `hlo`, `stablehlo`.
+
+    Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
+    """
+    return session.dumps(module, format, **options)
+
+
+def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, fast_math: bool = False) -> Module:
+    """The module after a pipeline, verified after every pass unless told otherwise."""
+    return session.optimise(module, pipeline, session.Watch(verify=verify, fast_math=fast_math)).module
+
+
+def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
+    """The gradient program: the entry's inputs, then one cotangent per floating or complex output, to the gradient of each floating
+    or complex input (or those named in `wrt`), in order."""
+    return session.gradient(module, wrt)
+
+
+def compile(module: Module, *, engine: str = "numexpr", threads: int | None = None, entry: str | None = None, seed: int = 0,
+            data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
+            profile: bool = False) -> Compiled:
+    """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types."""
+    return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
+                           max_bytes=max_bytes, infeed=infeed, out=out, profile=profile)
+
+
+def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: Any) -> Drawing:
+    """A picture of the module: DOT, SVG, PNG or HTML by the suffix of `path` or by `format`. See `deepx_graph.viz.draw`."""
+    return draw_module(module, path, **options)
+
+
+__all__ = ["compile", "draw", "dumps", "grad", "load", "loads", "optimize"]

@@ -1,0 +1,93 @@
+"""The command `deepx-graph`: parses the command line, runs one command, and turns every failure into a message and an exit code.
+
+Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference, 2 usage, 3 parse, 4 verify, 5 run
+time, 70 our own fault (with a file that reproduces it). Commands are imported when they run, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+
+from deepx_graph import __version__
+from deepx_graph.cli import completion, options, programs, reports, running
+from deepx_graph.cli.options import Arguments, Parser, say
+from deepx_graph.errors import DeepxGraphError
+
+INTERNAL = 70
+INTERRUPTED = 130
+
+Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Arguments], int]]
+
+COMMANDS: dict[str, Command] = {
+    "opt": ("optimise a program and print it", programs.add_opt, programs.run_opt),
+    "run": ("run a program", running.add_run, running.run_run),
+    "grad": ("print the gradient program of a program", programs.add_grad, programs.run_grad),
+    "draw": ("draw a program as DOT, SVG, PNG or HTML", programs.add_draw, programs.run_draw),
+    "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
+    "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
+    "diff": ("compare two programs", reports.add_diff, reports.run_diff),
+    "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
+    "completion": ("print a completion script for a shell", completion.add_completion, completion.run_completion),
+}
+
+
+def make_parser() -> Parser:
+    """The parser of the whole command line."""
+    parser = Parser(prog="deepx-graph", description="Read tensor IR as one graph: see it, shrink it, differentiate it, run it.",
+                    epilog="exit codes: 0 ok, 1 difference, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error")
+    parser.add_argument("--version", action="version", version=f"deepx-graph {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (summary, add, _) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
+        command.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of diagnostics")
+        add(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = make_parser().parse_args(arguments)
+        options.COLOUR = args.color
+        return COMMANDS[args.command][2](args)
+    except DeepxGraphError as e:
+        say(str(e))
+        return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 0
+    except MemoryError:
+        say("error: out of memory\n  hint: bound it with --max-bytes")
+        return 5
+    except Exception as e:  # the boundary between our own faults and a user
+        return _reproducer(arguments, e)
+
+
+def _reproducer(arguments: Sequence[str], error: BaseException) -> int:
+    """Write what is needed to repeat an internal error, and say where."""
+    handle, path = tempfile.mkstemp(prefix="deepx-graph-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"deepx-graph {__version__}\ncommand: deepx-graph {' '.join(map(repr, arguments))}\n\n")
+        file.write("".join(traceback.format_exception(error)))
+        for name in arguments:
+            if os.path.isfile(name) and os.path.getsize(name) < 1 << 24:
+                file.write(f"\n---- {name}\n")
+                with open(name, encoding="utf-8", errors="backslashreplace") as source:
+                    file.write(source.read())
+    say(f"internal error: {type(error).__name__}\n  what happened, the command and the program are in {path}")
+    return INTERNAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What commands share: an argument parser that suggests, groups of options, reading a program, and writing results.
+
+Only light modules are imported here: `--help` must not pay for numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from deepx_graph.errors import Diagnostic, UsageError, suggest
+
+if TYPE_CHECKING:
+    from deepx_graph.session import Loaded
+
+Arguments = argparse.Namespace
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints name the nearest word, and which exits with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        hint = None
+        if "invalid choice: " in message:
+            wrong = message.split("invalid choice: ")[1].split(" (")[0].strip("'")
+            known = message.split("choose from ")[-1].rstrip(")").replace("'", "").split(", ")
+            hint = suggest(wrong, known)
+        elif "unrecognized arguments: " in message:
+            wrong = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
+            hint = suggest(wrong, [o for a in self._actions for o in a.option_strings])
+        raise UsageError(Diagnostic(f"{self.prog}: {message}", hint=hint or f"{self.prog} --help lists what there is"))
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """A program to read."""
+    parser.add_argument("file", nargs="?", default="-", help="the program; - or nothing reads standard input")
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """How programs are read."""
+    group = parser.add_argument_group("reading")
+    group.add_argument("--format", metavar="NAME", help="deepx, hlo, stablehlo or sea; recognised by content when left out")
+    group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
+    group.add_argument("--entry", metavar="NAME", help="the function to enter")
+    group.add_argument("--max-nodes", type=int, metavar="N", help="refuse programs of more operations")
+
+
+def add_pipeline(parser: argparse.ArgumentParser, default: str) -> None:
+    """Which passes run, and what to see of them."""
+    group = parser.add_argument_group("passes")
+    group.add_argument("-p", "--pass-pipeline", default=default, metavar="PIPELINE",
+                       help=f"passes with options, such as 'cse,fuse{{max-ops=64}}', or a named pipeline (default: {default})")
+    group.add_argument("--fast-math", action="store_true", help="allow rewrites that change floating-point results slightly")
+    group.add_argument("--rewrite-limit", type=int, metavar="N", help="apply only the first N rewrites")
+    group.add_argument("--verify-each", action=argparse.BooleanOptionalAction, default=True, help="verify after every pass")
+    group.add_argument("--print-ir-before", action="append", default=[], metavar="PASS", help="print the module before a pass")
+    group.add_argument("--print-ir-after", action="append", default=[], metavar="PASS", help="print the module after a pass")
+    group.add_argument("--print-ir-before-all", action="store_true", help="print the module before every pass")
+    group.add_argument("--print-ir-after-all", action="store_true", help="print the module after every pass")
+    group.add_argument("--print-ir-after-change", action="store_true", help="print the module after passes that changed it")
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    """How programs run."""
+    group = parser.add_argument_group("running")
+    group.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input from a file")
+    group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
+    group.add_argument("--random-inputs", action="store_true", help="make up inputs that are not given, from --seed")
+    group.add_argument("--engine", default="numexpr", metavar="NAME", help="numexpr, numpy (the reference) or auto")
+    group.add_argument("--threads", type=int, metavar="N", help="how many threads")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="what unseeded random numbers start from")
+    group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
+    group.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory: bytes, or with K, M, G")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+
+
+def size(text: str) -> int:
+    """A number of bytes: `4096`, `512M`, `2G`. Raises ArgumentTypeError."""
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    digits = text[:-1] if factor > 1 else text
+    if not digits.isdigit():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes")
+    return int(digits) * factor
+
+
+def read_program(args: Arguments, file: str | None = None) -> Loaded:
+    """The program a command is about, its warnings written to standard error."""
+    from dataclasses import replace
+
+    from deepx_graph import session
+    from deepx_graph.text import ReadOptions
+
+    options = ReadOptions(broadcast=args.broadcast)
+    if args.max_nodes is not None:
+        options = replace(options, max_nodes=args.max_nodes)
+    loaded = session.load(file if file is not None else args.file, args.format, options)
+    for warning in loaded.warnings:
+        say(warning.render())
+    if args.entry:
+        return session.Loaded(loaded.module.with_entry(args.entry), loaded.warnings)
+    return loaded
+
+
+def watch(args: Arguments) -> Any:
+    """What the pass options ask to see."""
+    from deepx_graph.session import Watch
+
+    return Watch(
+        verify=args.verify_each, rewrite_limit=args.rewrite_limit, fast_math=args.fast_math,
+        before=None if args.print_ir_before_all else tuple(args.print_ir_before),
+        after=None if args.print_ir_after_all or args.print_ir_after_change else tuple(args.print_ir_after),
+        changed_only=args.print_ir_after_change, write=say,
+    )  # fmt: skip
+
+
+# --- output
+
+
+def say(text: str) -> None:
+    """A line on standard error: diagnostics, timings, notes. Coloured by its first word where colour is wanted."""
+    stream = sys.stderr
+    if _colour(stream):
+        for word, code in (("error:", "31"), ("warning:", "33")):
+            text = text.replace(word, f"\x1b[1;{code}m{word}\x1b[0m", 1)
+    print(text, file=stream)
+
+
+COLOUR = "auto"
+"""`auto`, `always` or `never`; set once by `main` from --color."""
+
+
+def _colour(stream: Any) -> bool:
+    if COLOUR == "auto":
+        return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return COLOUR == "always"
+
+
+def emit(text: str | bytes, path: str | None) -> None:
+    """A result to a file, whole or not at all, or to standard output for `-` and None."""
+    data = text.encode() if isinstance(text, str) else text
+    if path in (None, "-"):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    from deepx_graph.files import write_file
+
+    write_file(str(path), data)
+
+
+def emit_json(value: Any, path: str | None = None) -> None:
+    """A report as JSON."""
+    emit(json.dumps(value, indent=2, default=str, allow_nan=True) + "\n", path)

@@ -1,0 +1,195 @@
+"""The commands that turn a program into another, or into a picture: opt, grad, draw."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from deepx_graph.cli.options import (
+    Arguments,
+    add_input,
+    add_json,
+    add_pipeline,
+    add_reading,
+    emit,
+    emit_json,
+    read_program,
+    say,
+    watch,
+)
+from deepx_graph.errors import Diagnostic, UsageError, suggest
+
+if TYPE_CHECKING:
+    from deepx_graph.ir import Module
+    from deepx_graph.session import Optimised
+
+PICTURES = ("dot", "svg", "png", "html")
+DIALECTS = ("seed", "wire", "function")
+
+
+def add_opt(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
+    parser.add_argument("--emit", metavar="FORM", help="deepx, hlo, stablehlo, sea, json, dot, svg, html (default: as read)")
+    parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
+    parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
+    parser.add_argument("--timing", action="store_true", help="say how long every pass took")
+    parser.add_argument("--pass-statistics", action="store_true", help="say how often every rule was applied")
+    parser.add_argument("--dump-rewrites", action="store_true", help="list every rewrite")
+    add_json(parser)
+    add_reading(parser)
+    add_pipeline(parser, "default")
+
+
+def run_opt(args: Arguments) -> int:
+    from deepx_graph import session
+
+    if args.list_passes:
+        return _list_passes(args)
+    start = time.perf_counter()
+    module = read_program(args).module
+    read = time.perf_counter() - start
+    watching = watch(args)
+    watching.record = args.dump_rewrites
+    done = session.optimise(module, args.pass_pipeline, watching)
+    _report(args, done, read)
+    emit(rendered(done.module, args.emit, args.dialect), args.output)
+    return 0
+
+
+def _list_passes(args: Arguments) -> int:
+    import dataclasses
+
+    from deepx_graph.passes import PASSES
+    from deepx_graph.passes.manager import PIPELINES
+
+    rows: list[dict[str, Any]] = [
+        {"name": p.name, "summary": p.summary(),
+         "options": {f.name.replace("_", "-"): f.default for f in dataclasses.fields(p)}} for p in PASSES
+    ]  # fmt: skip
+    if args.json:
+        emit_json({"passes": rows, "pipelines": PIPELINES})
+        return 0
+    for row in rows:
+        options = " ".join(f"{k}={str(v).lower()}" for k, v in row["options"].items())
+        emit(f"{row['name']:<14}{row['summary']}{f'  {{{options}}}' if options else ''}\n", None)
+    for name, text in PIPELINES.items():
+        emit(f"{name:<14}pipeline: {text or 'nothing'}\n", None)
+    return 0
+
+
+def _report(args: Arguments, done: Optimised, read: float) -> None:
+    if args.timing:
+        say(f"{'read':<16}{read * 1e3:>10.2f}")
+        say(done.timing.table())
+    if args.pass_statistics:
+        for rule, count in done.control.applied.most_common():
+            say(f"{count:>8}  {rule}")
+        for rule, count in done.control.declined.most_common():
+            say(f"{count:>8}  {rule} (declined: it would have changed a type)")
+    if args.dump_rewrites and done.record is not None:
+        for stage in done.record.stages:
+            for rewrite in stage.rewrites:
+                say(str(rewrite))
+
+
+def rendered(module: Module, form: str | None, dialect: str | None = None) -> str | bytes:
+    """The module in one of the forms of --emit. Raises UsageError for another."""
+    from deepx_graph import session
+    from deepx_graph.text import FORMATS
+
+    if form in PICTURES:
+        from deepx_graph.viz.draw import draw
+
+        picture = draw(module, format=form)
+        for note in picture.notes:
+            say(f"note: {note}")
+        return picture.data
+    if form == "json":
+        import json
+
+        return json.dumps(session.module_json(module), indent=1) + "\n"
+    form = form or session.own_format(module)
+    if form not in FORMATS:
+        known = [*FORMATS, *PICTURES, "json"]
+        raise UsageError(Diagnostic(f"cannot emit '{form}'", expected=", ".join(known), hint=suggest(form, known)))
+    text = session.dumps(module, form, **({"dialect": dialect} if dialect else {}))
+    return text if text.endswith("\n") else text + "\n"
+
+
+def add_grad(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    parser.add_argument("--wrt", metavar="NAME,...", help="the inputs to differentiate by (default: every floating one)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
+    parser.add_argument("--emit", metavar="FORM", help="as for opt")
+    parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
+    add_reading(parser)
+    add_pipeline(parser, "clean")
+
+
+def run_grad(args: Arguments) -> int:
+    from deepx_graph import session
+
+    wrt = [name.strip() for name in args.wrt.split(",")] if args.wrt else None
+    module = session.gradient(read_program(args).module, wrt)
+    done = session.optimise(module, args.pass_pipeline, watch(args))
+    emit(rendered(done.module, args.emit, args.dialect), args.output)
+    return 0
+
+
+def add_draw(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.svg",
+                        help="the picture: .dot, .svg, .png, .html; or - with --as")
+    parser.add_argument("--as", dest="form", choices=PICTURES, help="the form, where the file's name does not say it")
+    parser.add_argument("--stage", default="input", metavar="STAGE",
+                        help="input (default), output (after the pipeline), grad, or the name of a pass: the module after it")
+    parser.add_argument("--function", metavar="NAME", help="only this function")
+    parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how near: steps along edges (default 2)")
+    parser.add_argument("--max-visible", type=int, default=500, metavar="N", help="fold above so many boxes (default 500)")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
+    parser.add_argument("--timeout", type=float, default=20.0, metavar="S",
+                        help="seconds until a simpler layout is taken (default 20)")
+    add_reading(parser)
+    add_pipeline(parser, "default")
+
+
+def run_draw(args: Arguments) -> int:
+    from deepx_graph.viz.draw import draw
+
+    module = _stage(args, read_program(args).module)
+    to_stdout = args.output == "-"
+    if to_stdout and not args.form:
+        raise UsageError("a picture on standard output needs --as dot, svg, png or html")
+    picture = draw(
+        module, None if to_stdout else args.output, format=args.form, theme=args.theme, function=args.function, around=args.around,
+        depth=args.depth, max_nodes=args.max_visible, collapse=args.collapse, timeout=args.timeout,
+    )  # fmt: skip
+    for note in picture.notes:
+        say(f"note: {note}")
+    if to_stdout:
+        emit(picture.data, None)
+    return 0
+
+
+def _stage(args: Arguments, module: Module) -> Module:
+    """The module that --stage names."""
+    from deepx_graph import session
+
+    if args.stage == "input":
+        return module
+    if args.stage == "grad":
+        return session.optimise(session.gradient(module), "clean", watch(args)).module
+    watching = watch(args)
+    watching.record = True
+    done = session.optimise(module, args.pass_pipeline, watching)
+    if args.stage == "output" or done.record is None:
+        return done.module
+    stages = {s.pass_.name: s.module for s in done.record.stages}
+    if args.stage not in stages:
+        known = ["input", "output", "grad", *stages]
+        raise UsageError(Diagnostic(f"no stage '{args.stage}'", expected=", ".join(known), hint=suggest(args.stage, known)))
+    return stages[args.stage]

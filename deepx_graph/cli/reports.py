@@ -1,0 +1,159 @@
+"""The commands that tell: ops, why, info, diff, completion."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from deepx_graph.cli.options import Arguments, add_input, add_json, add_reading, emit, emit_json, read_program
+from deepx_graph.errors import printable
+
+if TYPE_CHECKING:
+    from deepx_graph.ir import Op
+
+
+def add_ops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="explain this operation")
+    parser.add_argument("--markdown", action="store_true", help="the whole reference as Markdown")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where it goes")
+    add_json(parser)
+
+
+def run_ops(args: Arguments) -> int:
+    from deepx_graph.ops import FAMILIES, OPS, op_named
+
+    if args.name:
+        op = op_named(args.name)
+        emit_json(op_json(op), args.output) if args.json else emit(op_text(op), args.output)
+    elif args.json:
+        emit_json([op_json(op) for op in OPS.values()], args.output)
+    elif args.markdown:
+        emit(ops_markdown(), args.output)
+    else:
+        lines = []
+        for family, members in FAMILIES.items():
+            lines.append(f"{family}:")
+            lines += [f"  {op.name:<24}{op.summary}" for op in members]
+        emit("\n".join(lines) + "\n", args.output)
+    return 0
+
+
+def traits(op: Op) -> list[str]:
+    """What the declaration claims, in words."""
+    names = ("elementwise", "commutative", "associative", "idempotent", "involution", "view")
+    found = [name for name in names if getattr(op, name)]
+    found += ["differentiable"] if op.vjp else []
+    found += ["reduces"] if op.monoid else []
+    try:
+        fuses = op.kernel is not None and op.kernel(*(a.default for a in op.attrs)) is not None
+    except (KeyError, TypeError, AttributeError):
+        fuses = True
+    return found + (["fuses"] if fuses else [])
+
+
+def op_json(op: Op) -> dict[str, Any]:
+    """A declaration as plain data."""
+    from deepx_graph.ops import FAMILY_OF
+
+    return {
+        "name": op.name, "summary": op.summary, "family": FAMILY_OF[op], "source": op.source, "traits": traits(op),
+        "operands": [{"name": o.name, "variadic": o.variadic, "summary": o.summary} for o in op.operands],
+        "attributes": [{"name": a.name, "kind": a.kind, "default": _default(a), "summary": a.summary} for a in op.attrs],
+    }  # fmt: skip
+
+
+def _default(attr: Any) -> str | None:
+    from deepx_graph.ir import REQUIRED
+
+    return None if attr.default is REQUIRED else repr(attr.default)
+
+
+def op_text(op: Op) -> str:
+    """A declaration for a reader."""
+    facts = op_json(op)
+    operands = ", ".join(o["name"] + ("..." if o["variadic"] else "") for o in facts["operands"])
+    lines = [f"{op.name}({operands})", f"  {op.summary}", ""]
+    lines += [f"  operand    {o['name']}{': ' + o['summary'] if o['summary'] else ''}" for o in facts["operands"]]
+    for a in facts["attributes"]:
+        default = "required" if a["default"] is None else f"default {a['default']}"
+        lines.append(f"  attribute  {a['name']}: {a['kind']}, {default}{'; ' + a['summary'] if a['summary'] else ''}")
+    lines += [f"  family     {facts['family']}", f"  traits     {', '.join(facts['traits']) or 'none'}"]
+    lines += [f"  source     {op.source}"]
+    return "\n".join(lines) + "\n"
+
+
+def ops_markdown() -> str:
+    """The reference of all operations."""
+    from deepx_graph.ops import FAMILIES
+
+    lines = ["# Operations", "", "Written by `make docs` from the declarations in `deepx_graph/ops/`.", ""]
+    for family, members in FAMILIES.items():
+        lines += [f"## {family}", ""]
+        for op in members:
+            facts = op_json(op)
+            operands = ", ".join(f"`{o['name']}{'...' if o['variadic'] else ''}`" for o in facts["operands"]) or "none"
+            lines += [f"### {op.name}", "", op.summary, "", f"- operands: {operands}"]
+            for a in facts["attributes"]:
+                default = "required" if a["default"] is None else f"default `{a['default']}`"
+                lines.append(f"- attribute `{a['name']}` ({a['kind']}, {default}){': ' + a['summary'] if a['summary'] else ''}")
+            lines += [f"- traits: {', '.join(facts['traits']) or 'none'}", f"- source: {op.source}", ""]
+    return "\n".join(lines)
+
+
+def add_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the program; - reads standard input")
+    parser.add_argument("a", help="a node: its name in the program, or #number")
+    parser.add_argument("b", help="another node")
+    parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
+    add_json(parser)
+    add_reading(parser)
+
+
+def run_why(args: Arguments) -> int:
+    from deepx_graph import session
+    from deepx_graph.passes.why import explain
+
+    module = read_program(args).module
+    names = [n.name for f in session.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
+    there = all(x.startswith("#") or x in names for x in (args.a, args.b))
+    reason = explain(session.optimise(module, args.pass_pipeline).module if there else module, args.a, args.b)
+    if args.json:
+        emit_json({"fused": reason.fused, "kind": reason.kind.value, "message": reason.message})
+    else:
+        emit(printable(reason.message) + "\n", None)
+    return 0
+
+
+def add_info(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    add_json(parser)
+    add_reading(parser)
+
+
+def run_info(args: Arguments) -> int:
+    from deepx_graph import session
+
+    info = session.module_info(read_program(args).module)
+    if args.json:
+        emit_json(info.to_json())
+    else:
+        emit("\n".join(map(printable, str(info).split("\n"))) + "\n", None)
+    return 0
+
+
+def add_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", help="a program")
+    parser.add_argument("b", help="another; - reads standard input")
+    add_json(parser)
+    add_reading(parser)
+
+
+def run_diff(args: Arguments) -> int:
+    from deepx_graph import session
+
+    found = session.diff(read_program(args, args.a).module, read_program(args, args.b).module)
+    if args.json:
+        emit_json(found.to_json())
+    else:
+        emit("".join(printable(line) + "\n" for line in found.lines()), None)
+    return 0 if found.is_equal else 1

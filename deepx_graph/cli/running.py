@@ -1,0 +1,122 @@
+"""The command that runs a program: inputs from files, outputs to an archive or the terminal, a profile on request."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from deepx_graph.cli.options import (
+    Arguments,
+    add_input,
+    add_json,
+    add_pipeline,
+    add_reading,
+    add_running,
+    emit,
+    emit_json,
+    read_program,
+    say,
+    watch,
+)
+from deepx_graph.errors import Diagnostic, UsageError, printable
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.compile import Compiled
+
+SHOWN = 64
+"""Elements of an output up to which the JSON report has its values."""
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs, by name, instead of printing them")
+    parser.add_argument("--profile", action="store_true", help="say what every kernel took")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run so many times, for the profile")
+    parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
+    parser.add_argument("--print-plan", action="store_true", help="print the memory plan before running")
+    add_json(parser)
+    add_reading(parser)
+    add_pipeline(parser, "default")
+    add_running(parser)
+
+
+def run_run(args: Arguments) -> int:
+    from deepx_graph import session
+    from deepx_graph.runtime.compile import compile
+    from deepx_graph.session.arrays import write_npz
+
+    module = session.optimise(read_program(args).module, args.pass_pipeline, watch(args)).module
+    f = compile(module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
+                max_bytes=args.max_bytes, profile=args.profile)
+    inputs = _inputs(args, f)
+    if args.print_schedule:
+        say(str(f.schedule))
+    if args.print_plan:
+        say(str(f.plan))
+    outputs = f(**inputs)
+    for _ in range(args.repeat - 1):
+        outputs = f(**inputs)
+    named = {port.name: array for port, array in zip(f.outputs, outputs, strict=True)}
+    if args.output:
+        write_npz(args.output, named)
+    _report(args, f, named)
+    return 0
+
+
+def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
+    from deepx_graph.session.arrays import read_inputs
+    from deepx_graph.types import TensorType
+
+    files: dict[str, str] = {}
+    for item in args.input:
+        name, equal, path = item.partition("=")
+        if not equal:
+            raise UsageError(Diagnostic(f"--input {item}", expected="NAME=FILE.npy"))
+        files[name] = path
+    wanted = {p.name: p.type.dtype if isinstance(p.type, TensorType) else None for p in f.inputs}
+    found, unread = read_inputs(files, args.inputs, wanted, args.max_bytes)
+    if unread:
+        say(f"note: not inputs of this program: {printable(', '.join(unread))}")
+    if args.random_inputs:
+        found |= random_inputs(f, args.seed, set(found))
+    return found
+
+
+def random_inputs(f: Compiled, seed: int, given: set[str]) -> dict[str, Any]:
+    """Standard normal numbers (small integers, coin flips) for inputs that are not given. Raises UsageError for unknown shapes."""
+    import numpy as np
+
+    from deepx_graph.types import TensorType
+
+    rng = np.random.default_rng(seed)
+    found = {}
+    for port in f.inputs:
+        if port.name in given:
+            continue
+        type = port.type
+        if not isinstance(type, TensorType) or not type.is_static:
+            raise UsageError(f"the shape of input '{port.name}' is not known, so it cannot be made up: give it")
+        is_real = type.dtype.is_differentiable
+        values = rng.standard_normal(type.shape) if is_real else rng.integers(0, 2 if type.dtype.bits == 8 else 8, type.shape)
+        found[port.name] = np.asarray(values).astype(type.dtype.np)
+    return found
+
+
+def _row(name: str, type: str, array: Any) -> dict[str, Any]:
+    values = {"values": array.tolist()} if array.size <= SHOWN and array.dtype.kind in "biuf" else {}
+    return {"name": name, "type": type, **values}
+
+
+def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
+    import numpy as np
+
+    if args.json:
+        rows = [_row(p.name, str(p.type), a) for p, a in zip(f.outputs, named.values(), strict=True)]
+        emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "profile": f.profile.to_json() if f.profile else None})
+        return
+    if not args.output:
+        for port, array in zip(f.outputs, named.values(), strict=True):
+            text = np.array2string(array, threshold=40, edgeitems=3, precision=6, max_line_width=120)
+            emit(f"{printable(port.name)}: {port.type}\n{text}\n", None)
+    if f.profile is not None:
+        say(str(f.profile))

@@ -1,0 +1,59 @@
+"""Writing files so that a reader never sees half of one: to a temporary name beside the target, then renamed.
+
+Whatever this package writes goes through here. A failure, an interrupt included, leaves the old file as it was. What is there and
+is no regular file (a pipe, a terminal, /dev/null) is written straight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from deepx_graph.errors import RunError, UsageError, printable
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A binary file to write, which becomes `path` at the end of a block that does not fail.
+
+    A link is followed, so that what it points to is replaced and not the link. Raises UsageError when there can be no such
+    file, RunError when writing fails.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        with _straight(target) if target.exists() and not target.is_file() else _renamed(target) as stream:
+            yield stream
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as e:
+        raise UsageError(f"cannot write '{printable(str(path))}': {e.strerror}") from None
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise RunError(f"cannot write '{printable(str(path))}': {e.strerror or e}") from None
+
+
+@contextlib.contextmanager
+def _straight(target: Path) -> Iterator[BinaryIO]:
+    with open(target, "wb") as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _renamed(target: Path) -> Iterator[BinaryIO]:
+    temporary = target.with_name(f".tmp-{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "xb") as stream:
+            yield stream
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_file(path: str | Path, data: bytes) -> None:
+    """The whole of `data` as the file `path`, or nothing; raises as `replacing` does."""
+    with replacing(path) as stream:
+        stream.write(data)

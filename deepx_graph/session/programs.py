@@ -1,0 +1,136 @@
+"""Programs in and out: load and verify, optimise under observers, print, differentiate. What the library and every front end call.
+
+Each function takes a module and gives one; nothing here prints. Warnings of a reader come back beside the module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, Source, UsageError
+from deepx_graph.ir import Module
+from deepx_graph.passes.base import Pass, RewriteControl
+from deepx_graph.passes.manager import format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
+from deepx_graph.text import FORMATS, ReadOptions, open_source, read, read_source, write
+from deepx_graph.verify import verify
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A verified module, and what its reader put up with."""
+
+    module: Module
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def load(path: str | Path, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
+    """The program in a file, or on standard input for `-`.
+
+    Raises UsageError when it cannot be opened, ParseError, VerifyError or LimitError when it is no valid program.
+    """
+    options = options or ReadOptions()
+    if str(path) == STDIN:
+        return loads(read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes), format, options)
+    return loads(open_source(path, options), format, options)
+
+
+def loads(source: Source | str, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
+    """The program in a text. Raises as `load`."""
+    source = Source("<text>", source) if isinstance(source, str) else source
+    found = read(source, format, options)
+    verify(found.module)
+    return Loaded(found.module, found.warnings)
+
+
+def dumps(module: Module, format: str | None = None, **options: Any) -> str:
+    """The module as text in a format, by default the one it was read in. Raises VerifyError for what it cannot express."""
+    return write(module, format or own_format(module), **options)
+
+
+def own_format(module: Module) -> str:
+    """The format a module was read in where that can be written, else `sea`."""
+    found = FORMATS.get(module.format)
+    return found.name if found is not None and found.writes else "sea"
+
+
+@dataclass
+class Optimised:
+    """A module after a pipeline, and what was seen on the way."""
+
+    module: Module
+    passes: tuple[Pass, ...]
+    timing: Timing
+    control: RewriteControl
+    record: Record | None = None
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline in canonical form."""
+        return format_pipeline(self.passes)
+
+
+@dataclass
+class Watch:
+    """What to look at while a pipeline runs. `write` receives the text of printed stages."""
+
+    verify: bool = True
+    record: bool = False
+    rewrite_limit: int | None = None
+    fast_math: bool = False
+    before: Collection[str] | None = ()
+    after: Collection[str] | None = ()
+    changed_only: bool = False
+    write: Callable[[str], object] = field(default=lambda text: None)
+    render: Callable[[Module], str] = field(default=lambda module: dumps(module, "sea"))
+
+
+def optimise(module: Module, pipeline: str = "default", watch: Watch | None = None) -> Optimised:
+    """The module after a pipeline such as `default` or `fold,cse,fuse{max-ops=64}`.
+
+    Raises UsageError for a pipeline that is none, PassError when a pass fails or makes an invalid module.
+    """
+    watch = watch or Watch()
+    passes = parse_pipeline(pipeline)
+    if watch.fast_math:
+        passes = tuple(_with_fast_math(p) for p in passes)
+    timing, record = Timing(), Record() if watch.record else None
+    observers: list[Observer] = [timing]
+    if watch.before is None or watch.after is None or watch.before or watch.after:
+        _check_pass_names(passes, watch)
+        observers.append(Print(watch.write, watch.render, before=watch.before, after=watch.after, changed_only=watch.changed_only))
+    if watch.verify:
+        observers.append(Verify())
+    if record is not None:
+        observers.append(record)
+    control = RewriteControl(watch.rewrite_limit)
+    return Optimised(run_pipeline(module, passes, observers, control=control), passes, timing, control, record)
+
+
+def _check_pass_names(passes: Sequence[Pass], watch: Watch) -> None:
+    names = {p.name for p in passes}
+    for name in (*(watch.before or ()), *(watch.after or ())):
+        if name not in names:
+            raise UsageError(Diagnostic(f"no pass '{name}' in this pipeline", expected=", ".join(sorted(names)) or "no pass"))
+
+
+def _with_fast_math(pass_: Pass) -> Pass:
+    names = {f.name for f in dataclasses.fields(pass_)}
+    return dataclasses.replace(pass_, fast_math=True) if "fast_math" in names else pass_  # type: ignore[call-arg]
+
+
+def gradient(module: Module, wrt: Sequence[str] | None = None) -> Module:
+    """The gradient program: the entry's inputs and one cotangent per floating output, to the gradients of `wrt`.
+
+    Raises UsageError for an input that is none, VerifyError for an operation without a gradient on the way.
+    """
+    from deepx_graph.passes.grad import grad
+
+    return grad(module, wrt)

@@ -1,0 +1,132 @@
+"""Facts about a module for people and for scripts: what it takes and gives, what it is made of, how deep it is, what it needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deepx_graph.errors import DeepxGraphError, InferError
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ops import FAMILY_OF
+from deepx_graph.types import is_static
+
+
+@dataclass(frozen=True)
+class FunctionInfo:
+    """What is true of one function; `peak_bytes` is None where sizes are not known."""
+
+    name: str
+    public: bool
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    nodes: int
+    edges: int
+    depth: int
+    ops: dict[str, int]
+    families: dict[str, int]
+    constant_bytes: int
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ModuleInfo:
+    """What is true of a module."""
+
+    name: str
+    format: str
+    entry: str
+    functions: tuple[FunctionInfo, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.name or 'module'} ({self.format or 'built'}), entry {self.entry}", *map(_show, self.functions)])
+
+
+def module_info(module: Module) -> ModuleInfo:
+    """The facts of all functions."""
+    name = module.source.name if module.source else ""
+    return ModuleInfo(name, module.format, module.entry_name, tuple(map(function_info, module.functions)))
+
+
+def function_info(function: Function) -> FunctionInfo:
+    """The facts of one function. The depth is that of its critical path, in operations."""
+    body = [n for n in function.nodes if n.op is not PARAM]
+    return FunctionInfo(
+        function.name,
+        function.public,
+        tuple((p.name or f"arg{k}", str(p.type)) for k, p in enumerate(function.params)),
+        tuple((function.result_name(k), str(r.type)) for k, r in enumerate(function.results)),
+        len(body),
+        sum(len(n.inputs) for n in body),
+        len(critical_path(function)),
+        dict(Counter(n.op.name for n in body).most_common()),
+        dict(Counter(FAMILY_OF.get(n.op, "other") for n in body).most_common()),
+        sum(n.attrs[0].array.nbytes for n in body if n.op is CONSTANT and not n.attrs[0].is_splat),
+        _peak(function),
+    )
+
+
+def critical_path(function: Function) -> list[Node]:
+    """The longest chain of operations, found by networkx on the function's graph."""
+    import networkx
+
+    from deepx_graph.ir.nx import function_to_networkx
+
+    graph = function_to_networkx(function)
+    back: list[tuple[Any, Any]] = [e[:2] for e in graph.edges(data=True) if e[2]["kind"] == "back"]
+    graph.remove_edges_from(back)
+    path = networkx.dag_longest_path(graph, weight=None, default_weight=1)
+    nodes = [graph.nodes[k]["node"] for k in path]
+    return [n for n in nodes if n.op is not PARAM and n.op is not CONSTANT]
+
+
+def _peak(function: Function) -> int | None:
+    from deepx_graph.runtime.plan import plan
+    from deepx_graph.runtime.schedule import schedule
+
+    if not all(is_static(n.type) for n in function.nodes):
+        return None
+    try:
+        return plan(schedule(function)).peak_bytes
+    except (InferError, DeepxGraphError):
+        return None
+
+
+def _show(f: FunctionInfo) -> str:
+    peak = "not known before the inputs are" if f.peak_bytes is None else f"{f.peak_bytes:,} bytes"
+    lines = [
+        f"function {f.name}{'' if f.public else ' (private)'}",
+        *(f"  in   {n}: {t}" for n, t in f.inputs),
+        *(f"  out  {n}: {t}" for n, t in f.outputs),
+        f"  {f.nodes} nodes, {f.edges} edges, {f.depth} deep; constants {f.constant_bytes:,} bytes; peak memory {peak}",
+        "  " + ", ".join(f"{count} {name}" for name, count in f.ops.items()),
+    ]
+    return "\n".join(lines)
+
+
+def module_json(module: Module) -> dict[str, Any]:
+    """Every node of a module as plain data: op, inputs by number, attributes as text, type, name, place."""
+    return {"entry": module.entry_name, "functions": [_function_json(f) for f in module.functions]}
+
+
+def _function_json(function: Function) -> dict[str, Any]:
+    number = {n: k for k, n in enumerate(function.nodes)}
+    return {
+        "name": function.name,
+        "public": function.public,
+        "params": [number[p] for p in function.params],
+        "results": [{"name": function.result_name(k), "node": number[r]} for k, r in enumerate(function.results)],
+        "nodes": [
+            {
+                "id": number[n], "op": n.op.name, "inputs": [number[i] for i in n.inputs], "type": str(n.type), "name": n.name,
+                "attributes": {a.name: repr(v) for a, v in zip(n.op.attrs, n.attrs, strict=True)},
+                "source": [str(s) for s in n.origin.spans], "rewrites": list(n.origin.rewrites),
+            }
+            for n in function.nodes
+        ],
+    }  # fmt: skip

@@ -153,7 +153,9 @@ def run_diff(args: Arguments) -> int:
 
     found = session.diff(read_program(args, args.a).module, read_program(args, args.b).module)
     if args.json:
-        emit_json(found.to_json())
+        changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
+        emit_json({"equal": not found, "changes": changes, "affected": found.affected, "same": found.same,
+                   "operations": found.operations})
     else:
         emit("".join(printable(line) + "\n" for line in found.lines()), None)
-    return 0 if found.is_equal else 1
+    return 1 if found else 0

@@ -167,7 +167,7 @@ class _Pairing:
             graph.add_nodes_from((n, {"number": number[n]}) for n in function.nodes)
             graph.add_edges_from((i, n) for n in function.nodes for i in n.inputs)
             graphs.append(graph)
-        return bool(networkx.vf2pp_is_isomorphic(*graphs, node_label="number"))
+        return bool(networkx.vf2pp_is_isomorphic(graphs[0], graphs[1], node_label="number"))
 
     def pair(self, x: Node, y: Node) -> None:
         self.partner[x] = y

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepx_graph.errors import RunError, UsageError, printable, suggest
+from deepx_graph.errors import UsageError, printable, suggest
+from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.viz import layered, layout, svg
 from deepx_graph.viz.around import around as part_around
@@ -67,7 +68,7 @@ def draw(
         view = view.noted("there is nothing to draw")
     drawing = writer(view, theme, timeout, legend)
     if path is not None:
-        write_whole(Path(path), drawing.data)
+        write_file(Path(path), drawing.data)
     return drawing
 
 
@@ -129,22 +130,3 @@ def _html(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
 Writer = Callable[[View, str, float, bool], Drawing]
 
 FORMATS: dict[str, Writer] = {"dot": _dot, "svg": _svg, "png": _png, "html": _html}
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file under a temporary name beside `path`, then renames it; a device or pipe is written straight.
-
-    Raises RunError when the place cannot be written.
-    """
-    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
-    try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError as e:
-        raise RunError(f"cannot write '{printable(str(path))}': {e.strerror or e}") from None
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -10,12 +10,13 @@ from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops import FAMILY_OF
+from deepx_graph.session.costs import bytes_moved, flops, kernels
 from deepx_graph.types import is_static
 
 
 @dataclass(frozen=True)
 class FunctionInfo:
-    """What is true of one function; `peak_bytes` is None where sizes are not known."""
+    """What is true of one function; arithmetic, traffic and memory (see `costs`) are None where sizes are not known."""
 
     name: str
     public: bool
@@ -27,6 +28,9 @@ class FunctionInfo:
     ops: dict[str, int]
     families: dict[str, int]
     constant_bytes: int
+    kernels: int
+    flops: int | None
+    bytes_moved: int | None
     peak_bytes: int | None
 
 
@@ -56,6 +60,8 @@ def module_info(module: Module) -> ModuleInfo:
 def function_info(function: Function) -> FunctionInfo:
     """The facts of one function. The depth is that of its critical path, in operations."""
     body = [n for n in function.nodes if n.op is not PARAM]
+    work = kernels(function)
+    known = all(is_static(n.type) for n in function.nodes)
     return FunctionInfo(
         function.name,
         function.public,
@@ -67,7 +73,10 @@ def function_info(function: Function) -> FunctionInfo:
         dict(Counter(n.op.name for n in body).most_common()),
         dict(Counter(FAMILY_OF.get(n.op, "other") for n in body).most_common()),
         sum(n.attrs[0].array.nbytes for n in body if n.op is CONSTANT and not n.attrs[0].is_splat),
-        _peak(function),
+        len(work),
+        sum(map(flops, work)) if known else None,
+        sum(map(bytes_moved, work)) if known else None,
+        _peak(function) if known else None,
     )
 
 
@@ -89,8 +98,6 @@ def _peak(function: Function) -> int | None:
     from deepx_graph.runtime.plan import plan
     from deepx_graph.runtime.schedule import schedule
 
-    if not all(is_static(n.type) for n in function.nodes):
-        return None
     try:
         return plan(schedule(function)).peak_bytes
     except (InferError, DeepxGraphError):
@@ -98,12 +105,16 @@ def _peak(function: Function) -> int | None:
 
 
 def _show(f: FunctionInfo) -> str:
-    peak = "not known before the inputs are" if f.peak_bytes is None else f"{f.peak_bytes:,} bytes"
+    costs = "costs are not known before the inputs are"
+    if f.flops is not None and f.bytes_moved is not None:
+        costs = f"{f.kernels} kernels: {f.flops:,} operations, {f.bytes_moved:,} bytes moved"
+        costs += f", {f.peak_bytes:,} bytes at the peak" if f.peak_bytes is not None else ""
     lines = [
         f"function {f.name}{'' if f.public else ' (private)'}",
         *(f"  in   {n}: {t}" for n, t in f.inputs),
         *(f"  out  {n}: {t}" for n, t in f.outputs),
-        f"  {f.nodes} nodes, {f.edges} edges, {f.depth} deep; constants {f.constant_bytes:,} bytes; peak memory {peak}",
+        f"  {f.nodes} nodes, {f.edges} edges, {f.depth} deep; constants {f.constant_bytes:,} bytes",
+        f"  {costs}",
         "  " + ", ".join(f"{count} {name}" for name, count in f.ops.items()),
     ]
     return "\n".join(lines)

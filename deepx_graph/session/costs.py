@@ -1,0 +1,56 @@
+"""What running a function would cost, estimated from the declarations of its operations.
+
+Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element, two per
+multiply-add of a contraction; other operations count none. Bytes: operands and results of every kernel, each once. Loops
+count one turn, branches all sides.
+"""
+
+from __future__ import annotations
+
+import math
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.kernel import Apply, Expr
+from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.types import TensorType, leaves, nbytes
+
+
+def kernels(function: Function) -> list[Node]:
+    """The nodes that compute something: neither structure nor another way to look at an operand."""
+    return [n for n in function.nodes if n.op.eval is not None and not n.op.view and n.op not in STRUCTURAL]
+
+
+def bytes_moved(node: Node) -> int:
+    """Bytes of the operands and results of a node whose types are known."""
+    return nbytes(node.type) + sum(nbytes(i.type) for i in node.inputs)
+
+
+def flops(node: Node) -> int:
+    """Arithmetic operations of a node whose types are known; see the module's text for what counts."""
+    bodies = [v for a, v in zip(node.op.attrs, node.attrs, strict=True) if a.kind == "function"]
+    if bodies:
+        per_element = all(isinstance(p.type, TensorType) and p.type.dims == () for p in bodies[0].params)
+        times = _size(node.inputs[0]) if per_element and node.inputs else 1
+        return times * sum(flops(n) for n in bodies[0].nodes)
+    if node.op.elementwise and node.op.kernel is not None:
+        expression = node.op.kernel(*node.attrs)
+        return 0 if expression is None else _primitives(expression) * _size(node)
+    contracted = node.op.attr_index.get("lhs_contracting_dimensions")
+    lhs = node.inputs[0].type if node.inputs else None
+    if contracted is None or not isinstance(lhs, TensorType):
+        return 0
+    return 2 * _size(node) * math.prod(lhs.shape[k] for k in node.attrs[contracted])
+
+
+def _primitives(expression: Expr) -> int:
+    count, stack = 0, [expression]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Apply):
+            count += 1
+            stack.extend(e.args)
+    return count
+
+
+def _size(node: Node) -> int:
+    return sum(t.size for t in leaves(node.type) if isinstance(t, TensorType))

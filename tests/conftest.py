@@ -1,0 +1,32 @@
+"""What all tests share: the count of the tests that were left to `make conformance`, said also when workers collect them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+_left_out = 0
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    global _left_out
+    _left_out += sum(item.get_closest_marker("conformance") is not None for item in items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # this is a worker of pytest-xdist
+        output["left_out"] = _left_out
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    global _left_out  # every worker collects all tests, so their counts are the same
+    _left_out = max(_left_out, getattr(node, "workeroutput", {}).get("left_out", 0))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _left_out:
+        terminalreporter.write_line(f"{_left_out} tests of the long suites are left out: `make conformance` runs them")

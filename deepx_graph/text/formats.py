@@ -71,7 +71,7 @@ FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
-        Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo", writes=False),
+        Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo"),
         Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo", writes=False),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
     )

@@ -1,4 +1,4 @@
-"""XLA HLO text: read as any printer of XLA's writes it, long or short, with or without layouts, shapes and percent signs."""
+"""XLA HLO text: written as XLA's parser takes it; read as any printer of XLA's writes it, long or short, layouts or none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from deepx_graph.errors import Source
 from deepx_graph.text.hlo.lower import Lowering
 from deepx_graph.text.hlo.parser import Parser
+from deepx_graph.text.hlo.printer import write
 from deepx_graph.text.options import ReadOptions, ReadResult
+
+__all__ = ["detect", "read", "write"]
 
 _COMPUTATION = re.compile(r"^\s*(ENTRY\s+)?%?[\w.\-]+\s*(\([^)]*\)\s*->\s*[^{]+)?\{\s*$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?[\w.\-]+\s*=\s*\(?\s*[a-z]\w*\[[\d,<=\s?]*\]", re.MULTILINE)

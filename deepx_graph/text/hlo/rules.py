@@ -285,7 +285,7 @@ def _rng(c: Context) -> Node:
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
-_UNARY: dict[str, Op] = {
+UNARY: dict[str, Op] = {
     "abs": ops.abs_, "negate": ops.negate, "sign": ops.sign, "floor": ops.floor, "ceil": ops.ceil, "exponential": ops.exponential,
     "exponential-minus-one": ops.exponential_minus_one, "log": ops.log, "log-plus-one": ops.log_plus_one, "sqrt": ops.sqrt,
     "rsqrt": ops.rsqrt, "cbrt": ops.cbrt, "sine": ops.sine, "cosine": ops.cosine, "tan": ops.tan, "tanh": ops.tanh,
@@ -294,7 +294,7 @@ _UNARY: dict[str, Op] = {
     "round-nearest-even": ops.round_nearest_even, "real": ops.real, "imag": ops.imag, "acos": ops.acos, "acosh": ops.acosh,
     "asin": ops.asin, "asinh": ops.asinh, "atanh": ops.atanh, "cosh": ops.cosh, "sinh": ops.sinh,
 }  # fmt: skip
-_BINARY: dict[str, Op] = {
+BINARY: dict[str, Op] = {
     "add": ops.add, "subtract": ops.subtract, "multiply": ops.multiply, "divide": ops.divide, "remainder": ops.remainder,
     "power": ops.power, "maximum": ops.maximum, "minimum": ops.minimum, "atan2": ops.atan2, "and": ops.and_, "or": ops.or_,
     "xor": ops.xor, "shift-left": ops.shift_left, "shift-right-arithmetic": ops.shift_right_arithmetic,
@@ -317,8 +317,8 @@ _ANYTHING = (
 _COLLECTIVE = ("replica_groups", "channel_id", "constrain_layout", "use_global_device_ids", "to_apply", "dimensions")
 
 RULES: dict[str, Rule] = {
-    **{name: _same(op, 1) for name, op in _UNARY.items()},
-    **{name: _same(op, 2) for name, op in _BINARY.items()},
+    **{name: _same(op, 1) for name, op in UNARY.items()},
+    **{name: _same(op, 2) for name, op in BINARY.items()},
     **{name: Rule(_first, ("domain",), (1, 2)) for name in _IDENTITY},
     **{name: Rule(opaque, _ANYTHING) for name in _OPAQUE},
     **{name: Rule(_collective, (*_COLLECTIVE, "split_dimension")) for name in

@@ -1,0 +1,372 @@
+"""What each operation looks like in HLO: one table from op to emitter, and the only place where opcodes are named for writing.
+
+An op that is ours alone is written as the few HLO instructions that compute the same. An op without a row cannot be written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.text.hlo.printer_body import Emit, Writer
+from deepx_graph.text.hlo.printer_control import control_table
+from deepx_graph.text.hlo.printer_values import ints, labels_text, window_text
+from deepx_graph.text.hlo.rules import BINARY, UNARY
+from deepx_graph.types import BOOL, F32, F64, DType, TensorType, as_tensor, scalar
+
+# --- families -----------------------------------------------------------------------------------------------------
+
+
+def _elementwise(opcode: str) -> Emit:
+    """The opcode on operands of one shape: scalars are broadcast."""
+
+    def emit(w: Writer, node: Node) -> str:
+        dims = as_tensor(node.type).dims
+        return w.write(node, opcode, [w.spread(i, dims) for i in node.inputs], _note(node))
+
+    return emit
+
+
+def _note(node: Node) -> str:
+    """`exponent_bits=5, mantissa_bits=10`: attributes that HLO calls as we do."""
+    return ", ".join(f"{a.name}={v}" for a, v in zip(node.op.attrs, node.attrs, strict=True))
+
+
+def _plain(opcode: str, **words: str) -> Emit:
+    """The opcode on the operands as they are; `words` gives our attribute for each of HLO's."""
+
+    def emit(w: Writer, node: Node) -> str:
+        given = ", ".join(f"{word}={_word(node.attr(name))}" for word, name in words.items())
+        return w.apply(node, opcode, given)
+
+    return emit
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ints(value) if isinstance(value, tuple) else str(value)
+
+
+def _listed(name: str, values: tuple[int, ...]) -> str:
+    return f"{name}={ints(values)}"
+
+
+def _present(*parts: str) -> str:
+    return ", ".join(p for p in parts if p)
+
+
+def _given(node: Node, *names: str) -> list[str]:
+    """Lists under our own names, empty ones left out."""
+    return [_listed(n, node.attr(n)) for n in names if node.attr(n)]
+
+
+def _same_value(w: Writer, node: Node) -> str:
+    return w.value(node.inputs[0])
+
+
+# --- elementwise with a twist -------------------------------------------------------------------------------------
+
+
+def _compare(w: Writer, node: Node) -> str:
+    dims = as_tensor(node.type).dims
+    type_ = f"type={node.attr('compare_type')}" if node.attr("compare_type") else ""
+    given = _present(f"direction={node.attr('direction')}", type_)
+    return w.write(node, "compare", [w.spread(i, dims) for i in node.inputs], given)
+
+
+def _convert(w: Writer, node: Node) -> str:
+    source, target = as_tensor(node.inputs[0].type), as_tensor(node.type)
+    x = w.value(node.inputs[0])
+    if source.dtype.kind != "complex" or target.dtype.kind == "complex":
+        return w.write(node, "convert", [x])
+    if target.dtype is BOOL:
+        return w.write(node, "compare", [x, w.number(0, source.dtype, source.dims)], "direction=NE")
+    part = source.with_dtype(F32 if source.dtype.bits == 64 else F64)
+    return w.write(node, "real", [x]) if part == target else w.write(node, "convert", [w.step("real", part, x)])
+
+
+def _floor_mod(w: Writer, node: Node) -> str:
+    """The remainder, moved by the divisor where the signs differ; a zero takes the sign of the divisor."""
+    type = as_tensor(node.type)
+    x, y = (w.spread(i, type.dims) for i in node.inputs)
+    if type.dtype.kind == "uint":
+        return w.write(node, "remainder", [x, y])
+    flag, zero = type.with_dtype(BOOL), w.number(0, type.dtype, type.dims)
+    rest = w.step("remainder", type, x, y)
+    below, y_below = (w.step("compare", flag, v, zero, attributes="direction=LT") for v in (rest, y))
+    differ = w.step("compare", flag, below, y_below, attributes="direction=NE")
+    nonzero = w.step("compare", flag, rest, zero, attributes="direction=NE")
+    apart, moved = w.step("and", flag, differ, nonzero), w.step("add", type, rest, y)
+    if not type.dtype.is_float:
+        return w.write(node, "select", [apart, moved, rest])
+    signed = w.step("select", type, y_below, w.number(-0.0, type.dtype, type.dims), zero)
+    kept = w.step("select", type, nonzero, rest, signed)
+    return w.write(node, "select", [apart, moved, kept])
+
+
+def _square(w: Writer, node: Node) -> str:
+    x = w.value(node.inputs[0])
+    return w.write(node, "multiply", [x, x])
+
+
+def _conj(w: Writer, node: Node) -> str:
+    type, x = as_tensor(node.type), w.value(node.inputs[0])
+    if type.dtype.kind != "complex":
+        return x
+    part = type.with_dtype(F32 if type.dtype.bits == 64 else F64)
+    return w.write(node, "complex", [w.step("real", part, x), w.step("negate", part, w.step("imag", part, x))])
+
+
+def _atan(w: Writer, node: Node) -> str:
+    type = as_tensor(node.type)
+    if type.dtype.kind == "complex":
+        raise w.fail(node, "HLO has no arc tangent of complex numbers")
+    return w.write(node, "atan2", [w.value(node.inputs[0]), w.number(1, type.dtype, type.dims)])
+
+
+def _is_infinite(value: float, absolute: bool = False) -> Emit:
+    def emit(w: Writer, node: Node) -> str:
+        type = as_tensor(node.inputs[0].type)
+        x = w.value(node.inputs[0])
+        x = w.step("abs", type, x) if absolute else x
+        return w.write(node, "compare", [x, w.number(value, type.dtype, type.dims)], "direction=EQ")
+
+    return emit
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------
+
+
+def _broadcast(w: Writer, node: Node) -> str:
+    """HLO's broadcast does not stretch dimensions of size 1: those are dropped first."""
+    x, shape, at = node.inputs[0], node.attr("shape"), node.attr("broadcast_dimensions")
+    source = as_tensor(x.type)
+    dims = source.dims or ()
+    kept = [k for k, d in enumerate(dims) if d == shape[at[k]]]
+    value = w.value(x)
+    if len(kept) < len(dims):
+        value = w.step("reshape", source.with_dims(dims[k] for k in kept), value)
+    return w.write(node, "broadcast", [value], _listed("dimensions", tuple(at[k] for k in kept)))
+
+
+def _slice(w: Writer, node: Node) -> str:
+    rows = zip(*node.attrs, strict=True)
+    parts = ", ".join(f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in rows)
+    return w.write(node, "slice", [w.value(node.inputs[0])], f"slice={{{parts}}}")
+
+
+def _pad(w: Writer, node: Node) -> str:
+    rows = list(zip(*node.attrs, strict=True))
+    if not rows:
+        return w.value(node.inputs[0])
+    text = "x".join(f"{a}_{b}_{c}" if c else f"{a}_{b}" for a, b, c in rows)
+    return w.apply(node, "pad", f"padding={text}")
+
+
+_GATHER = ("operand_batching_dims", "start_indices_batching_dims")
+_SCATTER = ("input_batching_dims", "scatter_indices_batching_dims")
+
+
+def _gather(w: Writer, node: Node) -> str:
+    a = node.attr
+    return w.apply(node, "gather", _present(
+        _listed("offset_dims", a("offset_dims")), _listed("collapsed_slice_dims", a("collapsed_slice_dims")),
+        _listed("start_index_map", a("start_index_map")), *_given(node, *_GATHER), f"index_vector_dim={a('index_vector_dim')}",
+        _listed("slice_sizes", a("slice_sizes"))))  # fmt: skip
+
+
+def _scatter(w: Writer, node: Node) -> str:
+    a = node.attr
+    return w.apply(node, "scatter", _present(
+        _listed("update_window_dims", a("update_window_dims")), _listed("inserted_window_dims", a("inserted_window_dims")),
+        _listed("scatter_dims_to_operand_dims", a("scatter_dims_to_operand_dims")), *_given(node, *_SCATTER),
+        f"index_vector_dim={a('index_vector_dim')}", f"to_apply={w.body(a('update_computation'), node)}"))  # fmt: skip
+
+
+def _window_dims(node: Node, dim: int) -> tuple[tuple[int, ...], int]:
+    """Where the dimensions of a slice stand in a result with index dimensions at `dim`, and the rank of the index."""
+    rank, of_index = as_tensor(node.inputs[0].type).rank or 0, as_tensor(node.inputs[1].type).rank or 0
+    return (*range(dim), *range(dim + of_index, rank - 1 + of_index)), of_index
+
+
+def _index_select(w: Writer, node: Node) -> str:
+    dim: int = node.attr("dim")
+    offsets, of_index = _window_dims(node, dim)
+    sizes = tuple(1 if k == dim else d for k, d in enumerate(as_tensor(node.inputs[0].type).shape))
+    return w.apply(node, "gather", _present(
+        _listed("offset_dims", offsets), _listed("collapsed_slice_dims", (dim,)), _listed("start_index_map", (dim,)),
+        f"index_vector_dim={of_index}", _listed("slice_sizes", sizes)))  # fmt: skip
+
+
+def _index_add(w: Writer, node: Node) -> str:
+    """A scatter drops what falls outside, `index_add` clamps it."""
+    dim: int = node.attr("dim")
+    operand, index = as_tensor(node.inputs[0].type), as_tensor(node.inputs[1].type)
+    offsets, of_index = _window_dims(node, dim)
+    x, i, updates = map(w.value, node.inputs)
+    bounds = [w.number(v, index.dtype, index.dims) for v in (0, max(operand.shape[dim] - 1, 0))]
+    clamped = w.step("clamp", index, bounds[0], i, bounds[1])
+    return w.write(node, "scatter", [x, clamped, updates], _present(
+        _listed("update_window_dims", offsets), _listed("inserted_window_dims", (dim,)),
+        _listed("scatter_dims_to_operand_dims", (dim,)), f"index_vector_dim={of_index}",
+        f"to_apply={w.body(_sum(operand.dtype), node)}"))  # fmt: skip
+
+
+def _sum(dtype: DType) -> Function:
+    b = Builder()
+    return b.function("sum", [("x", scalar(dtype)), ("y", scalar(dtype))], lambda x, y: [b(ops.add, x, y)])
+
+
+# --- reductions, windows, products --------------------------------------------------------------------------------
+
+
+def _with_body(opcode: str, body: str, **words: str) -> Emit:
+    def emit(w: Writer, node: Node) -> str:
+        given = [f"{word}={_word(node.attr(name))}" for word, name in words.items()]
+        return w.apply(node, opcode, _present(*given, f"to_apply={w.body(node.attr(body), node)}"))
+
+    return emit
+
+
+def _sort(w: Writer, node: Node) -> str:
+    stable = "is_stable=true" if node.attr("is_stable") else ""
+    return w.apply(node, "sort", _present(
+        f"dimensions={{{node.attr('dimension')}}}", stable, f"to_apply={w.body(node.attr('comparator'), node)}"))
+
+
+def _reduce_window(w: Writer, node: Node) -> str:
+    a = node.attr
+    window = window_text(a("window_dimensions"), stride=a("window_strides"), low=a("padding_low"), high=a("padding_high"),
+                         lhs_dilate=a("base_dilations"), rhs_dilate=a("window_dilations"))
+    return w.apply(node, "reduce-window", _present(window, f"to_apply={w.body(a('body'), node)}"))
+
+
+def _select_and_scatter(w: Writer, node: Node) -> str:
+    a = node.attr
+    window = window_text(a("window_dimensions"), stride=a("window_strides"), low=a("padding_low"), high=a("padding_high"))
+    return w.apply(node, "select-and-scatter", _present(
+        window, f"select={w.body(a('select'), node)}", f"scatter={w.body(a('scatter'), node)}"))
+
+
+def _dot(w: Writer, node: Node) -> str:
+    a = node.attr
+    rows = [("lhs_batch_dims", a("lhs_batching_dimensions")), ("lhs_contracting_dims", a("lhs_contracting_dimensions")),
+            ("rhs_batch_dims", a("rhs_batching_dimensions")), ("rhs_contracting_dims", a("rhs_contracting_dimensions"))]
+    return w.apply(node, "dot", _present(*(_listed(n, v) for n, v in rows if v)))
+
+
+def _convolution(w: Writer, node: Node) -> str:
+    a = node.attr
+    kernel = as_tensor(node.inputs[1].type).shape
+    window = window_text(tuple(kernel[d] for d in a("kernel_spatial_dimensions")), stride=a("window_strides"),
+                         low=a("padding_low"), high=a("padding_high"), lhs_dilate=a("lhs_dilation"),
+                         rhs_dilate=a("rhs_dilation"), reversal=a("window_reversal"))
+    lhs, out = (labels_text(a(f"{n}_batch_dimension"), a(f"{n}_feature_dimension"), a(f"{n}_spatial_dimensions"))
+                for n in ("input", "output"))
+    rhs = labels_text(a("kernel_input_feature_dimension"), a("kernel_output_feature_dimension"),
+                      a("kernel_spatial_dimensions"), "io")
+    groups = [f"{n}={a(n)}" for n in ("feature_group_count", "batch_group_count") if a(n) != 1]
+    return w.apply(node, "convolution", _present(window, f"dim_labels={lhs}_{rhs}->{out}", *groups))
+
+
+# --- random numbers, types ----------------------------------------------------------------------------------------
+
+
+def _rng(distribution: str) -> Emit:
+    """HLO's draw has no seed of its own: only one that is the module's to choose can be left out."""
+
+    def emit(w: Writer, node: Node) -> str:
+        low, high, seed = node.inputs
+        if seed.op is not ops.module_seed:
+            raise w.fail(node, f"HLO's rng takes no seed, and this {node.op.name} has one", hint="write sea, which keeps it")
+        type = as_tensor(node.type)
+        return w.write(node, "rng", [_in_dtype(w, x, type.dtype) for x in (low, high)], f"distribution={distribution}")
+
+    return emit
+
+
+def _in_dtype(w: Writer, node: Node, dtype: DType) -> str:
+    type = as_tensor(node.type)
+    return w.value(node) if type.dtype is dtype else w.helper("convert", type.with_dtype(dtype), w.value(node))
+
+
+def _ensure_type(w: Writer, node: Node) -> str:
+    if node.type != node.inputs[0].type:
+        raise w.fail(node, f"a {node.inputs[0].type} is taken for a {node.type} only when the program runs",
+                     hint="give the inputs' types first")
+    return w.value(node.inputs[0])
+
+
+def _seed(w: Writer, node: Node) -> None:
+    """Written with the draw that takes it."""
+
+
+def _iota(w: Writer, node: Node) -> str:
+    type: TensorType = as_tensor(node.type)
+    if not type.dims:
+        return w.write(node, "constant", [_zero(type.dtype)])
+    return w.write(node, "iota", [], f"iota_dimension={node.attr('iota_dimension')}")
+
+
+def _zero(dtype: DType) -> str:
+    """Zero, as a constant of the dtype."""
+    return "false" if dtype is BOOL else "(0, 0)" if dtype.kind == "complex" else "0"
+
+
+_NORM = {"epsilon": "epsilon", "feature_index": "feature_index"}
+
+EMITTERS: dict[Op, Emit] = {
+    **{op: _elementwise(opcode) for opcode, op in (UNARY | BINARY).items()},
+    **control_table(ops.opaque, ops.fusion),
+    ops.compare: _compare,
+    ops.select: _elementwise("select"),
+    ops.clamp: _elementwise("clamp"),
+    ops.convert: _convert,
+    ops.bitcast_convert: _plain("bitcast-convert"),
+    ops.reduce_precision: _elementwise("reduce-precision"),
+    ops.floor_mod: _floor_mod,
+    ops.square: _square,
+    ops.conj: _conj,
+    ops.atan: _atan,
+    ops.is_inf: _is_infinite(np.inf, absolute=True),
+    ops.is_pos_inf: _is_infinite(np.inf),
+    ops.is_neg_inf: _is_infinite(-np.inf),
+    ops.reshape: _plain("reshape"),
+    ops.broadcast_in_dim: _broadcast,
+    ops.transpose: _plain("transpose", dimensions="permutation"),
+    ops.reverse: _plain("reverse", dimensions="dimensions"),
+    ops.concatenate: lambda w, n: w.apply(n, "concatenate", _listed("dimensions", n.attrs)),
+    ops.slice_: _slice,
+    ops.pad: _pad,
+    ops.iota: _iota,
+    ops.dynamic_slice: _plain("dynamic-slice", dynamic_slice_sizes="slice_sizes"),
+    ops.dynamic_update_slice: _plain("dynamic-update-slice"),
+    ops.gather: _gather,
+    ops.scatter: _scatter,
+    ops.torch_index_select: _index_select,
+    ops.index_add: _index_add,
+    ops.reduce: _with_body("reduce", "body", dimensions="dimensions"),
+    ops.reduce_window: _reduce_window,
+    ops.select_and_scatter: _select_and_scatter,
+    ops.sort: _sort,
+    ops.dot_general: _dot,
+    ops.convolution: _convolution,
+    ops.top_k: lambda w, n: w.apply(n, "topk", f"k={n.attr('k')}, largest=true"),
+    ops.cholesky: _plain("cholesky", lower="lower"),
+    ops.triangular_solve: _plain("triangular-solve", left_side="left_side", lower="lower", unit_diagonal="unit_diagonal",
+                                 transpose_a="transpose_a"),
+    ops.fft: _plain("fft", fft_type="fft_type", fft_length="fft_length"),
+    ops.batch_norm_training: _plain("batch-norm-training", **_NORM),
+    ops.batch_norm_inference: _plain("batch-norm-inference", **_NORM),
+    ops.batch_norm_grad: _plain("batch-norm-grad", **_NORM),
+    ops.rng_uniform: _rng("rng_uniform"),
+    ops.rng_normal: _rng("rng_normal"),
+    ops.module_seed: _seed,
+    ops.stop_gradient: _same_value,
+    ops.ensure_type: _ensure_type,
+}  # fmt: skip
+"""Every op that can be written."""

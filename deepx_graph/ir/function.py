@@ -41,8 +41,9 @@ class Function:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """Parameters and every node that a result needs, in topological order."""
-        return tuple(reachable(self.params + self.results))
+        """Parameters, then every node that a result needs, in topological order."""
+        own = set(self.params)
+        return (*self.params, *(n for n in reachable(self.results) if n not in own))
 
     @cached_property
     def users(self) -> Mapping[Node, tuple[Node, ...]]:

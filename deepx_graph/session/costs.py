@@ -39,7 +39,8 @@ def flops(node: Node) -> int:
     lhs = node.inputs[0].type if node.inputs else None
     if contracted is None or not isinstance(lhs, TensorType):
         return 0
-    return 2 * _size(node) * math.prod(lhs.shape[k] for k in node.attrs[contracted])
+    depth: int = math.prod(lhs.shape[k] for k in node.attrs[contracted])
+    return 2 * _size(node) * depth
 
 
 def _primitives(expression: Expr) -> int:

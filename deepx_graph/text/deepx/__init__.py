@@ -74,7 +74,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def write(module: Module, dialect: str = "wire") -> str:
+def write(module: Module, dialect: str | None = None) -> str:
     """The module as deepx text. Raises VerifyError for what the dialect cannot express, UsageError for an unknown dialect."""
     from deepx_graph.text.deepx.printer import write as write_dialect
 

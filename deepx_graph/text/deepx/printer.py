@@ -27,11 +27,13 @@ DIALECTS = ("seed", "wire", "function")
 Results = list[tuple[Node, Tensor]]
 
 
-def write(module: Module, dialect: str = "wire") -> str:
-    """The module's text in a dialect.
+def write(module: Module, dialect: str | None = None) -> str:
+    """The module's text in a dialect; where none is named, `wire` for a plain program and `function` for one with functions.
 
     Raises UsageError for an unknown dialect, VerifyError with every node that the dialect cannot express.
     """
+    if dialect is None:
+        dialect = "wire" if len(module.functions) == 1 and module.entry_name == "main" else "function"
     if dialect not in DIALECTS:
         raise UsageError(Diagnostic(f"unknown deepx dialect '{dialect}'", expected=" | ".join(DIALECTS),
                                     hint=suggest(dialect, DIALECTS)))

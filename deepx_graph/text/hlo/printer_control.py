@@ -24,10 +24,12 @@ from deepx_graph.text.hlo.printer_values import legal, type_text
 from deepx_graph.text.hlo.rules import RULES
 from deepx_graph.types import BOOL, I32, TensorType
 
-_NAMED = re.compile(r"\b(to_apply|calls|called_computations|select|scatter|condition|body|true_computation|false_computation"
-                    r"|branch_computations|comparator)=(\{[^{}]*\}|%?[\w.\-]+)")
-_DROPPED = re.compile(r"(?:,\s*)?\b(?:control-predecessors|metadata|original_value|origin)=\{(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\"|"
-                      r"\{[^{}]*\})*\}")
+_STRING = r"\"(?:[^\"\\]|\\.)*\""
+_NAMED = re.compile(_STRING + r"|\b(to_apply|calls|called_computations|select|scatter|condition|body|true_computation"
+                    r"|false_computation|branch_computations|comparator)=(\{[^{}]*\}|%?[\w.\-]+)")
+_DROPPED = re.compile(rf"({_STRING})|(?:,\s*)?\b(?:control-predecessors|metadata|original_value|origin)="
+                      rf"\{{(?:[^{{}}\"]|{_STRING}|\{{[^{{}}]*\}})*\}}")
+"""What refers to the text an instruction stood in: names of other instructions, rows of the header's tables."""
 
 
 def _ordered(w: Writer, captures: Sequence[Node]) -> list[Node]:
@@ -103,17 +105,27 @@ def _tuple(w: Writer, node: Node) -> str:
 def _opaque(w: Writer, node: Node) -> str:
     """The instruction as it stood, with the computations it names."""
     name, attributes = node.attr("name"), node.attr("attributes")
-    opcode, _, target = name.partition(" ")
-    if opcode not in RULES or opcode in ("constant", "parameter"):
+    opcode = name.partition(" ")[0]
+    if opcode not in RULES or opcode == "parameter":
         raise w.fail(node, f"HLO cannot write '{name}'", "an operation that was read from HLO, or one of this package")
-    kept = _DROPPED.sub("", attributes).removeprefix(", ")
-    if target:
-        quoted = '"' + target.strip('"').replace('"', '\\"') + '"'
-        kept = re.sub(r"custom_call_target=(\"[^\"]*\"|[^,\s]*)", lambda _: f"custom_call_target={quoted}", kept)
+    if opcode == "constant":
+        return _kept_constant(w, node)
+    kept = _DROPPED.sub(lambda m: m[1] or "", attributes).removeprefix(", ")
     return w.apply(node, opcode, _NAMED.sub(lambda m: _foreign(w, node, m), kept))
 
 
+def _kept_constant(w: Writer, node: Node) -> str:
+    """A constant whose values were not taken in: a tuple, or one whose values were left out of the text."""
+    text = node.span.text if node.span else ""
+    found = re.search(r"\bconstant\((.*)\)", text.partition(", metadata=")[0], re.DOTALL)
+    if found is None:
+        raise w.fail(node, "the values of this constant are not known")
+    return w.write(node, "constant", [" ".join(found[1].split())])
+
+
 def _foreign(w: Writer, node: Node, match: re.Match[str]) -> str:
+    if match[1] is None:
+        return match[0]
     words = match[2].strip("{} ").split(",") if match[2].strip("{} ") else []
     names = [w.printer.use(w.name, w.printer.foreign(n.strip().removeprefix("%"), w, node), node) for n in words]
     return f"{match[1]}={{{', '.join(names)}}}" if match[2].startswith("{") else f"{match[1]}={names[0]}"

@@ -29,6 +29,9 @@ from deepx_graph.literal import Literal
 REPEATED = 16
 """Constants of at most so many elements are written again in every computation that uses them."""
 
+MAX_DEPTH = 60
+"""How deep branches are nested if the graph leaves it open."""
+
 
 @dataclass(eq=False, slots=True)
 class Place:
@@ -135,7 +138,10 @@ class Placement:
             return
         if is_variable(node):
             return
-        place = self.place[node] = site if node.op is ops.opaque else self._hoisted(node, site)
+        place = site if node.op is ops.opaque else self._hoisted(node, site)
+        if node.op in (LOOP_END, REGION):
+            place = _shallow(place)
+        self.place[node] = place
         if node.op is LOOP_END:
             self._enter_loop(node, place)
         elif node.op is REGION:
@@ -245,6 +251,14 @@ def _meet(a: Place, b: Place) -> Place:
         assert a.parent is not None
         a = a.parent
     return a
+
+
+def _shallow(place: Place) -> Place:
+    """The place, or one around it in the same loop where computations would nest too deep: branches one after the other, each
+    used in the next alone, would otherwise stand inside one another."""
+    while place.depth > MAX_DEPTH and place.parent is not None and place.parent.loop is place.loop:
+        place = place.parent
+    return place
 
 
 def _depth(place: Place) -> int:

@@ -22,6 +22,11 @@ Arguments = argparse.Namespace
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints name the nearest word, and which exits with 2."""
 
+    def _all(self) -> list[argparse.ArgumentParser]:
+        """This parser and those of its commands: an unknown option of a command is reported by the whole."""
+        nested = [p for a in self._actions if isinstance(a, argparse._SubParsersAction) for p in a.choices.values()]
+        return [self, *nested]
+
     def error(self, message: str) -> NoReturn:
         hint = None
         if "invalid choice: " in message:
@@ -30,7 +35,7 @@ class Parser(argparse.ArgumentParser):
             hint = suggest(wrong, known)
         elif "unrecognized arguments: " in message:
             wrong = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
-            hint = suggest(wrong, [o for a in self._actions for o in a.option_strings])
+            hint = suggest(wrong, [o for p in self._all() for a in p._actions for o in a.option_strings])
         raise UsageError(Diagnostic(f"{self.prog}: {message}", hint=hint or f"{self.prog} --help lists what there is"))
 
 

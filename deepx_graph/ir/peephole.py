@@ -36,7 +36,9 @@ def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, lim
     """The value of the op when all inputs are constants, as Literal or a tuple of them; None when it is not folded."""
     if not op.foldable or op.eval is None or not inputs or any(i.op is not CONSTANT for i in inputs):
         return None
-    if not is_static(type) or nbytes(type) > max(limit, sum(nbytes(i.type) for i in inputs)):
+    stored = sum(i.attrs[0].array.nbytes for i in inputs if not i.attrs[0].is_splat)
+    work = sum(nbytes(i.type) for i in inputs)  # a splat takes no memory, and may stand for any amount of work
+    if not is_static(type) or max(nbytes(type), work) > max(limit, stored):
         return None
     with np.errstate(all="ignore"):
         value = op.eval([i.attrs[0].array for i in inputs], *attrs)

@@ -102,7 +102,7 @@ from deepx_graph.ops.special import (
     zeta,
 )
 from deepx_graph.ops.window import WINDOW, convolution, reduce_window, select_and_scatter
-from deepx_graph.ops.world import DEEPX_DTYPES, World, write_file
+from deepx_graph.ops.world import DEEPX_DTYPES, World
 
 FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
@@ -253,7 +253,6 @@ __all__ = [
     "torch_index_select",
     "transpose",
     "triangular_solve",
-    "write_file",
     "xor",
     "zeta",
 ]  # fmt: skip

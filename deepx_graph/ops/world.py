@@ -8,17 +8,16 @@ little-endian, row-major).
 from __future__ import annotations
 
 import math
-import os
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from deepx_graph.errors import LimitError, RunError, printable
+from deepx_graph.errors import Diagnostic, LimitError, RunError, printable
+from deepx_graph.files import write_file
 from deepx_graph.literal import Array
 from deepx_graph.types import (
     BF16,
@@ -115,7 +114,8 @@ class World:
     def resolve(self, path: str) -> Path:
         """The file that a program's path means. Raises RunError when it may not be touched."""
         if self.data_root is None:
-            raise RunError(f"'{path}': the program touches files", _hint_root())
+            hint = "give the folder that the program may use with --data-root DIR"
+            raise RunError(Diagnostic(f"the program uses the file '{path}', and no data root is given", hint=hint))
         root = self.data_root.resolve()
         relative = Path(path)
         if not path or "\0" in path or relative.is_absolute() or ".." in relative.parts:
@@ -127,22 +127,6 @@ class World:
         if not target.is_relative_to(root):
             raise RunError(f"'{path}' leads out of the data root")
         return target
-
-
-def _hint_root() -> str:
-    return "give the folder it may use with --data-root DIR"
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file, or none of it: to a temporary name beside it, then renamed."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _formatter(array: Array, format: str) -> Any:

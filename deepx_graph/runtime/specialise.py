@@ -8,6 +8,7 @@ in which nothing is unknown stay the same objects, and so does the module when t
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +177,18 @@ class _Specialiser:
         if node.op is LOOP_BEGIN:
             return (fresh_loop(),)
         if node.op is load and not is_static(node.attrs[1]):
-            return node.attrs[0], merge_types(node.attrs[1], self.world.type_of(node.attrs[0]))
+            return node.attrs[0], merge_types(node.attrs[1], self._type_of_file(node))
         return tuple(
             self._body(v, inputs) if a.kind == "function" else resolve(v, a.kind, sizes)
             for a, v in zip(node.op.attrs, node.attrs, strict=True)
         )
+
+    def _type_of_file(self, node: Node) -> TensorType:
+        """What the file of a `load` holds. Raises RunError, at the instruction, when that cannot be told."""
+        try:
+            return self.world.type_of(node.attrs[0])
+        except RunError as e:
+            raise RunError(*(replace(d, span=d.span or node.span) for d in e.diagnostics)) from None
 
     def _body(self, body: Function, inputs: Sequence[Node]) -> Function:
         """The body of an operation for operands of these types; its scalar parameters take the operands' dtype."""

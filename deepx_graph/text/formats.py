@@ -72,7 +72,7 @@ FORMATS: dict[str, Format] = {
     for f in (
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo"),
-        Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo", writes=False),
+        Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo"),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
     )
 }

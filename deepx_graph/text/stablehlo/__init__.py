@@ -1,4 +1,4 @@
-"""StableHLO as MLIR text, pretty or generic, with CHLO, `func` and `check`; read without MLIR."""
+"""StableHLO as MLIR text, pretty or generic, with CHLO, `func` and `check`; read and written without MLIR."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from deepx_graph.errors import Source
 from deepx_graph.text.options import ReadOptions, ReadResult
 from deepx_graph.text.stablehlo.lower import Lowering
 from deepx_graph.text.stablehlo.parser import Parser
+from deepx_graph.text.stablehlo.printer import write
+
+__all__ = ["detect", "read", "write"]
 
 _DIALECT = re.compile(r"\b(stablehlo|chlo|mhlo)\.[a-z_]+|\bfunc\.func\b")
 

@@ -1,0 +1,68 @@
+"""Printing StableHLO: any module as MLIR text, in the generic form of operations, which MLIR and this package's reader accept.
+
+Loops become `while`, branches `if` and `case`, calls `func.call`, bodies of operations regions. Values keep their names where these
+are legal. What StableHLO cannot express is a Diagnostic at the node; nothing is left out silently but names of results.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.ir import Function, Module
+from deepx_graph.text.stablehlo.printer_function import FunctionWriter
+from deepx_graph.text.stablehlo.printer_names import hides_state
+from deepx_graph.text.stablehlo.printer_values import NoText, type_text
+
+_BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
+_UNQUOTABLE = re.compile(r'["\\]|[^ -~]')
+
+
+def write(module: Module) -> str:
+    """The module's text. Raises VerifyError with every node that StableHLO cannot express."""
+    checking = {f.name for f in module.functions if hides_state(f)}
+    symbols = _symbols(module)
+    lines = ["module {"]
+    problems: list[Diagnostic] = []
+    for f in _ordered(module, symbols):
+        w = FunctionWriter(f, symbols, checking)
+        lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
+        w.body("return")
+        lines += [*w.lines, "  }"]
+        problems += w.problems
+    if problems:
+        raise VerifyError(*problems)
+    return "\n".join([*lines, "}", ""])
+
+
+def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> str:
+    try:
+        results = ", ".join(type_text(r.type) for r in w.shown(w.function.results))
+    except NoText as e:
+        w.problems.append(Diagnostic(str(e), function.span))
+        results = ""
+    return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}) {{"
+
+
+def _ordered(module: Module, symbols: dict[str, str]) -> list[Function]:
+    """The entry first, unless it is `main`: a reader takes that, or else the first public function."""
+    functions = list(module.functions)
+    if symbols[module.entry_name] != "main":
+        functions.sort(key=lambda f: f is not module.entry)
+    return functions
+
+
+def _symbols(module: Module) -> dict[str, str]:
+    """The functions' names in the text, quoted where they must be; no other function than the entry is called `main`."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for f in sorted(module.functions, key=lambda f: f is not module.entry):
+        wish = _UNQUOTABLE.sub("_", f.name) or "_"
+        if wish == "main" and f is not module.entry:
+            wish = "main_0"
+        name, number = wish, 0
+        while name in taken:
+            name, number = f"{wish}_{number}", number + 1
+        taken.add(name)
+        found[f.name] = name if _BARE.fullmatch(name) else f'"{name}"'
+    return found

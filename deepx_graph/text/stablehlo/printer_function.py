@@ -1,0 +1,298 @@
+"""`FunctionWriter`: the lines of one function, its loops and branches as nested regions.
+
+Every value has one name in the whole function. A node with several results is written as `%r:n`; as a whole it is used by making a
+tuple of them. The state that orders checks has no text: order in the text is order. Problems are collected, each at its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir.structure import (
+    CALL,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    branch_width,
+)
+from deepx_graph.literal import Literal
+from deepx_graph.text.stablehlo.printer_legal import legal
+from deepx_graph.text.stablehlo.printer_names import Names, hidden_states, is_legal
+from deepx_graph.text.stablehlo.printer_opaque import respell
+from deepx_graph.text.stablehlo.printer_ops import FORMS
+from deepx_graph.text.stablehlo.printer_place import Placement
+from deepx_graph.text.stablehlo.printer_values import NoText, dense_text, type_text
+from deepx_graph.types import BOOL, TupleType, Type, as_tensor
+
+DEEPEST = 30
+"""Deeper regions are not indented further."""
+
+_LOST = "%lost"
+"""Stands for a value that could not be written; the text is never seen."""
+
+Work = Callable[[], None] | Iterator[Node]
+
+
+class FunctionWriter:
+    """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state."""
+
+    def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], names: Names | None = None,
+                 level: int = 2) -> None:
+        self.symbols, self.checking, self.level = symbols, checking, level
+        self.claims = names or Names()
+        self.lines: list[str] = []
+        self.problems: list[Diagnostic] = []
+        self.names: dict[Node, str] = {}
+        self.parts: dict[Node, Sequence[str]] = {}
+        self.work: list[Work] = []
+        try:
+            self.function = legal(function)
+        except VerifyError as e:
+            self.problems += e.diagnostics
+            self.function = function.with_(results=function.params)
+        self.hidden = hidden_states(self.function, checking)
+
+    # --- whole functions
+
+    def declared(self) -> str:
+        """`%x: tensor<f32>, ...`: the parameters, which get their names."""
+        shown = []
+        for k, p in enumerate(self.function.params):
+            if p not in self.hidden:
+                self.names[p] = self.claims.claim(p.name if is_legal(p.name) else f"arg{k}")
+                shown.append(f"{self.names[p]}: {self.type(p)}")
+        return ", ".join(shown)
+
+    def body(self, keyword: str) -> None:
+        """The lines of the function after its declaration; `keyword` returns its results."""
+        placement = self.placement = Placement(self.function)
+        self.work = [lambda: self.give_back(self.function.results, keyword), reversed(placement.root.nodes)]
+        while self.work:
+            item = self.work.pop()
+            if isinstance(item, Iterator):
+                self._nodes(item)
+            else:
+                item()
+
+    def _nodes(self, nodes: Iterator[Node]) -> None:
+        """Writes nodes up to the next one with regions, which leaves its parts and the rest as work."""
+        for node in nodes:
+            structure = _STRUCTURES.get(node.op)
+            try:
+                if structure is not None:
+                    self.work.append(nodes)
+                    structure(self, node)
+                    return
+                _WRITERS.get(node.op, FunctionWriter.operation)(self, node)
+            except NoText as e:
+                self.problems.append(Diagnostic(str(e), node.span))
+                self.names[node] = _LOST
+                if structure is not None:
+                    return
+
+    # --- pieces
+
+    @property
+    def indent(self) -> str:
+        return "  " * min(self.level, DEEPEST)
+
+    def put(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def type(self, node: Node) -> str:
+        try:
+            return type_text(node.type)
+        except NoText as e:
+            self.problems.append(Diagnostic(str(e), node.span, hint="give the inputs' types first"))
+            return _LOST
+
+    def use(self, node: Node) -> str:
+        """The name of a node's value; of a tuple of its results where it has several."""
+        name = self.names.get(node)
+        if name is None:
+            if node not in self.parts:
+                raise NoText(f"StableHLO cannot express {node.op.name} as a value")
+            assert isinstance(node.type, TupleType)
+            name = self.claims.claim("")
+            types = ", ".join(map(type_text, node.type.items))
+            parts = ", ".join(p for p in self.parts[node] if p)
+            self.put(f'{name} = "stablehlo.tuple"({parts}) : ({types}) -> {type_text(node.type)}')
+        return name
+
+    def shown(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those that the text shows: all but states that only order checks."""
+        return [n for n in nodes if n not in self.hidden] if self.hidden else list(nodes)
+
+    def give_back(self, nodes: Sequence[Node], keyword: str) -> None:
+        """`keyword %a, %b : types`."""
+        shown = self.shown(nodes)
+        try:
+            values = ", ".join(map(self.use, shown))
+        except NoText as e:
+            self.problems.append(Diagnostic(str(e)))
+            return
+        self.put(f"{keyword} {values} : {', '.join(map(self.type, shown))}" if shown else keyword)
+
+    def results(self, node: Node, types: Sequence[Type], hidden: Sequence[bool] = ()) -> tuple[str, str]:
+        """`%r:2 = ` and the types in brackets, for a node with several results; these get their names."""
+        visible = [not (hidden and hidden[k]) for k in range(len(types))]
+        count = sum(visible)
+        name = self.claims.claim(node.name) if count else ""
+        each = iter([name] if count == 1 else [f"{name}#{k}" for k in range(count)])
+        self.parts[node] = [next(each) if v else "" for v in visible]
+        head = f"{name} = " if count == 1 else f"{name}:{count} = " if count else ""
+        return head, f"({', '.join(type_text(t) for t, v in zip(types, visible, strict=True) if v)})"
+
+    # --- nodes
+
+    def operation(self, node: Node) -> None:
+        """An operation of the table."""
+        rule = FORMS.get(node.op)
+        if rule is None:
+            raise NoText(f"StableHLO has no operation '{node.op.name}'")
+        form = rule(node)
+        self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies)
+
+    def line(self, node: Node, name: str, inputs: Sequence[Node], attributes: str, bodies: Sequence[Function] = (),
+             more: str = "", more_type: str = "") -> None:
+        operands = ", ".join([self.use(i) for i in inputs]) + more
+        types = ", ".join([type_text(i.type) for i in inputs]) + more_type
+        regions = self.bodies(bodies) if bodies else ""
+        if node in self.hidden:
+            head, result = "", "()"
+        elif isinstance(node.type, TupleType):
+            head, result = self.results(node, node.type.items)
+        else:
+            result = type_text(node.type)
+            self.names[node] = given = self.claims.claim(node.origin.name)
+            head = f"{given} = "
+        self.put(f'{head}"{name}"({operands}){attributes}{regions} : ({types}) -> {result}')
+
+    def bodies(self, functions: Sequence[Function]) -> str:
+        """Closed functions as regions."""
+        texts = []
+        for f in functions:
+            inner = FunctionWriter(f, self.symbols, set(), self.claims, self.level + 1)
+            label = f"{self.indent}^bb0({inner.declared()}):"
+            inner.body("stablehlo.return")
+            self.problems += inner.problems
+            texts.append("{\n" + "\n".join([label, *inner.lines]) + f"\n{self.indent}}}")
+        return f" ({', '.join(texts)})"
+
+    def item(self, node: Node) -> None:
+        """Item k of what has several results, or of a tuple."""
+        whole, k = node.inputs[0], node.attrs[0]
+        if node in self.hidden:
+            return
+        if whole in self.parts:
+            self.names[node] = self.parts[whole][k]
+        else:
+            self.line(node, "stablehlo.get_tuple_element", [whole], f" <{{index = {k} : i32}}>")
+
+    def tuple(self, node: Node) -> None:
+        self.parts[node] = [self.use(i) for i in node.inputs]
+
+    def nothing(self, node: Node) -> None:
+        """What has no line of its own."""
+
+    def call(self, node: Node) -> None:
+        callee, signature = node.attrs
+        inputs = self.shown(node.inputs)
+        operands = ", ".join(map(self.use, inputs))
+        types = ", ".join(type_text(i.type) for i in inputs)
+        hidden = [k == len(signature.results) - 1 and callee in self.checking for k in range(len(signature.results))]
+        head, results = self.results(node, signature.results, hidden)
+        self.put(f"{head}func.call @{self.symbols[callee]}({operands}) : ({types}) -> {results}")
+
+    def draw(self, node: Node) -> None:
+        """A random draw: StableHLO's has no seed, so the module's own must be meant; the shape is an operand."""
+        if node.inputs[2].op is not ops.module_seed:
+            raise NoText(f"StableHLO has no {node.op.name} from a given seed")
+        shape = self.claims.claim("")
+        dims = Literal(np.array(as_tensor(node.type).shape, np.int64))
+        self.put(f"{shape} = stablehlo.constant {dense_text(dims)} : {type_text(dims.type)}")
+        form = FORMS[node.op](node)
+        self.line(node, form.name, node.inputs[:2], f" <{{{form.attributes}}}>", more=f", {shape}",
+                  more_type=f", {type_text(dims.type)}")
+
+    def opaque(self, node: Node) -> None:
+        """What this package does not know, as it stood, on the new names."""
+        if any(i in self.hidden for i in node.inputs):
+            raise NoText(f"StableHLO cannot express '{node.attr('name')}'")
+        text, count = respell(node, [self.use(i) for i in node.inputs], self.claims.claim)
+        name = self.claims.claim(node.name) if count else ""
+        if isinstance(node.type, TupleType) and count == len(node.type.items) and count != 1:
+            self.parts[node] = [f"{name}#{k}" for k in range(count)]
+        else:
+            self.names[node] = name
+        self.put((f"{name} = " if count == 1 else f"{name}:{count} = " if count else "") + text)
+
+    # --- control
+
+    def region(self, node: Node) -> None:
+        """A branch, as `if` or `case`; its own work is left behind."""
+        selector, *values = node.inputs
+        width = branch_width(len(node.inputs), node.attrs[0])
+        assert isinstance(node.type, TupleType)
+        head, results = self.results(node, node.type.items, [v in self.hidden for v in values[:width]])
+        name = "if" if as_tensor(selector.type).dtype is BOOL else "case"
+        self.put(f'{head}"stablehlo.{name}"({self.use(selector)}) ({{')
+        steps: list[Work] = []
+        for k, block in enumerate(self.placement.branches[node]):
+            given = values[k * width : (k + 1) * width]
+            steps += [self.deeper, reversed(block.nodes), partial(self.give_back, given, "stablehlo.return"), self.shallower]
+            if k < node.attrs[0] - 1:
+                steps.append(partial(self.put, "}, {"))
+        steps.append(partial(self.put, f"}}) : ({type_text(selector.type)}) -> {results}"))
+        self.work += reversed(steps)
+
+    def loop(self, node: Node) -> None:
+        """A loop, as `while`; what both its regions need is written in each."""
+        begin, condition, *nexts = node.inputs
+        loop = self.placement.loops[node]
+        inits = self.shown(begin.inputs)
+        assert isinstance(node.type, TupleType)
+        operands = ", ".join(map(self.use, inits))
+        head, types = self.results(node, node.type.items, [i in self.hidden for i in begin.inputs])
+        self.put(f'{head}"stablehlo.while"({operands}) ({{')
+        nexts = [n for n, i in zip(nexts, begin.inputs, strict=True) if i not in self.hidden]
+        returned = "stablehlo.return"
+        self.work += reversed([
+            partial(self.variables, begin), self.deeper, iter(loop.turn(loop.condition)),
+            partial(self.give_back, (condition,), returned), self.shallower, partial(self.put, "}, {"),
+            partial(self.variables, begin), self.deeper, iter(loop.turn(loop.body)),
+            partial(self.give_back, nexts, returned), self.shallower, partial(self.put, f"}}) : {types} -> {types}"),
+        ])  # fmt: skip
+
+    def variables(self, begin: Node) -> None:
+        """The label of a loop's region, whose arguments are the loop variables."""
+        names = [self.claims.claim("iterArg") if i not in self.hidden else "" for i in begin.inputs]
+        self.parts[begin] = names
+        for user in self.function.users[begin]:
+            if user.op is PHI and user not in self.hidden:
+                self.names[user] = names[user.attrs[0]]
+        shown = (f"{name}: {self.type(i)}" for name, i in zip(names, begin.inputs, strict=True) if name)
+        self.put(f"^bb0({', '.join(shown)}):")
+
+    def deeper(self) -> None:
+        self.level += 1
+
+    def shallower(self) -> None:
+        self.level -= 1
+
+
+_WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
+    PROJ: FunctionWriter.item, PHI: FunctionWriter.item, TUPLE: FunctionWriter.tuple, CALL: FunctionWriter.call,
+    ops.rng_uniform: FunctionWriter.draw, ops.rng_normal: FunctionWriter.draw, ops.opaque: FunctionWriter.opaque,
+    ops.module_seed: FunctionWriter.nothing, PARTIAL: FunctionWriter.nothing,
+}  # fmt: skip
+_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: FunctionWriter.region, LOOP_END: FunctionWriter.loop}

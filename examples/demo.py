@@ -16,6 +16,7 @@ import numpy as np
 
 import deepx_graph as dx
 from deepx_graph.session import module_info
+from deepx_graph.types import TensorType
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "out"
@@ -44,7 +45,7 @@ def main() -> None:
 
     print("4. run         the program as it was read on the numpy reference, against the optimised one on the numexpr engine")
     compare("forward", plain, best, inputs)
-    cotangents = {p.name: np.ones(p.type.shape, p.type.dtype.np) for p in dx.compile(gradient).inputs if p.name not in inputs}
+    cotangents = {name: np.ones(type.shape, type.dtype.np) for name, type in inputs_of(gradient) if name not in inputs}
     compare("gradient", gradient, best_gradient, inputs | cotangents)
     check_gradient(best, best_gradient, inputs | cotangents)
 
@@ -59,11 +60,15 @@ def make_inputs(program: dx.Module) -> dict[str, np.ndarray[Any, Any]]:
     """Random inputs of a sensible size: weights shrink with the width they sum over."""
     rng = np.random.default_rng(0)
     made = {}
-    for port in dx.compile(program).inputs:
-        shape = port.type.shape
-        scale = 1.0 if port.name == "x" or len(shape) < 2 else shape[0] ** -0.5
-        made[port.name] = (rng.standard_normal(shape) * scale).astype(np.float32)
+    for name, type in inputs_of(program):
+        scale = 1.0 if name == "x" or len(type.shape) < 2 else type.shape[0] ** -0.5
+        made[name] = (rng.standard_normal(type.shape) * scale).astype(np.float32)
     return made
+
+
+def inputs_of(module: dx.Module) -> list[tuple[str, TensorType]]:
+    """Name and type of every input."""
+    return [(p.name, p.type) for p in dx.compile(module).inputs if isinstance(p.type, TensorType)]
 
 
 def table(before: dx.Module, after: dx.Module) -> None:

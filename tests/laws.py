@@ -15,11 +15,11 @@ from deepx_graph.types import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U8, 
 SAMPLED_DTYPES = (BOOL, I8, I32, I64, U8, U32, F16, BF16, F32, F64, C64)
 
 ELSEWHERE = {
-    **{op: "structural: run through programs in test_control_flow" for op in FAMILIES["structure"]},
-    **{op: "effect: run through programs in test_world" for op in FAMILIES["effects"]},
-    **{op: "runs nowhere: read, drawn and printed" for op in FAMILIES["opaque"]},
-    **{op: "effect: run by StableHLO's own tests" for op in FAMILIES["check"]},
-    **{op: "holds a body: tested with the fuser" for op in FAMILIES["fusion"]},
+    **dict.fromkeys(FAMILIES["structure"], "structural: run through programs in test_control_flow"),
+    **dict.fromkeys(FAMILIES["effects"], "effect: run through programs in test_world"),
+    **dict.fromkeys(FAMILIES["opaque"], "runs nowhere: read, drawn and printed"),
+    **dict.fromkeys(FAMILIES["check"], "effect: run by StableHLO's own tests"),
+    **dict.fromkeys(FAMILIES["fusion"], "holds a body: tested with the fuser"),
 }
 """Ops that the sampled laws leave out, and where they are tested instead."""
 

@@ -21,9 +21,11 @@ X = tensor(F32, (2, 3))
 def test_a_diagnostic_shows_the_place() -> None:
     source = Source("a.dx", "first line\nadd t1 t22 -> t3\n")
     start = source.text.index("t22")
-    shown = Diagnostic("unknown tensor 't22'", Span(source, start, start + 3), expected="a tensor", hint="did you mean 't2'?").render()
+    span = Span(source, start, start + 3)
+    shown = Diagnostic("unknown tensor 't22'", span, expected="a tensor", hint="did you mean 't2'?").render()
     assert shown.splitlines() == [
-        "a.dx:2:8: error: unknown tensor 't22'", "2 | add t1 t22 -> t3", "  |        ^^^", "  expected: a tensor", "  hint: did you mean 't2'?",
+        "a.dx:2:8: error: unknown tensor 't22'", "2 | add t1 t22 -> t3", "  |        ^^^", "  expected: a tensor",
+        "  hint: did you mean 't2'?",
     ]  # fmt: skip
 
 

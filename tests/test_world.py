@@ -74,11 +74,12 @@ def test_no_files_at_all_without_a_data_root() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "dtype: float32", "dtype: float99\nshape: [2]", "dtype: float32\nshape: [-2]", "dtype: float32\nshape: [2]\nsize: 3",
-     "dtype: float32\nshape: [2, 3]\nstride: [1, 2]", "!!python/object/apply:os.system ['true']", "a: [", "- 1", "dtype: float32\nshape: x"],
+     "dtype: float32\nshape: [2, 3]\nstride: [1, 2]", "!!python/object/apply:os.system ['true']", "a: [", "- 1",
+     "dtype: float32\nshape: x"],
 )  # fmt: skip
 def test_damaged_shape_files(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.shape").write_text(text)
-    with pytest.raises(RunError, match="damaged|disagree"):
+    with pytest.raises(RunError, match=r"damaged|disagree"):
         World(tmp_path).type_of("t")
 
 

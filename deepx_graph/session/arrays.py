@@ -7,11 +7,12 @@ stored as raw bytes, and read back as what the program expects.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -138,3 +139,12 @@ def check_names(given: Collection[str], inputs: Collection[str]) -> None:
         if name not in inputs:
             known = ", ".join(inputs) or "none: the program has no inputs"
             raise UsageError(Diagnostic(f"no input '{name}'", expected=known, hint=suggest(name, inputs)))
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The names, later ones of the same made different: `y`, `y#1`, `y#2`."""
+    taken: dict[str, None] = {}
+    for name in names:
+        free = next(n for n in itertools.chain((name,), (f"{name}#{k}" for k in itertools.count(1))) if n not in taken)
+        taken[free] = None
+    return list(taken)

@@ -1,8 +1,8 @@
 """What running a function would cost, estimated from the declarations of its operations.
 
-Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element, two per
-multiply-add of a contraction; other operations count none. Bytes: operands and results of every kernel, each once. Loops
-count one turn, branches all sides.
+Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element,
+two per multiply-add of a contraction; other operations count none. Bytes: operands and results of every kernel, each once.
+Loops count one turn, branches all sides.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Environment(Names):
     def write(self, arg: Arg, value: Node, *, reshapes: bool = False) -> None:
         """Let the name stand for `value`. The type must fit the tensor of that name; `reshapes` may change its shape.
 
-        A name nobody created is created, in the line forms with a warning; `target` has refused names that may not be written. Raises VerifyError
-        when the types do not fit.
+        A name nobody created is created, in the line forms with a warning; `target` has refused names that may not be
+        written. Raises VerifyError when the types do not fit.
         """
         slot = self.tensors.get(arg.text)
         assert isinstance(value.type, TensorType)

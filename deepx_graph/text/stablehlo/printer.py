@@ -1,7 +1,7 @@
 """Printing StableHLO: any module as MLIR text, in the generic form of operations, which MLIR and this package's reader accept.
 
 Loops become `while`, branches `if` and `case`, calls `func.call`, bodies of operations regions. Values keep their names where these
-are legal. What StableHLO cannot express is a Diagnostic at the node; nothing is left out silently but names of results.
+are legal; results have none, and the entry is `main`. What StableHLO cannot express is a Diagnostic at the node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write(module: Module) -> str:
     symbols = _symbols(module)
     lines = ["module {"]
     problems: list[Diagnostic] = []
-    for f in _ordered(module, symbols):
+    for f in module.functions:
         w = FunctionWriter(f, symbols, checking)
         lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
         w.body("return")
@@ -44,22 +44,12 @@ def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> s
     return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}) {{"
 
 
-def _ordered(module: Module, symbols: dict[str, str]) -> list[Function]:
-    """The entry first, unless it is `main`: a reader takes that, or else the first public function."""
-    functions = list(module.functions)
-    if symbols[module.entry_name] != "main":
-        functions.sort(key=lambda f: f is not module.entry)
-    return functions
-
-
 def _symbols(module: Module) -> dict[str, str]:
-    """The functions' names in the text, quoted where they must be; no other function than the entry is called `main`."""
+    """The functions' names in the text, quoted where they must be. The entry is `main`, as XLA and other tools want it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for f in sorted(module.functions, key=lambda f: f is not module.entry):
-        wish = _UNQUOTABLE.sub("_", f.name) or "_"
-        if wish == "main" and f is not module.entry:
-            wish = "main_0"
+        wish = "main" if f is module.entry else _UNQUOTABLE.sub("_", f.name) or "_"
         name, number = wish, 0
         while name in taken:
             name, number = f"{wish}_{number}", number + 1

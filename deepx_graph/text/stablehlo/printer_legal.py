@@ -165,6 +165,17 @@ def _iota(b: Builder, node: Node, inputs: Sequence[Node]) -> Node | None:
     return None if node.attr("shape") else b.splat(0, scalar(node.attr("dtype")))
 
 
+def _abs(b: Builder, node: Node, inputs: Sequence[Node]) -> Node | None:
+    """StableHLO's has no unsigned integers."""
+    return inputs[0] if as_tensor(node.type).dtype.kind == "uint" else None
+
+
+def _sign(b: Builder, node: Node, inputs: Sequence[Node]) -> Node | None:
+    """StableHLO's has no unsigned integers."""
+    type = as_tensor(node.type)
+    return b(ops.minimum, inputs[0], b.splat(1, type)) if type.dtype.kind == "uint" else None
+
+
 def _draw(b: Builder, node: Node, inputs: Sequence[Node]) -> Node | None:
     """The bounds of a draw have the dtype of its result."""
     assert isinstance(node.type, TensorType)
@@ -185,6 +196,8 @@ RULES: dict[Op, Rule] = {
     ops.ensure_type: _same,
     REGION: _region,
     ops.iota: _iota,
+    ops.abs_: _abs,
+    ops.sign: _sign,
     ops.rng_uniform: _draw,
     ops.rng_normal: _draw,
 }

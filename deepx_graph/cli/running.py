@@ -43,7 +43,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def run_run(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.runtime.compile import compile
-    from deepx_graph.session.arrays import write_npz
+    from deepx_graph.session.arrays import unique_names, write_npz
 
     module = session.optimise(read_program(args).module, args.pass_pipeline, watch(args)).module
     f = compile(module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
@@ -56,7 +56,7 @@ def run_run(args: Arguments) -> int:
     outputs = f(**inputs)
     for _ in range(args.repeat - 1):
         outputs = f(**inputs)
-    named = {port.name: array for port, array in zip(f.outputs, outputs, strict=True)}
+    named = dict(zip(unique_names([p.name for p in f.outputs]), outputs, strict=True))
     if args.output:
         write_npz(args.output, named)
     _report(args, f, named)
@@ -111,12 +111,12 @@ def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
     import numpy as np
 
     if args.json:
-        rows = [_row(p.name, str(p.type), a) for p, a in zip(f.outputs, named.values(), strict=True)]
+        rows = [_row(name, str(p.type), a) for p, (name, a) in zip(f.outputs, named.items(), strict=True)]
         emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "profile": f.profile.to_json() if f.profile else None})
         return
     if not args.output:
-        for port, array in zip(f.outputs, named.values(), strict=True):
+        for port, (name, array) in zip(f.outputs, named.items(), strict=True):
             text = np.array2string(array, threshold=40, edgeitems=3, precision=6, max_line_width=120)
-            emit(f"{printable(port.name)}: {port.type}\n{text}\n", None)
+            emit(f"{printable(name)}: {port.type}\n{text}\n", None)
     if f.profile is not None:
         say(str(f.profile))

@@ -144,6 +144,8 @@ class _Pairing:
                 changes.append(Change("changed", self.f.name, what, n, other))
         changes += (Change("added", self.f.name, describe(n), None, n) for n in self.g.nodes if n not in self.taken)
         changes += self.result_changes()
+        if not changes:
+            changes.append(Change("changed", self.f.name, "operations that compute the same are shared in another way"))
         changed = sum(c.kind == "changed" and c.before is not None for c in changes)
         return Difference(tuple(changes), len(self.partner) - equal - changed, equal)
 

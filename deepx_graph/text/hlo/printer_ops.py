@@ -5,17 +5,18 @@ An op that is ours alone is written as the few HLO instructions that compute the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ir.node import reachable
 from deepx_graph.text.hlo.printer_body import Emit, Writer
 from deepx_graph.text.hlo.printer_control import control_table
+from deepx_graph.text.hlo.printer_formulas import FORMULAS, formula
 from deepx_graph.text.hlo.printer_values import ints, labels_text, window_text
 from deepx_graph.text.hlo.rules import BINARY, UNARY
-from deepx_graph.types import BOOL, F32, F64, DType, TensorType, as_tensor, scalar
+from deepx_graph.types import BOOL, DType, TensorType, as_tensor, scalar
 
 # --- families -----------------------------------------------------------------------------------------------------
 
@@ -78,64 +79,25 @@ def _compare(w: Writer, node: Node) -> str:
     return w.write(node, "compare", [w.spread(i, dims) for i in node.inputs], given)
 
 
-def _convert(w: Writer, node: Node) -> str:
-    source, target = as_tensor(node.inputs[0].type), as_tensor(node.type)
-    x = w.value(node.inputs[0])
-    if source.dtype.kind != "complex" or target.dtype.kind == "complex":
-        return w.write(node, "convert", [x])
-    if target.dtype is BOOL:
-        return w.write(node, "compare", [x, w.number(0, source.dtype, source.dims)], "direction=NE")
-    part = source.with_dtype(F32 if source.dtype.bits == 64 else F64)
-    return w.write(node, "real", [x]) if part == target else w.write(node, "convert", [w.step("real", part, x)])
+def _composed(emit: Emit | None) -> Emit:
+    """The formula of an op; `emit` where that leaves the opcode as it is."""
 
+    def compose(w: Writer, node: Node) -> str | None:
+        b = Builder(intern=True)
+        params = [b.param(k, i.type) for k, i in enumerate(node.inputs)]
+        result = formula(node, params, b)
+        if result is None:
+            if emit is None:
+                raise w.fail(node, f"HLO has no operation for '{node.op.name}' of {node.inputs[0].type}")
+            return emit(w, node)
+        w.values.update(zip(params, map(w.value, node.inputs), strict=True))
+        for n in reachable([result]):
+            if n not in w.values:
+                named = replace(n, origin=node.origin) if n is result else n
+                w.values[n] = EMITTERS[n.op](w, named) or ""
+        return w.values[result]
 
-def _floor_mod(w: Writer, node: Node) -> str:
-    """The remainder, moved by the divisor where the signs differ; a zero takes the sign of the divisor."""
-    type = as_tensor(node.type)
-    x, y = (w.spread(i, type.dims) for i in node.inputs)
-    if type.dtype.kind == "uint":
-        return w.write(node, "remainder", [x, y])
-    flag, zero = type.with_dtype(BOOL), w.number(0, type.dtype, type.dims)
-    rest = w.step("remainder", type, x, y)
-    below, y_below = (w.step("compare", flag, v, zero, attributes="direction=LT") for v in (rest, y))
-    differ = w.step("compare", flag, below, y_below, attributes="direction=NE")
-    nonzero = w.step("compare", flag, rest, zero, attributes="direction=NE")
-    apart, moved = w.step("and", flag, differ, nonzero), w.step("add", type, rest, y)
-    if not type.dtype.is_float:
-        return w.write(node, "select", [apart, moved, rest])
-    signed = w.step("select", type, y_below, w.number(-0.0, type.dtype, type.dims), zero)
-    kept = w.step("select", type, nonzero, rest, signed)
-    return w.write(node, "select", [apart, moved, kept])
-
-
-def _square(w: Writer, node: Node) -> str:
-    x = w.value(node.inputs[0])
-    return w.write(node, "multiply", [x, x])
-
-
-def _conj(w: Writer, node: Node) -> str:
-    type, x = as_tensor(node.type), w.value(node.inputs[0])
-    if type.dtype.kind != "complex":
-        return x
-    part = type.with_dtype(F32 if type.dtype.bits == 64 else F64)
-    return w.write(node, "complex", [w.step("real", part, x), w.step("negate", part, w.step("imag", part, x))])
-
-
-def _atan(w: Writer, node: Node) -> str:
-    type = as_tensor(node.type)
-    if type.dtype.kind == "complex":
-        raise w.fail(node, "HLO has no arc tangent of complex numbers")
-    return w.write(node, "atan2", [w.value(node.inputs[0]), w.number(1, type.dtype, type.dims)])
-
-
-def _is_infinite(value: float, absolute: bool = False) -> Emit:
-    def emit(w: Writer, node: Node) -> str:
-        type = as_tensor(node.inputs[0].type)
-        x = w.value(node.inputs[0])
-        x = w.step("abs", type, x) if absolute else x
-        return w.write(node, "compare", [x, w.number(value, type.dtype, type.dims)], "direction=EQ")
-
-    return emit
+    return compose
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------
@@ -325,16 +287,9 @@ EMITTERS: dict[Op, Emit] = {
     ops.compare: _compare,
     ops.select: _elementwise("select"),
     ops.clamp: _elementwise("clamp"),
-    ops.convert: _convert,
+    ops.convert: _plain("convert"),
     ops.bitcast_convert: _plain("bitcast-convert"),
     ops.reduce_precision: _elementwise("reduce-precision"),
-    ops.floor_mod: _floor_mod,
-    ops.square: _square,
-    ops.conj: _conj,
-    ops.atan: _atan,
-    ops.is_inf: _is_infinite(np.inf, absolute=True),
-    ops.is_pos_inf: _is_infinite(np.inf),
-    ops.is_neg_inf: _is_infinite(-np.inf),
     ops.reshape: _plain("reshape"),
     ops.broadcast_in_dim: _broadcast,
     ops.transpose: _plain("transpose", dimensions="permutation"),
@@ -369,4 +324,5 @@ EMITTERS: dict[Op, Emit] = {
     ops.stop_gradient: _same_value,
     ops.ensure_type: _ensure_type,
 }  # fmt: skip
+EMITTERS |= {op: _composed(EMITTERS.get(op)) for op in FORMULAS}
 """Every op that can be written."""

@@ -98,7 +98,8 @@ def labels_text(batch: int, feature: int, spatial: Sequence[int], letters: str =
 def literal_text(literal: Literal) -> str:
     """All values in nested braces."""
     array = literal.array
-    words = _words(array.reshape(-1), literal.dtype, array.ndim == 0) if array.size else []
+    with np.errstate(all="ignore"):  # signalling NaNs
+        words = _words(array.reshape(-1), literal.dtype, array.ndim == 0) if array.size else []
     for size in reversed(array.shape):
         groups = range(len(words) // size) if size else range(0)
         words = ["{" + ", ".join(words[k * size : (k + 1) * size]) + "}" for k in groups] if size else _empty(array.shape)
@@ -136,8 +137,7 @@ def _floats(flat: Array) -> list[str]:
         return list(map(repr, flat.tolist()))
     narrow = np.ascontiguousarray(flat).astype(np.float32)
     words: list[str] = narrow.astype("U24").tolist()
-    with np.errstate(all="ignore"):
-        wrong = np.array(words, np.float64).astype(np.float32) != narrow
+    wrong = np.array(words, np.float64).astype(np.float32) != narrow
     for k in np.flatnonzero(wrong & ~np.isnan(narrow)):
         words[k] = repr(float(narrow[k]))
     return words

@@ -204,8 +204,19 @@ def _abs(xs: Sequence[Array]) -> Array:
     return np.asarray(np.abs(xs[0]))
 
 
+def _abs_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node:
+    """g sign(x); of a complex number g times the conjugate of its direction."""
+    if as_tensor(x.type).dtype.kind != "complex":
+        return b(multiply, g, b(sign, x))
+    from deepx_graph.ops.complexes import complex_, imag, real  # declared in terms of the ops above
+
+    direction = b(sign, x)
+    conjugate = b(complex_, b(real, direction), b(negate, b(imag, direction)))
+    return b(multiply, b(complex_, g, b.like(0, g)), conjugate)
+
+
 abs_: Op = unary("abs", "The absolute value; the modulus of a complex number.", _abs, kernel="abs(x)", infer=_abs_type,
-                 vjp=lambda b, x, y, g: b(multiply, g, b(sign, x)), idempotent=False)
+                 vjp=_abs_vjp)
 
 
 def _sign(xs: Sequence[Array]) -> Array:

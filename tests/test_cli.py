@@ -273,6 +273,14 @@ def test_opt_shows_passes_at_work(run: Run, sea: str) -> None:
     assert everything.err.count("// ---- ") == 2
 
 
+def test_both_spellings_of_a_flag_of_mlir_opt(run: Run, sea: str) -> None:
+    several = run("opt", sea, "-p", "simplify,cse,dce", "--print-ir-after=cse,dce", "--verify-each=0")
+    assert (several.code, several.err.count("// ---- after ")) == (0, 2)
+    assert run("opt", sea, "--no-verify-each").out == run("opt", sea, "--verify-each").out
+    wrong = run("opt", sea, "-p", "cse", "--print-ir-after=cse,fuse")
+    assert (wrong.code, "no pass 'fuse' in this pipeline" in wrong.err) == (2, True)
+
+
 def test_rewrite_limit_stops_the_passes(run: Run, sea: str) -> None:
     assert "multiply" in run("opt", sea, "-p", "clean", "--rewrite-limit", "0").out
     assert "multiply" not in run("opt", sea, "-p", "clean", "--rewrite-limit", "1").out

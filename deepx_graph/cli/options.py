@@ -60,9 +60,10 @@ def add_pipeline(parser: argparse.ArgumentParser, default: str) -> None:
                        help=f"passes with options, such as 'cse,fuse{{max-ops=64}}', or a named pipeline (default: {default})")
     group.add_argument("--fast-math", action="store_true", help="allow rewrites that change floating-point results slightly")
     group.add_argument("--rewrite-limit", type=int, metavar="N", help="apply only the first N rewrites")
-    group.add_argument("--verify-each", action=argparse.BooleanOptionalAction, default=True, help="verify after every pass")
-    group.add_argument("--print-ir-before", action="append", default=[], metavar="PASS", help="print the module before a pass")
-    group.add_argument("--print-ir-after", action="append", default=[], metavar="PASS", help="print the module after a pass")
+    group.add_argument("--verify-each", action="store_true", default=True, help="verify after every pass (the default)")
+    group.add_argument("--no-verify-each", "--verify-each=0", dest="verify_each", action="store_false", help="do not")
+    group.add_argument("--print-ir-before", action="append", default=[], metavar="PASS,...", help="print the module before passes")
+    group.add_argument("--print-ir-after", action="append", default=[], metavar="PASS,...", help="print the module after passes")
     group.add_argument("--print-ir-before-all", action="store_true", help="print the module before every pass")
     group.add_argument("--print-ir-after-all", action="store_true", help="print the module after every pass")
     group.add_argument("--print-ir-after-change", action="store_true", help="print the module after passes that changed it")
@@ -118,10 +119,14 @@ def watch(args: Arguments) -> Any:
 
     return Watch(
         verify=args.verify_each, rewrite_limit=args.rewrite_limit, fast_math=args.fast_math,
-        before=None if args.print_ir_before_all else tuple(args.print_ir_before),
-        after=None if args.print_ir_after_all or args.print_ir_after_change else tuple(args.print_ir_after),
+        before=None if args.print_ir_before_all else _names(args.print_ir_before),
+        after=None if args.print_ir_after_all or args.print_ir_after_change else _names(args.print_ir_after),
         changed_only=args.print_ir_after_change, write=say,
     )  # fmt: skip
+
+
+def _names(given: list[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for item in given for name in item.split(",") if name.strip())
 
 
 # --- output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,23 @@ def test_nothing_outside_the_data_root(tmp_path: Path, path: str) -> None:
         with pytest.raises(RunError, match="data root"):
             attempt()
     assert [p.name for p in tmp_path.iterdir()] == ["root"]
+
+
+@pytest.mark.parametrize("suffix", [".data", ".shape"])
+def test_a_link_in_the_data_root_leads_nowhere_else(tmp_path: Path, suffix: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.write_text("precious")
+    (root / f"a{suffix}").symlink_to(outside)
+    with pytest.raises(RunError, match="leads out of the data root"):
+        World(root).save(np.zeros(2, "f4"), "a")
+    assert outside.read_text() == "precious"
+
+
+def test_what_is_no_file_is_not_written(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.data")
+    with pytest.raises(RunError, match="is no file"):
+        World(tmp_path).save(np.zeros(2, "f4"), "a")
 
 
 def test_no_files_at_all_without_a_data_root() -> None:

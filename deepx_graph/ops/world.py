@@ -64,15 +64,17 @@ class World:
 
     def save(self, array: Array, path: str) -> None:
         """Write `<path>.shape` and `<path>.data`. Raises RunError outside the data root or for a dtype deepx has no name for."""
-        target = self.resolve(path)
+        _, data, shape = (self.resolve(path + suffix) for suffix in ("", ".data", ".shape"))
         names = [n for n, d in DEEPX_DTYPES.items() if d is dtype_of(array.dtype)]
         if not names:
             raise RunError(f"save '{path}': deepx has no name for the element type {array.dtype}")
         strides = [math.prod(array.shape[k + 1 :]) for k in range(array.ndim)]
         text = (f"dtype: {names[0]}\ndim: {array.ndim}\nshape: {list(array.shape)}\nstride: {strides}\nsize: {array.size}\n")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_file(target.with_name(target.name + ".data"), np.ascontiguousarray(array).tobytes())
-        write_file(target.with_name(target.name + ".shape"), text.encode())
+        for target, content in ((data, np.ascontiguousarray(array).tobytes()), (shape, text.encode())):
+            if target.exists() and not target.is_file():
+                raise RunError(f"save '{path}': {target.name} is there and is no file")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_file(target, content)
 
     def load(self, path: str, type: TensorType) -> Array:
         """The tensor saved at `path`. Raises RunError when it is missing, damaged or not of `type`."""

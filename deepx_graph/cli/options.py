@@ -105,7 +105,10 @@ def read_program(args: Arguments, file: str | None = None) -> Loaded:
     options = ReadOptions(broadcast=args.broadcast)
     if args.max_nodes is not None:
         options = replace(options, max_nodes=args.max_nodes)
-    loaded = session.load(file if file is not None else args.file, args.format, options)
+    path = file if file is not None else args.file
+    if path == session.STDIN and sys.stdin.isatty():
+        say("note: reading the program from standard input; Ctrl-D ends it")
+    loaded = session.load(path, args.format, options)
     for warning in loaded.warnings:
         say(warning.render())
     if args.entry:

@@ -1,10 +1,10 @@
 """Everything a front end does, without a front end: load, optimise, differentiate, run, compare, report, draw."""
 
 from deepx_graph.session.diff import Difference, diff
-from deepx_graph.session.programs import Loaded, Optimised, Watch, dumps, gradient, load, loads, optimise, own_format
+from deepx_graph.session.programs import STDIN, Loaded, Optimised, Watch, dumps, gradient, load, loads, optimise, own_format
 from deepx_graph.session.report import ModuleInfo, critical_path, module_info, module_json
 
 __all__ = [
-    "Difference", "Loaded", "ModuleInfo", "Optimised", "Watch", "critical_path", "diff", "dumps", "gradient", "load", "loads",
+    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Watch", "critical_path", "diff", "dumps", "gradient", "load", "loads",
     "module_info", "module_json", "optimise", "own_format",
 ]  # fmt: skip

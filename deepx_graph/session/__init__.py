@@ -5,6 +5,6 @@ from deepx_graph.session.programs import STDIN, Loaded, Optimised, Watch, dumps,
 from deepx_graph.session.report import ModuleInfo, critical_path, module_info, module_json
 
 __all__ = [
-    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Watch", "critical_path", "diff", "dumps", "gradient", "load", "loads",
-    "module_info", "module_json", "optimise", "own_format",
+    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Watch", "critical_path", "diff", "dumps", "gradient", "load",
+    "loads", "module_info", "module_json", "optimise", "own_format",
 ]  # fmt: skip

@@ -31,7 +31,7 @@ def write(module: Module) -> str:
         lines += [*w.lines, "  }"]
         problems += w.problems
     if problems:
-        raise VerifyError(*problems)
+        raise VerifyError(*dict.fromkeys(problems))
     return "\n".join([*lines, "}", ""])
 
 
@@ -39,7 +39,7 @@ def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> s
     try:
         results = ", ".join(type_text(r.type) for r in w.shown(w.function.results))
     except NoText as e:
-        w.problems.append(Diagnostic(str(e), function.span))
+        w.problems.append(e.diagnostic(function.span))
         results = ""
     return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}) {{"
 

@@ -94,7 +94,7 @@ class FunctionWriter:
                     return
                 _WRITERS.get(node.op, FunctionWriter.operation)(self, node)
             except NoText as e:
-                self.problems.append(Diagnostic(str(e), node.span))
+                self.problems.append(e.diagnostic(node.span))
                 self.names[node] = _LOST
                 if structure is not None:
                     return
@@ -112,7 +112,7 @@ class FunctionWriter:
         try:
             return type_text(node.type)
         except NoText as e:
-            self.problems.append(Diagnostic(str(e), node.span, hint="give the inputs' types first"))
+            self.problems.append(e.diagnostic(node.span))
             return _LOST
 
     def use(self, node: Node) -> str:
@@ -135,12 +135,15 @@ class FunctionWriter:
     def give_back(self, nodes: Sequence[Node], keyword: str) -> None:
         """`keyword %a, %b : types`."""
         shown = self.shown(nodes)
-        try:
-            values = ", ".join(map(self.use, shown))
-        except NoText as e:
-            self.problems.append(Diagnostic(str(e)))
-            return
+        values = ", ".join(map(self._used, shown))
         self.put(f"{keyword} {values} : {', '.join(map(self.type, shown))}" if shown else keyword)
+
+    def _used(self, node: Node) -> str:
+        try:
+            return self.use(node)
+        except NoText as e:
+            self.problems.append(e.diagnostic(node.span))
+            return _LOST
 
     def results(self, node: Node, types: Sequence[Type], hidden: Sequence[bool] = ()) -> tuple[str, str]:
         """`%r:2 = ` and the types in brackets, for a node with several results; these get their names."""

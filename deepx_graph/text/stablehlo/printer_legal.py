@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, REGION, TUPLE
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, TUPLE
 from deepx_graph.ops.fusion import inlined
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, as_tensor, scalar
 
@@ -39,13 +39,14 @@ def _rewritten(function: Function) -> Function | None:
     for node in function.nodes:
         b.origin = node.origin
         inputs = tuple(new[i] for i in node.inputs)
-        found = None
-        if node.op is not PARAM and node.op is not LOOP_BEGIN:
+        try:
             if _is_mixed(node):
                 inputs = _widened(b, node, inputs)
                 changed = True
             rule = RULES.get(node.op)
             found = rule(b, node, inputs) if rule else None
+        except InferError as e:
+            raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: ")) from None
         changed |= found is not None
         new[node] = b.make(node.op, inputs, node.attrs, node.type) if found is None else found
     if not changed:

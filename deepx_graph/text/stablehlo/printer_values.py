@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import Diagnostic, Span
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.stablehlo.scanner import MLIR_DTYPES
 from deepx_graph.types import ANY, DType, StateType, TensorType, TupleType, Type
@@ -26,6 +27,14 @@ _WORDS = {dtype: word for word, dtype in reversed(MLIR_DTYPES.items())}
 class NoText(Exception):
     """What StableHLO cannot express, to be told with the place of the node."""
 
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def diagnostic(self, span: Span | None) -> Diagnostic:
+        """The same, at its place."""
+        return Diagnostic(str(self), span, hint=self.hint)
+
 
 @lru_cache(maxsize=65536)
 def type_text(type: Type) -> str:
@@ -37,7 +46,8 @@ def type_text(type: Type) -> str:
             return f"tuple<{', '.join(map(type_text, items))}>"
         case StateType():
             return "!stablehlo.token"
-    raise NoText(f"StableHLO has no values of type {type}")
+    hint = "give the inputs' types first" if isinstance(type, TensorType) else None
+    raise NoText(f"StableHLO has no values of type {type}", hint)
 
 
 def element_word(dtype: DType) -> str:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from deepx_graph.runtime.compile import compile
 from workloads import WORKLOADS, Workload
 
 from deepx_graph.passes.manager import parse_pipeline, run_pipeline
+from deepx_graph.runtime.compile import compile
 
 BATCH_SECONDS = 0.005
 ENGINES = ("numpy", "numexpr")

@@ -217,6 +217,21 @@ def test_tuples_are_made_where_a_whole_is_used() -> None:
     assert same(evaluate(again(taken), [(np.float32(0), args[0])])[0], args[0])
 
 
+def test_loops_and_branches_carry_no_tuples() -> None:
+    def turn(phis):
+        sum_, rest = b.items(phis[0])
+        go_on = b(ops.compare, sum_, b.constant(10, F32), direction="LT")
+        (other,) = b.branch(go_on, [b.pack(sum_, rest)], [b.pack(b.constant(0, F32), rest)])
+        return go_on, [b.pack(b(ops.add, sum_, b.proj(b.proj(other, 1), 0)), b.pack(b.proj(other, 0)))]
+
+    module = main([("x", SCALAR)], lambda x: b.loop([b.pack(x, b.pack(x))], turn))
+    text = write(module, "stablehlo")
+    shown = [line for line in text.splitlines() if "tuple" in line]
+    words = ("func.func", "stablehlo.tuple", "stablehlo.tuple", "return")
+    assert all(word in line for word, line in zip(words, shown, strict=True))
+    assert evaluate(again(module), [np.float32(2)]) == evaluate(module, [np.float32(2)]) == [(10, (6,))]
+
+
 def test_deep_nesting_needs_no_deep_stack() -> None:
     def body(x):
         value = x

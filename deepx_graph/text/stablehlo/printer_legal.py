@@ -16,6 +16,7 @@ from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, TUPLE
 from deepx_graph.ops.fusion import inlined
+from deepx_graph.text.stablehlo.printer_flat import flattened
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, as_tensor, scalar
 
 Rule = Callable[[Builder, Node, Sequence[Node]], Node | None]
@@ -23,6 +24,7 @@ Rule = Callable[[Builder, Node, Sequence[Node]], Node | None]
 
 def legal(function: Function) -> Function:
     """The function in StableHLO's operations. Raises VerifyError where a shape that is needed is not known."""
+    function = flattened(function)
     while any(n.op in RULES or _is_mixed(n) for n in function.nodes):
         again = _rewritten(function)
         if again is None:

@@ -72,12 +72,12 @@ def test_random_programs_mean_the_same_when_written_and_read_again(seed: int) ->
     rng = random.Random(seed)
     module = random_module(rng, rng.choice((5, 20, 60)), exact=True)
     args = random_inputs(rng, module)
-    again = load(write(module))
+    text = write(module)
+    again = load(text)
     want, got = flat(evaluate(module, args)), flat(evaluate(again, args))
     assert len(want) == len(got)
     assert all(map(same, want, got))
-    text = write(again)
-    assert write(load(text)) == text
+    assert write(again) == text
 
 
 # --- every op
@@ -189,6 +189,29 @@ def test_invariant_values_travel_in_the_tuple_of_a_loop() -> None:
     assert "init = (s32[], s32[], s32[]) tuple(x, n, negate)" in entry
     assert "ROOT next = (s32[], s32[], s32[]) tuple(subtract, arg.1, arg.2)" in text
     assert evaluate(load(text), [np.int32(1), np.int32(3)]) == [4]
+
+
+def test_what_condition_and_body_share_stands_in_both() -> None:
+    """A branch and an inner loop among it, whose own computations are written once."""
+    b = Builder()
+
+    def turn(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        one = b.constant(1, I32)
+        small = b(OPS["compare"], v[0], b.constant(3, I32), direction="LT")
+        twice = b.branch(small, [b(OPS["add"], v[0], v[0])], [b(OPS["negate"], v[0])])[0]
+        up = b.loop([twice], lambda u: (b(OPS["compare"], u[0], v[0], direction="LT"), [b(OPS["add"], u[0], one)]))[0]
+        go_on = b(OPS["and"], b(OPS["compare"], v[0], b.constant(6, I32), direction="LT"),
+                  b(OPS["compare"], up, b.constant(90, I32), direction="LT"))
+        return go_on, [b(OPS["add"], v[0], one), b(OPS["add"], v[1], up)]
+
+    module = Module((b.function("main", [("x", scalar(I32)), ("n", scalar(I32))], lambda x, n: list(b.loop([x, n], turn))),))
+    text = write(module)
+    assert text.count("true_computation=") == 2
+    assert text.count(" while(") == 3
+    assert text.count(".branch0 {") == 1
+    for x, n in ((0, 0), (-50, 1), (7, 2)):
+        args = [np.int32(x), np.int32(n)]
+        assert evaluate(load(text), args) == evaluate(module, args)
 
 
 def test_code_of_one_branch_stands_in_its_computation() -> None:

@@ -87,6 +87,8 @@ def operands(node: Node) -> Sequence[Node]:
         return node.inputs[:1]
     if is_variable(node):
         return ()
+    if node.op is ops.pad and not node.attrs[0]:  # a scalar is not padded with anything
+        return node.inputs[:1]
     if node.op is CALL_VALUE and node.inputs[0].op is PARTIAL:
         return call_arguments(node)[1]
     return node.inputs

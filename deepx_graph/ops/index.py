@@ -262,6 +262,7 @@ def _scatter_type(types: Sequence[Type], window: Axes, inserted: Axes, batching:
         batch = iter(_batch_shape(indices.dims, vector_dim))
         if len(given.dims) != len(window) + len(indices.dims) - (vector_dim < len(indices.dims)) or len(kept) != len(window):
             raise InferError(f"updates {k} are a {given}", operand=count + 1 + k, expected="batch and window dimensions")
+        check_axes(window, len(given.dims), "window dimension")
         for axis, size in enumerate(given.dims):
             limit = kept[window.index(axis)] if axis in window else next(batch)
             wrong = size > limit if axis in window else size != limit  # type: ignore[operator]

@@ -36,7 +36,7 @@ def parse_literal(text: str, type: TensorType, at: int) -> Literal:
             raise ShapeError("values for a constant without elements", at, "{ }")
         return Literal(np.zeros(shape, type.dtype.np))
     skeleton = _BARE.sub("", re.sub(r"\s+", "", clean))
-    if skeleton != _skeleton(shape):
+    if skeleton.count(",") + 1 != type.size or skeleton != _skeleton(shape):
         raise ShapeError("the braces do not have the shape of the constant", at, f"{_example(shape)} for {type}")
     words = [w.strip() for w in clean.replace("{", " ").replace("}", " ").split(",")]
     return Literal(_numbers(words, type.dtype, at).reshape(shape))

@@ -17,6 +17,9 @@ from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, RULES
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import TupleType, Type, leaves, merge_types
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What reading an attribute of another form than a rule expects raises."""
+
 MAX_NESTING = 100
 """How deep computations may stand inside one another."""
 
@@ -161,6 +164,8 @@ class Lowering:
             node = rule.lower(Context(self, i, operands))
         except InferError as e:
             raise VerifyError(e.diagnostic(self.program.span(i.start, i.end), f"{i.opcode}: ")) from None
+        except MALFORMED:
+            raise self.program.error(f"{i.opcode} does not have the operands and attributes that it needs", i) from None
         return self._checked(i, node)
 
     def _check_operand_types(self, i: Instruction, operands: Sequence[Node]) -> None:

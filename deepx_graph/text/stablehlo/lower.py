@@ -19,6 +19,8 @@ from deepx_graph.text.stablehlo.syntax import Block, Operation
 from deepx_graph.types import STATE, FunctionType, Type, merge_types
 
 MAX_NESTING = 100
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What reading an attribute of another form than a rule expects raises."""
 _RETURNS = ("func.return", "stablehlo.return", "mhlo.return")
 Scope = dict[str, Node]
 
@@ -36,9 +38,19 @@ class Lowering:
         self.depth = 0
         self.state: Node | None = None
         self.effectful = _effectful(self.syntax)
-        if len(self.syntax) < len(functions):
-            bad = next(op for op in functions if "symbol" not in op.extra)
-            raise self.error(f"'{bad.name}' stands outside a function", bad, "func.func")
+        self._check_functions(functions)
+
+    def _check_functions(self, functions: Sequence[Operation]) -> None:
+        seen: set[str] = set()
+        for op in functions:
+            name = op.extra.get("symbol")
+            if op.name != "func.func" or name is None:
+                raise self.error(f"'{op.name}' stands outside a function", op, "func.func")
+            if name in seen:
+                raise self.error(f"a second function '{name}'", op)
+            if not op.regions or len(op.regions[0]) != 1:
+                raise self.error(f"function '{name}' has no body of one block", op)
+            seen.add(name)
 
     def module(self) -> Module:
         functions = tuple(self.function(op) for op in self.syntax.values())
@@ -145,6 +157,10 @@ class Lowering:
             results = rule(Context(self, op, inputs, scope))
         except InferError as e:
             raise VerifyError(e.diagnostic(self.span(op), f"{op.name}: ")) from None
+        except MALFORMED:
+            raise self.error(f"{op.name} does not have the operands and attributes that it needs", op) from None
+        if len(op.result_types) not in (0, len(results)):
+            raise self.error(f"{op.name} gives {len(results)} results and the text has types for {len(op.result_types)}", op)
         if len(results) != len(op.results):
             raise self.error(f"{op.name} gives {len(results)} results and {len(op.results)} are named", op)
         for result, node, type in zip(op.results, results, op.result_types or [n.type for n in results], strict=True):

@@ -213,7 +213,10 @@ class Scanner:
             self.at += 1
             return self.dictionary("}")
         if first == '"':
-            return self.match(_STRING)[1]  # type: ignore[index]
+            string = self.match(_STRING)
+            if not string:
+                raise self.fail("a string that does not end", expected='"')
+            return string[1]
         if first == "@":
             return Symbol(self.symbol() or "")
         if first == "#":

@@ -101,6 +101,16 @@ def ufunc(function: Ufunc) -> Callable[..., Array]:
     return lambda xs: like(function(*xs), xs[0].dtype)
 
 
+def transcendental(function: Ufunc) -> Callable[..., Array]:
+    """As `ufunc`; complex numbers of single precision are computed in double, as numpy's own formulas lose several places."""
+
+    def eval(xs: Sequence[Array]) -> Array:
+        wide = [x.astype(np.complex128) if x.dtype == np.complex64 else x for x in xs]
+        return like(function(*wide), xs[0].dtype)
+
+    return eval
+
+
 def widened(function: Ufunc) -> Callable[..., Array]:
     """As `ufunc`, computed in f32 for narrower floats so that a formula of several steps is rounded once."""
 

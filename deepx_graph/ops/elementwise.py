@@ -29,6 +29,7 @@ from deepx_graph.ops.declare import (
     like,
     lowest,
     predicate,
+    transcendental,
     ufunc,
     unary,
     widened,
@@ -243,16 +244,17 @@ round_nearest_afz: Op = unary(
     ufunc(lambda x: np.where(np.abs(x - np.trunc(x)) == 0.5, np.trunc(x) + np.copysign(np.ones((), x.dtype), x), np.rint(x))),
     kinds=("float",), vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)),
 )  # fmt: skip
-exponential: Op = unary("exponential", "e to the x.", ufunc(np.exp), kernel="exp(x)", vjp=lambda b, x, y, g: b(multiply, g, y))
+exponential: Op = unary("exponential", "e to the x.", transcendental(np.exp), kernel="exp(x)",
+                       vjp=lambda b, x, y, g: b(multiply, g, y))
 exponential_minus_one: Op = unary(
-    "exponential_minus_one", "e to the x, minus 1, accurate near 0.", ufunc(np.expm1), kernel="expm1(x)",
+    "exponential_minus_one", "e to the x, minus 1, accurate near 0.", transcendental(np.expm1), kernel="expm1(x)",
     vjp=lambda b, x, y, g: b(multiply, g, b(add, y, b.like(1, y))),
 )  # fmt: skip
-log: Op = unary("log", "The natural logarithm.", ufunc(np.log), kernel="log(x)", domain=(0.3, 3.0),
+log: Op = unary("log", "The natural logarithm.", transcendental(np.log), kernel="log(x)", domain=(0.3, 3.0),
                 vjp=lambda b, x, y, g: b(divide, g, x))
-log_plus_one: Op = unary("log_plus_one", "The logarithm of 1 + x, accurate near 0.", ufunc(np.log1p), kernel="log1p(x)",
+log_plus_one: Op = unary("log_plus_one", "The logarithm of 1 + x, accurate near 0.", transcendental(np.log1p), kernel="log1p(x)",
                          domain=(-0.5, 2.0), vjp=lambda b, x, y, g: b(divide, g, b(add, x, b.like(1, x))))
-sqrt: Op = unary("sqrt", "The square root.", ufunc(np.sqrt), kernel="sqrt(x)", domain=(0.3, 3.0),
+sqrt: Op = unary("sqrt", "The square root.", transcendental(np.sqrt), kernel="sqrt(x)", domain=(0.3, 3.0),
                  vjp=lambda b, x, y, g: b(divide, b(multiply, g, b.like(0.5, g)), y))
 rsqrt: Op = unary(
     "rsqrt", "One over the square root.", widened(lambda x: 1 / np.sqrt(x)), kernel="1 / sqrt(x)", domain=(0.3, 3.0),
@@ -260,12 +262,12 @@ rsqrt: Op = unary(
 )  # fmt: skip
 cbrt: Op = unary("cbrt", "The cube root.", ufunc(np.cbrt), kinds=("float",), domain=(0.3, 3.0),
                  vjp=lambda b, x, y, g: b(divide, g, b(multiply, b.like(3, y), b(multiply, y, y))))
-sine: Op = unary("sine", "The sine.", ufunc(np.sin), kernel="sin(x)", vjp=lambda b, x, y, g: b(multiply, g, b(cosine, x)))
-cosine: Op = unary("cosine", "The cosine.", ufunc(np.cos), kernel="cos(x)",
+sine: Op = unary("sine", "The sine.", transcendental(np.sin), kernel="sin(x)", vjp=lambda b, x, y, g: b(multiply, g, b(cosine, x)))
+cosine: Op = unary("cosine", "The cosine.", transcendental(np.cos), kernel="cos(x)",
                    vjp=lambda b, x, y, g: b(negate, b(multiply, g, b(sine, x))))
-tan: Op = unary("tan", "The tangent.", ufunc(np.tan), kernel="tan(x)", domain=(-1.2, 1.2),
+tan: Op = unary("tan", "The tangent.", transcendental(np.tan), kernel="tan(x)", domain=(-1.2, 1.2),
                 vjp=lambda b, x, y, g: b(multiply, g, b(add, b.like(1, y), b(multiply, y, y))))
-tanh: Op = unary("tanh", "The hyperbolic tangent.", ufunc(np.tanh), kernel="tanh(x)",
+tanh: Op = unary("tanh", "The hyperbolic tangent.", transcendental(np.tanh), kernel="tanh(x)",
                  vjp=lambda b, x, y, g: b(multiply, g, b(subtract, b.like(1, y), b(multiply, y, y))))
 logistic: Op = unary(
     "logistic", "1 / (1 + e^-x).", widened(lambda x: 1 / (1 + np.exp(-x))), kernel="1 / (1 + exp(-x))",

@@ -369,3 +369,20 @@ def test_threads_may_share_one_compiled_module() -> None:
 def test_an_input_of_integers_beyond_the_dtype_is_refused() -> None:
     with pytest.raises(RunError, match="input 'x0' is not an array"):
         call(module(double, scalar(I64)), 2**70)
+
+
+def test_prepare_sees_the_types_that_the_inputs_bring() -> None:
+    import deepx_graph as dx
+
+    module = dx.loads("exp@float32 x -> y\nexp@float32 y -> z\n", "deepx")
+    seen: list[str] = []
+
+    def prepare(found: Any) -> Any:
+        seen.extend(str(p.type) for p in found.entry.params)
+        return dx.optimize(found)
+
+    f = compile(module, prepare=prepare)
+    assert seen == []
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(f(x)[1], np.exp(np.exp(x)), rtol=1e-6)
+    assert seen == ["f32[2,3]"]

@@ -45,9 +45,10 @@ def run_run(args: Arguments) -> int:
     from deepx_graph.runtime.compile import compile
     from deepx_graph.session.arrays import unique_names, write_npz
 
-    module = session.optimise(read_program(args).module, args.pass_pipeline, watch(args)).module
-    f = compile(module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
-                max_bytes=args.max_bytes, profile=args.profile)
+    watching = watch(args)
+    f = compile(read_program(args).module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
+                max_bytes=args.max_bytes, profile=args.profile,
+                prepare=lambda module: session.optimise(module, args.pass_pipeline, watching).module)
     inputs = _inputs(args, f)
     if args.print_schedule:
         say(str(f.schedule))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -37,11 +37,13 @@ KEPT = 8
 
 def compile(module: Module, *, engine: str | Engine = "numexpr", threads: int | None = None, entry: str | None = None,
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
-            out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH) -> Compiled:
+            out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH,
+            prepare: Callable[[Module], Module] | None = None) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
-    of a run (half of the machine's when left out); `out` is where print goes. Raises UsageError for an unknown engine or entry,
+    of a run (half of the machine's when left out); `out` is where print goes; `prepare` maps the module once its types are known
+    (passes see more then than before). Raises UsageError for an unknown engine or entry,
     LimitError when the plan is over the bound, RunError or VerifyError when the program cannot run.
     """
     if infeed is not None:
@@ -50,7 +52,7 @@ def compile(module: Module, *, engine: str | Engine = "numexpr", threads: int | 
     chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
     limit = memory_limit() if max_bytes is None else max_bytes
     world = World(None if data_root is None else Path(data_root), out, limit)
-    return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile)
+    return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare)
 
 
 def memory_limit() -> int:
@@ -78,8 +80,9 @@ class Compiled:
     """
 
     def __init__(self, module: Module, engine: Engine, world: World, *, seed: int, max_bytes: int, max_depth: int,
-                 profile: bool) -> None:
+                 profile: bool, prepare: Callable[[Module], Module] | None = None) -> None:
         self.module, self.engine = module, engine
+        self._passes = prepare
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
         self.outputs: tuple[Port, ...] = output_ports(module.entry)
         self.profile: Profile | None = Profile() if profile else None
@@ -126,6 +129,8 @@ class Compiled:
 
     def _build(self, types: tuple[Type, ...]) -> _Ready:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root)
+        if self._passes is not None:
+            module = self._passes(module)
         try:
             plans = plan_functions(module, self.engine.writes)
         except InferError as e:

@@ -371,6 +371,7 @@ def test_an_input_of_integers_beyond_the_dtype_is_refused() -> None:
         call(module(double, scalar(I64)), 2**70)
 
 
+@pytest.mark.filterwarnings("ignore:.*was never created")
 def test_prepare_sees_the_types_that_the_inputs_bring() -> None:
     import deepx_graph as dx
 

@@ -25,6 +25,7 @@ from deepx_graph.ops import (
     subtract,
 )  # fmt: skip
 from deepx_graph.ops.declare import like
+from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.linalg import triangular_solve
 from deepx_graph.ops.window import _conv_attrs
 from deepx_graph.types import F64, I64, scalar
@@ -191,3 +192,13 @@ def test_triangular_solve_solves(arrays, given) -> None:
 def test_like_gives_the_dtype_asked_for() -> None:
     assert like(1.5, np.dtype("f4")).dtype == np.float32
     assert F64.itemsize == 8
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), ()])
+def test_a_body_that_is_not_elementwise_runs_element_by_element(shape: tuple[int, ...]) -> None:
+    t = scalar(I64)
+    b = Builder()
+    body = b.function("f", (("a", t), ("b", t)), lambda x, y: [b(reshape, b(add, x, y), shape=())])
+    x = RNG.integers(0, 9, shape)
+    (got,) = combine(body, [x], [x])
+    np.testing.assert_array_equal(got, 2 * x, strict=True)

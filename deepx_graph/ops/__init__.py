@@ -64,7 +64,7 @@ from deepx_graph.ops.elementwise import (
     xor,
 )  # fmt: skip
 from deepx_graph.ops.evaluate import evaluate
-from deepx_graph.ops.fusion import FUSION, fusion, inlined
+from deepx_graph.ops.fusion import FUSION, fusion, inlined, mapped
 from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, gather, scatter
 from deepx_graph.ops.layout import LAYOUT, ensure_type, reshape, reverse, stop_gradient, transpose
 from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
@@ -200,6 +200,7 @@ __all__ = [
     "log",
     "log_plus_one",
     "logistic",
+    "mapped",
     "matmul",
     "maximum",
     "minimum",

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
+from deepx_graph.literal import Array
+from deepx_graph.types import as_tensor
 
 
 def evaluate(function: Function, args: Sequence[Any]) -> list[Any]:
@@ -18,3 +22,13 @@ def evaluate(function: Function, args: Sequence[Any]) -> list[Any]:
                 raise VerifyError(f"{node.op.name} cannot stand in the body of another operation")
             values[node] = node.op.eval([values[i] for i in node.inputs], *node.attrs)
     return [values[r] for r in function.results]
+
+
+def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+    """A body on scalars applied to arrays of one shape, element by element; to whole arrays at once where its ops allow."""
+    shape = left[0].shape
+    if all(n.op.elementwise or not n.inputs for n in body.nodes) or not shape:
+        return [np.broadcast_to(r, shape) for r in evaluate(body, [*left, *right])]
+    rows = [evaluate(body, [a[at] for a in (*left, *right)]) for at in np.ndindex(shape)]
+    dtypes = [as_tensor(r.type).dtype.np for r in body.results]
+    return [np.asarray([row[k] for row in rows], dtype=d).reshape(shape) for k, d in enumerate(dtypes)]

@@ -9,7 +9,8 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.pullback import pullback
-from deepx_graph.types import TupleType, Type, compatible
+from deepx_graph.ops.reduce import broadcast_in_dim
+from deepx_graph.types import TensorType, TupleType, Type, compatible
 
 
 def _fusion_type(types: Sequence[Type], body: Function) -> Type:
@@ -34,6 +35,19 @@ def inlined(b: Builder, body: Function, inputs: Sequence[Node]) -> list[Node]:
         if node not in new:
             new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
     return [new[r] for r in body.results]
+
+
+def mapped(b: Builder, body: Function, inputs: Sequence[Node], type: TensorType) -> Node | None:
+    """A body on scalars applied to whole tensors, with a result of `type`; None when one of its ops is not elementwise."""
+    if len(body.params) != len(inputs) or any(n.inputs and not n.op.elementwise for n in body.nodes):
+        return None
+    new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
+    for node in body.nodes:
+        if node not in new:
+            attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+            new[node] = b(node.op, *(new[i] for i in node.inputs), **attrs)
+    result = new[body.results[0]]
+    return result if result.type == type else b(broadcast_in_dim, result, shape=type.dims, broadcast_dimensions=())
 
 
 def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:

@@ -17,7 +17,7 @@ from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import check_kind
 from deepx_graph.ops.elementwise import add, and_, clamp, maximum, minimum, multiply, or_
-from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.layout import check_axes, show_dims
 from deepx_graph.ops.reduce import monoid_body
 from deepx_graph.types import F64, Dims, TupleType, Type, as_tensor, merge_types, tensor
@@ -314,22 +314,16 @@ def _combine_at(results: Sequence[Array], places: Index, updates: Sequence[Array
         total = ufunc(updates[0][order], first, results[0].dtype)
         results[0][unique] = op.eval([results[0][unique], total])
         return
-    _in_rounds(results, unique, first, [u[order] for u in updates], body)
+    in_rounds(results, unique, first, [u[order] for u in updates], body)
 
 
-def _in_rounds(results: Sequence[Array], unique: Index, first: Index, updates: Sequence[Array], body: Function) -> None:
+def in_rounds(results: Sequence[Array], unique: Index, first: Index, updates: Sequence[Array], body: Function) -> None:
     """The body applied to all places at once, to the first update of each, then the second, and so on."""
     counts = np.diff(np.r_[first, updates[0].size])
-    whole = all(n.op.elementwise or not n.inputs for n in body.nodes)
     for turn in range(int(counts.max())):
         live = counts > turn
         at, pick = unique[live], first[live] + turn
-        args = [r[at] for r in results] + [u[pick] for u in updates]
-        if whole:
-            new = evaluate(body, args)
-        else:
-            rows = [evaluate(body, row) for row in zip(*args, strict=True)]
-            new = [np.asarray(column) for column in zip(*rows, strict=True)]
+        new = combine(body, [r[at] for r in results], [u[pick] for u in updates])
         for result, value in zip(results, new, strict=True):
             result[at] = value
 

@@ -18,7 +18,7 @@ from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
 from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply, select
-from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.layout import check_axes, dims_of, reshape, show_dims, transpose
 from deepx_graph.types import (
     ANY,
@@ -117,21 +117,10 @@ def _reduce_eval(xs: Sequence[Array], dimensions: tuple[int, ...], body: Functio
     count = math.prod(xs[0].shape[k] for k in dimensions)
     flat = [np.transpose(x, order).reshape(count, *kept) for x in xs[:half]]
     total: Sequence[Array] = [np.broadcast_to(i, kept).copy() for i in xs[half:]]
-    whole = all(n.op.elementwise or not n.inputs for n in body.nodes)
     for row in range(count):
-        total = _combine(body, total, [x[row] for x in flat], whole)
+        total = combine(body, total, [x[row] for x in flat])
     results = tuple(np.broadcast_to(t, kept).astype(x.dtype, copy=False) for t, x in zip(total, xs, strict=False))
     return results[0] if half == 1 else results
-
-
-def _combine(body: Function, left: Sequence[Array], right: Sequence[Array], whole: bool) -> Sequence[Array]:
-    if whole or left[0].ndim == 0:
-        return evaluate(body, [*left, *right])
-    out = [np.empty_like(a) for a in left]
-    for at in np.ndindex(left[0].shape):
-        for result, value in zip(out, evaluate(body, [a[at] for a in (*left, *right)]), strict=True):
-            result[at] = value
-    return out
 
 
 def _reduce_monoid(x: Array, init: Array, axes: tuple[int, ...], op: Op) -> Array:

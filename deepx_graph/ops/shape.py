@@ -6,6 +6,7 @@ Attributes that hold dimensions have kind `dims`: ints, or symbols that are repl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -137,20 +138,29 @@ def _pad_type(types: Sequence[Type], low: tuple[int, ...], high: tuple[int, ...]
     return operand.with_dims(dims)
 
 
-def _pad_eval(xs: Sequence[Array], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Array:
-    x, value = xs
-    spread = [s + max(0, s - 1) * i for s, i in zip(x.shape, interior, strict=True)]
-    out = np.full([s + a + b for s, a, b in zip(spread, low, high, strict=True)], value, dtype=x.dtype)
+def dilated(size: int, dilation: int) -> int:
+    """The extent of `size` elements with `dilation - 1` gaps between them."""
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def spread_and_pad(x: Array, value: Any, low: tuple[int, ...], high: tuple[int, ...], base: tuple[int, ...]) -> Array:
+    """`x` with gaps and padding of `value`; negative padding cuts off."""
+    shape = [max(0, dilated(s, d) + lo + hi) for s, d, lo, hi in zip(x.shape, base, low, high, strict=True)]
+    out = np.full(shape, value, dtype=x.dtype)
     source, target = [], []
-    for size, total, before, step in zip(x.shape, out.shape, low, (i + 1 for i in interior), strict=True):
+    for size, total, step, before in zip(x.shape, shape, base, low, strict=True):
         first = max(0, -(before // step)) if before < 0 else 0
-        last = min(size, -(-(total - before) // step))
-        source.append(slice(first, max(first, last)))
-        target.append(slice(before + first * step, before + first * step + max(0, last - first - 1) * step + 1 if last > first else
-                            before + first * step, step))
-    if all(s.stop > s.start for s in source):
-        out[tuple(target)] = x[tuple(source)]
+        last = min(size, (total - 1 - before) // step + 1)
+        if last <= first:
+            return out
+        source.append(slice(first, last))
+        target.append(slice(before + first * step, before + (last - 1) * step + 1, step))
+    out[tuple(target)] = x[tuple(source)]
     return out
+
+
+def _pad_eval(xs: Sequence[Array], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Array:
+    return spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior))
 
 
 def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:

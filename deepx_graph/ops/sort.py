@@ -17,8 +17,8 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import REAL, check_kind
 from deepx_graph.ops.elementwise import compare
+from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.layout import check_axes
-from deepx_graph.ops.window import combine
 from deepx_graph.types import F64, I32, TupleType, Type, as_tensor, merge_dims, scalar
 
 

@@ -17,17 +17,14 @@ from deepx_graph.ir import Attr, Builder, Function, Op, Operand
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import is_int
 from deepx_graph.ops.elementwise import add, compare, maximum
-from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.evaluate import combine
+from deepx_graph.ops.index import in_rounds
 from deepx_graph.ops.layout import check_axes
 from deepx_graph.ops.reduce import monoid_body
+from deepx_graph.ops.shape import dilated, spread_and_pad
 from deepx_graph.types import F64, Dim, TensorType, TupleType, Type, as_tensor, merge_dims, scalar, tensor
 
 Axes = tuple[int, ...]
-
-
-def dilated(size: int, dilation: int) -> int:
-    """The extent of `size` elements with `dilation - 1` gaps between them."""
-    return 0 if size == 0 else (size - 1) * dilation + 1
 
 
 def window_count(size: Dim, window: int, stride: int, low: int, high: int, base: int = 1, dilation: int = 1) -> Dim:
@@ -37,22 +34,6 @@ def window_count(size: Dim, window: int, stride: int, low: int, high: int, base:
     extent = dilated(size, base) + low + high
     reach = dilated(window, dilation)
     return 0 if extent < reach else (extent - reach) // stride + 1
-
-
-def spread_and_pad(x: Array, value: Any, low: Axes, high: Axes, base: Axes) -> Array:
-    """`x` with gaps and padding of `value`; negative padding cuts off."""
-    shape = [max(0, dilated(s, d) + lo + hi) for s, d, lo, hi in zip(x.shape, base, low, high, strict=True)]
-    out = np.full(shape, value, dtype=x.dtype)
-    source, target = [], []
-    for size, total, step, before in zip(x.shape, shape, base, low, strict=True):
-        first = max(0, -(before // step)) if before < 0 else 0
-        last = min(size, (total - 1 - before) // step + 1)
-        if last <= first:
-            return out
-        source.append(slice(first, last))
-        target.append(slice(before + first * step, before + (last - 1) * step + 1, step))
-    out[tuple(target)] = x[tuple(source)]
-    return out
 
 
 def windows_of(x: Array, sizes: Axes, strides: Axes, dilations: Axes) -> Array:
@@ -118,17 +99,6 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     return results[0] if half == 1 else results
 
 
-def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> Sequence[Array]:
-    """The body applied element by element; to whole arrays at once where its ops allow."""
-    if all(n.op.elementwise or not n.inputs for n in body.nodes):
-        return [np.broadcast_to(r, left[0].shape) for r in evaluate(body, [*left, *right])]
-    out = [np.empty_like(a) for a in left]
-    for at in np.ndindex(left[0].shape):
-        for result, value in zip(out, evaluate(body, [a[at] for a in (*left, *right)]), strict=True):
-            result[at] = value
-    return out
-
-
 def _window_attrs(rank: int, **given: Any) -> dict[str, Any]:
     plain = {"window_strides": (1,) * rank, "base_dilations": (1,) * rank, "window_dilations": (1,) * rank,
              "padding_low": (0,) * rank, "padding_high": (0,) * rank}  # fmt: skip
@@ -183,20 +153,13 @@ def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Ax
         better = here & ~keep
         best, chosen = np.where(better, value, best), np.where(better, number, chosen)
     result = np.broadcast_to(init, operand.shape).reshape(-1).copy()
-    _scatter_in_rounds(result, chosen.reshape(-1), source.reshape(-1), scatter)
+    if source.size:
+        inside_places = np.flatnonzero(chosen.reshape(-1) >= 0)
+        order = inside_places[np.argsort(chosen.reshape(-1)[inside_places], kind="stable")]
+        sorted_places = chosen.reshape(-1)[order]
+        first = np.flatnonzero(np.r_[True, np.diff(sorted_places) != 0])[: sorted_places.size]
+        in_rounds([result], sorted_places[first], first, [source.reshape(-1)[order]], scatter)
     return result.reshape(operand.shape)
-
-
-def _scatter_in_rounds(result: Array, places: Array, values: Array, body: Function) -> None:
-    valid = places >= 0
-    places, values = places[valid], values[valid]
-    order = np.argsort(places, kind="stable")
-    places, values = places[order], values[order]
-    first = np.flatnonzero(np.r_[True, np.diff(places) != 0]) if places.size else np.empty(0, np.int64)
-    counts = np.diff(np.r_[first, places.size])
-    for turn in range(int(counts.max()) if counts.size else 0):
-        pick = first[counts > turn] + turn
-        result[places[pick]] = combine(body, [result[places[pick]]], [values[pick]])[0]
 
 
 def _ge_body() -> Function:

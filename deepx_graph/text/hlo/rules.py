@@ -106,18 +106,7 @@ def _reduce_precision(c: Context) -> Node:
 
 def _map(c: Context) -> Node:
     """The body applied to whole arrays, its scalar ops being elementwise."""
-    body = c.body("to_apply")
-    values: dict[Node, Node] = dict(zip(body.params, c.operands, strict=False))
-    if len(values) != len(c.operands) or any(n.inputs and not n.op.elementwise for n in body.nodes):
-        return opaque(c)
-    for n in body.nodes:
-        if n not in values:
-            attrs = {a.name: v for a, v in zip(n.op.attrs, n.attrs, strict=True)}
-            values[n] = c(n.op, *(values[i] for i in n.inputs), **attrs)
-    result = values[body.results[0]]
-    if result.type == c.type:
-        return result
-    return c(ops.broadcast_in_dim, result, shape=c.tensor.shape, broadcast_dimensions=())
+    return ops.mapped(c.b, c.body("to_apply"), c.operands, c.tensor) or opaque(c)
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------

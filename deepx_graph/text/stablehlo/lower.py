@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.rules import RULES
 from deepx_graph.text.stablehlo.syntax import Block, Operation
-from deepx_graph.types import STATE, FunctionType, Type, merge_types
+from deepx_graph.types import STATE, FunctionType, Type, compatible
 
 MAX_NESTING = 100
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
@@ -170,12 +170,12 @@ class Lowering:
         if len(op.operand_types) != len(inputs):
             return
         for node, type in zip(inputs, op.operand_types, strict=True):
-            if node.type != type and not _agree(node.type, type) and op.operand_types != op.result_types:
+            if node.type != type and not compatible(node.type, type) and op.operand_types != op.result_types:
                 raise VerifyError(Diagnostic(f"{op.name}: the operand '{node.name}' is a {node.type} and the text says {type}",
                                              self.span(op)))
 
     def _checked(self, op: Operation, node: Node, type: Type) -> Node:
-        if node.type == type or _agree(node.type, type):
+        if node.type == type or compatible(node.type, type):
             return node
         raise VerifyError(Diagnostic(f"{op.name} gives a {node.type} and the text says {type}", self.span(op),
                                      expected=str(node.type)))
@@ -197,14 +197,6 @@ def _named(op: Operation) -> None:
         op.extra["symbol"] = name
         op.operand_types, op.result_types = list(type.params), list(type.results)
         op.attributes.setdefault("sym_visibility", "public")
-
-
-def _agree(a: Type, b: Type) -> bool:
-    try:
-        merge_types(a, b)
-    except InferError:
-        return False
-    return True
 
 
 def _numbered(name: str, scope: Scope) -> list[str]:

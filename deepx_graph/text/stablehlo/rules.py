@@ -350,17 +350,8 @@ def _dynamic(op: Rule) -> Rule:
 
 
 def _map(c: Context) -> list[Node]:
-    body = c.body()
-    values: dict[Node, Node] = dict(zip(body.params, c.inputs, strict=True))
-    if any(n.inputs and not n.op.elementwise for n in body.nodes):
-        return opaque(c)
-    for n in body.nodes:
-        if n not in values:
-            values[n] = c(n.op, *(values[i] for i in n.inputs), **{a.name: v for a, v in zip(n.op.attrs, n.attrs, strict=True)})
-    result = values[body.results[0]]
-    if result.type == c.tensor:
-        return [result]
-    return [c(ops.broadcast_in_dim, result, shape=c.tensor.shape, broadcast_dimensions=())]
+    result = ops.mapped(c.b, c.body(), c.inputs, c.tensor)
+    return opaque(c) if result is None else [result]
 
 
 def _get_tuple_element(c: Context) -> list[Node]:

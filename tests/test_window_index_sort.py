@@ -19,6 +19,7 @@ from deepx_graph.ops import (
     monoid_body,
     or_,
     reduce_window,
+    reshape,
     scatter,
     select_and_scatter,
     sort,

@@ -26,4 +26,5 @@ def detect(text: str) -> float:
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
     program = Parser(source, options.max_nodes).program()
-    return ReadResult(Lowering(program).module(), ())
+    lowering = Lowering(program)
+    return ReadResult(lowering.module(), tuple(lowering.warnings))

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from deepx_graph.text.hlo.shapes import ShapeError, parse_shape
+from deepx_graph.types import Type
+
 
 class AttributeFault(ValueError):
     """What is wrong with a value, and what was expected."""
@@ -29,6 +32,15 @@ def parse_names(text: str) -> tuple[str, ...]:
     """`{r1, %r2}` or a single name."""
     inner = text.strip().removeprefix("{").removesuffix("}").strip()
     return tuple(p.strip().removeprefix("%") for p in inner.split(",")) if inner else ()
+
+
+@lru_cache(maxsize=4096)
+def parse_shapes(text: str) -> tuple[Type, ...]:
+    """`{f32[2]{0}, (s32[], pred[])}`: a shape for each of several operands."""
+    try:
+        return parse_shape("(" + text.strip().removeprefix("{").removesuffix("}") + ")", 0)[0].items  # type: ignore[attr-defined,no-any-return]
+    except ShapeError as e:
+        raise AttributeFault(e.message, "{f32[2,3]{1,0}, ...}") from None
 
 
 @lru_cache(maxsize=4096)

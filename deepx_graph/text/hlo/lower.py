@@ -7,13 +7,15 @@ one loop variable per leaf; the computations of `while`, `conditional` and `fusi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.text.hlo.check import check_instruction
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.parser import check_program
-from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, RULES
+from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, RULES, Rule, opaque
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import TupleType, Type, leaves, merge_types
 
@@ -35,6 +37,8 @@ class Lowering:
         self.bodies: dict[str, Function] = {}
         self.depth = 0
         self.seeds = 0
+        self.met: set[str] = set()
+        self.warnings: list[Diagnostic] = []
 
     def next_seed(self) -> int:
         """The number of the next draw without a seed."""
@@ -44,6 +48,9 @@ class Lowering:
     def module(self) -> Module:
         entry = check_program(self.program)
         main = self.function(entry, public=True)
+        for c in self.program.computations:  # what nothing reaches is no part of the module, and must be right all the same
+            if c.name not in self.met:
+                self.function(c)
         return Module((*self.functions.values(), main), main.name, self.program.source, "hlo")
 
     # --- computations
@@ -100,6 +107,7 @@ class Lowering:
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise LimitError(Diagnostic(f"computations nest deeper than {MAX_NESTING}", self.program.span(c.start, c.end)))
+        self.met.add(c.name)
         outer = self.b.origin
         params = self.parameters(c)
         if len(params) != len(args):
@@ -109,8 +117,11 @@ class Lowering:
         if len(by_name) < len(c.instructions):
             raise self._twice(c)
         for i in c.instructions:
+            check_instruction(self.program, i, by_name)
             if i.name not in values:
                 self._visit(i, values, by_name)
+            elif i.opcode == "parameter":
+                self._check_attributes(i, RULES["parameter"])
         self.b.origin = outer
         self.depth -= 1
         return values[c.root.name]
@@ -152,21 +163,35 @@ class Lowering:
         if rule is None:
             at = Raw(i.opcode, self.program.source.text.find(i.opcode, i.start))
             raise self.program.error(f"unknown operation '{i.opcode}'", at, hint=suggest(i.opcode, RULES))
-        for name, raw in i.attributes.items():
-            if name not in rule.attributes and name not in COMMON_ATTRIBUTES:
-                known = (*rule.attributes, *COMMON_ATTRIBUTES)
-                raise self.program.error(f"{i.opcode} has no attribute '{name}'", raw, hint=suggest(name, known))
+        self._check_attributes(i, rule)
         if rule.operands is not None and len(operands) not in rule.operands:
             raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
         self._check_operand_types(i, operands)
         self.b.origin = Origin(i.name, (self.program.span(i.start, i.end),))
+        context = Context(self, i, operands)
         try:
-            node = rule.lower(Context(self, i, operands))
+            return self._checked(i, self._applied(rule, context))
+        except VerifyError as e:
+            if not rule.trusted:
+                raise
+            self.warnings += (replace(d, severity="warning", hint="kept as it stands; it cannot be run") for d in e.diagnostics)
+            return opaque(context)
+
+    def _applied(self, rule: Rule, context: Context) -> Node:
+        i = context.instruction
+        try:
+            return rule.lower(context)
         except InferError as e:
             raise VerifyError(e.diagnostic(self.program.span(i.start, i.end), f"{i.opcode}: ")) from None
         except MALFORMED:
             raise self.program.error(f"{i.opcode} does not have the operands and attributes that it needs", i) from None
-        return self._checked(i, node)
+
+    def _check_attributes(self, i: Instruction, rule: Rule) -> None:
+        for name, raw in i.attributes.items():
+            if name not in rule.attributes and name not in COMMON_ATTRIBUTES:
+                known = (*rule.attributes, *COMMON_ATTRIBUTES)
+                takes = ", ".join(rule.attributes) or "none of its own"
+                raise self.program.error(f"{i.opcode} has no attribute '{name}'", raw, takes, suggest(name, known))
 
     def _check_operand_types(self, i: Instruction, operands: Sequence[Node]) -> None:
         for stated, raw, node in zip(i.operand_types, i.operands, operands, strict=True):

@@ -23,8 +23,7 @@ Lower = Callable[[Context], Node]
 
 COMMON_ATTRIBUTES = frozenset({
     "metadata", "sharding", "backend_config", "frontend_attributes", "control-predecessors", "parameter_replication", "statistics",
-    "origin", "outer_dimension_partitions", "operand_precision", "result_accuracy", "api_version", "schedule", "is_scheduled",
-    "original_value", "output_to_operand_aliasing", "custom_call_has_side_effect",
+    "origin", "outer_dimension_partitions", "operand_precision", "result_accuracy", "original_value",
 })  # fmt: skip
 """Attributes that any instruction may carry and that do not change what it computes."""
 
@@ -36,6 +35,8 @@ class Rule:
     lower: Lower
     attributes: tuple[str, ...] = ()
     operands: tuple[int, ...] | None = None
+    trusted: bool = False
+    """XLA's parser believes the shape that the text states; where it cannot be right the instruction is kept, with a warning."""
 
 
 def _same(op: Op, count: int, *attributes: str, **fixed: Any) -> Rule:
@@ -120,6 +121,16 @@ def _broadcast(c: Context) -> Node:
 def _slice(c: Context) -> Node:
     start, limit, strides = c.parsed("slice", parse_slices)
     return c(ops.slice_, c.operands[0], start_indices=start, limit_indices=limit, strides=strides)
+
+
+def _starts(c: Context, first: int) -> list[Node]:
+    """The operands, start indices that old texts give as one vector taken apart into scalars."""
+    *arrays, last = c.operands
+    dims = as_tensor(last.type).dims
+    if len(arrays) != first or dims is None or len(dims) != 1 or dims[0] != as_tensor(arrays[0].type).rank:
+        return c.operands
+    parts = (c(ops.slice_, last, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)) for k in range(dims[0]))
+    return arrays + [c(ops.reshape, p, shape=()) for p in parts]
 
 
 def _pad(c: Context) -> Node:
@@ -219,14 +230,15 @@ def _while(c: Context) -> Node:
 def _conditional(c: Context) -> Node:
     selector, *args = c.operands
     if c.has("branch_computations"):
-        names = [(n, c.raw("branch_computations")) for n in c.names("branch_computations")]
+        names, index = [(n, c.raw("branch_computations")) for n in c.names("branch_computations")], "i32"
     else:
-        names = [(c.names(k)[0], c.raw(k)) for k in ("true_computation", "false_computation")]
+        names, index = [(c.names(k)[0], c.raw(k)) for k in ("true_computation", "false_computation")], "bool"
     if len(args) != len(names):
         raise c.fail(f"{len(names)} branches and {len(args)} operands for them")
     dtype = as_tensor(selector.type).dtype
-    if as_tensor(selector.type).dims != () or dtype.name not in ("bool", "i32"):
-        raise c.fail(f"the selector is a {selector.type}", c.instruction.operands[0], "pred[] or s32[]")
+    if as_tensor(selector.type).dims != () or dtype.name != index:
+        raise c.fail(f"the selector is a {selector.type}", c.instruction.operands[0],
+                     "pred[] for true_computation and false_computation, s32[] for branch_computations")
     branches = [c.lowering.flatten(c.inline(n, at, [a])) for (n, at), a in zip(names, args, strict=True)]
     return c.lowering.pack(c.type, c.b.branch(selector, *branches))
 
@@ -290,26 +302,36 @@ BINARY: dict[str, Op] = {
     "shift-right-logical": ops.shift_right_logical, "complex": ops.complex_,
 }  # fmt: skip
 _IDENTITY = ("copy", "opt-barrier", "optimization-barrier", "domain", "add-dependency")
-_OPAQUE = (
-    "custom-call", "infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all", "copy-start", "copy-done",
-    "async-start", "async-update", "async-done", "rng-bit-generator", "rng-get-and-update-state", "all-gather-start",
-    "all-gather-done", "all-reduce-start", "all-reduce-done", "collective-permute-start", "collective-permute-done",
-    "set-dimension-size", "dynamic-reshape", "stochastic-convert", "ragged-dot", "ragged-all-to-all",
-)  # fmt: skip
-_ANYTHING = (
-    "custom_call_target", "window", "dim_labels", "feature_group_count", "batch_group_count", "called_computations", "to_apply",
-    "operand_layout_constraints", "literal", "infeed_config", "outfeed_config", "outfeed_shape", "channel_id", "is_host_transfer",
-    "algorithm", "delta", "dimensions", "replica_groups", "source_target_pairs", "constrain_layout", "use_global_device_ids",
-    "calls", "async_execution_thread", "async_group_id", "padding_type", "slice_sizes", "cross_program_prefetch_index",
-    "distribution", "largest", "k", "kind", "slice", "output_operand_aliasing", "precision_config",
-)  # fmt: skip
-_COLLECTIVE = ("replica_groups", "channel_id", "constrain_layout", "use_global_device_ids", "to_apply", "dimensions")
+_GROUPS = ("replica_groups", "channel_id", "constrain_layout", "use_global_device_ids")
+_CHANNEL = ("channel_id", "is_host_transfer")
+_ASYNC = ("calls", "async_execution_thread", "async_group_id")
+_KEPT: dict[str, tuple[str, ...]] = {
+    "custom-call": (
+        "custom_call_target", "window", "dim_labels", "feature_group_count", "batch_group_count", "called_computations", "to_apply",
+        "operand_layout_constraints", "literal", "schedule", "padding_type", "dilation", "slice", "replica_groups",
+        "output_operand_aliasing", "output_to_operand_aliasing", "custom_call_has_side_effect", "api_version",
+    ),
+    "infeed": ("infeed_config",), "outfeed": ("outfeed_config", "outfeed_shape"),
+    "send": _CHANNEL, "send-done": _CHANNEL, "recv": _CHANNEL, "recv-done": _CHANNEL,
+    "after-all": (), "copy-start": ("cross_program_prefetch_index", "is_cross_program_prefetch"), "copy-done": (),
+    "async-start": _ASYNC, "async-update": _ASYNC, "async-done": _ASYNC,
+    "rng-bit-generator": ("algorithm",), "rng-get-and-update-state": ("delta",),
+    "all-gather-start": (*_GROUPS, "dimensions"), "all-gather-done": (),
+    "all-reduce-start": (*_GROUPS, "to_apply"), "all-reduce-done": (),
+    "collective-permute-start": ("source_target_pairs", "channel_id", "slice_sizes"), "collective-permute-done": (),
+    "set-dimension-size": ("dimensions",), "dynamic-reshape": (), "stochastic-convert": (),
+    "ragged-dot": ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "lhs_ragged_dims",
+                   "rhs_group_dims"),
+    "ragged-all-to-all": ("replica_groups", "channel_id"),
+}  # fmt: skip
+"""Operations that are kept as they stand, with the attributes that each may have."""
+_COLLECTIVE = (*_GROUPS, "to_apply", "dimensions")
 
 RULES: dict[str, Rule] = {
     **{name: _same(op, 1) for name, op in UNARY.items()},
     **{name: _same(op, 2) for name, op in BINARY.items()},
     **{name: Rule(_first, ("domain",), (1, 2)) for name in _IDENTITY},
-    **{name: Rule(opaque, _ANYTHING) for name in _OPAQUE},
+    **{name: Rule(opaque, attributes) for name, attributes in _KEPT.items()},
     **{name: Rule(_collective, (*_COLLECTIVE, "split_dimension")) for name in
        ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast")},
     "collective-permute": Rule(_permute, ("source_target_pairs", "channel_id", "slice_sizes")),
@@ -331,18 +353,20 @@ RULES: dict[str, Rule] = {
     "reverse": Rule(lambda c: c(ops.reverse, *c.operands, dimensions=c.ints("dimensions")), ("dimensions",), (1,)),
     "concatenate": Rule(lambda c: c(ops.concatenate, *c.operands, dimension=c.number("dimensions")), ("dimensions",)),
     "slice": Rule(_slice, ("slice",), (1,)),
-    "pad": Rule(_pad, ("padding",), (2,)),
+    "pad": Rule(_pad, ("padding",), (2,), trusted=True),
     "iota": Rule(_iota, ("iota_dimension",), (0,)),
-    "dynamic-slice": Rule(lambda c: c(ops.dynamic_slice, *c.operands, slice_sizes=c.ints("dynamic_slice_sizes")),
+    "dynamic-slice": Rule(lambda c: c(ops.dynamic_slice, *_starts(c, 1), slice_sizes=c.ints("dynamic_slice_sizes")),
                           ("dynamic_slice_sizes",)),
-    "dynamic-update-slice": Rule(lambda c: c(ops.dynamic_update_slice, *c.operands)),
+    "dynamic-update-slice": Rule(lambda c: c(ops.dynamic_update_slice, *_starts(c, 2))),
     "gather": Rule(_gather, (*_GATHER, "index_vector_dim", "indices_are_sorted"), (2,)),
     "scatter": Rule(_scatter, (*_SCATTER, "index_vector_dim", "indices_are_sorted", "unique_indices", "to_apply")),
-    "reduce": Rule(_reduce, ("dimensions", "to_apply")),
+    "reduce": Rule(_reduce, ("dimensions", "to_apply"), trusted=True),
     "reduce-window": Rule(_reduce_window, ("window", "to_apply")),
     "select-and-scatter": Rule(_select_and_scatter, ("window", "select", "scatter"), (3,)),
-    "dot": Rule(_dot, ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "algorithm"), (2,)),
-    "convolution": Rule(_convolution, ("window", "dim_labels", "feature_group_count", "batch_group_count"), (2,)),
+    "dot": Rule(_dot, ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "algorithm"), (2,),
+                trusted=True),
+    "convolution": Rule(_convolution, ("window", "dim_labels", "feature_group_count", "batch_group_count"), (2,),
+                        trusted=True),
     "sort": Rule(_sort, ("dimensions", "is_stable", "to_apply")),
     "topk": Rule(_top_k, ("k", "largest"), (1,)),
     "cholesky": Rule(lambda c: c(ops.cholesky, *c.operands, lower=c.flag("lower")), ("lower",), (1,)),

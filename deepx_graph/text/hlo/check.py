@@ -62,7 +62,7 @@ def _constraints(program: Program, i: Instruction, by_name: ByName) -> None:
     for k, (shape, operand) in enumerate(zip(shapes, i.operands, strict=True)):
         stated = _type_of(operand.text, by_name)
         if stated is not None and stated != shape:
-            raise program.error(f"the layout constraint of operand {k} is for a {shape} and the operand is a {stated}", raw, str(stated))
+            raise program.error(f"the layout constraint of operand {k} is for a {shape}, and it is a {stated}", raw, str(stated))
 
 
 def _type_of(name: str, by_name: ByName) -> Type | None:

@@ -52,8 +52,10 @@ class Builder:
         self._interned: dict[tuple[Any, ...], Node] | None = {} if (peephole if intern is None else intern) else None
 
     def __call__(self, op: Op, *inputs: Node, **attrs: Any) -> Node:
-        """The node `op(inputs)`. Raises VerifyError, placed at the current origin, when they do not fit."""
+        """The node `op(inputs)`; operands may be given by name. Raises VerifyError, at the current origin, when they do not fit."""
         try:
+            if attrs and not op.operand_names.isdisjoint(attrs):
+                inputs, attrs = op.arrange(inputs, attrs)
             op.check_arity(len(inputs))
             values = op.bind(attrs)
             type = op.infer([i.type for i in inputs], *values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from deepx_graph.errors import Span
@@ -68,7 +69,12 @@ class Node:
 
     def operand(self, name: str) -> Any:
         """The input of that operand name; a tuple of inputs for a variadic one. Raises KeyError for no such name."""
-        return self.op.named(self.inputs)[name]
+        return self.op.named(self.inputs, self.attrs)[name]
+
+    @property
+    def operands(self) -> SimpleNamespace:
+        """The inputs by operand name: `node.operands.lhs`."""
+        return SimpleNamespace(**self.op.named(self.inputs, self.attrs))
 
     @property
     def name(self) -> str:

@@ -4,7 +4,8 @@ Readers, printers, verifier, folder, fuser, engines, gradients, pictures and the
 keeps a table of its own. A declaration is checked when it is made. Calling conventions, with `attrs` the attribute values in
 declared order:
 
-- `infer(types, *attrs) -> Type` raises InferError when they do not fit.
+- `infer(types, *attrs) -> Type`: the rule for the type of the result. It may rely on what `operands`, `attrs` and `constraints`
+  state, which is checked first whenever it is called, and raises InferError for what else does not fit.
 - `eval(values, *attrs) -> value`: numpy arrays in, arrays of exactly the inferred dtype out (a tuple for a TupleType). The meaning.
 - `kernel(*attrs) -> Expr | None`: the same meaning of one element, in the kernel vocabulary; None = never fused.
 - `vjp(b, node, g) -> (cotangent | None, ...)`, one per input. `node` is the op's own node, so its result can be reused. `g` is the
@@ -16,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import InferError, suggest
+from deepx_graph.ir.constraint import VALUE, Relation
+from deepx_graph.ir.declared import KINDS, REQUIRED, SEGMENTS, Attr, Operand, Result, portions
 from deepx_graph.types import Type
 
 if TYPE_CHECKING:
@@ -32,59 +36,6 @@ Kernel = Callable[..., "Expr | None"]
 Cotangents = Sequence["Node | None"]
 Vjp = Callable[["Builder", "Node", Any], Cotangents]
 
-REQUIRED: Any = type("Required", (), {"__repr__": lambda _: "required"})()
-"""Marks an attribute without a default."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One operand, or a run of them: `variadic` takes any number; several such operands of an op take equally many."""
-
-    name: str
-    summary: str = ""
-    variadic: bool = False
-
-
-@dataclass(frozen=True)
-class Attr:
-    """An attribute: `kind` names the form of its value, `check` returns a complaint or None.
-
-    Values are hashable and frozen: int, float, bool, str, DType, Type, Literal, Function, and tuples of these.
-    """
-
-    name: str
-    kind: str
-    default: Any = REQUIRED
-    summary: str = ""
-    check: Callable[[Any], str | None] | None = None
-
-
-KINDS: dict[str, Callable[[Any], bool]] = {
-    "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
-    "float": lambda v: isinstance(v, float),
-    "bool": lambda v: isinstance(v, bool),
-    "str": lambda v: isinstance(v, str),
-    "ints": lambda v: isinstance(v, tuple) and all(isinstance(i, int) and not isinstance(i, bool) for i in v),
-    "dims": lambda v: isinstance(v, tuple) and all(isinstance(i, (int, str)) and not isinstance(i, bool) for i in v),
-    "dtype": lambda v: type(v).__name__ == "DType",
-    "type": lambda v: isinstance(v, Type),
-    "literal": lambda v: type(v).__name__ == "Literal",
-    "function": lambda v: type(v).__name__ == "Function",
-    "any": lambda v: hash(v) is not None,
-}
-"""The forms an attribute value can have."""
-
-
-def one_of(*allowed: str) -> Callable[[Any], str | None]:
-    """A check: the value is one of these words."""
-    return lambda v: None if v in allowed else f"'{v}' is not one of {', '.join(allowed)}"
-
-
-def at_least(minimum: int) -> Callable[[Any], str | None]:
-    """A check: the int, or every int of the tuple, is not below `minimum`."""
-    return lambda v: None if all(i >= minimum for i in (v if isinstance(v, tuple) else (v,))) else f"must be >= {minimum}"
-
-
 @dataclass(frozen=True, eq=False)
 class Op:
     """An operation. See the module's text for the calling conventions; `ops/` for how families are declared."""
@@ -97,6 +48,11 @@ class Op:
     eval: Eval | None = None
     kernel: Kernel | None = None
     vjp: Vjp | None = None
+    results: tuple[Result, ...] = (Result(),)
+    constraints: tuple[Relation, ...] = ()
+    """What holds between several operands and attributes."""
+    assembly: str | None = None
+    """How a use is written in the sea form, after the op's name (`text/sea/assembly.py`); None: operands, then attributes."""
 
     elementwise: bool = False
     """Result element i depends on element i of each operand alone; rank-0 operands stand for all elements."""
@@ -137,6 +93,23 @@ class Op:
         for wrong, what in problems:
             if wrong:
                 raise ValueError(f"op {self.name!r} {what}")
+        rule, single = self.infer, all(o.single for o in self.operands)
+        tests = [(k, o) for k, o in enumerate(self.operands) if o.type is not VALUE]
+        if not (tests or self.constraints):
+            return
+
+        def infer(types: Sequence[Type], *attrs: Any) -> Type:
+            if not single:
+                self.check_runs(types, attrs)
+            else:
+                for k, operand in tests:
+                    if not operand.type.holds(types[k]):
+                        raise _misfit(operand, types[k], k)
+            if self.constraints:
+                self.check_relations(types, attrs)
+            return rule(types, *attrs)
+
+        object.__setattr__(self, "infer", infer)
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -153,16 +126,72 @@ class Op:
     def variadic(self) -> bool:
         return any(o.variadic for o in self.operands)
 
-    def named(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """Inputs (nodes, types or values) by operand name; a tuple for a variadic operand."""
-        runs = sum(o.variadic for o in self.operands)
-        each = (len(inputs) - len(self.operands) + runs) // (runs or 1)
+    @cached_property
+    def operand_names(self) -> frozenset[str]:
+        return frozenset(o.name for o in self.operands)
+
+    def named(self, inputs: Sequence[Any], attrs: Sequence[Any] = ()) -> dict[str, Any]:
+        """Inputs (nodes, types or values) by operand name: a tuple for a variadic operand, None for one left out."""
         found: dict[str, Any] = {}
         at = 0
-        for operand in self.operands:
-            found[operand.name] = tuple(inputs[at : at + each]) if operand.variadic else inputs[at]
-            at += each if operand.variadic else 1
+        for operand, size in zip(self.operands, self._portions(len(inputs), attrs), strict=True):
+            taken = tuple(inputs[at : at + size])
+            found[operand.name] = taken if operand.variadic else taken[0] if taken else None
+            at += size
         return found
+
+    def adapt(self, inputs: Sequence[Any], attrs: Sequence[Any] = ()) -> SimpleNamespace:
+        """Inputs and attribute values by name: `op.adapt(types, attrs).lhs`."""
+        return SimpleNamespace(**self.named(inputs, attrs), **{a.name: v for a, v in zip(self.attrs, attrs, strict=False)})
+
+    def arrange(self, inputs: Sequence[Any], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Operands that are given by name, after those given by position, and what is left: the attributes.
+
+        Raises InferError for an operand that is missing, or given twice.
+        """
+        ordered, attrs, sizes = list(inputs), dict(given), []
+        for k, operand in enumerate(self.operands):
+            if k < len(inputs):
+                if operand.name in attrs:
+                    raise InferError(f"operand '{operand.name}' is given by position and by name")
+                sizes.append(1)
+                continue
+            value = attrs.pop(operand.name, () if operand.variadic else None)
+            if value is None and operand.single:
+                raise InferError(f"operand '{operand.name}' is missing", expected=f"{self.name}({self.shown_operands})")
+            values = tuple(value) if operand.variadic else () if value is None else (value,)
+            ordered += values
+            sizes.append(len(values))
+        if SEGMENTS in self.attr_index:
+            attrs.setdefault(SEGMENTS, tuple(sizes))
+        return tuple(ordered), attrs
+
+    @property
+    def shown_operands(self) -> str:
+        return ", ".join(o.shown for o in self.operands)
+
+    def _portions(self, count: int, attrs: Sequence[Any]) -> tuple[int, ...]:
+        at = self.attr_index.get(SEGMENTS)
+        return portions(self.operands, count, attrs[at] if at is not None and at < len(attrs) else None)
+
+    def check_runs(self, types: Sequence[Type], attrs: Sequence[Any]) -> None:
+        """Raises InferError, in the words of its constraint, for an operand of a wrong type."""
+        at = 0
+        for operand, size in zip(self.operands, self._portions(len(types), attrs), strict=True):
+            for k in range(at, at + size):
+                if not operand.type.holds(types[k]):
+                    raise _misfit(operand, types[k], k)
+            at += size
+
+    def check_relations(self, types: Sequence[Type], attrs: Sequence[Any]) -> None:
+        """Raises InferError, in its own words, for a constraint between operands and attributes that does not hold."""
+        given = self.named(types, attrs) | {a.name: v for a, v in zip(self.attrs, attrs, strict=True)}
+        for relation in self.constraints:
+            if not relation.holds(*(given[n] for n in relation.names)):
+                named = [n for n in relation.names if n in self.operand_names]
+                at = list(given).index(named[-1]) if named and not self.variadic else None
+                raise InferError("; ".join(f"{n} is {_shown(given[n])}" for n in relation.names), operand=at,
+                                 expected=relation.words)
 
     def identity_for(self, dtype: Any) -> Any:
         """The identity element in `dtype`, or None."""
@@ -182,16 +211,27 @@ class Op:
             raise InferError(f"{self.name} needs the attribute '{attr.name}'", expected=f"{attr.name} = {attr.kind}")
         if not KINDS[attr.kind](value) and value != attr.default:
             raise InferError(f"attribute '{attr.name}' of {self.name} is {value!r}", expected=attr.kind)
-        complaint = attr.check(value) if attr.check else None
-        if complaint:
-            raise InferError(f"attribute '{attr.name}' of {self.name}: {complaint}")
+        if attr.check is not None and value is not attr.default and not attr.check.holds(value):
+            raise InferError(f"attribute '{attr.name}' of {self.name}: {value!r} is not {attr.check.words}",
+                             expected=attr.check.words)
         return value
 
     def check_arity(self, count: int) -> None:
         """Raises InferError when the op does not take `count` inputs."""
-        runs = sum(o.variadic for o in self.operands)
-        least = len(self.operands) - runs
-        if count < least or (count - least) % (runs or count + 1):
-            names = ", ".join(o.name + ("..." if o.variadic else "") for o in self.operands)
-            raise InferError(f"{self.name} takes {'at least ' if self.variadic else ''}{least} operands and got {count}",
-                             expected=f"{self.name}({names})")
+        if SEGMENTS in self.attr_index:
+            return
+        try:
+            portions(self.operands, count)
+        except InferError as e:
+            raise InferError(f"{self.name} {e.message}", expected=f"{self.name}{e.expected}") from None
+
+
+def _misfit(operand: Operand, type: Type, at: int) -> InferError:
+    return InferError(f"operand {at}, {operand.name}, is a {type}", operand=at, expected=operand.type.words)
+
+
+def _shown(value: Any) -> str:
+    """A type, a value, or several."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    return value.name if type(value).__name__ == "Function" else str(value)

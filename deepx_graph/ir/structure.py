@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir.op import Attr, Op, Operand
+from deepx_graph.ir.declared import Attr, Operand
+from deepx_graph.ir.op import Op
 from deepx_graph.literal import Literal
 from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, compatible, merge_types
 

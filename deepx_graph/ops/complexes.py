@@ -6,28 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deepx_graph.errors import InferError
-from deepx_graph.ir import Op, Operand
+from deepx_graph.ir import Op
+from deepx_graph.ir.constraint import dtypes
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import joint_type, unary
+from deepx_graph.ops.declare import joint_type, pair, unary
 from deepx_graph.ops.elementwise import negate
-from deepx_graph.types import C64, C128, F32, F64, TensorType, Type, as_tensor
+from deepx_graph.types import ANY, C64, C128, F32, F64, TensorType, Type, as_tensor
 
 _PART = {C64: F32, C128: F64}
 _WHOLE = {F32: C64, F64: C128}
+_PARTS = dtypes(*_WHOLE)
 
 
 def _complex_type(types: Sequence[Type]) -> Type:
     part = joint_type(types)
-    if part.dtype not in _WHOLE:
-        raise InferError(f"operand 0 is a {part}", operand=0, expected="f32 or f64")
-    return part.with_dtype(_WHOLE[part.dtype])
+    return part.with_dtype(_WHOLE.get(part.dtype, ANY))
 
 
 def _part_type(types: Sequence[Type]) -> Type:
     whole = as_tensor(types[0], 0)
-    if whole.dtype not in _PART and not whole.dtype.is_float:
-        raise InferError(f"operand 0 is a {whole}", operand=0, expected="floating or complex")
     return whole.with_dtype(_PART.get(whole.dtype, whole.dtype))
 
 
@@ -44,7 +41,7 @@ def is_complex(type: Type) -> bool:
 
 
 complex_: Op = Op(
-    "complex", "The complex number of a real and an imaginary part.", operands=(Operand("lhs"), Operand("rhs")),
+    "complex", "The complex number of a real and an imaginary part.", operands=pair(_PARTS),
     infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex",
     vjp=lambda b, node, g: (b(real, g), b(negate, b(imag, g))),
 )  # fmt: skip

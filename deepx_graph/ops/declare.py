@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Constraint, Node, Op, Operand
+from deepx_graph.ir.constraint import tensor_of
 from deepx_graph.ir.kernel import expr
 from deepx_graph.literal import Array
 from deepx_graph.types import ANY, BOOL, DType, Kind, TensorType, Type, as_tensor, merge_dims, tensor
@@ -66,26 +67,9 @@ def _joint_dims(a: Any, b: Any, types: Sequence[Type], operand: int) -> Any:
         ) from None  # fmt: skip
 
 
-def elementwise(kinds: Sequence[Kind]) -> Callable[[Sequence[Type]], Type]:
-    """The type rule: all operands alike, the result like them."""
-
-    def infer(types: Sequence[Type]) -> Type:
-        result = joint_type(types)
-        check_kind(result, kinds, 0)
-        return result
-
-    return infer
-
-
-def predicate(kinds: Sequence[Kind]) -> Callable[[Sequence[Type]], Type]:
-    """The type rule: all operands alike, the result bool."""
-
-    def infer(types: Sequence[Type], *attrs: Any) -> Type:
-        result = joint_type(types)
-        check_kind(result, kinds, 0)
-        return result.with_dtype(BOOL)
-
-    return infer
+def truth(types: Sequence[Type], *attrs: Any) -> Type:
+    """The type rule: bool, in the joint shape of the operands."""
+    return joint_type(types).with_dtype(BOOL)
 
 
 # --- numpy --------------------------------------------------------------------------------------------------------
@@ -138,13 +122,23 @@ def _kernel(text: str | None, *operands: str) -> Callable[..., Any] | None:
     return lambda *attrs: tree
 
 
+def one(type: Constraint) -> tuple[Operand, ...]:
+    """The operand `operand` of that type."""
+    return (Operand("operand", type=type),)
+
+
+def pair(type: Constraint) -> tuple[Operand, ...]:
+    """Operands `lhs` and `rhs` of that type."""
+    return Operand("lhs", type=type), Operand("rhs", type=type)
+
+
 def unary(name: str, summary: str, function: Callable[..., Array], *, kernel: str | None = None,
           vjp: Callable[[Builder, Node, Node, Node], Node] | None = None, kinds: Sequence[Kind] = FLOATING,
           source: str = "", **fields: Any) -> Op:
     """An elementwise op of one operand `x`. `vjp(b, x, y, g)` gives the cotangent of x, with y the op's own result."""
     rule = None if vjp is None else lambda b, node, g: (vjp(b, node.inputs[0], node, g),)
-    fields.setdefault("infer", elementwise(kinds))
-    return Op(name, summary, operands=(Operand("operand"),), eval=function, kernel=_kernel(kernel, "x"), vjp=rule,
+    fields.setdefault("infer", joint_type)
+    return Op(name, summary, operands=one(tensor_of(*kinds)), eval=function, kernel=_kernel(kernel, "x"), vjp=rule,
               elementwise=True, source=source or f"StableHLO {name}", **fields)
 
 
@@ -153,7 +147,7 @@ def binary(name: str, summary: str, function: Callable[..., Array], *, kernel: s
            kinds: Sequence[Kind] = NUMERIC, source: str = "", **fields: Any) -> Op:
     """An elementwise op of two operands. `vjp(b, x, y, node, g)` gives both cotangents."""
     rule = None if vjp is None else lambda b, node, g: vjp(b, node.inputs[0], node.inputs[1], node, g)
-    return Op(name, summary, operands=(Operand("lhs"), Operand("rhs")), infer=elementwise(kinds), eval=function,
+    return Op(name, summary, operands=pair(tensor_of(*kinds)), infer=joint_type, eval=function,
               kernel=_kernel(kernel, "x", "y"), vjp=rule, elementwise=True, source=source or f"StableHLO {name}", **fields)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand, one_of
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, one_of
+from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
 from deepx_graph.ir.kernel import Apply, Arg, Expr, expr
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import (
@@ -21,15 +21,16 @@ from deepx_graph.ops.declare import (
     NUMERIC,
     REAL,
     binary,
-    check_kind,
     dtype_attr,
     highest,
     is_int,
     joint_type,
     like,
     lowest,
-    predicate,
+    one,
+    pair,
     transcendental,
+    truth,
     ufunc,
     unary,
     widened,
@@ -197,7 +198,6 @@ negate: Op = unary("negate", "The negative.", ufunc(np.negative), kernel="-x", k
 
 def _abs_type(types: Sequence[Type]) -> Type:
     operand = as_tensor(types[0], 0)
-    check_kind(operand, NUMERIC, 0)
     return operand.with_dtype({C64: F32, C128: F64}.get(operand.dtype, operand.dtype))
 
 
@@ -217,7 +217,7 @@ def _abs_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node:
 
 
 abs_: Op = unary("abs", "The absolute value; the modulus of a complex number.", _abs, kernel="abs(x)", infer=_abs_type,
-                 vjp=_abs_vjp)
+                 kinds=NUMERIC, vjp=_abs_vjp)
 
 
 def _sign(xs: Sequence[Array]) -> Array:
@@ -274,7 +274,7 @@ logistic: Op = unary(
     vjp=lambda b, x, y, g: b(multiply, g, b(multiply, y, b(subtract, b.like(1, y), y))),
 )  # fmt: skip
 is_finite: Op = unary("is_finite", "Whether neither infinite nor NaN.", lambda xs: np.asarray(np.isfinite(xs[0])),
-                      infer=predicate(("float",)), kernel="abs(x) < 1e999")
+                      infer=truth, kinds=("float",), kernel="abs(x) < 1e999")
 
 # --- comparison, selection, conversion ----------------------------------------------------------------------------
 
@@ -286,15 +286,6 @@ _COMPARE: dict[str, tuple[np.ufunc, Expr]] = {
 
 
 COMPARE_TYPES = ("", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
-
-
-def _compare_type(types: Sequence[Type], direction: str, compare_type: str) -> Type:
-    result = joint_type(types)
-    if compare_type == "TOTALORDER" and not result.dtype.is_float and result.dtype is not ANY:
-        raise InferError(f"total order of {result.dtype}", operand=0, expected="floats")
-    if direction not in ("EQ", "NE") and result.dtype.kind == "complex":
-        raise InferError(f"{result.dtype} numbers have no order", operand=0, expected="EQ or NE")
-    return result.with_dtype(BOOL)
 
 
 def _total_order(x: Array) -> Array:
@@ -309,12 +300,18 @@ def _compare(xs: Sequence[Array], direction: str, compare_type: str) -> Array:
 
 
 compare: Op = Op(
-    "compare", "Whether lhs stands in the given relation to rhs.", operands=(Operand("lhs"), Operand("rhs")),
+    "compare", "Whether lhs stands in the given relation to rhs.", operands=pair(tensor_of(*EVERY)),
     attrs=(
         Attr("direction", "str", check=one_of(*_COMPARE)),
         Attr("compare_type", "str", "", "TOTALORDER orders all floats, -0 below 0 and NaN last", check=one_of(*COMPARE_TYPES)),
     ),
-    infer=_compare_type, eval=_compare,
+    constraints=(
+        Relation("floats, for compare_type TOTALORDER", ("lhs", "compare_type"),
+                 lambda x, kind: kind != "TOTALORDER" or FLOATS.holds(x)),
+        Relation("direction EQ or NE, for complex numbers", ("lhs", "direction"),
+                 lambda x, direction: direction in ("EQ", "NE") or ORDERED.holds(x)),
+    ),
+    infer=truth, eval=_compare,
     kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1],
     elementwise=True, source="StableHLO compare",
     samples=lambda rng: [((rng.integers(0, 3, (2, 3)).astype("f4"), rng.integers(0, 3, (2, 3)).astype("f4")),
@@ -324,7 +321,6 @@ compare: Op = Op(
 
 def _select_type(types: Sequence[Type]) -> Type:
     pred = as_tensor(types[0], 0)
-    check_kind(pred, ("bool",), 0)
     values = joint_type(types[1:])
     return joint_type([pred.with_dtype(values.dtype), values])
 
@@ -344,16 +340,15 @@ def _mask_sample(rng: Any) -> Any:
 
 select: Op = Op(
     "select", "on_true where pred holds, else on_false.",
-    operands=(Operand("pred"), Operand("on_true"), Operand("on_false")), infer=_select_type, eval=_select_eval,
+    operands=(Operand("pred", type=BOOLS), Operand("on_true", type=TENSOR), Operand("on_false", type=TENSOR)),
+    infer=_select_type, eval=_select_eval,
     kernel=lambda: expr("where(p, x, y)", "p", "x", "y"), vjp=_select_vjp, elementwise=True, samples=_mask_sample,
     source="StableHLO select",
 )  # fmt: skip
 
 
 def _clamp_type(types: Sequence[Type]) -> Type:
-    result = joint_type([types[1], types[0], types[2]])
-    check_kind(result, ("bool", *REAL), 1)
-    return result
+    return joint_type([types[1], types[0], types[2]])
 
 
 def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
@@ -367,7 +362,7 @@ def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 
 clamp: Op = Op(
-    "clamp", "operand kept between min and max.", operands=(Operand("min"), Operand("operand"), Operand("max")),
+    "clamp", "operand kept between min and max.", operands=tuple(Operand(n, type=ORDERED) for n in ("min", "operand", "max")),
     infer=_clamp_type, eval=lambda xs: like(np.minimum(np.maximum(xs[1], xs[0]), xs[2]), xs[1].dtype),
     kernel=lambda: expr("min(max(x, lo), hi)", "lo", "x", "hi"), vjp=_clamp_vjp, elementwise=True, source="StableHLO clamp",
     samples=lambda rng: [((np.float64(-0.5), rng.uniform(-1, 1, (2, 3)), np.float64(0.5)), {})],
@@ -405,7 +400,7 @@ def _convert_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 convert: Op = Op(
     "convert", "The same values in another element type; floats truncate toward zero and saturate to become integers.",
-    operands=(Operand("operand"),), attrs=(dtype_attr(),), infer=_convert_type, eval=lambda xs, dtype: convert_array(xs[0], dtype),
+    operands=one(TENSOR), attrs=(dtype_attr(),), infer=_convert_type, eval=lambda xs, dtype: convert_array(xs[0], dtype),
     kernel=lambda dtype: Apply("cast", (Arg(0),)), vjp=_convert_vjp, elementwise=True, source="StableHLO convert",
     samples=lambda rng: [((rng.uniform(-3, 3, (2, 3)),), {"dtype": d}) for d in DTYPES if d is not ANY],
 )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.literal import Array
 from deepx_graph.ops.complexes import complex_, imag, is_complex, real
-from deepx_graph.ops.declare import binary, like, predicate, unary
+from deepx_graph.ops.declare import binary, like, truth, unary
 from deepx_graph.ops.elementwise import (
     add,
     divide,
@@ -141,7 +141,7 @@ next_after: Op = binary("next_after", "The next number from lhs on the way to rh
 
 
 def _class_of(name: str, summary: str, function: Callable[[Array], Any]) -> Op:
-    return unary(name, summary, lambda xs: np.asarray(function(xs[0])), infer=predicate(FLOAT), source=f"CHLO {name}")
+    return unary(name, summary, lambda xs: np.asarray(function(xs[0])), infer=truth, kinds=FLOAT, source=f"CHLO {name}")
 
 
 is_inf: Op = _class_of("is_inf", "Whether infinite.", np.isinf)

@@ -186,6 +186,27 @@ class RefType(Type):
 
 
 @dataclass(frozen=True, slots=True)
+class DataType(Type):
+    """A value of an algebraic data type that the module declares, applied to types: `List<f32[]>`."""
+
+    name: str
+    args: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}<{', '.join(map(str, self.args))}>" if self.args else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class VarType(Type):
+    """A type variable: any type, the same one throughout a function; known once the function is specialised to arguments."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"${self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class StateType(Type):
     """The state of the world, threaded through effects so that their order is an edge."""
 
@@ -235,11 +256,13 @@ def is_static(type: Type) -> bool:
             return all(map(is_static, params + results))
         case RefType(item):
             return is_static(item)
-    return True
+        case DataType(_, args):
+            return all(map(is_static, args))
+    return not isinstance(type, VarType)
 
 
 def nbytes(type: Type) -> int:
-    """Bytes that a value of `type` needs; 0 for states and functions. Raises InferError when a size is not known."""
+    """Bytes that a value of `type` needs; 0 for states, functions and data. Raises InferError when a size is not known."""
     match type:
         case TensorType():
             return type.nbytes
@@ -287,6 +310,12 @@ def merge_types(a: Type, b: Type) -> Type:
             return FunctionType(tuple(map(merge_types, p, q)), tuple(map(merge_types, r, s)))
         case RefType(x), RefType(y):
             return RefType(merge_types(x, y))
+        case DataType(), DataType() if a.name == b.name and len(a.args) == len(b.args):
+            return DataType(a.name, tuple(map(merge_types, a.args, b.args)))
+        case VarType(), _:
+            return b
+        case _, VarType():
+            return a
     raise InferError(f"types {a} and {b} differ")
 
 

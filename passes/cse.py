@@ -1,7 +1,8 @@
 """Common subexpression elimination: equal operations on equal operands are one node (global value numbering).
 
 One walk numbers the nodes, a second builds one node for each number, with the origins of all that it stands for. Operands of a
-commutative op count as a set. Loops are never merged: each has an identity of its own, and so have its phis.
+commutative op count as a set. Calls and what else may fail or not end are not merged: one node for two branches would be
+computed before either is taken. Loops are never merged: each has an identity of its own, and so have its phis.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _numbered(function: Function, control: RewriteControl) -> tuple[dict[Node, N
     extra: dict[Node, list[Node]] = {}
     known: dict[tuple[Any, ...], Node] = {}
     for node in function.nodes:
-        if node.op is PARAM:
+        if node.op is PARAM or not node.op.total:
             leaders[node] = node
             continue
         inputs = tuple([leaders[i] for i in node.inputs])

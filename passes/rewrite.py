@@ -136,9 +136,9 @@ class InterningBuilder(Builder):
         self.newest = None
 
     def intern(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, origin: Origin) -> Node:
-        """The node; an equal one made or adopted before."""
+        """The node; an equal one made or adopted before, unless computing it may fail or not end (see `cse`)."""
         key = _key(op, inputs, attrs, type)
-        node = self._known.get(key)
+        node = self._known.get(key) if op.total else None
         if node is None:
             if origin is _CREDITED:
                 source, rule_name = self._credit
@@ -148,7 +148,7 @@ class InterningBuilder(Builder):
 
     def adopt(self, node: Node) -> Node:
         """The node itself, or the equal one known before."""
-        if node.op is PARAM:
+        if node.op is PARAM or not node.op.total:
             return node
         return self._known.setdefault(_key(node.op, node.inputs, node.attrs, node.type), node)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
-from deepx_graph.ops import not_
+from deepx_graph.ops import construct, field, not_, tag
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.passes.rules_arithmetic import is_bool
+from deepx_graph.types import I32
 
 
 def branch_values(region: Node, k: int) -> list[Node]:
@@ -104,6 +105,24 @@ def call_of_known_closure(b: Builder, node: Node) -> Node | None:
         return None
     callee, signature = closure.attrs
     return b(CALL, *closure.inputs, *node.inputs[1:], callee=callee, signature=signature)
+
+
+@rule(tag)
+def tag_of_known_constructor(b: Builder, node: Node) -> Node | None:
+    """tag(construct(Cons, ...)) = 0"""
+    value, cases = node.inputs[0], node.attrs[0]
+    if value.op is not construct:
+        return None
+    made = value.attrs[0]
+    return b.constant(cases.index(made) if made in cases else len(cases), I32)
+
+
+@rule(field)
+def field_of_known_value(node: Node) -> Node | None:
+    """field(construct(Cons, x, y), 1) = y"""
+    value, (constructor, index, _) = node.inputs[0], node.attrs
+    found: Node | None = value.inputs[index] if value.op is construct and value.attrs[0] == constructor else None
+    return found
 
 
 CONTROL: tuple[Rule, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Rule))

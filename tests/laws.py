@@ -17,6 +17,8 @@ SAMPLED_DTYPES = (BOOL, I8, I32, I64, U8, U32, F16, BF16, F32, F64, C64)
 ELSEWHERE = {
     **dict.fromkeys(FAMILIES["structure"], "structural: run through programs in test_control_flow"),
     **dict.fromkeys(FAMILIES["effects"], "effect: run through programs in test_world"),
+    **dict.fromkeys(FAMILIES["adt"], "values that are no arrays: run through programs in test_functional"),
+    **dict.fromkeys(FAMILIES["ref"], "effect: run through programs in test_functional"),
     **dict.fromkeys(FAMILIES["opaque"], "runs nowhere: read, drawn and printed"),
     **dict.fromkeys(FAMILIES["check"], "effect: run by StableHLO's own tests"),
     **dict.fromkeys(FAMILIES["fusion"], "holds a body: tested with the fuser"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph.errors import Source, Span, UsageError, suggest
 from deepx_graph.ir.node import Node, reachable
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
-from deepx_graph.types import FunctionType
+from deepx_graph.types import FunctionType, Type
 
 if TYPE_CHECKING:
     import networkx
@@ -38,6 +38,8 @@ class Function:
     vjp: str | None = None
     """The name of the function that is this one's own reverse derivative, if it names one."""
     span: Span | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    """What a text says of the function and nobody here acts on, as name and text."""
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -108,6 +110,29 @@ class Function:
         return f"<function {self.name}: {self.type}>"
 
 
+@dataclass(frozen=True)
+class Constructor:
+    """One way to make a value of an algebraic data type: a name and the types of its fields."""
+
+    name: str
+    fields: tuple[Type, ...] = ()
+
+
+@dataclass(frozen=True)
+class Data:
+    """The declaration of an algebraic data type. The fields' types may name `params`, the type parameters, as VarType."""
+
+    name: str
+    params: tuple[str, ...] = ()
+    constructors: tuple[Constructor, ...] = ()
+    extern: bool = False
+    """Declared elsewhere: nothing is known of its constructors."""
+
+    def constructor(self, name: str) -> Constructor | None:
+        """The constructor of that name, if there is one."""
+        return next((c for c in self.constructors if c.name == name), None)
+
+
 @dataclass(frozen=True, eq=False)
 class Module:
     """A program: functions in order, one of them the entry."""
@@ -117,6 +142,8 @@ class Module:
     source: Source | None = None
     format: str = ""
     """The format it was read from; empty when it was built."""
+    datas: tuple[Data, ...] = ()
+    """The algebraic data types that its functions use."""
 
     @cached_property
     def _by_name(self) -> dict[str, Function]:

@@ -71,6 +71,8 @@ class Op:
     """As a reducer: `monoid(array, axes) -> array` of the same dtype, those axes dropped. Needs `identity`."""
     view: bool = False
     """`eval` may return a view of its first operand instead of a copy."""
+    total: bool = True
+    """Computing it always ends and never fails, so it may be computed where the program would not have."""
     foldable: bool = True
     """Evaluated at optimisation time when all operands are constants."""
 

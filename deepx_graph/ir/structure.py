@@ -156,7 +156,7 @@ _SIGNATURE = Attr("signature", "type", summary="the callee's type")
 CALL = Op(
     "call", "The results of a function of the module, as a tuple.",
     operands=(Operand("args", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
-    infer=_call, foldable=False, source="StableHLO call",
+    infer=_call, foldable=False, total=False, source="StableHLO call",
 )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def _call_value(types: Sequence[Type]) -> Type:
 CALL_VALUE = Op(
     "call_value", "The results of calling a function value, as a tuple.",
     operands=(Operand("function"), Operand("args", variadic=True)),
-    infer=_call_value, foldable=False, source="MindSpore CNode with a function value",
+    infer=_call_value, foldable=False, total=False, source="MindSpore CNode with a function value",
 )  # fmt: skip
 
 STRUCTURAL: tuple[Op, ...] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from deepx_graph.errors import UsageError, suggest
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.ops.adt import ADT, Cell, DataValue, construct, field, match_failed, tag
 from deepx_graph.ops.bits import (
     BITS,
     bitcast_convert,
@@ -74,6 +75,7 @@ from deepx_graph.ops.opaque import OPAQUE, opaque
 from deepx_graph.ops.pullback import pullback
 from deepx_graph.ops.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
 from deepx_graph.ops.reduce import REDUCE, broadcast_in_dim, monoid_body, reduce, reduction
+from deepx_graph.ops.ref import REF, ref_create, ref_read, ref_write
 from deepx_graph.ops.shape import SHAPE, concatenate, index_add, iota, pad, slice_, torch_index_select
 from deepx_graph.ops.sort import SORT, sort, top_k
 from deepx_graph.ops.special import (
@@ -108,7 +110,7 @@ FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
     "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
     "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
-    "random": RANDOM, "effects": EFFECTS, "fusion": FUSION,
+    "random": RANDOM, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
 
@@ -135,6 +137,8 @@ __all__ = [
     "FAMILIES",
     "FAMILY_OF",
     "OPS",
+    "Cell",
+    "DataValue",
     "World",
     "abs_",
     "acos",
@@ -160,6 +164,7 @@ __all__ = [
     "complex_",
     "concatenate",
     "conj",
+    "construct",
     "convert",
     "convert_array",
     "convolution",
@@ -183,6 +188,7 @@ __all__ = [
     "exponential",
     "exponential_minus_one",
     "fft",
+    "field",
     "floor",
     "floor_mod",
     "fusion",
@@ -201,6 +207,7 @@ __all__ = [
     "log_plus_one",
     "logistic",
     "mapped",
+    "match_failed",
     "matmul",
     "maximum",
     "minimum",
@@ -224,6 +231,9 @@ __all__ = [
     "reduce_precision",
     "reduce_window",
     "reduction",
+    "ref_create",
+    "ref_read",
+    "ref_write",
     "remainder",
     "reshape",
     "reverse",
@@ -248,6 +258,7 @@ __all__ = [
     "square",
     "stop_gradient",
     "subtract",
+    "tag",
     "tan",
     "tanh",
     "top_k",

@@ -18,7 +18,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
-from deepx_graph.ops import World
+from deepx_graph.ops import Cell, DataValue, World
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.engine import Engine
 from deepx_graph.runtime.execute import MAX_DEPTH, execute
@@ -28,7 +28,7 @@ from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, plan_functions
 from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.runtime.values import flatten
+from deepx_graph.runtime.values import Closure, flatten
 from deepx_graph.types import Type, is_static
 
 KEPT = 8
@@ -143,10 +143,12 @@ class Compiled:
 
 
 def _fresh(results: Sequence[Any], plan: Plan) -> tuple[Array, ...]:
-    """The leaves of the results as arrays of the caller's own."""
-    arrays: list[Array] = []
+    """The leaves of the results as arrays of the caller's own; data, references and functions as they are."""
+    arrays: list[Any] = []
     for k, result in enumerate(results):
         for leaf in flatten(result):
-            if not isinstance(leaf, World):
+            if isinstance(leaf, (DataValue, Cell, Closure)):
+                arrays.append(leaf)
+            elif not isinstance(leaf, World):
                 arrays.append(np.array(leaf) if k in plan.copied else np.asarray(leaf))
     return tuple(arrays)

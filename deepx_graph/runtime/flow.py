@@ -1,8 +1,8 @@
 """Who may hold whose memory: references that flow from slot to slot without a copy.
 
-A view, tuple, closure, branch value, loop variable or call result may hold what its sources hold. `Flow` says for every slot how
-long its memory is reachable, whether the caller gets it, whether it may belong to somebody else, and how many generations of it
-the variables of a loop keep.
+A view, tuple, closure, data value, reference, branch value, loop variable or call result may hold what its sources hold, and a
+state what was written under it. `Flow` says for every slot how long its memory is reachable, whether the caller gets it, whether
+it may belong to somebody else, and how many generations of it the variables of a loop keep.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE
-from deepx_graph.ops import fusion
+from deepx_graph.ops import construct, field, fusion, ref_create, ref_read, ref_write
 from deepx_graph.runtime.code import Code, Move, Pack, Return, Run
-from deepx_graph.types import TensorType, leaves
+from deepx_graph.types import StateType, TensorType, leaves
 
-_HOLDERS = (TUPLE, PROJ, PARTIAL, CALL, CALL_VALUE)
+_PASSED_ON = (TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write)
+_HOLDERS = (*_PASSED_ON, CALL, CALL_VALUE)
 
 
 def is_call(node: Node) -> bool:
@@ -26,14 +27,16 @@ def is_call(node: Node) -> bool:
 
 def makes_memory(node: Node) -> bool:
     """Whether the node has results of its own, rather than only passing on what it is given."""
-    return node.op not in (TUPLE, PROJ, PARTIAL)
+    return node.op not in _PASSED_ON
 
 
 def held(run: Run) -> tuple[int, ...]:
-    """The sources whose memory the result may hold."""
+    """The sources whose memory the result may hold. A state holds all that was ever written into a reference."""
     if run.node.op in _HOLDERS:
         return run.sources
-    return run.sources[:1] if run.node.op.view else ()
+    if run.node.op.view:
+        return run.sources[:1]
+    return tuple(s for s, i in zip(run.sources, run.node.inputs, strict=True) if isinstance(i.type, StateType))
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
     for instruction in code.instructions:
         if isinstance(instruction, Run):
             node = instruction.node
-            borrowed[instruction.target] = node.op.view or node.op in (TUPLE, PROJ) or is_call(node)
+            borrowed[instruction.target] = node.op.view or node.op in _HOLDERS
             if node.op is PROJ and _owns_item(node.inputs[0], node.attrs[0]):
                 item = (instruction.sources[0], node.attrs[0])
                 borrowed[instruction.target] = item in taken  # a second projection of one item shares the first one's memory

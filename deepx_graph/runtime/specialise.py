@@ -164,7 +164,7 @@ class _Specialiser:
         """The callee and signature of a call or closure; asks for a copy of a callee in which something is unknown."""
         callee, signature = node.attrs[0], resolve_type(node.attrs[1], sizes)
         if callee not in self.open:
-            return node.attrs
+            return callee, self.module[callee].type
         assert isinstance(signature, FunctionType)
         given = tuple(i.type for i in inputs)
         types = tuple(merge_types(t, p) for t, p in zip(given, signature.params, strict=False)) + signature.params[len(given) :]

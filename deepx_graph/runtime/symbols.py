@@ -10,9 +10,21 @@ import re
 from typing import Any
 
 from deepx_graph.errors import InferError
-from deepx_graph.types import Dim, FunctionType, RefType, TensorType, TupleType, Type, tensor
+from deepx_graph.types import (
+    DataType,
+    Dim,
+    FunctionType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    VarType,
+    is_static,
+    tensor,
+)
 
-Sizes = dict[str, int]
+Sizes = dict[str, Any]
+"""What each symbol is: the size of a dimension, and of a type variable, under `$name`, the type."""
 
 _TOKEN = re.compile(r"[()+*]|[^()+*]+")
 
@@ -27,6 +39,18 @@ def bind_sizes(declared: Type, actual: Type, sizes: Sizes) -> None:
         case TupleType(a), TupleType(b):
             for x, y in zip(a, b, strict=False):
                 bind_sizes(x, y, sizes)
+        case FunctionType(), FunctionType():
+            for x, y in zip((*declared.params, *declared.results), (*actual.params, *actual.results), strict=False):
+                bind_sizes(x, y, sizes)
+        case RefType(), RefType():
+            bind_sizes(declared.item, actual.item, sizes)
+        case DataType(), DataType():
+            for x, y in zip(declared.args, actual.args, strict=False):
+                bind_sizes(x, y, sizes)
+        case VarType(), _ if is_static(actual):
+            known = sizes.setdefault(str(declared), actual)
+            if known != actual:
+                raise InferError(f"type {declared} is {known} and {actual}")
 
 
 def dim_value(dim: Dim, sizes: Sizes) -> Dim:
@@ -69,6 +93,11 @@ def resolve_type(type: Type, sizes: Sizes) -> Type:
             return FunctionType(tuple(resolve_type(t, sizes) for t in params), tuple(resolve_type(t, sizes) for t in results))
         case RefType(item):
             return RefType(resolve_type(item, sizes))
+        case DataType(name, args):
+            return DataType(name, tuple(resolve_type(t, sizes) for t in args))
+        case VarType():
+            known: Type = sizes.get(str(type), type)
+            return known
     return type
 
 

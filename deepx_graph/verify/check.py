@@ -15,6 +15,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION
 from deepx_graph.types import is_state, merge_types
 from deepx_graph.verify.control import Loops, Report, Threads
+from deepx_graph.verify.data import Datas
 from deepx_graph.verify.describe import problem
 
 MAX_BODY_DEPTH = 100
@@ -29,6 +30,7 @@ def verify(module: Module, seen: WeakSet[Node] | None = None) -> None:
     """
     problems: list[Diagnostic] = []
     _check_names(module, problems.append)
+    datas = Datas(module, problems.append)
     checked: set[int] = set()
     work = [(f, 0) for f in reversed(module.functions)]
     while work:
@@ -39,7 +41,7 @@ def verify(module: Module, seen: WeakSet[Node] | None = None) -> None:
         if depth > MAX_BODY_DEPTH:
             problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
             continue
-        _check_function(module, function, problems.append, seen)
+        _check_function(module, function, datas, problems.append, seen)
         work += [(body, depth + 1) for node in function.nodes for body in _bodies(node)]
     if problems:
         raise VerifyError(*problems)
@@ -67,7 +69,7 @@ def _check_names(module: Module, report: Report) -> None:
                               hint=suggest(f.vjp, names)))
 
 
-def _check_function(module: Module, function: Function, report: Report, seen: WeakSet[Node] | None) -> None:
+def _check_function(module: Module, function: Function, datas: Datas, report: Report, seen: WeakSet[Node] | None) -> None:
     _check_params(function, report)
     sound = True
     for node in function.nodes:
@@ -75,6 +77,7 @@ def _check_function(module: Module, function: Function, report: Report, seen: We
             _check_callee(module, node, report)
         if seen is not None and node in seen:
             continue
+        datas.check(node)
         fault = _own_problem(node)
         if fault is not None:
             report(fault)

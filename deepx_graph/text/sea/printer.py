@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, UsageError
-from deepx_graph.ir import Attr, Function, Module, Node
+from deepx_graph.ir import Attr, Data, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN
 from deepx_graph.literal import Literal
 from deepx_graph.text.sea.words import VERSION, dense_text, float_text, name_text, quote, type_text
@@ -23,6 +23,7 @@ def write(module: Module) -> str:
     """The text of the module. Raises UsageError for an attribute value that has no text form, naming the node."""
     types: dict[Type, str] = {}
     lines = [f"sea {VERSION}", f"entry @{name_text(module.entry_name)}"]
+    lines += map(_data, module.datas)
     for function in module.functions:
         lines += _FunctionPrinter(function, types, 0).lines()
     return "\n".join(lines) + "\n"
@@ -45,7 +46,9 @@ class _FunctionPrinter:
         results = [f"{_value_word(f.result_name(k))}: {self._type(r.type)}" for k, r in enumerate(f.results)]
         vjp = "" if f.vjp is None else f" vjp @{name_text(f.vjp)}"
         public = "public " if f.public else ""
-        yield f"{pad}func {public}@{name_text(f.name)}({', '.join(heads)}) -> ({', '.join(results)}){vjp} {{"
+        said = "".join(f" {name_text(name)} = {quote(text)}" for name, text in f.attributes)
+        said = f" with{said}" if said else ""
+        yield f"{pad}func {public}@{name_text(f.name)}({', '.join(heads)}) -> ({', '.join(results)}){vjp}{said} {{"
         for node in f.nodes[early:]:
             yield f"{pad}  {self._node(node)}"
         returned = ", ".join(map(self._name, f.results))
@@ -110,6 +113,13 @@ class _FunctionPrinter:
         if self.depth > _DEPTH_LIMIT:
             raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {_DEPTH_LIMIT}", node.span))
         return "\n".join(_FunctionPrinter(body, self.types, self.depth + 1).lines()).lstrip()
+
+
+def _data(data: Data) -> str:
+    """`data @List<$A> { Cons($A, @List<$A>), Nil() }`."""
+    params = f"<{', '.join('$' + name_text(p) for p in data.params)}>" if data.params else ""
+    made = (f"{name_text(c.name)}({', '.join(map(type_text, c.fields))})" for c in data.constructors)
+    return f"data {'extern ' if data.extern else ''}@{name_text(data.name)}{params} {{ {', '.join(made)} }}"
 
 
 def _value_word(name: str) -> str:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, suggest
-from deepx_graph.ir import Function, Module, Node, Op, Origin, fresh_loop
+from deepx_graph.ir import Constructor, Data, Function, Module, Node, Op, Origin, fresh_loop
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
 from deepx_graph.ops import OPS
 from deepx_graph.text.options import ReadOptions, ReadResult
 from deepx_graph.text.sea.cursor import NAME, VALUE, Cursor
 from deepx_graph.text.sea.values import Values
 from deepx_graph.text.sea.words import VERSION, name_text
-from deepx_graph.types import Type, compatible
+from deepx_graph.types import TupleType, Type, compatible
 
 _OPERANDS = rf"(?:{VALUE}(?:\s*,\s*{VALUE})*)?"
 _STATEMENT = re.compile(
@@ -62,6 +62,9 @@ class Reader:
         c.expect("@", "and the name of the entry function")
         entry = c.name("the name of the entry function")
         functions: dict[str, Function] = {}
+        datas = []
+        while c.accept_word("data"):
+            datas.append(self._data())
         while c.skip() < len(c.text):
             start = c.at
             function = self.function(0)
@@ -71,7 +74,30 @@ class Reader:
         if entry not in functions:
             raise ParseError(Diagnostic(f"the entry '{entry}' is no function of the text",
                                         c.span(header.start(), header.end()), hint=suggest(entry, functions)))
-        return Module(tuple(functions.values()), entry, self.source, "sea")
+        return Module(tuple(functions.values()), entry, self.source, "sea", tuple(datas))
+
+    def _data(self) -> Data:
+        """Passes `[extern] @List<$A> { Cons($A, @List<$A>), Nil() }`."""
+        c = self.cursor
+        extern = c.accept_word("extern")
+        name, params = self._at_name("the name of the data type"), list[str]()
+        if c.accept("<"):
+            while not c.accept(">"):
+                c.expect("$", "and the name of a type parameter")
+                params.append(c.name("the name of a type parameter"))
+                if not c.peek(">"):
+                    c.expect(",", "or '>'")
+        constructors = []
+        c.expect("{")
+        while not c.accept("}"):
+            constructor = c.name("the name of a constructor")
+            fields = self.values.type(0)
+            if not isinstance(fields, TupleType):
+                c.fail("the fields of a constructor stand in brackets")
+            constructors.append(Constructor(constructor, fields.items))
+            if not c.peek("}"):
+                c.expect(",", "or '}'")
+        return Data(name, tuple(params), tuple(constructors), extern)
 
     # --- functions
 
@@ -87,12 +113,22 @@ class Reader:
         c.expect("->")
         results = self._results()
         vjp = self._at_name("the name of the derivative") if c.accept_word("vjp") else None
+        attributes = self._said() if c.accept_word("with") else ()
         end = c.at
         c.expect("{")
         nodes = self._body(scope, depth)
         self._check_results(nodes, [t for _, t in results], start, end)
         return Function(name, tuple(self._param(scope, p, k, at) for k, (p, at) in enumerate(params)), nodes,
-                        tuple(n for n, _ in results), public, vjp, c.span(start, end))
+                        tuple(n for n, _ in results), public, vjp, c.span(start, end), attributes)
+
+    def _said(self) -> tuple[tuple[str, str], ...]:
+        """Passes `name = "text"` as often as it comes."""
+        c, said = self.cursor, list[tuple[str, str]]()
+        while not c.peek("{"):
+            name = c.name("the name of an attribute of the function, or '{'")
+            c.expect("=")
+            said.append((name, c.string()))
+        return tuple(said)
 
     def _at_name(self, what: str) -> str:
         self.cursor.expect("@", f"and {what}")

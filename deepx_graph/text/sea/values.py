@@ -16,12 +16,14 @@ from deepx_graph.text.sea.cursor import STRING, Cursor
 from deepx_graph.text.sea.words import BARE_DIM, float_of, literal_of
 from deepx_graph.types import (
     STATE,
+    DataType,
     DType,
     FunctionType,
     RefType,
     TensorType,
     TupleType,
     Type,
+    VarType,
     dtype_named,
     dtype_names,
     tensor,
@@ -66,12 +68,27 @@ class Values:
             return TupleType(items)
         if c.accept_word("state"):
             return STATE
+        if c.accept("$"):
+            return VarType(c.name("the name of a type variable"))
+        if c.accept("@"):
+            return self._data(c.nested(depth))
         if c.accept_word("ref"):
             c.expect("(")
             item = self.type(c.nested(depth))
             c.expect(")")
             return RefType(item)
         return c.fail(f"found {c.next_word()}", expected="a type, like f32[2,3]")
+
+    def _data(self, depth: int) -> DataType:
+        """Passes a data type, behind its `@`."""
+        c, args = self.cursor, list[Type]()
+        name = c.name("the name of a data type")
+        if c.accept("<"):
+            while not c.accept(">"):
+                args.append(self.type(depth))
+                if not c.peek(">"):
+                    c.expect(",", "or '>'")
+        return DataType(name, tuple(args))
 
     def tensor(self) -> TensorType:
         """Passes a tensor type."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.literal import Array, Literal
-from deepx_graph.types import DType, FunctionType, RefType, StateType, TensorType, TupleType, Type
+from deepx_graph.types import DataType, DType, FunctionType, RefType, StateType, TensorType, TupleType, Type, VarType
 
 VERSION = 1
 
@@ -42,7 +42,7 @@ def name_text(name: str) -> str:
 
 
 def type_text(type: Type) -> str:
-    """`f32[2,?1]`, `(f32[], state)`, `(f32[]) -> (f32[])`, `ref(f32[])`, `state`."""
+    """`f32[2,?1]`, `(f32[], state)`, `(f32[]) -> (f32[])`, `ref(f32[])`, `@List<f32[]>`, `$A`, `state`."""
     match type:
         case TensorType(dtype, dims):
             return f"{dtype}[{'*' if dims is None else ','.join(map(_dim_text, dims))}]"
@@ -52,6 +52,10 @@ def type_text(type: Type) -> str:
             return f"({', '.join(map(type_text, params))}) -> ({', '.join(map(type_text, results))})"
         case RefType(item):
             return f"ref({type_text(item)})"
+        case DataType(name, args):
+            return f"@{name_text(name)}" + (f"<{', '.join(map(type_text, args))}>" if args else "")
+        case VarType(name):
+            return f"${name_text(name)}"
         case StateType():
             return "state"
     raise TypeError(f"no text form for the type {type}")

@@ -66,6 +66,7 @@ def run_run(args: Arguments) -> int:
 
 def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
     from deepx_graph.session.arrays import read_inputs
+    from deepx_graph.session.inputs import random_inputs
     from deepx_graph.types import TensorType
 
     files: dict[str, str] = {}
@@ -79,27 +80,7 @@ def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
     if unread:
         say(f"note: not inputs of this program: {printable(', '.join(unread))}")
     if args.random_inputs:
-        found |= random_inputs(f, args.seed, set(found))
-    return found
-
-
-def random_inputs(f: Compiled, seed: int, given: set[str]) -> dict[str, Any]:
-    """Standard normal numbers (small integers, coin flips) for inputs that are not given. Raises UsageError for unknown shapes."""
-    import numpy as np
-
-    from deepx_graph.types import TensorType
-
-    rng = np.random.default_rng(seed)
-    found = {}
-    for port in f.inputs:
-        if port.name in given:
-            continue
-        type = port.type
-        if not isinstance(type, TensorType) or not type.is_static:
-            raise UsageError(f"the shape of input '{port.name}' is not known, so it cannot be made up: give it")
-        is_real = type.dtype.is_differentiable
-        values = rng.standard_normal(type.shape) if is_real else rng.integers(0, 2 if type.dtype.bits == 8 else 8, type.shape)
-        found[port.name] = np.asarray(values).astype(type.dtype.np)
+        found |= random_inputs(f.inputs, args.seed, found)
     return found
 
 

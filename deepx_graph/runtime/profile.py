@@ -73,6 +73,10 @@ class Profile:
             for m in meters
         ]  # fmt: skip
 
+    def seconds(self) -> dict[Node, tuple[float, int, int]]:
+        """Seconds, calls and bytes of every kernel that ran, by its node."""
+        return {n: (m.nanoseconds / 1e9, m.calls, m.bytes) for n, m in self._meters.items() if m.calls}
+
     def to_json(self) -> list[dict[str, object]]:
         """The rows as plain data."""
         return [asdict(row) for row in self.rows()]

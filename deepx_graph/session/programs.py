@@ -90,6 +90,8 @@ class Watch:
     changed_only: bool = False
     write: Callable[[str], object] = field(default=lambda text: None)
     render: Callable[[Module], str] = field(default=lambda module: dumps(module, "sea"))
+    observers: Sequence[Observer] = ()
+    """Others that look on."""
 
 
 def optimise(module: Module, pipeline: str = "default", watch: Watch | None = None) -> Optimised:
@@ -102,7 +104,7 @@ def optimise(module: Module, pipeline: str = "default", watch: Watch | None = No
     if watch.fast_math:
         passes = tuple(_with_fast_math(p) for p in passes)
     timing, record = Timing(), Record() if watch.record else None
-    observers: list[Observer] = [timing]
+    observers: list[Observer] = [timing, *watch.observers]
     if watch.before is None or watch.after is None or watch.before or watch.after:
         _check_pass_names(passes, watch)
         observers.append(Print(watch.write, watch.render, before=watch.before, after=watch.after, changed_only=watch.changed_only))

@@ -66,11 +66,16 @@ def _make(name: str, kind: Kind, bits: int, np_type: Any) -> DType:
 
 
 BOOL = _make("bool", "bool", 8, np.bool_)
+I2, U2 = _make("i2", "int", 2, ml_dtypes.int2), _make("u2", "uint", 2, ml_dtypes.uint2)
 I4, U4 = _make("i4", "int", 4, ml_dtypes.int4), _make("u4", "uint", 4, ml_dtypes.uint4)
 I8, I16, I32, I64 = (_make(f"i{b}", "int", b, f"int{b}") for b in (8, 16, 32, 64))
 U8, U16, U32, U64 = (_make(f"u{b}", "uint", b, f"uint{b}") for b in (8, 16, 32, 64))
 F16, F32, F64 = (_make(f"f{b}", "float", b, f"float{b}") for b in (16, 32, 64))
 BF16 = _make("bf16", "float", 16, ml_dtypes.bfloat16)
+F4E2M1FN = _make("f4e2m1fn", "float", 4, ml_dtypes.float4_e2m1fn)
+F6E2M3FN = _make("f6e2m3fn", "float", 6, ml_dtypes.float6_e2m3fn)
+F6E3M2FN = _make("f6e3m2fn", "float", 6, ml_dtypes.float6_e3m2fn)
+F8E8M0FNU = _make("f8e8m0fnu", "float", 8, ml_dtypes.float8_e8m0fnu)
 F8E5M2 = _make("f8e5m2", "float", 8, ml_dtypes.float8_e5m2)
 F8E4M3FN = _make("f8e4m3fn", "float", 8, ml_dtypes.float8_e4m3fn)
 F8E4M3 = _make("f8e4m3", "float", 8, ml_dtypes.float8_e4m3)
@@ -83,8 +88,8 @@ ANY = _make("any", "any", 0, None)
 """The dtype of a tensor whose element type the text does not say (a loaded file); known once specialised."""
 
 DTYPES: tuple[DType, ...] = (
-    BOOL, I4, I8, I16, I32, I64, U4, U8, U16, U32, U64, F8E5M2, F8E4M3FN, F8E4M3, F8E3M4, F8E4M3B11FNUZ, F8E4M3FNUZ,
-    F8E5M2FNUZ, F16, BF16, F32, F64, C64, C128, ANY,
+    BOOL, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, F4E2M1FN, F6E2M3FN, F6E3M2FN, F8E8M0FNU, F8E5M2, F8E4M3FN,
+    F8E4M3, F8E3M4, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F16, BF16, F32, F64, C64, C128, ANY,
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in DTYPES}
 _BY_NP = {d.np: d for d in DTYPES if d.np is not None}

@@ -124,8 +124,9 @@ def test_literals_of_every_dtype_keep_their_bits(dtype: Any) -> None:
     raw = rng.integers(0, 256, (6, dtype.itemsize), np.uint8)
     if dtype.kind == "bool":
         raw &= 1
-    if dtype.bits == 4:
-        raw = (raw % 16 - 8 if dtype.kind == "int" else raw % 16).astype(np.uint8)
+    if dtype.bits < 8:
+        count = 1 << dtype.bits
+        raw = (raw % count - count // 2 if dtype.kind == "int" else raw % count).astype(np.uint8)
     bits = raw.view(dtype.np).reshape(2, 3)
     again(constants(bits, bits[0, 0], np.zeros((2, 3), dtype.np), np.ones((), dtype.np), np.zeros((0, 2), dtype.np), bits[:1]))
 

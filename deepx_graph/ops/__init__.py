@@ -9,6 +9,7 @@ from deepx_graph.errors import UsageError, suggest
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.ops.adt import ADT, Cell, DataValue, construct, field, match_failed, tag
+from deepx_graph.ops.bit_generator import BIT_GENERATOR, rng_bit_generator
 from deepx_graph.ops.bits import (
     BITS,
     bitcast_convert,
@@ -110,7 +111,7 @@ FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
     "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
     "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
-    "random": RANDOM, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION,
+    "random": RANDOM, "bit_generator": BIT_GENERATOR, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
 
@@ -237,6 +238,7 @@ __all__ = [
     "remainder",
     "reshape",
     "reverse",
+    "rng_bit_generator",
     "rng_normal",
     "rng_uniform",
     "round_nearest_afz",

@@ -25,10 +25,9 @@ def _width(array: Array) -> int:
 
 
 def _unsigned(array: Array) -> Array:
-    """The same bits as unsigned integers; 4-bit types in the low bits of a byte."""
-    if array.dtype.itemsize == 1 and _width(array) == 4:
-        return array.astype(np.int8).view(np.uint8) & np.uint8(15)
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+    """The same bits as unsigned integers; types narrower than a byte in its low bits."""
+    raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+    return raw & np.uint8((1 << _width(array)) - 1) if _width(array) < 8 else raw
 
 
 def _shift(function: Callable[[Array, Array], Array], beyond: Callable[[Array], Any]) -> Callable[[Sequence[Array]], Array]:
@@ -44,19 +43,19 @@ def _shift(function: Callable[[Array, Array], Array], beyond: Callable[[Array], 
 
 
 def _logical_right(x: Array, amount: Array) -> Array:
-    if _width(x) == 4:
+    if _width(x) < 8:
         return np.right_shift(_unsigned(x), amount.astype(np.uint8)).astype(np.int8).astype(x.dtype)
     return np.right_shift(_unsigned(x), _unsigned(amount)).view(x.dtype).reshape(x.shape)
 
 
 def _wide_left(x: Array, amount: Array) -> Array:
-    if _width(x) == 4:
+    if _width(x) < 8:
         return np.left_shift(x.astype(np.int8), amount.astype(np.int8)).astype(x.dtype)
     return np.asarray(np.left_shift(x, amount))
 
 
 def _wide_right(x: Array, amount: Array) -> Array:
-    if _width(x) == 4:
+    if _width(x) < 8:
         return np.right_shift(x.astype(np.int8), amount.astype(np.int8)).astype(x.dtype)
     return np.asarray(np.right_shift(x, amount))
 
@@ -123,7 +122,7 @@ def _bitcast(xs: Sequence[Array], dtype: DType) -> Array:
     (x,) = xs
     old, new = _bits(dtype_of(x.dtype)), _bits(dtype)
     shape: tuple[int, ...] = x.shape + (old // new,) if old > new else x.shape[: x.ndim - (new > old)]
-    if min(old, new) < 8 and old != new:
+    if min(old, new) < 8 and x.dtype != dtype.np:
         return _repack(x, old, new, dtype).reshape(shape)
     assert dtype.np is not None
     if x.size == 0:
@@ -137,9 +136,11 @@ def _repack(x: Array, old: int, new: int, dtype: DType) -> Array:
     planes = (raw[:, None].astype(np.uint64) >> np.arange(old, dtype=np.uint64)) & np.uint64(1)
     groups = planes.reshape(-1, new)
     values = (groups << np.arange(new, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
-    if new < 8:
+    if new < 8 and dtype.kind != "float":
         signed = (values.astype(np.int16) ^ (1 << (new - 1))) - (1 << (new - 1))
         return np.asarray((signed if dtype.kind == "int" else values.astype(np.uint8)).astype(dtype.np))
+    if new < 8:
+        return values.astype(np.uint8).view(dtype.np)
     return np.asarray(values.astype(f"u{new // 8}").view(dtype.np))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from deepx_graph.errors import InferError
@@ -108,8 +109,8 @@ def widened(function: Ufunc) -> Callable[..., Array]:
 
 
 def is_int(array: Array) -> bool:
-    """An integer array; numpy files i4 and u4 under their own kind."""
-    return array.dtype.kind in "iu" or array.dtype.name in ("int4", "uint4")
+    """An integer array; numpy files the types below 8 bits under a kind of their own."""
+    return array.dtype.kind in "iu" or array.dtype.name in ("int2", "uint2", "int4", "uint4")
 
 
 # --- declarations -------------------------------------------------------------------------------------------------
@@ -167,7 +168,10 @@ def highest(dtype: DType) -> Any:
 
 def _extreme(dtype: DType, least: bool) -> Any:
     if dtype.kind == "float":
-        return -np.inf if least else np.inf
+        limits = ml_dtypes.finfo(dtype.np)
+        extreme = limits.min if least else limits.max
+        infinity = np.asarray(-np.inf if least else np.inf).astype(dtype.np)
+        return float(infinity) if np.isinf(infinity) else float(extreme)
     if dtype.kind == "bool":
         return not least
     if not dtype.is_integer:

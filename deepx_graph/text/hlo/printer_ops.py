@@ -251,6 +251,10 @@ def _rng(distribution: str) -> Emit:
     return emit
 
 
+def _rng_bits(w: Writer, node: Node) -> str:
+    return w.apply(node, "rng-bit-generator", f"algorithm=rng_{node.attr('rng_algorithm').lower()}")
+
+
 def _in_dtype(w: Writer, node: Node, dtype: DType) -> str:
     type = as_tensor(node.type)
     return w.value(node) if type.dtype is dtype else w.helper("convert", type.with_dtype(dtype), w.value(node))
@@ -320,6 +324,7 @@ EMITTERS: dict[Op, Emit] = {
     ops.batch_norm_grad: _plain("batch-norm-grad", **_NORM),
     ops.rng_uniform: _rng("rng_uniform"),
     ops.rng_normal: _rng("rng_normal"),
+    ops.rng_bit_generator: _rng_bits,
     ops.module_seed: _seed,
     ops.stop_gradient: _same_value,
     ops.ensure_type: _ensure_type,

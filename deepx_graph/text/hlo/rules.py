@@ -284,6 +284,16 @@ def _rng(c: Context) -> Node:
     return c(op, *c.operands, seed, shape=c.tensor.shape, dtype=c.tensor.dtype)
 
 
+_ALGORITHMS = {"rng_default": "DEFAULT", "rng_three_fry": "THREE_FRY", "rng_philox": "PHILOX"}
+
+
+def _rng_bits(c: Context) -> Node:
+    if not isinstance(c.type, TupleType) or len(c.type.items) != 2 or c.word("algorithm") not in _ALGORITHMS:
+        raise c.fail("rng-bit-generator gives a state and bits", c.raw("algorithm"), ", ".join(_ALGORITHMS))
+    bits = as_tensor(c.type.items[1])
+    return c(ops.rng_bit_generator, *c.operands, rng_algorithm=_ALGORITHMS[c.word("algorithm")], shape=bits.shape, dtype=bits.dtype)
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 UNARY: dict[str, Op] = {
@@ -315,7 +325,7 @@ _KEPT: dict[str, tuple[str, ...]] = {
     "send": _CHANNEL, "send-done": _CHANNEL, "recv": _CHANNEL, "recv-done": _CHANNEL,
     "after-all": (), "copy-start": ("cross_program_prefetch_index", "is_cross_program_prefetch"), "copy-done": (),
     "async-start": _ASYNC, "async-update": _ASYNC, "async-done": _ASYNC,
-    "rng-bit-generator": ("algorithm",), "rng-get-and-update-state": ("delta",),
+    "rng-get-and-update-state": ("delta",),
     "all-gather-start": (*_GROUPS, "dimensions"), "all-gather-done": (),
     "all-reduce-start": (*_GROUPS, "to_apply"), "all-reduce-done": (),
     "collective-permute-start": ("source_target_pairs", "channel_id", "slice_sizes"), "collective-permute-done": (),
@@ -384,5 +394,6 @@ RULES: dict[str, Rule] = {
     "replica-id": Rule(_zero, operands=(0,)),
     "get-dimension-size": Rule(_get_dimension_size, ("dimensions",), (1,)),
     "rng": Rule(_rng, ("distribution",), (2,)),
+    "rng-bit-generator": Rule(_rng_bits, ("algorithm",), (1,)),
 }
 """Every opcode that is read."""

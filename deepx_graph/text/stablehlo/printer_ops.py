@@ -170,6 +170,10 @@ def _close(n: Node) -> Form:
                                       f"min_ulp_difference = {n.attr('min_ulp_difference')} : i64")
 
 
+def _rng_bits(n: Node) -> Form:
+    return Form("stablehlo.rng_bit_generator", f"rng_algorithm = {word_text('rng_algorithm', n.attr('rng_algorithm'))}")
+
+
 def _distribution(word: str) -> Rule:
     form = Form("stablehlo.rng", f"rng_distribution = {word_text('rng_distribution', word)}")
     return lambda n: form
@@ -225,5 +229,6 @@ FORMS: dict[Op, Rule] = {
     ops.expect_close: _close,
     ops.rng_uniform: _distribution("UNIFORM"),
     ops.rng_normal: _distribution("NORMAL"),
+    ops.rng_bit_generator: _rng_bits,
 }
 """Every operation that StableHLO, CHLO or the check dialect has, with how it is written."""

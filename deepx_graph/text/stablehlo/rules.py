@@ -339,6 +339,12 @@ def _rng(c: Context) -> list[Node]:
     return [c(op, *c.inputs[:2], seed, shape=c.tensor.shape, dtype=c.tensor.dtype)]
 
 
+def _rng_bits(c: Context) -> list[Node]:
+    bits = as_tensor(c.op.result_types[1])
+    node = c(ops.rng_bit_generator, *c.inputs, rng_algorithm=c.word("rng_algorithm", "algorithm"), shape=bits.shape, dtype=bits.dtype)
+    return _several(c, node)
+
+
 def _dynamic(op: Rule) -> Rule:
     """An op whose shape comes as an operand too; the stated result type says it."""
 
@@ -431,6 +437,7 @@ RULES: dict[str, Rule] = {
     "stablehlo.replica_id": lambda c: [c.b.splat(0, c.tensor)],
     "stablehlo.get_dimension_size": _get_dimension_size,
     "stablehlo.rng": _rng,
+    "stablehlo.rng_bit_generator": _rng_bits,
     "stablehlo.torch_index_select": opaque,
     "chlo.top_k": _top_k,
     "chlo.constant": _constant,

@@ -42,7 +42,7 @@ def test_philox_known_answers(counter: Any, key: Any, want: Any) -> None:
     assert [int(w[0]) for w in philox4x32(key, words(*counter))] == list(want)
 
 
-# --- XLA's order of elements, and the state that follows: (algorithm, state, shape, type) -> (state, first elements), from jaxlib 0.10
+# --- XLA's order of elements: (algorithm, state, shape, type) to (state after, first elements), as jaxlib 0.10 computed them
 
 NEAR_END = 2**64 - 2
 LONGER = (7, NEAR_END, 2**64 - 1)

@@ -341,7 +341,8 @@ def _rng(c: Context) -> list[Node]:
 
 def _rng_bits(c: Context) -> list[Node]:
     bits = as_tensor(c.op.result_types[1])
-    node = c(ops.rng_bit_generator, *c.inputs, rng_algorithm=c.word("rng_algorithm", "algorithm"), shape=bits.shape, dtype=bits.dtype)
+    algorithm = c.word("rng_algorithm", "algorithm")
+    node = c(ops.rng_bit_generator, *c.inputs, rng_algorithm=algorithm, shape=bits.shape, dtype=bits.dtype)
     return _several(c, node)
 
 

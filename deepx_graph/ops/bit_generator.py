@@ -124,6 +124,7 @@ def _bits_type(types: Sequence[Type], algorithm: str, shape: Dims, dtype: DType)
 
 def _in_dtype(drawn: Array, dtype: DType) -> Array:
     """The low bits of unsigned integers as elements of a dtype."""
+    assert dtype.np is not None
     if dtype.bits < 8:
         mask = (1 << dtype.bits) - 1
         kept = (drawn & np.uint32(mask)).astype(np.uint8)

@@ -140,7 +140,7 @@ def _repack(x: Array, old: int, new: int, dtype: DType) -> Array:
         signed = (values.astype(np.int16) ^ (1 << (new - 1))) - (1 << (new - 1))
         return np.asarray((signed if dtype.kind == "int" else values.astype(np.uint8)).astype(dtype.np))
     if new < 8:
-        return values.astype(np.uint8).view(dtype.np)
+        return np.asarray(values.astype(np.uint8).view(dtype.np))
     return np.asarray(values.astype(f"u{new // 8}").view(dtype.np))
 
 

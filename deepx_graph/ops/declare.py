@@ -168,7 +168,7 @@ def highest(dtype: DType) -> Any:
 
 def _extreme(dtype: DType, least: bool) -> Any:
     if dtype.kind == "float":
-        limits = ml_dtypes.finfo(dtype.np)
+        limits: Any = ml_dtypes.finfo(dtype.np)  # type: ignore[no-untyped-call]
         extreme = limits.min if least else limits.max
         infinity = np.asarray(-np.inf if least else np.inf).astype(dtype.np)
         return float(infinity) if np.isinf(infinity) else float(extreme)

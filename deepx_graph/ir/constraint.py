@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from deepx_graph.types import ANY, Dims, DType, Kind, StateType, TensorType, TupleType, same_dim
+from deepx_graph.types import ANY, Dims, DType, FunctionType, Kind, StateType, TensorType, TupleType, same_dim
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class Constraint:
 VALUE = Constraint("any value", lambda t: True)
 TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType))
 STATE_VALUE = Constraint("the state", lambda t: isinstance(t, StateType))
+FUNCTION_VALUE = Constraint("a function value", lambda t: isinstance(t, FunctionType))
 TUPLE_VALUE = Constraint("a tuple or several results", lambda t: isinstance(t, TupleType))
 
 @cache
@@ -44,6 +45,12 @@ def tensor_of(*kinds: Kind) -> Constraint:
     """A tensor whose elements are of one of these kinds."""
     allowed = frozenset((*kinds, "any"))
     return Constraint(f"a tensor of {' or '.join(kinds)}", lambda t: isinstance(t, TensorType) and t.dtype.kind in allowed)
+
+
+@cache
+def element(*kinds: Kind) -> Constraint:
+    """An element type of one of these kinds."""
+    return Constraint(f"an element type of {' or '.join(kinds)}", lambda d: d.kind in kinds)
 
 
 def dtypes(*allowed: DType) -> Constraint:
@@ -99,6 +106,7 @@ def length(least: int, most: int) -> Constraint:
     return Constraint(f"of {least} to {most} values", lambda v: least <= len(v) <= most)
 
 
+SIZES = Constraint("sizes of at least 0", lambda v: all(isinstance(d, str) or d >= 0 for d in v))
 NON_NEGATIVE, POSITIVE = at_least(0), at_least(1)
 DISTINCT = Constraint("without a value twice", lambda v: len(set(v)) == len(v))
 SORTED = Constraint("in rising order", lambda v: list(v) == sorted(v))
@@ -138,6 +146,12 @@ def same_element_type(*names: str) -> Relation:
                     lambda *given: len({t.dtype for t in _tensors(given)} - {ANY}) <= 1)
 
 
+def same_element_types(a: str, b: str) -> Relation:
+    """Each of a variadic operand has the element type of its partner in the other."""
+    return Relation(f"the element types of {a} for {b}", (a, b),
+                    lambda xs, ys: all(x.dtype is y.dtype or ANY in (x.dtype, y.dtype) for x, y in zip(xs, ys, strict=True)))
+
+
 def same_shape(*names: str) -> Relation:
     """The operands have one shape."""
     def holds(*given: Any) -> bool:
@@ -161,13 +175,13 @@ def equally_many(*names: str) -> Relation:
     return Relation(f"equally many {listed(names)}", names, lambda *given: len({len(v) for v in given}) == 1)
 
 
-def one_for_each_axis(attr: str, operand: str) -> Relation:
-    """The attribute has as many values as the operand (the first one of a variadic operand) has axes."""
-    def holds(values: Sequence[int], given: Any) -> bool:
+def one_for_each_axis(operand: str, *names: str) -> Relation:
+    """The attributes, or variadic operands, have as many values as the operand (the first one of a variadic operand) has axes."""
+    def holds(given: Any, *values: Sequence[Any]) -> bool:
         first = _tensors((given,))[:1]
-        return not first or first[0].rank in (None, len(values))
+        return not first or first[0].rank is None or all(first[0].rank == len(v) for v in values)
 
-    return Relation(f"one value of {attr} for each axis of {operand}", (attr, operand), holds)
+    return Relation(f"one value of {listed(names)} for each axis of {operand}", (operand, *names), holds)
 
 
 def axes_of(operand: str, *attrs: str) -> Relation:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Operand, at_least
+from deepx_graph.ir import Attr, Op, Result, at_least
+from deepx_graph.ir.constraint import FLOATS, TENSOR
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import binary, check_kind, dtype_attr, like, unary
+from deepx_graph.ops.declare import EVERY, binary, dtype_attr, like, one, unary
 from deepx_graph.types import ANY, BF16, F32, F64, I32, U8, U32, Dims, DType, Kind, Type, as_tensor, dtype_of, tensor
 
 INTEGER: tuple[Kind, ...] = ("int", "uint")
@@ -100,7 +101,6 @@ count_leading_zeros: Op = unary("count_leading_zeros", "The number of zero bits 
 
 def _bitcast_type(types: Sequence[Type], dtype: DType) -> Type:
     operand = as_tensor(types[0], 0)
-    check_kind(tensor(dtype), ("bool", "int", "uint", "float", "complex"), 0)
     if operand.dtype is ANY or operand.dims is None:
         return tensor(dtype, None)
     old, new = _bits(operand.dtype), _bits(dtype)
@@ -146,17 +146,12 @@ def _repack(x: Array, old: int, new: int, dtype: DType) -> Array:
 
 bitcast_convert: Op = Op(
     "bitcast_convert", "The same bits read as another type; a wider one takes its parts from the last dimension.",
-    operands=(Operand("operand"),), attrs=(dtype_attr(),), infer=_bitcast_type, eval=_bitcast, source="StableHLO bitcast_convert",
+    operands=one(TENSOR), attrs=(dtype_attr(*EVERY),), infer=_bitcast_type, eval=_bitcast, source="StableHLO bitcast_convert",
     samples=lambda rng: [
         ((rng.standard_normal((2, 3)).astype("f4"),), {"dtype": d}) for d in (I32, U8, BF16)
     ] + [((rng.integers(0, 100, (3, 4)).astype("i1"),), {"dtype": d}) for d in (U32, U8)] + [
         ((rng.standard_normal((2, 2)).astype("f4"),), {"dtype": F64}), ((np.zeros((0, 4), "i1"),), {"dtype": F32})],
 )  # fmt: skip
-
-
-def _reduce_precision_type(types: Sequence[Type], exponent_bits: int, mantissa_bits: int) -> Type:
-    check_kind(as_tensor(types[0], 0), ("float",), 0)
-    return types[0]
 
 
 def _reduce_precision(xs: Sequence[Array], exponent_bits: int, mantissa_bits: int) -> Array:
@@ -176,9 +171,9 @@ def _reduce_precision(xs: Sequence[Array], exponent_bits: int, mantissa_bits: in
 
 reduce_precision: Op = Op(
     "reduce_precision", "Rounded as if stored in a float of that many exponent and mantissa bits.",
-    operands=(Operand("operand"),),
+    operands=one(FLOATS), results=(Result("output"),),
     attrs=(Attr("exponent_bits", "int", check=at_least(1)), Attr("mantissa_bits", "int", check=at_least(0))),
-    infer=_reduce_precision_type, eval=_reduce_precision, elementwise=True, vjp=lambda b, node, g: (
+    infer=lambda types, exponent_bits, mantissa_bits: types[0], eval=_reduce_precision, elementwise=True, vjp=lambda b, node, g: (
         b(reduce_precision, g, exponent_bits=node.attrs[0], mantissa_bits=node.attrs[1]),),
     source="StableHLO reduce_precision",
     samples=lambda rng: [((rng.standard_normal((2, 3)).astype("f4"),), {"exponent_bits": e, "mantissa_bits": m})

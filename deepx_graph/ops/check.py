@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import CheckFailed, InferError
-from deepx_graph.ir import Attr, Op, Operand
+from deepx_graph.errors import CheckFailed
+from deepx_graph.ir import Attr, Op, Operand, Result
+from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, same_element_type, same_shape
 from deepx_graph.literal import Array
-from deepx_graph.types import STATE, StateType, Type, as_tensor, merge_types
+from deepx_graph.types import STATE, Type
+
+_OPERANDS = (Operand("state", type=STATE_VALUE), Operand("actual", type=TENSOR), Operand("expected", type=TENSOR))
 
 
 def _check_type(types: Sequence[Type], *attrs: Any) -> Type:
-    if not isinstance(types[0], StateType):
-        raise InferError(f"operand 0 is a {types[0]}", operand=0, expected="the state")
-    merge_types(as_tensor(types[1], 1), as_tensor(types[2], 2))
     return STATE
 
 
@@ -77,7 +77,8 @@ def _expect_close(xs: Sequence[Any], max_ulp_difference: int, min_ulp_difference
 
 
 def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = ()) -> Op:
-    return Op(name, summary, operands=(Operand("state"), Operand("actual"), Operand("expected")), attrs=attrs, infer=_check_type,
+    return Op(name, summary, operands=_OPERANDS, results=(Result("after", type=STATE_VALUE),), attrs=attrs,
+              constraints=(same_element_type("actual", "expected"), same_shape("actual", "expected")), infer=_check_type,
               eval=eval, foldable=False, source=f"StableHLO check.{name}")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Constraint, Node, Op, Operand
-from deepx_graph.ir.constraint import tensor_of
+from deepx_graph.ir.constraint import SIZES, element, tensor_of
 from deepx_graph.ir.kernel import expr
 from deepx_graph.literal import Array
 from deepx_graph.types import ANY, BOOL, DType, Kind, TensorType, Type, as_tensor, merge_dims, tensor
@@ -152,8 +152,16 @@ def binary(name: str, summary: str, function: Callable[..., Array], *, kernel: s
               kernel=_kernel(kernel, "x", "y"), vjp=rule, elementwise=True, source=source or f"StableHLO {name}", **fields)
 
 
-def dtype_attr(summary: str = "the element type of the result") -> Attr:
-    return Attr("dtype", "dtype", summary=summary)
+def dtype_attr(*kinds: Kind) -> Attr:
+    """The attribute `dtype`: an element type of one of these kinds, or any."""
+    return Attr("dtype", "dtype", summary="the element type of the result", check=element(*kinds) if kinds else None,
+                from_type=lambda t: t.dtype if isinstance(t, TensorType) else None)
+
+
+def shape_attr() -> Attr:
+    """The attribute `shape`: sizes, or symbols that are replaced when a module is specialised."""
+    return Attr("shape", "dims", summary="the shape of the result", check=SIZES,
+                from_type=lambda t: t.dims if isinstance(t, TensorType) else None)
 
 
 def lowest(dtype: DType) -> Any:

@@ -8,22 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Operand
+from deepx_graph.ir import Attr, Op, Operand, Result
+from deepx_graph.ir.constraint import STATE_VALUE, TENSOR
 from deepx_graph.ops.world import World
-from deepx_graph.types import STATE, StateType, TensorType, TupleType, Type, as_tensor
+from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
 
-_STATE = Operand("state", "what happened before")
-
-
-def _needs_state(types: Sequence[Type]) -> None:
-    if not isinstance(types[0], StateType):
-        raise InferError(f"operand 0 is a {types[0]}", operand=0, expected="the state")
+_STATE = Operand("state", "what happened before", type=STATE_VALUE)
+_AFTER = Result("after", "the state after it", type=STATE_VALUE)
 
 
 def _consumer(types: Sequence[Type], text: str) -> Type:
-    _needs_state(types)
-    as_tensor(types[1], 1)
     return STATE
 
 
@@ -40,7 +34,6 @@ def _save(xs: Sequence[Any], path: str) -> World:
 
 
 def _load_type(types: Sequence[Type], path: str, type: Type) -> Type:
-    _needs_state(types)
     return TupleType((as_tensor(type), STATE))
 
 
@@ -50,17 +43,18 @@ def _load(xs: Sequence[Any], path: str, type: TensorType) -> tuple[Any, World]:
 
 
 print_: Op = Op(
-    "print", "Write a tensor to standard output.", operands=(_STATE, Operand("operand")),
+    "print", "Write a tensor to standard output.", operands=(_STATE, Operand("operand", type=TENSOR)), results=(_AFTER,),
     attrs=(Attr("format", "str", "", "a printf format for one element; empty: %d or %.4f"),),
     infer=_consumer, eval=_print, vjp=lambda b, node, g: (g, None), foldable=False, source="deepx print",
 )  # fmt: skip
 save: Op = Op(
-    "save", "Write a tensor to a file under the data root.", operands=(_STATE, Operand("operand")),
+    "save", "Write a tensor to a file under the data root.", operands=(_STATE, Operand("operand", type=TENSOR)), results=(_AFTER,),
     attrs=(Attr("path", "str"),), infer=_consumer, eval=_save, vjp=lambda b, node, g: (g, None), foldable=False,
     source="deepx save",
 )  # fmt: skip
 load: Op = Op(
     "load", "A tensor from a file under the data root, and the state after reading it.", operands=(_STATE,),
+    results=(Result(), _AFTER),
     attrs=(Attr("path", "str"), Attr("type", "type", summary="what the file holds")), infer=_load_type, eval=_load,
     vjp=lambda b, node, g: (g[1],), foldable=False, source="deepx load",
 )  # fmt: skip

@@ -13,14 +13,27 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
+from deepx_graph.ir.constraint import (
+    INTEGERS,
+    NON_NEGATIVE,
+    SCALAR,
+    TENSOR,
+    axes_of,
+    combines,
+    equally_many,
+    one_for_each_axis,
+    same_element_type,
+    same_element_types,
+    same_shape,
+    some,
+)
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import check_kind
 from deepx_graph.ops.elementwise import add, and_, clamp, maximum, minimum, multiply, or_
 from deepx_graph.ops.evaluate import combine
-from deepx_graph.ops.layout import check_axes, show_dims
+from deepx_graph.ops.layout import show_dims
 from deepx_graph.ops.reduce import monoid_body
-from deepx_graph.types import F64, Dims, TupleType, Type, as_tensor, merge_types, tensor
+from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor
 
 Axes = tuple[int, ...]
 Index = np.ndarray[Any, np.dtype[np.int64]]
@@ -29,14 +42,7 @@ Index = np.ndarray[Any, np.dtype[np.int64]]
 # --- dynamic slices -----------------------------------------------------------------------------------------------
 
 
-def _check_starts(types: Sequence[Type], first: int, rank: int | None) -> None:
-    for k, t in enumerate(types[first:], start=first):
-        start = as_tensor(t, k)
-        check_kind(start, ("int", "uint"), k)
-        if start.rank not in (0, None):
-            raise InferError(f"start index {k - first} is a {start}", operand=k, expected="a scalar")
-    if rank is not None and len(types) - first != rank:
-        raise InferError(f"{len(types) - first} start indices", expected=f"one for each of {rank} dimensions")
+_STARTS = Operand("start_indices", variadic=True, type=INTEGERS & SCALAR)
 
 
 def _clamped_starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
@@ -49,13 +55,10 @@ def _clamped_starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequen
 
 def _dynamic_slice_type(types: Sequence[Type], slice_sizes: Axes) -> Type:
     operand = as_tensor(types[0], 0)
-    _check_starts(types, 1, operand.rank)
     for k, size in enumerate(slice_sizes):
         whole = operand.dims[k] if operand.dims is not None and k < len(operand.dims) else size
-        if size < 0 or (isinstance(whole, int) and size > whole):
+        if isinstance(whole, int) and size > whole:
             raise InferError(f"a slice of {size} from dimension {k} of {operand}", expected=f"0 to {whole}")
-    if len(slice_sizes) != len(types) - 1:
-        raise InferError(f"{len(slice_sizes)} slice sizes", expected=f"one for each of {len(types) - 1} dimensions")
     return operand.with_dims(slice_sizes)
 
 
@@ -66,7 +69,8 @@ def _dynamic_slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]
 
 dynamic_slice: Op = Op(
     "dynamic_slice", "A box of the operand at computed start indices, moved inside where it would stick out.",
-    operands=(Operand("operand"), Operand("start_indices", variadic=True)), attrs=(Attr("slice_sizes", "ints"),),
+    operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
+    constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][_clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
     vjp=_dynamic_slice_vjp, source="StableHLO dynamic_slice",
     samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": (2, 3)}) for a, b in ((1, 2), (-3, 9))],
@@ -75,9 +79,6 @@ dynamic_slice: Op = Op(
 
 def _dynamic_update_type(types: Sequence[Type]) -> Type:
     operand, update = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    _check_starts(types, 2, operand.rank)
-    if update.dtype is not operand.dtype and "any" not in (update.dtype.kind, operand.dtype.kind):
-        raise InferError(f"the update is a {update}", operand=1, expected=f"{operand.dtype}")
     if operand.dims is not None and update.dims is not None:
         fits = len(operand.dims) == len(update.dims) and all(
             isinstance(d, str) or isinstance(u, str) or u <= d for d, u in zip(operand.dims, update.dims, strict=True)
@@ -102,8 +103,9 @@ def _dynamic_update_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None
 
 dynamic_update_slice: Op = Op(
     "dynamic_update_slice", "The operand with a box at computed start indices replaced; moved inside if it sticks out.",
-    operands=(Operand("operand"), Operand("update"), Operand("start_indices", variadic=True)), infer=_dynamic_update_type,
-    eval=_dynamic_update, vjp=_dynamic_update_vjp, source="StableHLO dynamic_update_slice",
+    operands=(Operand("operand", type=TENSOR), Operand("update", type=TENSOR), _STARTS),
+    constraints=(same_element_type("operand", "update"), one_for_each_axis("operand", "start_indices")),
+    infer=_dynamic_update_type, eval=_dynamic_update, vjp=_dynamic_update_vjp, source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
 )  # fmt: skip
 
@@ -113,18 +115,6 @@ dynamic_update_slice: Op = Op(
 
 def _batch_shape(indices: Dims, index_vector_dim: int) -> Dims:
     return tuple(d for k, d in enumerate(indices) if k != index_vector_dim)
-
-
-def _check_index_maps(rank: int, indices: Dims, index_map: Axes, vector_dim: int, batching: Axes, indices_batching: Axes) -> None:
-    if not 0 <= vector_dim <= len(indices):
-        raise InferError(f"index_vector_dim {vector_dim}", expected=f"0 to {len(indices)}")
-    vector = 1 if vector_dim == len(indices) else indices[vector_dim]
-    if isinstance(vector, int) and vector != len(index_map):
-        raise InferError(f"index vectors of {vector} for a map of {len(index_map)} dimensions", operand=1)
-    check_axes(index_map + batching, rank, "indexed dimension")
-    if len(batching) != len(indices_batching):
-        raise InferError("the operand and the indices have different numbers of batching dimensions")
-    check_axes(indices_batching, len(indices), "batching dimension of the indices")
 
 
 def _positions(indices: Array, shape: Sequence[int], index_map: Axes, vector_dim: int, batching: Axes,
@@ -162,29 +152,46 @@ def _full_index(starts: dict[int, Index], shape: Sequence[int], windows: dict[in
     return full
 
 
+def _dimension_numbers(names: Sequence[str]) -> tuple[Attr, ...]:
+    return (*(Attr(name, "ints", (), check=NON_NEGATIVE) for name in names), Attr("index_vector_dim", "int", 0, check=NON_NEGATIVE))
+
+
+def _indexing(operand: str, indices: str, dropped: str, batching: str, indices_batching: str, index_map: str
+              ) -> tuple[Relation, ...]:
+    """What gather and scatter ask of their dimension numbers, named as each of them names them."""
+
+    def vectors_fit(type: TensorType, vector_dim: int, axes: Axes) -> bool:
+        size = None if type.dims is None else 1 if vector_dim == len(type.dims) else type.dims[vector_dim]
+        return not isinstance(size, int) or size == len(axes)
+
+    return (
+        axes_of(operand, index_map, batching), axes_of(operand, dropped, batching), axes_of(indices, indices_batching),
+        equally_many(batching, indices_batching),
+        Relation(f"index_vector_dim to be an axis of {indices}, or the one after the last", (indices, "index_vector_dim"),
+                 lambda type, k: type.rank is None or k <= type.rank),
+        Relation(f"index vectors as long as {index_map}", (indices, "index_vector_dim", index_map), vectors_fit),
+    )  # fmt: skip
+
+
 _GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map")
 
 
 def _gather_type(types: Sequence[Type], offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes, index_map: Axes,
                  vector_dim: int, sizes: Axes) -> Type:
     operand, indices = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    check_kind(indices, ("int", "uint"), 1)
     if operand.dims is None or indices.dims is None:
         return operand.with_dims(None)
-    rank = len(operand.dims)
-    _check_index_maps(rank, indices.dims, index_map, vector_dim, batching, indices_batching)
-    if len(sizes) != rank:
-        raise InferError(f"{len(sizes)} slice sizes for {operand}", expected=f"{rank}")
     for k, size in enumerate(sizes):
         whole = operand.dims[k]
-        if size < 0 or (isinstance(whole, int) and size > whole) or (k in collapsed + batching and size > 1):
+        if (isinstance(whole, int) and size > whole) or (k in collapsed + batching and size > 1):
             raise InferError(f"slice size {size} of dimension {k} of {operand}")
     kept = [s for k, s in enumerate(sizes) if k not in collapsed + batching]
     if len(kept) != len(offset):
         raise InferError(f"{len(offset)} offset dimensions {show_dims(offset)} for {len(kept)} kept slice dimensions")
     batch = iter(_batch_shape(indices.dims, vector_dim))
     total = len(offset) + len(indices.dims) - (vector_dim < len(indices.dims))
-    check_axes(offset, total, "offset dimension")
+    if any(k >= total for k in offset):
+        raise InferError(f"offset_dims {show_dims(offset)} of a result of rank {total}", expected=f"axes below {total}")
     window = dict(zip(offset, kept, strict=True))
     return operand.with_dims(window[k] if k in window else next(batch) for k in range(total))
 
@@ -239,8 +246,9 @@ def _gather_samples(rng: Any) -> Any:
 
 gather: Op = Op(
     "gather", "Slices of the operand at computed start indices, which are clamped so that each slice fits.",
-    operands=(Operand("operand"), Operand("start_indices")),
-    attrs=(*(Attr(name, "ints", ()) for name in _GATHER), Attr("index_vector_dim", "int", 0), Attr("slice_sizes", "ints")),
+    operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
+    attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "ints", check=NON_NEGATIVE)),
+    constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
     infer=_gather_type, eval=_gather, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
 
@@ -252,25 +260,19 @@ def _scatter_type(types: Sequence[Type], window: Axes, inserted: Axes, batching:
                   vector_dim: int, body: Function) -> Type:
     count = len(types) // 2
     inputs, indices, updates = types[:count], as_tensor(types[count], count), types[count + 1 :]
-    check_kind(indices, ("int", "uint"), count)
     for k, (input, update) in enumerate(zip(inputs, updates, strict=True)):
         operand, given = as_tensor(input, k), as_tensor(update, count + 1 + k)
         if operand.dims is None or indices.dims is None or given.dims is None:
             continue
-        _check_index_maps(len(operand.dims), indices.dims, index_map, vector_dim, batching, indices_batching)
         kept = [d for axis, d in enumerate(operand.dims) if axis not in inserted + batching]
         batch = iter(_batch_shape(indices.dims, vector_dim))
         if len(given.dims) != len(window) + len(indices.dims) - (vector_dim < len(indices.dims)) or len(kept) != len(window):
             raise InferError(f"updates {k} are a {given}", operand=count + 1 + k, expected="batch and window dimensions")
-        check_axes(window, len(given.dims), "window dimension")
         for axis, size in enumerate(given.dims):
             limit = kept[window.index(axis)] if axis in window else next(batch)
             wrong = size > limit if axis in window else size != limit  # type: ignore[operator]
             if isinstance(size, int) and isinstance(limit, int) and wrong:
                 raise InferError(f"dimension {axis} of updates {k}, a {given}", operand=count + 1 + k, expected=f"{limit}")
-        merge_types(tensor(operand.dtype), tensor(given.dtype))
-    if len(body.params) != 2 * count or len(body.results) != count:
-        raise InferError(f"the body takes {len(body.params)} and gives {len(body.results)} values")
     return inputs[0] if count == 1 else TupleType(tuple(inputs))
 
 
@@ -352,9 +354,14 @@ def _scatter_samples(rng: Any) -> Any:
 
 scatter: Op = Op(
     "scatter", "The inputs with update slices combined into them at computed places; elements that fall outside are dropped.",
-    operands=(Operand("inputs", variadic=True), Operand("scatter_indices"), Operand("updates", variadic=True)),
-    attrs=(*(Attr(name, "ints", ()) for name in _SCATTER), Attr("index_vector_dim", "int", 0),
-           Attr("update_computation", "function", summary="(old..., update...) -> new...")),
+    operands=(Operand("inputs", variadic=True, type=TENSOR), Operand("scatter_indices", type=INTEGERS),
+              Operand("updates", variadic=True, type=TENSOR)),
+    attrs=(*_dimension_numbers(_SCATTER), Attr("update_computation", "function", summary="(old..., update...) -> new...")),
+    constraints=(
+        some("inputs"), same_shape("inputs"), same_shape("updates"), same_element_types("inputs", "updates"),
+        axes_of("updates", "update_window_dims"), *_indexing("inputs", "scatter_indices", *_SCATTER[1:]),
+        combines("update_computation", "inputs"),
+    ),
     infer=_scatter_type, eval=_scatter, source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip
 

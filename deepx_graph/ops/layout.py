@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Node, Op, Operand
+from deepx_graph.ir import Attr, Node, Op
+from deepx_graph.ir.constraint import PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
+from deepx_graph.ops.declare import one, shape_attr
 from deepx_graph.types import F32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, tensor
 
-_X = (Operand("operand"),)
+_X = one(TENSOR)
 
 
 def dims_of(node: Node) -> Dims:
@@ -44,7 +46,7 @@ def _reshape_type(types: Sequence[Type], shape: Dims) -> Type:
 
 
 reshape: Op = Op(
-    "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(Attr("shape", "dims"),),
+    "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(shape_attr(),),
     infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True,
     vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
     samples=lambda rng: [((rng.random((2, 3)),), {"shape": s}) for s in ((6,), (3, 2), (1, 6, 1))] + [
@@ -52,43 +54,25 @@ reshape: Op = Op(
 )  # fmt: skip
 
 
-def check_axes(axes: Sequence[int], rank: int, what: str) -> None:
-    """Raises InferError unless the axes are distinct and within the rank."""
-    for axis in axes:
-        if not 0 <= axis < rank:
-            raise InferError(f"{what} {axis} of a tensor of rank {rank}", expected=f"0 to {rank - 1}" if rank else "no dimension")
-    if len(set(axes)) < len(axes):
-        raise InferError(f"{what} {show_dims(tuple(axes))} names one twice")
-
-
 def _transpose_type(types: Sequence[Type], permutation: tuple[int, ...]) -> Type:
     operand = as_tensor(types[0], 0)
-    rank = len(permutation) if operand.rank is None else operand.rank
-    if len(permutation) != rank:
-        raise InferError(f"permutation {show_dims(permutation)} of {operand}", expected=f"{rank} axes")
-    check_axes(permutation, rank, "axis")
     return operand if operand.dims is None else operand.with_dims(operand.dims[p] for p in permutation)
 
 
 transpose: Op = Op(
     "transpose", "Axes in another order: result axis i is operand axis permutation[i].", operands=_X,
-    attrs=(Attr("permutation", "ints"),), infer=_transpose_type, eval=lambda xs, permutation: np.transpose(xs[0], permutation),
-    view=True, vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attrs[0]))),),
+    attrs=(Attr("permutation", "ints", check=PERMUTATION),), constraints=(one_for_each_axis("operand", "permutation"),),
+    infer=_transpose_type, eval=lambda xs, permutation: np.transpose(xs[0], permutation), view=True,
+    vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attrs[0]))),),
     source="StableHLO transpose",
     samples=lambda rng: [((rng.random((2, 3, 4)),), {"permutation": p}) for p in ((2, 0, 1), (0, 1, 2), (1, 0, 2))],
 )  # fmt: skip
 
 
-def _reverse_type(types: Sequence[Type], dimensions: tuple[int, ...]) -> Type:
-    operand = as_tensor(types[0], 0)
-    if operand.rank is not None:
-        check_axes(dimensions, operand.rank, "dimension")
-    return operand
-
-
 reverse: Op = Op(
     "reverse", "Elements in the opposite order along some axes.", operands=_X, attrs=(Attr("dimensions", "ints"),),
-    infer=_reverse_type, eval=lambda xs, dimensions: np.flip(xs[0], dimensions), view=True, involution=True,
+    constraints=(axes_of("operand", "dimensions"),), infer=lambda types, dimensions: types[0],
+    eval=lambda xs, dimensions: np.flip(xs[0], dimensions), view=True, involution=True,
     vjp=lambda b, node, g: (b(reverse, g, dimensions=node.attrs[0]),), source="StableHLO reverse",
     samples=lambda rng: [((rng.random((2, 3)),), {"dimensions": d}) for d in ((0,), (0, 1), ())],
 )  # fmt: skip
@@ -110,7 +94,8 @@ ensure_type: Op = Op(
 
 
 stop_gradient: Op = Op(
-    "stop_gradient", "The operand; gradients do not pass.", operands=_X, infer=lambda types: types[0], eval=lambda xs: xs[0],
+    "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE), infer=lambda types: types[0],
+    eval=lambda xs: xs[0],
     view=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
 )  # fmt: skip
 

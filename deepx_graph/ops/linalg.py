@@ -9,18 +9,23 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Operand, one_of
+from deepx_graph.ir import Attr, Op, Operand, Relation, one_of
+from deepx_graph.ir.constraint import (
+    FLOATS,
+    FLOATS_OR_COMPLEX,
+    NON_NEGATIVE,
+    SQUARE,
+    dtypes,
+    length,
+    rank,
+    same_element_type,
+    tensor_of,
+)
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import FLOATING, check_kind, like
-from deepx_graph.types import C64, C128, F32, F64, TensorType, Type, as_tensor, merge_dims, same_dim
+from deepx_graph.ops.declare import like, one
+from deepx_graph.types import C64, C128, F32, F64, Type, as_tensor, merge_dims, same_dim
 
-
-def _square(types: Sequence[Type], operand: int) -> TensorType:
-    matrix = as_tensor(types[operand], operand)
-    check_kind(matrix, FLOATING, operand)
-    if matrix.dims is not None and (len(matrix.dims) < 2 or not same_dim(matrix.dims[-1], matrix.dims[-2])):
-        raise InferError(f"operand {operand} is a {matrix}", operand=operand, expected="square matrices")
-    return matrix
+_MATRICES = FLOATS_OR_COMPLEX & SQUARE
 
 
 def _wide(x: Array) -> Array:
@@ -51,7 +56,8 @@ def _positive_definite(rng: Any) -> Any:
 
 cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
-    operands=(Operand("a"),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: _square(types, 0), eval=_cholesky,
+    operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
+    eval=_cholesky,
     source="StableHLO cholesky", samples=_positive_definite,
 )  # fmt: skip
 
@@ -59,9 +65,7 @@ TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 
 
 def _solve_type(types: Sequence[Type], left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: str) -> Type:
-    a, b = _square(types, 0), as_tensor(types[1], 1)
-    if a.dtype is not b.dtype:
-        raise InferError(f"operand 1 is a {b} and operand 0 a {a}", operand=1, expected=str(a.dtype))
+    a, b = as_tensor(types[0], 0), as_tensor(types[1], 1)
     if a.dims is not None and b.dims is not None:
         if len(a.dims) != len(b.dims) or not same_dim(a.dims[-1], b.dims[-2 if left_side else -1]):
             raise InferError(f"{b} does not fit {a}", operand=1)
@@ -98,9 +102,10 @@ def _substitute(a: Array, b: Array, lower: bool) -> Array:
 
 triangular_solve: Op = Op(
     "triangular_solve", "x with op(a) x = b, or x op(a) = b, for triangular a; the other triangle is not read.",
-    operands=(Operand("a"), Operand("b")),
+    operands=(Operand("a", type=_MATRICES), Operand("b", type=FLOATS_OR_COMPLEX & rank(2))),
     attrs=(Attr("left_side", "bool"), Attr("lower", "bool"), Attr("unit_diagonal", "bool"),
            Attr("transpose_a", "str", "NO_TRANSPOSE", check=one_of(*TRANSPOSES))),
+    constraints=(same_element_type("a", "b"),),
     infer=_solve_type, eval=_solve, source="StableHLO triangular_solve",
     samples=lambda rng: [
         ((rng.random((2, 3, 3)) + 2 * np.eye(3), rng.random((2, 3, 2) if left else (2, 2, 3))),
@@ -115,14 +120,10 @@ _REAL = {C64: F32, C128: F64}
 
 def _fft_type(types: Sequence[Type], fft_type: str, fft_length: tuple[int, ...]) -> Type:
     operand = as_tensor(types[0], 0)
-    expected = _COMPLEX if fft_type == "RFFT" else _REAL
-    if operand.dtype not in expected:
-        raise InferError(f"{fft_type} of a {operand}", operand=0, expected=" or ".join(map(str, expected)))
-    result = operand if fft_type in ("FFT", "IFFT") else operand.with_dtype(expected[operand.dtype])
+    other = {"RFFT": _COMPLEX, "IRFFT": _REAL}.get(fft_type, {})
+    result = operand.with_dtype(other.get(operand.dtype, operand.dtype))
     if operand.dims is None:
         return result
-    if not 1 <= len(fft_length) <= min(3, len(operand.dims)):
-        raise InferError(f"{len(fft_length)} lengths for {operand}", expected="1 to 3, and no more than the rank")
     lengths = (*fft_length[:-1], fft_length[-1] // 2 + 1) if fft_type == "IRFFT" else fft_length
     for have, need in zip(operand.dims[-len(lengths) :], lengths, strict=True):
         if not same_dim(have, need):
@@ -146,8 +147,15 @@ def _fft(xs: Sequence[Array], fft_type: str, fft_length: tuple[int, ...]) -> Arr
 
 fft: Op = Op(
     "fft", "The Fourier transform of the trailing axes: FFT, IFFT, RFFT (of real numbers) or IRFFT (to real numbers).",
-    operands=(Operand("operand"),), attrs=(Attr("fft_type", "str", check=one_of("FFT", "IFFT", "RFFT", "IRFFT")),
-                                           Attr("fft_length", "ints")),
+    operands=one(dtypes(F32, F64, C64, C128) & rank(1)),
+    attrs=(Attr("fft_type", "str", check=one_of("FFT", "IFFT", "RFFT", "IRFFT")),
+           Attr("fft_length", "ints", check=length(1, 3) & NON_NEGATIVE)),
+    constraints=(
+        Relation("floats for RFFT, complex numbers for the others", ("operand", "fft_type"),
+                 lambda x, kind: (FLOATS if kind == "RFFT" else tensor_of("complex")).holds(x)),
+        Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
+                 lambda x, n: x.rank is None or len(n) <= x.rank),
+    ),
     infer=_fft_type, eval=_fft, source="StableHLO fft",
     samples=lambda rng: [
         ((rng.random((2, 4)) + 0j,), {"fft_type": "FFT", "fft_length": (4,)}),

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Node, Op
+from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import is_int
-from deepx_graph.ops.layout import check_axes, dims_of, transpose
+from deepx_graph.ops.declare import is_int, pair
+from deepx_graph.ops.layout import dims_of, transpose
 from deepx_graph.types import Type, as_tensor, same_dim, tensor
 
 Axes = tuple[int, ...]
@@ -23,14 +24,8 @@ def _free(rank: int, *taken: Axes) -> Axes:
 
 def _dot_type(types: Sequence[Type], lhs_batch: Axes, rhs_batch: Axes, lhs_contract: Axes, rhs_contract: Axes) -> Type:
     lhs, rhs = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    if lhs.dtype is not rhs.dtype and "any" not in (lhs.dtype.kind, rhs.dtype.kind):
-        raise InferError(f"operand 1 is a {rhs} and operand 0 a {lhs}", operand=1, expected=str(lhs.dtype))
-    if len(lhs_batch) != len(rhs_batch) or len(lhs_contract) != len(rhs_contract):
-        raise InferError("the two operands have different numbers of batching or contracting dimensions")
     if lhs.dims is None or rhs.dims is None:
         return tensor(lhs.dtype, None)
-    check_axes(lhs_batch + lhs_contract, len(lhs.dims), "lhs dimension")
-    check_axes(rhs_batch + rhs_contract, len(rhs.dims), "rhs dimension")
     for i, j in zip(lhs_batch + lhs_contract, rhs_batch + rhs_contract, strict=True):
         if not same_dim(lhs.dims[i], rhs.dims[j]):
             raise InferError(f"dimension {i} of {lhs} and dimension {j} of {rhs} differ", operand=1, expected=f"size {lhs.dims[i]}")
@@ -89,7 +84,14 @@ def _attrs(lhs_batch: Axes = (), rhs_batch: Axes = (), lhs_contract: Axes = (), 
 
 dot_general: Op = Op(
     "dot_general", "Products summed over the contracting axes, for each index of the batching axes.",
-    operands=(Operand("lhs"), Operand("rhs")), attrs=tuple(Attr(name, "ints", ()) for name in _attrs()),
+    operands=pair(TENSOR), attrs=tuple(Attr(name, "ints", (), check=NON_NEGATIVE) for name in _attrs()),
+    constraints=(
+        same_element_type("lhs", "rhs"),
+        equally_many("lhs_batching_dimensions", "rhs_batching_dimensions"),
+        equally_many("lhs_contracting_dimensions", "rhs_contracting_dimensions"),
+        axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
+        axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
+    ),
     infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp, source="StableHLO dot_general",
     samples=lambda rng: [
         ((rng.random((2, 3)), rng.random((3, 4))), _attrs((), (), (1,), (0,))),

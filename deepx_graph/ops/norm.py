@@ -7,29 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Operand
+from deepx_graph.ir import Attr, Op, Operand, Relation, Result
+from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, rank, same_element_type, same_shape
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import check_kind, like
-from deepx_graph.ops.layout import check_axes
-from deepx_graph.types import TensorType, TupleType, Type, as_tensor, merge_types, tensor
+from deepx_graph.ops.declare import like
+from deepx_graph.types import TensorType, TupleType, Type, as_tensor, same_dim, tensor
 
-_ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int"))
+_ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int", check=NON_NEGATIVE))
 
 
-def _features(types: Sequence[Type], feature_index: int, vectors: Sequence[int]) -> tuple[TensorType, TensorType]:
-    operand = as_tensor(types[0], 0)
-    check_kind(operand, ("float",), 0)
-    if operand.dims is None:
-        return operand, tensor(operand.dtype, None)
-    check_axes((feature_index,), len(operand.dims), "feature_index")
-    expected = tensor(operand.dtype, (operand.dims[feature_index],))
-    for k in vectors:
-        try:
-            merge_types(expected, types[k])
-        except InferError:
-            raise InferError(f"operand {k} is a {types[k]}", operand=k, expected=str(expected)) from None
-    return operand, expected
+_X = Operand("operand", type=FLOATS)
+
+
+def _vectors(*names: str) -> tuple[Operand, ...]:
+    return tuple(Operand(n, type=FLOATS & rank(1, 1)) for n in names)
+
+
+def _constraints(*vectors: str) -> tuple[Relation, ...]:
+    """The vectors have one value for each feature, of the operand's element type."""
+    def fits(operand: TensorType, feature: int, *given: TensorType) -> bool:
+        return operand.dims is None or all(t.dims is None or same_dim(t.dims[0], operand.dims[feature]) for t in given)
+
+    return (axes_of("operand", "feature_index"), same_element_type("operand", *vectors),
+            Relation(f"one value of {listed(vectors)} for each feature of operand", ("operand", "feature_index", *vectors), fits))
+
+
+def _of_features(type: Type, feature_index: int) -> TensorType:
+    """The type of a vector with one value for each feature."""
+    operand = as_tensor(type, 0)
+    return tensor(operand.dtype, None if operand.dims is None else (operand.dims[feature_index],))
 
 
 def _along(vector: Array, x: Array, feature: int) -> Array:
@@ -55,8 +61,8 @@ def _training(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array,
 
 
 def _training_type(types: Sequence[Type], epsilon: float, feature_index: int) -> Type:
-    operand, vector = _features(types, feature_index, (1, 2))
-    return TupleType((operand, vector, vector))
+    vector = _of_features(types[0], feature_index)
+    return TupleType((types[0], vector, vector))
 
 
 def _inference(xs: Sequence[Array], epsilon: float, feature: int) -> Array:
@@ -78,12 +84,6 @@ def _grad(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array, Arr
     return like(by_x, xs[0].dtype), like(by_scale, xs[0].dtype), like(by_offset, xs[0].dtype)
 
 
-def _grad_type(types: Sequence[Type], epsilon: float, feature_index: int) -> Type:
-    operand, vector = _features(types, feature_index, (1, 2, 3))
-    merge_types(operand, types[4])
-    return TupleType((operand, vector, vector))
-
-
 def _samples(count: int, with_gradient: bool = False) -> Any:
     def samples(rng: Any) -> Any:
         vectors = [rng.uniform(0.5, 1.5, 4) for _ in range(count)]
@@ -95,19 +95,25 @@ def _samples(count: int, with_gradient: bool = False) -> Any:
 
 batch_norm_training: Op = Op(
     "batch_norm_training", "The operand normalised over its own batch, with the mean and variance used.",
-    operands=(Operand("operand"), Operand("scale"), Operand("offset")), attrs=_ATTRS, infer=_training_type, eval=_training,
+    operands=(_X, *_vectors("scale", "offset")), attrs=_ATTRS,
+    constraints=_constraints("scale", "offset"),
+    results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), infer=_training_type, eval=_training,
     source="StableHLO batch_norm_training", samples=_samples(2),
 )  # fmt: skip
 batch_norm_inference: Op = Op(
     "batch_norm_inference", "The operand normalised by a given mean and variance.",
-    operands=(Operand("operand"), Operand("scale"), Operand("offset"), Operand("mean"), Operand("variance")), attrs=_ATTRS,
-    infer=lambda types, epsilon, feature_index: _features(types, feature_index, (1, 2, 3, 4))[0], eval=_inference,
+    operands=(_X, *_vectors("scale", "offset", "mean", "variance")), attrs=_ATTRS,
+    constraints=_constraints("scale", "offset", "mean", "variance"),
+    infer=lambda types, epsilon, feature_index: types[0], eval=_inference,
     source="StableHLO batch_norm_inference", samples=_samples(4),
 )  # fmt: skip
 batch_norm_grad: Op = Op(
     "batch_norm_grad", "The gradients of batch_norm_training by operand, scale and offset.",
-    operands=(Operand("operand"), Operand("scale"), Operand("mean"), Operand("variance"), Operand("grad_output")), attrs=_ATTRS,
-    infer=_grad_type, eval=_grad, source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
+    operands=(_X, *_vectors("scale", "mean", "variance"), Operand("grad_output", type=FLOATS)), attrs=_ATTRS,
+    constraints=(*_constraints("scale", "mean", "variance"), same_shape("operand", "grad_output"),
+                 same_element_type("operand", "grad_output")),
+    results=tuple(map(Result, ("grad_operand", "grad_scale", "grad_offset"))),
+    infer=_training_type, eval=_grad, source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
 )  # fmt: skip
 
 NORM: tuple[Op, ...] = (batch_norm_training, batch_norm_inference, batch_norm_grad)

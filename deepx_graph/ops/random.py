@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
+from deepx_graph.ir.constraint import INTEGERS, REALS, SCALAR
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import check_kind, dtype_attr
+from deepx_graph.ops.declare import REAL, dtype_attr, shape_attr
 from deepx_graph.ops.elementwise import convert, divide, multiply, subtract
 from deepx_graph.types import F32, F64, I64, Dims, DType, Type, as_tensor, scalar, tensor
 
@@ -72,14 +72,11 @@ def derive_seed(seed: int, index: int) -> int:
 
 
 def _random_type(types: Sequence[Type], shape: Dims, dtype: DType) -> Type:
-    for k in (0, 1):
-        bound = as_tensor(types[k], k)
-        check_kind(bound, ("float", "int", "uint"), k)
-        if bound.rank not in (0, None):
-            raise InferError(f"operand {k} is a {bound}", operand=k, expected="a scalar")
-    check_kind(as_tensor(types[2], 2), ("int", "uint"), 2)
-    check_kind(tensor(dtype), ("float", "int", "uint"), 0)
     return tensor(dtype, shape)
+
+
+def _operands(low: str, high: str) -> tuple[Operand, ...]:
+    return Operand(low, type=REALS & SCALAR), Operand(high, type=REALS & SCALAR), Operand("seed", type=INTEGERS)
 
 
 def _uniform(xs: Sequence[Array], shape: tuple[int, ...], dtype: DType) -> Array:
@@ -119,7 +116,7 @@ def _normal_partials(b: Builder, node: Node) -> tuple[Node, Node]:
     return b.like(1, node), b(divide, b(subtract, node, mean), deviation)
 
 
-_ATTRS = (Attr("shape", "dims"), dtype_attr())
+_ATTRS = (shape_attr(), dtype_attr(*REAL))
 
 
 def _samples(rng: Any) -> Any:
@@ -128,12 +125,12 @@ def _samples(rng: Any) -> Any:
 
 
 rng_uniform: Op = Op(
-    "rng_uniform", "Evenly distributed in [low, high), from a seed.", operands=(Operand("low"), Operand("high"), Operand("seed")),
+    "rng_uniform", "Evenly distributed in [low, high), from a seed.", operands=_operands("low", "high"),
     attrs=_ATTRS, infer=_random_type, eval=_uniform, vjp=_random_vjp(_uniform_partials), samples=_samples,
     source="deepx uniform; std::minstd_rand0, std::uniform_real_distribution",
 )  # fmt: skip
 rng_normal: Op = Op(
-    "rng_normal", "Normally distributed, from a seed.", operands=(Operand("mean"), Operand("stddev"), Operand("seed")),
+    "rng_normal", "Normally distributed, from a seed.", operands=_operands("mean", "stddev"),
     attrs=_ATTRS, infer=_random_type, eval=_normal, vjp=_random_vjp(_normal_partials), samples=_samples,
     source="deepx normal; std::minstd_rand0, std::normal_distribution of libstdc++",
 )  # fmt: skip

@@ -6,6 +6,7 @@ else the body is applied along the axis, whole slices at a time.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,14 +15,26 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError, VerifyError
-from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
+from deepx_graph.ir.constraint import (
+    DISTINCT,
+    NON_NEGATIVE,
+    SCALAR,
+    TENSOR,
+    axes_of,
+    combines,
+    one_for_each_axis,
+    same_element_types,
+    same_shape,
+    some,
+)
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
+from deepx_graph.ops.declare import one, shape_attr
 from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply, select
 from deepx_graph.ops.evaluate import combine
-from deepx_graph.ops.layout import check_axes, dims_of, reshape, show_dims, transpose
+from deepx_graph.ops.layout import dims_of, reshape, show_dims, transpose
 from deepx_graph.types import (
-    ANY,
     F64,
     Dims,
     DType,
@@ -35,15 +48,10 @@ from deepx_graph.types import (
     tensor,
 )
 
-_X = (Operand("operand"),)
-
 
 def _broadcast_type(types: Sequence[Type], shape: Dims, broadcast_dimensions: tuple[int, ...]) -> Type:
     operand = as_tensor(types[0], 0)
-    check_axes(broadcast_dimensions, len(shape), "broadcast dimension")
     if operand.dims is not None:
-        if len(broadcast_dimensions) != len(operand.dims):
-            raise InferError(f"{operand} has rank {operand.rank} and {len(broadcast_dimensions)} broadcast dimensions are given")
         for k, at in enumerate(broadcast_dimensions):
             if operand.dims[k] != 1 and not same_dim(operand.dims[k], shape[at]):
                 raise InferError(
@@ -73,7 +81,11 @@ def _broadcast_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 broadcast_in_dim: Op = Op(
     "broadcast_in_dim", "Repeated along new or size-1 axes: operand axis k becomes result axis broadcast_dimensions[k].",
-    operands=_X, attrs=(Attr("shape", "dims"), Attr("broadcast_dimensions", "ints")), infer=_broadcast_type,
+    operands=one(TENSOR), attrs=(shape_attr(), Attr("broadcast_dimensions", "ints", check=NON_NEGATIVE & DISTINCT)),
+    constraints=(one_for_each_axis("operand", "broadcast_dimensions"),
+                 Relation("broadcast_dimensions within shape", ("broadcast_dimensions", "shape"),
+                          lambda at, shape: all(k < len(shape) for k in at))),
+    infer=_broadcast_type,
     eval=_broadcast_eval, view=True, vjp=_broadcast_vjp, source="StableHLO broadcast_in_dim",
     samples=lambda rng: [
         ((rng.random(3),), {"shape": (2, 3), "broadcast_dimensions": (1,)}),
@@ -88,20 +100,10 @@ broadcast_in_dim: Op = Op(
 
 
 def _reduce_type(types: Sequence[Type], dimensions: tuple[int, ...], body: Function) -> Type:
-    if not types or len(types) % 2:
-        raise InferError(f"{len(types)} operands", expected="inputs, then as many initial values")
     half = len(types) // 2
     inputs = [as_tensor(t, k) for k, t in enumerate(types[:half])]
-    dims: Dims | None = None
-    for k, (x, init) in enumerate(zip(inputs, types[half:], strict=True)):
-        if as_tensor(init, half + k).rank not in (0, None) or (as_tensor(init).dtype is not x.dtype and x.dtype is not ANY):
-            raise InferError(f"initial value {k} is a {init}", operand=half + k, expected=f"{x.dtype}[]")
-        dims = merge_dims(dims, x.dims)
-    if len(body.params) != 2 * half or len(body.results) != half:
-        raise InferError(f"the body takes {len(body.params)} and gives {len(body.results)} values",
-                         expected=f"{2 * half} and {half}")
+    dims = functools.reduce(merge_dims, (x.dims for x in inputs), None)
     if dims is not None:
-        check_axes(dimensions, len(dims), "dimension")
         dims = tuple(d for k, d in enumerate(dims) if k not in dimensions)
     results = tuple(tensor(x.dtype, dims) for x in inputs)
     return results[0] if half == 1 else TupleType(results)
@@ -190,8 +192,11 @@ def _reduce_samples(rng: Any) -> Any:
 
 reduce: Op = Op(
     "reduce", "Each input's elements along some axes combined into one, starting from the initial value.",
-    operands=(Operand("inputs", variadic=True), Operand("init_values", "scalars, one for each input", variadic=True)),
+    operands=(Operand("inputs", variadic=True, type=TENSOR),
+              Operand("init_values", "one for each input", variadic=True, type=TENSOR & SCALAR)),
     attrs=(Attr("dimensions", "ints"), Attr("body", "function", summary="(total..., element...) -> total...")),
+    constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
+                 axes_of("inputs", "dimensions"), combines("body", "inputs")),
     infer=_reduce_type, eval=_reduce_eval, vjp=_reduce_vjp, source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip
 

@@ -5,17 +5,31 @@ Attributes that hold dimensions have kind `dims`: ints, or symbols that are repl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation
+from deepx_graph.ir.constraint import (
+    INTEGERS,
+    NON_NEGATIVE,
+    POSITIVE,
+    SCALAR,
+    TENSOR,
+    axes_of,
+    equally_many,
+    one_for_each_axis,
+    same_element_type,
+    same_shape,
+    some,
+)
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import NUMERIC, check_kind, dtype_attr
+from deepx_graph.ops.declare import NUMERIC, dtype_attr, one, shape_attr
 from deepx_graph.ops.elementwise import add, subtract
-from deepx_graph.ops.layout import check_axes, show_dims
+from deepx_graph.ops.layout import show_dims
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.types import (
     ANY,
@@ -24,8 +38,8 @@ from deepx_graph.types import (
     I8,
     I32,
     Dim,
-    Dims,
     DType,
+    TensorType,
     Type,
     add_dims,
     as_tensor,
@@ -34,29 +48,26 @@ from deepx_graph.types import (
     tensor,
 )
 
-_X = (Operand("operand"),)
-
-
 # --- joining and cutting ------------------------------------------------------------------------------------------
+
+
+def _others(type: Type, dimension: int) -> TensorType:
+    """The type without that axis."""
+    t = as_tensor(type)
+    return t if t.dims is None else t.with_dims(t.dims[:dimension] + t.dims[dimension + 1 :])
+
+
+_ALIKE = Relation("inputs of one shape but for the size of dimension", ("inputs", "dimension"),
+                  lambda inputs, dimension: same_shape("inputs").holds(tuple(_others(t, dimension) for t in inputs)))
 
 
 def _concatenate_type(types: Sequence[Type], dimension: int) -> Type:
     parts = [as_tensor(t, k) for k, t in enumerate(types)]
-    if not parts:
-        raise InferError("nothing to concatenate", expected="at least one operand")
     dtype = next((p.dtype for p in parts if p.dtype is not ANY), ANY)
-    for k, p in enumerate(parts):
-        if p.dtype not in (dtype, ANY):
-            raise InferError(f"operand {k} is a {p} and operand 0 a {parts[0]}", operand=k, expected=str(dtype))
     known = [p.dims for p in parts if p.dims is not None]
     if len(known) < len(parts):
         return tensor(dtype, None)
-    check_axes((dimension,), len(known[0]), "dimension")
-    rest: Dims | None = None
-    for k, dims in enumerate(known):
-        if len(dims) != len(known[0]):
-            raise InferError(f"operand {k} is a {parts[k]} and operand 0 a {parts[0]}", operand=k, expected="equal ranks")
-        rest = merge_dims(rest, dims[:dimension] + dims[dimension + 1 :])
+    rest = functools.reduce(merge_dims, (_others(p, dimension).dims for p in parts))
     assert rest is not None
     joined = add_dims(*(dims[dimension] for dims in known))
     return tensor(dtype, (*rest[:dimension], joined, *rest[dimension:]))
@@ -75,8 +86,9 @@ def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 
 concatenate: Op = Op(
-    "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True),),
-    attrs=(Attr("dimension", "int", check=at_least(0)),), infer=_concatenate_type,
+    "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
+    attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
+    constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
     eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), vjp=_concatenate_vjp, source="StableHLO concatenate",
     samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1})],
 )  # fmt: skip
@@ -88,11 +100,9 @@ def _slice_size(start: int, limit: int, stride: int) -> int:
 
 def _slice_type(types: Sequence[Type], start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]) -> Type:
     operand = as_tensor(types[0], 0)
-    if not len(start) == len(limit) == len(strides) or (operand.rank is not None and operand.rank != len(start)):
-        raise InferError(f"{len(start)} starts, {len(limit)} limits and {len(strides)} strides for {operand}")
     for k, (low, high, step) in enumerate(zip(start, limit, strides, strict=True)):
         size: Dim = operand.dims[k] if operand.dims is not None else high
-        if not (0 <= low <= high and step >= 1) or (isinstance(size, int) and high > size):
+        if low > high or (isinstance(size, int) and high > size):
             raise InferError(f"slice {low}:{high}:{step} of dimension {k} of {operand}", expected=f"0 <= start <= limit <= {size}")
     return operand.with_dims(map(_slice_size, start, limit, strides))
 
@@ -106,8 +116,11 @@ def _slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 
 slice_: Op = Op(
-    "slice", "A strided box of the operand.", operands=_X,
-    attrs=(Attr("start_indices", "ints"), Attr("limit_indices", "ints"), Attr("strides", "ints")), infer=_slice_type,
+    "slice", "A strided box of the operand.", operands=one(TENSOR),
+    attrs=(Attr("start_indices", "ints", check=NON_NEGATIVE), Attr("limit_indices", "ints", check=NON_NEGATIVE),
+           Attr("strides", "ints", check=POSITIVE)),
+    constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
+    infer=_slice_type,
     eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True, vjp=_slice_vjp,
     source="StableHLO slice",
     samples=lambda rng: [
@@ -122,13 +135,7 @@ def _padded(size: int, low: int, high: int, interior: int) -> int:
 
 
 def _pad_type(types: Sequence[Type], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Type:
-    operand, value = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    if value.rank not in (0, None) or (value.dtype is not operand.dtype and ANY not in (value.dtype, operand.dtype)):
-        raise InferError(f"the padding value is a {value}", operand=1, expected=f"{operand.dtype}[]")
-    if not len(low) == len(high) == len(interior) or (operand.rank is not None and operand.rank != len(low)):
-        raise InferError(f"{len(low)} low, {len(high)} high and {len(interior)} interior paddings for {operand}")
-    if any(i < 0 for i in interior):
-        raise InferError(f"interior padding {show_dims(interior)}", expected="no negative one")
+    operand = as_tensor(types[0], 0)
     if operand.dims is None:
         return operand
     dims = [_padded(d, *p) if isinstance(d, int) else add_dims(d, sum(p[:2]))
@@ -178,20 +185,18 @@ def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 pad: Op = Op(
     "pad", "Surrounded, and interspersed, with a value; negative edge padding cuts off.",
-    operands=(Operand("operand"), Operand("padding_value")),
-    attrs=(Attr("edge_padding_low", "ints"), Attr("edge_padding_high", "ints"), Attr("interior_padding", "ints")),
+    operands=(Operand("operand", type=TENSOR), Operand("padding_value", type=TENSOR & SCALAR)),
+    attrs=(Attr("edge_padding_low", "ints"), Attr("edge_padding_high", "ints"),
+           Attr("interior_padding", "ints", check=NON_NEGATIVE)),
+    constraints=(same_element_type("operand", "padding_value"),
+                 equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
+                 one_for_each_axis("operand", "edge_padding_low")),
     infer=_pad_type, eval=_pad_eval, vjp=_pad_vjp, source="StableHLO pad",
     samples=lambda rng: [
         ((rng.random((2, 3)), np.float64(0.5)), {"edge_padding_low": a, "edge_padding_high": b, "interior_padding": i})
         for a, b, i in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -1), (-1, 0), (1, 3)), ((-2, 0), (0, 0), (0, 0)))
     ],
 )  # fmt: skip
-
-
-def _iota_type(types: Sequence[Type], dtype: DType, shape: Dims, iota_dimension: int) -> Type:
-    check_axes((iota_dimension,), len(shape), "iota dimension")
-    check_kind(tensor(dtype), NUMERIC, 0)
-    return tensor(dtype, shape)
 
 
 def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_dimension: int) -> Array:
@@ -201,7 +206,9 @@ def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_d
 
 iota: Op = Op(
     "iota", "0, 1, 2, ... along one axis.",
-    attrs=(dtype_attr(), Attr("shape", "dims"), Attr("iota_dimension", "int", 0)), infer=_iota_type, eval=_iota_eval,
+    attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
+    constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
+    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
     vjp=lambda b, node, g: (), view=True, foldable=False, source="StableHLO iota",
     samples=lambda rng: [((), {"dtype": d, "shape": (2, 3), "iota_dimension": k})
                          for k in (0, 1) for d in (F32, I32, I8, BF16)],
@@ -213,10 +220,8 @@ iota: Op = Op(
 
 def _take_type(types: Sequence[Type], dim: int) -> Type:
     operand, index = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    check_kind(index, ("int", "uint"), 1)
     if operand.dims is None or index.dims is None:
         return operand.with_dims(None)
-    check_axes((dim,), len(operand.dims), "dimension")
     return operand.with_dims(operand.dims[:dim] + index.dims + operand.dims[dim + 1 :])
 
 
@@ -235,8 +240,9 @@ def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
-    operands=(Operand("operand"), Operand("index")), attrs=(Attr("dim", "int"),), infer=_take_type, eval=_take_eval,
-    vjp=_take_vjp, source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
+    operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
+    constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, vjp=_take_vjp,
+    source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
     samples=lambda rng: [((rng.random((4, 3)), rng.integers(0, 3, (2, 2))), {"dim": d}) for d in (0, 1)],
 )  # fmt: skip
 
@@ -269,8 +275,9 @@ def _index_add_eval(xs: Sequence[Array], dim: int) -> Array:
 
 index_add: Op = Op(
     "index_add", "The operand with slices added at the indices, once for each time an index occurs.",
-    operands=(Operand("operand"), Operand("index"), Operand("updates")), attrs=(Attr("dim", "int"),), infer=_index_add_type,
-    eval=_index_add_eval, source="the transpose of torch_index_select",
+    operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS), Operand("updates", type=TENSOR)),
+    attrs=(Attr("dim", "int"),), constraints=(axes_of("operand", "dim"), same_element_type("operand", "updates")),
+    infer=_index_add_type, eval=_index_add_eval, source="the transpose of torch_index_select",
     vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attrs[0])),
     samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),
                          ((rng.random((4, 3)), np.array([2, 0]), rng.random((4, 2))), {"dim": 1})],

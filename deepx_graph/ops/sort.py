@@ -6,31 +6,26 @@ merge sort that compares many pairs at once. Both are stable.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Function, Op, Operand, at_least
+from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Result
+from deepx_graph.ir.constraint import NON_NEGATIVE, REALS, TENSOR, rank, same_shape, some
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import REAL, check_kind
+from deepx_graph.ops.declare import one
 from deepx_graph.ops.elementwise import compare
 from deepx_graph.ops.evaluate import combine
-from deepx_graph.ops.layout import check_axes
 from deepx_graph.types import F64, I32, TupleType, Type, as_tensor, merge_dims, scalar
 
 
 def _sort_type(types: Sequence[Type], dimension: int, is_stable: bool, comparator: Function) -> Type:
     inputs = [as_tensor(t, k) for k, t in enumerate(types)]
-    dims = None
-    for x in inputs:
-        dims = merge_dims(dims, x.dims)
-    if dims is not None and dims:
-        check_axes((dimension,), len(dims), "dimension")
-    if len(comparator.params) != 2 * len(types) or len(comparator.results) != 1:
-        raise InferError(f"the comparator takes {len(comparator.params)} values", expected=f"{2 * len(types)}")
+    dims = functools.reduce(merge_dims, (x.dims for x in inputs), None)
     results = tuple(x.with_dims(dims) for x in inputs)
     return results[0] if len(results) == 1 else TupleType(results)
 
@@ -127,8 +122,16 @@ def _comparator(direction: str) -> Function:
 
 sort: Op = Op(
     "sort", "The inputs rearranged along an axis so that the comparator, called on (x0, y0, x1, y1, ...), holds for neighbours.",
-    operands=(Operand("inputs", variadic=True),),
-    attrs=(Attr("dimension", "int", check=at_least(0)), Attr("is_stable", "bool", True), Attr("comparator", "function")),
+    operands=(Operand("inputs", variadic=True, type=TENSOR),),
+    attrs=(Attr("dimension", "int", check=NON_NEGATIVE), Attr("is_stable", "bool", True),
+           Attr("comparator", "function", summary="(x0, y0, x1, y1, ...) -> whether x goes before y")),
+    constraints=(
+        some("inputs"), same_shape("inputs"),
+        Relation("dimension to be an axis of inputs, or 0 for scalars", ("inputs", "dimension"),
+                 lambda xs, k: all(x.rank is None or k < max(1, x.rank) for x in xs)),
+        Relation("comparator to take two values for each of inputs and give one", ("comparator", "inputs"),
+                 lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
+    ),
     infer=_sort_type, eval=_sort, source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
                          for k in (0, 1) for d in ("LT", "GT", "LE")],
@@ -137,10 +140,9 @@ sort: Op = Op(
 
 def _top_k_type(types: Sequence[Type], k: int) -> Type:
     operand = as_tensor(types[0], 0)
-    check_kind(operand, REAL, 0)
     if operand.dims is None:
         return TupleType((operand, operand.with_dtype(I32)))
-    if not operand.dims or (isinstance(operand.dims[-1], int) and operand.dims[-1] < k):
+    if isinstance(operand.dims[-1], int) and operand.dims[-1] < k:
         raise InferError(f"the {k} greatest of {operand}", operand=0, expected=f"a last dimension of at least {k}")
     values = operand.with_dims((*operand.dims[:-1], k))
     return TupleType((values, values.with_dtype(I32)))
@@ -155,7 +157,8 @@ def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
 
 top_k: Op = Op(
     "top_k", "The k greatest elements of the last axis, greatest first, and their places.",
-    operands=(Operand("operand"),), attrs=(Attr("k", "int", check=at_least(0)),), infer=_top_k_type, eval=_top_k,
+    operands=one(REALS & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type, eval=_top_k,
+    results=(Result("values"), Result("indices")),
     source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)],
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ reduction of whole arrays. Padding is (low, high) per axis and may be negative; 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,13 +14,27 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Function, Op, Operand
+from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation
+from deepx_graph.ir.constraint import (
+    NON_NEGATIVE,
+    POSITIVE,
+    SCALAR,
+    TENSOR,
+    at_most,
+    axes_of,
+    combines,
+    equally_many,
+    one_for_each_axis,
+    same_element_type,
+    same_element_types,
+    same_shape,
+    some,
+)
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import is_int
+from deepx_graph.ops.declare import is_int, pair
 from deepx_graph.ops.elementwise import add, compare, maximum
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.index import in_rounds
-from deepx_graph.ops.layout import check_axes
 from deepx_graph.ops.reduce import monoid_body
 from deepx_graph.ops.shape import dilated, spread_and_pad
 from deepx_graph.types import F64, Dim, TensorType, TupleType, Type, as_tensor, merge_dims, scalar, tensor
@@ -51,30 +66,20 @@ def windows_of(x: Array, sizes: Axes, strides: Axes, dilations: Axes) -> Array:
 _WINDOW = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding_low", "padding_high")
 
 
-def _check_window(rank: int, given: Sequence[Axes]) -> None:
-    for name, values in zip(_WINDOW, given, strict=True):
-        if len(values) != rank:
-            raise InferError(f"{name} has {len(values)} values", expected=f"{rank}")
-        if name in _WINDOW[1:4] and any(v < 1 for v in values):
-            raise InferError(f"{name} {list(values)}", expected="positive numbers")
+def _window_attrs_of(*names: str) -> tuple[Attr, ...]:
+    """Window attributes: the size of a window, steps of at least 1, padding of any sign."""
+    return tuple(Attr(n, "ints", check=None if n.startswith("padding") else NON_NEGATIVE if n == _WINDOW[0] else POSITIVE)
+                 for n in names)
 
 
 def _reduce_window_type(types: Sequence[Type], sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes, high: Axes,
                         body: Function) -> Type:
     half = len(types) // 2
-    dims = None
     inputs = [as_tensor(t, k) for k, t in enumerate(types[:half])]
-    for k, x in enumerate(inputs):
-        init = as_tensor(types[half + k], half + k)
-        if init.dims not in ((), None) or init.dtype is not x.dtype:
-            raise InferError(f"initial value {k} is a {init}", operand=half + k, expected=f"{x.dtype}[]")
-        dims = merge_dims(dims, x.dims)
+    dims = functools.reduce(merge_dims, (x.dims for x in inputs), None)
     if dims is None:
         return inputs[0].with_dims(None) if half == 1 else TupleType(tuple(x.with_dims(None) for x in inputs))
-    _check_window(len(dims), (sizes, strides, base, dilations, low, high))
     counts = tuple(map(window_count, dims, sizes, strides, low, high, base, dilations))
-    if len(body.params) != 2 * half or len(body.results) != half:
-        raise InferError(f"the body takes {len(body.params)} and gives {len(body.results)} values")
     results = tuple(tensor(x.dtype, counts) for x in inputs)
     return results[0] if half == 1 else TupleType(results)
 
@@ -107,8 +112,12 @@ def _window_attrs(rank: int, **given: Any) -> dict[str, Any]:
 
 reduce_window: Op = Op(
     "reduce_window", "Each window's elements combined into one.",
-    operands=(Operand("inputs", variadic=True), Operand("init_values", variadic=True)),
-    attrs=(*(Attr(name, "ints") for name in _WINDOW), Attr("body", "function")), infer=_reduce_window_type, eval=_reduce_window,
+    operands=(Operand("inputs", variadic=True, type=TENSOR),
+              Operand("init_values", "one for each input", variadic=True, type=TENSOR & SCALAR)),
+    attrs=(*_window_attrs_of(*_WINDOW), Attr("body", "function", summary="(total..., element...) -> total...")),
+    constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
+                 one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
+    infer=_reduce_window_type, eval=_reduce_window,
     source="StableHLO reduce_window",
     samples=lambda rng: [
         ((rng.random((5, 6)), np.float64(0)), _window_attrs(2, window_dimensions=(2, 3), body=monoid_body(add, F64), **more))
@@ -121,13 +130,13 @@ reduce_window: Op = Op(
 # --- select_and_scatter -------------------------------------------------------------------------------------------
 
 
+_SCATTER_WINDOW = ("window_dimensions", "window_strides", "padding_low", "padding_high")
+
+
 def _select_and_scatter_type(types: Sequence[Type], sizes: Axes, strides: Axes, low: Axes, high: Axes, select: Function,
                              scatter: Function) -> Type:
     operand, source = as_tensor(types[0], 0), as_tensor(types[1], 1)
     if operand.dims is not None and source.dims is not None:
-        rank = len(operand.dims)
-        ones = (1,) * rank
-        _check_window(rank, (sizes, strides, ones, ones, low, high))
         counts = tuple(map(window_count, operand.dims, sizes, strides, low, high))
         try:
             merge_dims(counts, source.dims)
@@ -169,9 +178,11 @@ def _ge_body() -> Function:
 
 select_and_scatter: Op = Op(
     "select_and_scatter", "Each source element combined into the place that its window of the operand selects.",
-    operands=(Operand("operand"), Operand("source"), Operand("init_value")),
-    attrs=(Attr("window_dimensions", "ints"), Attr("window_strides", "ints"), Attr("padding_low", "ints"),
-           Attr("padding_high", "ints"), Attr("select", "function"), Attr("scatter", "function")),
+    operands=(Operand("operand", type=TENSOR), Operand("source", type=TENSOR), Operand("init_value", type=TENSOR & SCALAR)),
+    attrs=(*_window_attrs_of(*_SCATTER_WINDOW), Attr("select", "function", summary="(kept, candidate) -> whether it is kept"),
+           Attr("scatter", "function", summary="(total, source element) -> total")),
+    constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
+                 combines("select", "operand"), combines("scatter", "source")),
     infer=_select_and_scatter_type, eval=_select_and_scatter, source="StableHLO select_and_scatter",
     samples=lambda rng: [((rng.random((4, 6)), rng.random((2, 3)), np.float64(0)), {
         "window_dimensions": (2, 2), "window_strides": (2, 2), "padding_low": (0, 0), "padding_high": (0, 0),
@@ -185,22 +196,17 @@ _DIMS = ("input_batch_dimension", "input_feature_dimension", "input_spatial_dime
          "output_spatial_dimensions")
 
 
+_SPATIAL = ("window_strides", "padding_low", "padding_high", "lhs_dilation", "rhs_dilation", "window_reversal")
+
+
 def _convolution_type(types: Sequence[Type], *attrs: Any) -> Type:
     lhs, rhs = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    strides, low, high, base, dilations, reversal, ib, ifeature, isp, ki, ko, ks, ob, of, osp, groups, batch_groups = attrs
-    if lhs.dtype is not rhs.dtype:
-        raise InferError(f"operand 1 is a {rhs} and operand 0 a {lhs}", operand=1, expected=str(lhs.dtype))
+    strides, low, high, base, dilations, _, ib, ifeature, isp, ki, ko, ks, ob, of, osp, groups, batch_groups = attrs
     if lhs.dims is None or rhs.dims is None:
         return lhs.with_dims(None)
-    for type, axes in ((lhs, (ib, ifeature, *isp)), (rhs, (ki, ko, *ks)), (lhs, (ob, of, *osp))):
-        check_axes(axes, len(lhs.dims), "dimension number")
-        if len(axes) != type.rank:
-            raise InferError(f"{len(axes)} dimension numbers for {type}")
     _check_groups(lhs, rhs, lhs.dims[ifeature], rhs.dims[ki], rhs.dims[ko], lhs.dims[ib], groups, batch_groups)
     rank = len(isp)
     window = tuple(rhs.dims[k] for k in ks)
-    if any(len(values) != rank for values in (strides, low, high, base, dilations, reversal)):
-        raise InferError("window attributes and spatial dimensions differ in number", expected=f"{rank}")
     dims: list[Dim] = [0] * len(lhs.dims)
     batch = lhs.dims[ib]
     dims[ob] = batch // batch_groups if isinstance(batch, int) else batch
@@ -215,8 +221,6 @@ def _convolution_type(types: Sequence[Type], *attrs: Any) -> Type:
 
 def _check_groups(lhs: TensorType, rhs: TensorType, features: Dim, per_group: Dim, outputs: Dim, batch: Dim, groups: int,
                   batch_groups: int) -> None:
-    if groups > 1 and batch_groups > 1:
-        raise InferError("feature_group_count and batch_group_count are both above 1")
     if isinstance(features, int) and isinstance(per_group, int) and features != per_group * groups:
         raise InferError(f"{features} input features of {lhs} for {groups} groups of {per_group} in {rhs}", operand=1)
     if isinstance(outputs, int) and (outputs % groups or outputs % batch_groups):
@@ -272,12 +276,22 @@ def _conv_attrs(rank: int, **given: Any) -> dict[str, Any]:
 
 convolution: Op = Op(
     "convolution", "Products of the kernel with every window of the input, summed over the window and the input features.",
-    operands=(Operand("lhs"), Operand("rhs")),
+    operands=pair(TENSOR),
     attrs=(
-        *(Attr(name, "ints") for name in ("window_strides", "padding_low", "padding_high", "lhs_dilation", "rhs_dilation")),
-        Attr("window_reversal", "ints", summary="1 for each spatial axis along which the kernel is turned round"),
-        *(Attr(name, "ints" if name.endswith("s") else "int") for name in _DIMS),
-        Attr("feature_group_count", "int", 1), Attr("batch_group_count", "int", 1),
+        *_window_attrs_of(*_SPATIAL[:-1]),
+        Attr("window_reversal", "ints", summary="1 for each spatial axis along which the kernel is turned round",
+             check=NON_NEGATIVE & at_most(1)),
+        *(Attr(name, "ints" if name.endswith("s") else "int", check=NON_NEGATIVE) for name in _DIMS),
+        Attr("feature_group_count", "int", 1, check=POSITIVE), Attr("batch_group_count", "int", 1, check=POSITIVE),
+    ),
+    constraints=(
+        same_element_type("lhs", "rhs"), axes_of("lhs", *_DIMS[:3]), axes_of("rhs", *_DIMS[3:6]), axes_of("lhs", *_DIMS[6:]),
+        equally_many(_DIMS[2], _DIMS[5], _DIMS[8], *_SPATIAL),
+        *(Relation(f"a number for each axis of {operand} in {spatial}, beside the two others", (operand, spatial),
+                   lambda type, axes: type.rank is None or type.rank == len(axes) + 2)
+          for operand, spatial in (("lhs", _DIMS[2]), ("rhs", _DIMS[5]))),
+        Relation("feature_group_count or batch_group_count to be 1", ("feature_group_count", "batch_group_count"),
+                 lambda features, batch: 1 in (features, batch)),
     ),
     infer=_convolution_type, eval=_convolution, source="StableHLO convolution",
     samples=lambda rng: [

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Operand, one_of
+from deepx_graph.ir import Attr, Op, Operand, Result, one_of
+from deepx_graph.ir.constraint import dtypes, rank
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import check_kind, dtype_attr
+from deepx_graph.ops.declare import REAL, dtype_attr, shape_attr
 from deepx_graph.types import F32, I8, U8, U16, U32, U64, Dims, DType, TupleType, Type, as_tensor, tensor
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
@@ -116,9 +117,8 @@ def _bits_type(types: Sequence[Type], algorithm: str, shape: Dims, dtype: DType)
     state = as_tensor(types[0], 0)
     sizes = (2,) if algorithm == "THREE_FRY" else (2, 3)
     wanted = " or ".join(f"u64[{n}]" for n in sizes)
-    if state.dtype.name not in ("u64", "any") or (state.dims is not None and state.dims not in [(n,) for n in sizes]):
+    if state.dims is not None and state.dims not in [(n,) for n in sizes]:
         raise InferError(f"the state of {algorithm} is a {state}", operand=0, expected=wanted)
-    check_kind(tensor(dtype), ("int", "uint", "float"), 0)
     return TupleType((state, tensor(dtype, shape)))
 
 
@@ -149,9 +149,9 @@ def _samples(rng: Any) -> Any:
 
 
 rng_bit_generator: Op = Op(
-    "rng_bit_generator", "Random bits from a key and a counter, and the state that follows.", operands=(Operand("initial_state"),),
-    attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), Attr("shape", "dims"),
-           dtype_attr("the element type of the bits")),
+    "rng_bit_generator", "Random bits from a key and a counter, and the state that follows.", 
+    operands=(Operand("initial_state", type=dtypes(U64) & rank(1, 1)),), results=(Result("output_state"), Result("output")),
+    attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), shape_attr(), dtype_attr(*REAL)),
     infer=_bits_type, eval=_bits_eval, vjp=lambda b, node, g: (None,), samples=_samples,
     source="StableHLO rng_bit_generator; XLA prng.cc",
 )  # fmt: skip

@@ -31,12 +31,6 @@ LOGICAL: tuple[Kind, ...] = ("bool", "int", "uint")
 # --- types --------------------------------------------------------------------------------------------------------
 
 
-def check_kind(type: TensorType, kinds: Sequence[Kind], operand: int) -> None:
-    """Raises InferError when the dtype is of none of the kinds."""
-    if type.dtype.kind not in kinds and type.dtype is not ANY:
-        raise InferError(f"operand {operand} is a {type}", operand=operand, expected=f"a tensor of {' or '.join(kinds)}")
-
-
 def joint_type(types: Sequence[Type]) -> TensorType:
     """The type of an elementwise result: one dtype, one shape; rank-0 operands stand for all elements."""
     first = as_tensor(types[0], 0)

@@ -149,9 +149,10 @@ def _samples(rng: Any) -> Any:
 
 
 rng_bit_generator: Op = Op(
-    "rng_bit_generator", "Random bits from a key and a counter, and the state that follows.", 
+    "rng_bit_generator", "Random bits from a key and a counter, and the state that follows.",
     operands=(Operand("initial_state", type=dtypes(U64) & rank(1, 1)),), results=(Result("output_state"), Result("output")),
-    attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), shape_attr(), dtype_attr(*REAL)),
+    attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), shape_attr(),
+           dtype_attr(*REAL)),
     infer=_bits_type, eval=_bits_eval, vjp=lambda b, node, g: (None,), samples=_samples,
     source="StableHLO rng_bit_generator; XLA prng.cc",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from deepx_graph.errors import UsageError, suggest
 from deepx_graph.runtime.engine import Engine
@@ -20,7 +21,24 @@ def _numexpr(threads: int | None) -> Engine:
     return NumexprEngine(threads)
 
 
-ENGINES: dict[str, Callable[[int | None], Engine]] = {"numpy": _numpy, "numexpr": _numexpr, "auto": _numexpr}
+def _native(threads: int | None) -> Engine:
+    if not has_native():
+        raise UsageError("the native engine needs llvmlite", hint="install deepx-graph[native], or use engine auto or numexpr")
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+    return NativeEngine(threads)
+
+
+def _auto(threads: int | None) -> Engine:
+    return _native(threads) if has_native() else _numexpr(threads)
+
+
+def has_native() -> bool:
+    """Whether llvmlite, which the native engine needs, is installed."""
+    return find_spec("llvmlite") is not None
+
+
+ENGINES: dict[str, Callable[[int | None], Engine]] = {"numpy": _numpy, "numexpr": _numexpr, "native": _native, "auto": _auto}
 """Name to maker; the modules are imported when their engine is first asked for."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,10 +19,19 @@ from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.execute import Kernel, build
+from deepx_graph.runtime.kernels.execute import build
+from deepx_graph.runtime.kernels.program import Program
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import available_cores
 from deepx_graph.types import TensorType, is_static
+
+
+class CompiledKernel(Protocol):
+    """A program made callable: `kernel(args, out)` gives all its results, in `out` where that is given."""
+
+    program: Program
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
 
 
 class NumexprEngine:
@@ -32,7 +41,7 @@ class NumexprEngine:
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = available_cores() if threads is None else max(1, threads)
-        self._built: dict[Any, Kernel | None] = {}
+        self._built: dict[Any, CompiledKernel | None] = {}
 
     def kernel(self, node: Node) -> KernelFn:
         """The callable of one node: `kernel(values, out)` gives what `op.eval` gives, in `out` where that is given."""
@@ -42,6 +51,10 @@ class NumexprEngine:
     def writes(self, node: Node) -> bool:
         """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
         return self._own(node) is not None
+
+    def build(self, function: Function) -> CompiledKernel | None:
+        """The kernel of a body of elementwise operations, broadcasts and reductions; None where there is none."""
+        return build(function, self.threads)
 
     def _own(self, node: Node) -> KernelFn | None:
         rule = _RULES.get(node.op, NumexprEngine._elementwise if node.op.elementwise else None)
@@ -58,7 +71,7 @@ class NumexprEngine:
 
     def _kernel(self, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         if key not in self._built:
-            self._built[key] = build(function(), self.threads)
+            self._built[key] = self.build(function())
         kernel = self._built[key]
         if kernel is None:
             return None
@@ -110,11 +123,11 @@ def _kept(value: Any, out: Any) -> Any:
     return out
 
 
-def _single(kernel: Kernel) -> KernelFn:
+def _single(kernel: CompiledKernel) -> KernelFn:
     return lambda values, out: kernel(values, out)[0]
 
 
-def _several(kernel: Kernel) -> KernelFn:
+def _several(kernel: CompiledKernel) -> KernelFn:
     return lambda values, out: tuple(kernel(values, out))
 
 

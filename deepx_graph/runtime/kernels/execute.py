@@ -92,7 +92,7 @@ class Kernel:
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
         self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
-        self._in_place = _in_place_params(program)
+        self._in_place = in_place_params(program)
         self.slots = self._allot()
         self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
@@ -232,7 +232,7 @@ def _into(out: Any, array: Array) -> Array:
     return out  # type: ignore[no-any-return]
 
 
-def _in_place_params(program: Program) -> frozenset[int]:
+def in_place_params(program: Program) -> frozenset[int]:
     """Parameters whose memory the result may take: read at the very elements that the last step writes, and no later.
 
     The result must be the only one, and its step not read the parameter after it has begun to write.

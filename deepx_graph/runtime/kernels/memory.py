@@ -72,7 +72,7 @@ class Arena:
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
-        self._buffers = [_aligned(size) for size in slots.sizes]
+        self._buffers = [aligned(size) for size in slots.sizes]
 
     def array(self, register: int, dtype: np.dtype[Any], shape: Shape) -> Array:
         """The register's array in that shape."""
@@ -80,7 +80,7 @@ class Arena:
         return self._buffers[self.slots.of[register]][:size].view(dtype).reshape(shape)
 
 
-def _aligned(size: int) -> Array:
+def aligned(size: int) -> Array:
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]

@@ -1,0 +1,216 @@
+"""A program as a callable of machine code.
+
+The addresses of arguments and results go into a table; a nest with work enough is shared out among the workers in chunks that
+depend on shapes alone, so that sums do too. A kernel may be called from several threads at once: each call has a workspace of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function
+from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels.execute import in_place_params
+from deepx_graph.runtime.kernels.lower import lower, viewed
+from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.program import Array, Program
+from deepx_graph.runtime.kernels.recycle import RESULTS
+from deepx_graph.runtime.kernels.workers import TEAM
+from deepx_graph.runtime.native import cache as codes
+from deepx_graph.runtime.native.emit import DATA, Chunks, Layout, Unwritten, layout, module_text, partial_dtype
+from deepx_graph.runtime.native.nests import Nest, Nests, arrange, price
+from deepx_graph.runtime.native.target import this_machine
+
+CHUNK_NANOSECONDS = 30_000
+"""The least work of a chunk: handing one to a worker costs about half as much."""
+
+MOST_CHUNKS = 16
+
+MOST_STEPS = 4000
+"""Programs beyond this go elsewhere: the time to compile grows with them."""
+
+ELEMENT_NANOSECONDS, STEP_NANOSECONDS = 0.15, 0.012
+"""The price of an element of a row, and of a simple operation on it."""
+
+NARROWEST = 8
+"""Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
+
+_NEST = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+_TOTAL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_WHOLE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_WHOLE_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_SHORT_NANOSECONDS = 20_000
+"""Below this a kernel keeps the interpreter's lock."""
+
+
+def build(function: Function, threads: int) -> NativeKernel | None:
+    """The kernel of a function of elementwise operations, broadcasts and reductions; None where machine code has no spelling."""
+    program = lower(function)
+    if program is None or len(program.steps) > MOST_STEPS or not _data_is_where_expected():
+        return None
+    if any(r.dtype not in spelling.ALL for r in program.registers):
+        return None
+    if any(not s.primitive and s.reduction is None for s in program.steps):
+        return None
+    if len(program.space) > 1 and program.space[-1] < NARROWEST < program.space[0]:
+        return None
+    nests = arrange(program)
+    try:
+        return NativeKernel(program, nests, threads)
+    except Unwritten:
+        return None
+
+
+@cache
+def _data_is_where_expected() -> bool:
+    """Whether array objects keep the address of their elements where the kernels read it."""
+    probe = np.empty(3)
+    return ctypes.c_void_p.from_address(id(probe) + DATA).value == probe.ctypes.data
+
+
+def chunks_of(nests: Nests, nest: Nest) -> Chunks:
+    """How a nest is shared out; a matter of its shape alone."""
+    rows, width = nests.count(nest), nests.width(nest)
+    work = sum(price(s) for stage in nest.stages for s in (*stage.steps, *stage.reductions))
+    total = rows * width * (ELEMENT_NANOSECONDS + STEP_NANOSECONDS * work)
+    count = max(1, min(MOST_CHUNKS, rows, int(total / CHUNK_NANOSECONDS)))
+    each = -(-rows // count)
+    return Chunks(-(-rows // each), each)
+
+
+class _Workspace:
+    """The table and the scratch memory of one call."""
+
+    def __init__(self, kernel: NativeKernel) -> None:
+        own: list[Array] = []
+        for r in kernel.temporaries:
+            register = kernel.program.registers[r]
+            own.append(aligned(register.size * register.dtype.itemsize))
+        for nbytes in kernel.partial_bytes:
+            own.append(aligned(nbytes))
+        self.table = bytearray(8 * kernel.layout.size)
+        addresses = [a.ctypes.data for a in (*kernel.constants, *own)]
+        struct.pack_into(f"{len(addresses)}N", self.table, 8 * kernel.layout.objects, *addresses)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
+        self.scratch = [aligned(kernel.layout.scratch_bytes + 64) for _ in range(kernel.threads)]
+        self._own = own
+
+
+class NativeKernel:
+    """Compiled nests and how to call them."""
+
+    def __init__(self, program: Program, nests: Nests, threads: int) -> None:
+        self.program, self.threads = program, threads
+        self.chunks = [chunks_of(nests, n) for n in nests.nests]
+        self.rows = [nests.count(n) for n in nests.nests]
+        self.layout: Layout = layout(program, nests)
+        taken = {leaf.register for leaf in program.leaves} | set(program.results)
+        arrays = {r: a for r, a in program.constants if a.size > 1}
+        self.constants = tuple(np.ascontiguousarray(arrays[r]) for r in arrays)
+        self.temporaries = tuple(r for r in sorted(nests.stored) if r not in taken and r not in arrays)
+        self.partial_bytes = self._partial_bytes(nests)
+        self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
+        self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
+                              leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
+        self._results = tuple((program.registers[r].dtype, shape) for r, shape in zip(program.results, program.result_shapes, strict=True))
+        single = len(nests.nests) == 1 and len(nests.nests[0].stages) == 1 and not nests.crossing
+        self._in_place = in_place_params(program) if single else frozenset()
+        self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
+        self._spare: list[_Workspace] = []
+
+    def _partial_bytes(self, nests: Nests) -> tuple[int, ...]:
+        steps = {s.target: s for s in self.program.steps}
+        where = {s.target: k for k, n in enumerate(nests.nests) for stage in n.stages for s in (*stage.reductions, *stage.row_reductions)}
+        sizes = []
+        for r in sorted(nests.crossing):
+            step, register = steps[r], self.program.registers[r]
+            assert step.reduction is not None
+            each = partial_dtype(register.dtype, step.reduction.op).itemsize
+            sizes.append(self.chunks[where[r]].count * register.size * each)
+        return tuple(sizes)
+
+    def _functions(self, ir: str, nests: int) -> None:
+        machine = this_machine()
+        names = [*(f"nest{k}" for k in range(nests)), *(f"total{k}" for k in range(nests)), "whole"]
+        digest = machine.digest(ir)
+        code = codes.load(digest)
+        if code is None:
+            code = machine.compile(ir)
+            codes.save(digest, code)
+        at = machine.load(code, names)
+        self._nests = [_NEST(at[f"nest{k}"]) for k in range(nests)]
+        self._totals = [_TOTAL(at[f"total{k}"]) for k in range(nests)]
+        alone = all(c.count == 1 for c in self.chunks)
+        self._whole = _WHOLE(at["whole"]) if alone else None
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        arrays = [self._leaf(args[param], shape, leaf) for param, shape, leaf in self._leaves]
+        if out is None:
+            results = [RESULTS.empty(shape, dtype) for dtype, shape in self._results]
+        else:
+            results = [self._result(k, args, o) for k, o in enumerate(out)]
+        try:
+            workspace = self._spare.pop()
+        except IndexError:
+            workspace = _Workspace(self)
+        self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
+        if self._whole is not None:
+            self._whole(workspace.address, workspace.scratch[0].ctypes.data)
+        else:
+            self._run(workspace)
+        self._spare.append(workspace)
+        if out is not None:
+            for given, made in zip(out, results, strict=True):
+                if given is not made and given is not None:
+                    np.copyto(given, made)
+            return [made if given is None else given for given, made in zip(out, results, strict=True)]
+        return results
+
+    def _leaf(self, array: Any, shape: tuple[int, ...], leaf: Any) -> Array:
+        """An argument, its elements in the order of the register."""
+        array = np.asarray(array)
+        if leaf is not None:
+            array = viewed(array, leaf.views, leaf.order)
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array  # type: ignore[no-any-return]
+
+    def _result(self, k: int, args: Sequence[Any], out: Any) -> Array:
+        """`out` itself where writing to it early does no harm."""
+        dtype, shape = self._results[k]
+        if out is not None and out.flags.c_contiguous and out.shape == shape:
+            harmful = any(np.may_share_memory(out, a) and not self._may_overwrite(p, out, a) for p, a in enumerate(args))
+            if not harmful:
+                return out  # type: ignore[no-any-return]
+        return RESULTS.empty(shape, dtype)
+
+    def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
+        return param in self._in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
+
+    def _run(self, workspace: _Workspace) -> None:
+        table = workspace.address
+        for nest, total, chunks, rows in zip(self._nests, self._totals, self.chunks, self.rows, strict=True):
+            if chunks.count == 1:
+                nest(table, 0, rows, workspace.scratch[0].ctypes.data, 0)
+            else:
+                self._share(nest, chunks, rows, workspace)
+            total(table)
+
+    def _share(self, nest: Any, chunks: Chunks, rows: int, workspace: _Workspace) -> None:
+        turn, table = itertools.count().__next__, workspace.address
+        mine = itertools.count().__next__
+
+        def task() -> None:
+            scratch = workspace.scratch[mine()].ctypes.data
+            while (k := turn()) < chunks.count:
+                nest(table, k * chunks.rows, min(rows, (k + 1) * chunks.rows), scratch, k)
+
+        TEAM.run(task, min(self.threads, chunks.count))

@@ -1,0 +1,188 @@
+"""exp, log, tanh and what is built on them, in vector arithmetic of single and double precision.
+
+Each gives what IEEE arithmetic and C99 ask for NaN, infinities, signed zeros, subnormal numbers and overflow, and is within
+4 units in the last place elsewhere (the tests hold every function to its bound). Reductions of the argument follow Cody and Waite;
+the logarithms follow FreeBSD's msun (e_log.c, s_log1p.c).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepx_graph.runtime.native.text import F4, F8, DType, Text, Value
+
+
+@dataclass(frozen=True)
+class Format:
+    """Numbers that depend on the precision."""
+
+    bits: DType
+    mantissa: int
+    bias: int
+    ln2_high: float
+    ln2_low: float
+    terms: int
+    """Of the Taylor series of exp on [-ln2/2, ln2/2]."""
+    lowest: float
+    highest: float
+    """Beyond these exp is 0, or infinite."""
+    negligible: float
+    """From this magnitude down, expm1 is -1."""
+    half_root: int
+    """The bits of sqrt(1/2)."""
+    series: tuple[float, ...]
+    """Of (log(1+s) - log(1-s)) / s - 2, in powers of s*s."""
+
+
+FORMATS = {
+    F4: Format(np.dtype("i4"), 23, 127, 6.9314575195e-01, 1.4286067653e-06, 7, -110.0, 88.8, -20.0, 0x3F3504F3,
+               (float.fromhex("0xaaaaaa.0p-24"), float.fromhex("0xccce13.0p-25"), float.fromhex("0x91e9ee.0p-25"),
+                float.fromhex("0xf89e26.0p-26"))),
+    F8: Format(np.dtype("i8"), 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10, 13, -760.0, 709.9, -50.0,
+               0x3FE6A09E_00000000,
+               (6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01, 2.222219843214978396e-01,
+                1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01)),
+}
+
+
+class Maths:
+    """Writes functions of one precision into a `Text`."""
+
+    def __init__(self, text: Text, dtype: DType) -> None:
+        self.t, self.dtype, self.f = text, dtype, FORMATS[dtype]
+
+    # --- shorthand
+
+    def c(self, value: float) -> Value:
+        return self.t.splat(value, self.dtype)
+
+    def i(self, value: int) -> Value:
+        return self.t.splat(value, self.f.bits)
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.t.binary("fadd", x, y)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        return self.t.binary("fsub", x, y)
+
+    def mul(self, x: Value, y: Value) -> Value:
+        return self.t.binary("fmul", x, y)
+
+    def div(self, x: Value, y: Value) -> Value:
+        return self.t.binary("fdiv", x, y)
+
+    def fma(self, x: Value, y: Value, z: Value) -> Value:
+        return self.t.intrinsic("fma", x, y, z)
+
+    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """The polynomial with these coefficients, that of the highest power last."""
+        result = self.c(coefficients[-1])
+        for k in reversed(coefficients[:-1]):
+            result = self.fma(result, x, self.c(k))
+        return result
+
+    def to_bits(self, x: Value) -> Value:
+        return self.t.convert("bitcast", x, self.f.bits)
+
+    def from_bits(self, x: Value) -> Value:
+        return self.t.convert("bitcast", x, self.dtype)
+
+    def if_nan(self, x: Value, otherwise: Value) -> Value:
+        """x where it is NaN."""
+        return self.t.select(self.t.compare("fcmp uno", x, x), x, otherwise)
+
+    # --- exp
+
+    def _reduced(self, x: Value, low: float, high: float) -> tuple[Value, Value, Value]:
+        """x = n ln2 + r with x clamped (NaN to `low`): n as a float, r, and exp(r) - 1."""
+        x = self.t.select(self.t.compare("fcmp ogt", x, self.c(low)), x, self.c(low))
+        x = self.t.select(self.t.compare("fcmp olt", x, self.c(high)), x, self.c(high))
+        n = self.t.intrinsic("roundeven", self.mul(x, self.c(1 / math.log(2))))
+        r = self.fma(n, self.c(-self.f.ln2_high), x)
+        r = self.fma(n, self.c(-self.f.ln2_low), r)
+        q = self.horner(r, [1 / math.factorial(k) for k in range(2, self.f.terms + 1)])
+        return n, r, self.fma(self.mul(r, r), q, r)
+
+    def _power(self, n: Value) -> Value:
+        """2**n for an integer vector within the exponents of normal numbers."""
+        return self.from_bits(self.t.binary("shl", self.t.binary("add", n, self.i(self.f.bias)), self.i(self.f.mantissa)))
+
+    def _scaled(self, x: Value, n: Value) -> Value:
+        """x * 2**n, in two steps so that subnormal and infinite results come out right."""
+        whole = self.t.convert("fptosi", n, self.f.bits)
+        half = self.t.binary("ashr", whole, self.i(1))
+        return self.mul(self.mul(x, self._power(half)), self._power(self.t.binary("sub", whole, half)))
+
+    def exp(self, x: Value) -> Value:
+        n, _, p = self._reduced(x, self.f.lowest, self.f.highest)
+        return self.if_nan(x, self._scaled(self.add(p, self.c(1)), n))
+
+    def expm1(self, x: Value) -> Value:
+        n, _, p = self._reduced(x, self.f.negligible, self.f.highest)
+        whole = self.t.convert("fptosi", n, self.f.bits)
+        half = self._power(self.t.binary("sub", whole, self.i(1)))
+        y = self.fma(half, p, self.sub(half, self.c(0.5)))
+        y = self.add(y, y)
+        y = self.t.select(self.t.compare("fcmp oeq", x, self.c(math.inf)), x, y)
+        return self.t.select(self.t.compare("fcmp une", x, self.c(0)), self.if_nan(x, y), x)
+
+    def tanh(self, x: Value) -> Value:
+        size = self.t.intrinsic("fabs", x)
+        e = self.expm1(self.mul(size, self.c(-2)))
+        y = self.div(e, self.sub(self.c(-2), e))
+        return self.t.intrinsic("copysign", y, x)
+
+    # --- log
+
+    def _split(self, x: Value) -> tuple[Value, Value]:
+        """x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for normal positive x: k as a float, and f."""
+        one = self.f.bias << self.f.mantissa
+        bits = self.t.binary("add", self.to_bits(x), self.i(one - self.f.half_root))
+        k = self.t.binary("sub", self.t.binary("ashr", bits, self.i(self.f.mantissa)), self.i(self.f.bias))
+        fraction = self.t.binary("and", bits, self.i((1 << self.f.mantissa) - 1))
+        m = self.from_bits(self.t.binary("add", fraction, self.i(self.f.half_root)))
+        return self.t.convert("sitofp", k, self.dtype), self.sub(m, self.c(1))
+
+    def _log_of(self, k: Value, f: Value, correction: Value | None) -> Value:
+        s = self.div(f, self.add(f, self.c(2)))
+        z = self.mul(s, s)
+        r = self.mul(z, self.horner(z, self.f.series))
+        half = self.mul(self.mul(f, f), self.c(0.5))
+        low = self.mul(k, self.c(self._ln2_low))
+        if correction is not None:
+            low = self.add(low, correction)
+        y = self.add(self.mul(s, self.add(half, r)), low)
+        return self.fma(k, self.c(self._ln2_high), self.add(self.sub(y, half), f))
+
+    @property
+    def _ln2_high(self) -> float:
+        return 6.9313812256e-01 if self.dtype == F4 else self.f.ln2_high
+
+    @property
+    def _ln2_low(self) -> float:
+        return 9.0580006145e-06 if self.dtype == F4 else self.f.ln2_low
+
+    def log(self, x: Value) -> Value:
+        small = self.t.compare("fcmp olt", x, self.c(float(np.finfo(self.dtype).tiny)))
+        grown = self.t.select(small, self.mul(x, self.c(2.0 ** (self.f.mantissa + 2))), x)
+        k, f = self._split(grown)
+        k = self.t.select(small, self.sub(k, self.c(self.f.mantissa + 2)), k)
+        return self._log_limits(x, x, self._log_of(k, f, None))
+
+    def _log_limits(self, x: Value, argument: Value, y: Value) -> Value:
+        """y, with what log gives for 0, negative numbers, infinity and NaN in the place of those."""
+        y = self.t.select(self.t.compare("fcmp oeq", argument, self.c(math.inf)), argument, y)
+        y = self.t.select(self.t.compare("fcmp oeq", argument, self.c(0)), self.c(-math.inf), y)
+        y = self.t.select(self.t.compare("fcmp olt", argument, self.c(0)), self.c(math.nan), y)
+        return self.if_nan(x, y)
+
+    def log1p(self, x: Value) -> Value:
+        u = self.add(x, self.c(1))
+        k, f = self._split(u)
+        lost = self.t.select(self.t.compare("fcmp oge", k, self.c(2)), self.sub(self.c(1), self.sub(u, x)), self.sub(x, self.sub(u, self.c(1))))
+        y = self._log_limits(x, u, self._log_of(k, f, self.div(lost, u)))
+        return self.t.select(self.t.compare("fcmp une", x, self.c(0)), y, x)

@@ -1,0 +1,123 @@
+"""How each kernel primitive is written as LLVM IR, for every dtype for which it means exactly what numpy's does.
+
+`spell` gives None where there is no such spelling: the kernel then goes to the engine that has one. Functions beyond `maths` come
+from glibc's vector library, where it is present; every such symbol is looked up before a kernel that names it is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from deepx_graph.runtime.kernels import spelling as reference
+from deepx_graph.runtime.native.maths import Maths
+from deepx_graph.runtime.native.target import Target
+from deepx_graph.runtime.native.text import BOOL, F4, F8, DType, Text, Value
+
+FLOATS = frozenset((F4, F8))
+
+_FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_BOOL_BINARY = {"add": "or", "mul": "and", "and": "and", "or": "or", "xor": "xor", "max": "or", "min": "and"}
+_FLOAT_UNARY = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt"}
+_FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_OWN = frozenset(("exp", "expm1", "log", "log1p", "tanh"))
+_LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2}
+
+Write = Callable[[Text, Sequence[Value]], Value]
+
+
+def spell(primitive: str, sources: Sequence[DType], target: DType, machine: Target) -> Write | None:
+    """A writer of the primitive for these dtypes, or None."""
+    if primitive == "copy":
+        return lambda t, v: v[0]
+    if primitive == "where":
+        return lambda t, v: t.select(v[0], v[1], v[2])
+    if primitive == "cast":
+        known = reference.spell_cast(sources[0], target) is not None
+        return (lambda t, v: cast(t, v[0], target)) if known else None
+    if reference.spell(primitive, sources) is None:
+        return None
+    dtype = sources[0]
+    if dtype in FLOATS:
+        return _floating(primitive, dtype, machine)
+    return _boolean(primitive) if dtype == BOOL else _integer(primitive, dtype)
+
+
+def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
+    if primitive in _FLOAT_BINARY:
+        return lambda t, v: t.binary(_FLOAT_BINARY[primitive], *v)
+    if primitive in _FLOAT_COMPARE:
+        return lambda t, v: t.compare(f"fcmp {_FLOAT_COMPARE[primitive]}", *v)
+    if primitive in _FLOAT_UNARY:
+        return lambda t, v: t.intrinsic(_FLOAT_UNARY[primitive], *v)
+    if primitive in _OWN:
+        return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)  # type: ignore[no-any-return]
+    if primitive in _LIBRARY:
+        symbol = machine.vector_function(primitive, dtype, _LIBRARY[primitive])
+        return None if symbol is None else lambda t, v: machine.call(t, symbol, v)
+    if primitive == "neg":
+        return lambda t, v: t.value(f"fneg {t.vector(dtype)} {v[0].text}", dtype)
+    if primitive in ("max", "min"):
+        return lambda t, v: extreme(t, primitive, *v)
+    return None
+
+
+def _integer(primitive: str, dtype: DType) -> Write | None:
+    sign = "s" if dtype.kind == "i" else "u"
+    if primitive in _INTEGER_BINARY:
+        return lambda t, v: t.binary(_INTEGER_BINARY[primitive], *v)
+    if primitive in ("eq", "ne"):
+        return lambda t, v: t.compare(f"icmp {primitive}", *v)
+    if primitive in _FLOAT_COMPARE:
+        return lambda t, v: t.compare(f"icmp {sign}{primitive}", *v)
+    if primitive in ("max", "min"):
+        return lambda t, v: t.intrinsic(f"{sign}{primitive}", *v)
+    if primitive == "neg":
+        return lambda t, v: t.binary("sub", t.splat(0, dtype), v[0])
+    if primitive == "not":
+        return lambda t, v: t.binary("xor", v[0], t.splat(-1, dtype))
+    if primitive == "abs":
+        return (lambda t, v: _absolute(t, v[0])) if sign == "s" else lambda t, v: v[0]
+    return None
+
+
+def _absolute(t: Text, x: Value) -> Value:
+    return t.select(t.compare("icmp slt", x, t.splat(0, x.dtype)), t.binary("sub", t.splat(0, x.dtype), x), x)
+
+
+def _boolean(primitive: str) -> Write | None:
+    if primitive in _BOOL_BINARY:
+        return lambda t, v: t.binary(_BOOL_BINARY[primitive], *v)
+    if primitive in _FLOAT_COMPARE:
+        condition = primitive if primitive in ("eq", "ne") else f"u{primitive}"
+        return lambda t, v: t.compare(f"icmp {condition}", *v)
+    if primitive == "not":
+        return lambda t, v: t.binary("xor", v[0], t.splat(True, BOOL))
+    return None
+
+
+def extreme(t: Text, primitive: str, x: Value, y: Value) -> Value:
+    """The greater or lesser of two floats; NaN where either is NaN."""
+    found = t.select(t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), x, y)
+    return t.select(t.compare("fcmp uno", x, x), x, found)
+
+
+def cast(t: Text, x: Value, target: DType) -> Value:
+    """A C cast; to bool, whether it is not zero."""
+    source = x.dtype
+    if source == target:
+        return x
+    if target == BOOL:
+        zero = t.splat(0, source)
+        return t.compare("fcmp une" if source in FLOATS else "icmp ne", x, zero)
+    if source == BOOL:
+        return t.convert("uitofp" if target in FLOATS else "zext", x, target)
+    if target in FLOATS:
+        if source in FLOATS:
+            return t.convert("fpext" if source == F4 else "fptrunc", x, target)
+        return t.convert("sitofp" if source.kind == "i" else "uitofp", x, target)
+    if source.itemsize == target.itemsize:
+        return Value(x.text, target)
+    if source.itemsize > target.itemsize:
+        return t.convert("trunc", x, target)
+    return t.convert("sext" if source.kind == "i" else "zext", x, target)

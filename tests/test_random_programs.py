@@ -68,12 +68,12 @@ def test_the_reference_engine_gives_what_the_definition_says(start: int) -> None
 
 
 @every_seed
-@pytest.mark.parametrize("engine", ["numpy", "numexpr"])
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", "auto"])
 def test_optimised_programs_mean_the_same(start: int, engine: str) -> None:
     check(start, engine=engine, optimised=True, exact=True)
 
 
 @every_seed
-@pytest.mark.parametrize("engine", ["numpy", "numexpr"])
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", "auto"])
 def test_optimised_programs_with_rounding(start: int, engine: str) -> None:
     check(start, engine=engine, optimised=True, exact=False)

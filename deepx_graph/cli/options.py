@@ -75,7 +75,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input from a file")
     group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
     group.add_argument("--random-inputs", action="store_true", help="make up inputs that are not given, from --seed")
-    group.add_argument("--engine", default="numexpr", metavar="NAME", help="numexpr, numpy (the reference) or auto")
+    group.add_argument("--engine", default="numexpr", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
     group.add_argument("--threads", type=int, metavar="N", help="how many threads")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="what unseeded random numbers start from")
     group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from deepx_graph.errors import UsageError, suggest
+from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.runtime.engine import Engine
 
 
@@ -23,7 +23,7 @@ def _numexpr(threads: int | None) -> Engine:
 
 def _native(threads: int | None) -> Engine:
     if not has_native():
-        raise UsageError("the native engine needs llvmlite", hint="install deepx-graph[native], or use engine auto or numexpr")
+        raise UsageError(Diagnostic("the native engine needs llvmlite", hint="install deepx-graph[native], or use auto or numexpr"))
     from deepx_graph.runtime.engines.native_engine import NativeEngine
 
     return NativeEngine(threads)

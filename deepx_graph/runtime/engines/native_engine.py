@@ -1,6 +1,7 @@
 """The fast engine: kernels as machine code where it has the words for them, those of the numexpr engine for the rest.
 
-Needs llvmlite (the extra `deepx-graph[native]`). Values are those of eval up to rounding: no operation is reordered except the sums.
+Needs llvmlite (the extra `deepx-graph[native]`). Values are those of eval up to rounding:
+no operation is reordered except the sums.
 """
 
 from __future__ import annotations

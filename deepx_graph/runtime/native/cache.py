@@ -1,8 +1,8 @@
 """Object code kept on disk, by a digest of its IR and of the machine.
 
-The folder is the user's own (`DEEPX_GRAPH_CACHE`, else under the user's cache folder) and is used only while nobody else can write to
-it. An entry carries a digest of its own contents, so that a torn or foreign file is no more than a miss. Writing is a rename; failing
-to read or write is never an error.
+The folder is the user's own (`DEEPX_GRAPH_CACHE`, else under the user's cache folder) and is used only while nobody else can write
+to it. An entry carries a digest of its own contents, so that a torn or foreign file is no more than a miss. Writing is a rename;
+failing to read or write is never an error.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class _NestEmitter:
         self.machine = machine
         self.dtypes = [r.dtype for r in program.registers]
         self.shapes: list[Shape] = [r.shape or (1,) for r in program.registers]
-        self.constants = {r: array for r, array in program.constants}
+        self.constants = dict(program.constants)
         self.lanes = machine.register_bytes // max(4, min(8, self._widest()))
         self.t = Text(self.lanes)
         self.pointers: dict[int, str] = {}
@@ -139,7 +139,8 @@ class _NestEmitter:
         for step in crossing:
             self._clear(step)
         t.rows("%low", "%high", self._row)
-        head = f"define void @{name}(ptr noalias %table, i64 %low, i64 %high, ptr noalias %scratch, i64 %chunk) nounwind \"stackrealign\" {{"
+        params = "ptr noalias %table, i64 %low, i64 %high, ptr noalias %scratch, i64 %chunk"
+        head = f"define void @{name}({params}) nounwind \"stackrealign\" {{"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
     def _load_pointers(self) -> None:
@@ -240,7 +241,8 @@ class _NestEmitter:
         found[key[0]] = rest
         return found
 
-    def _base(self, register: int, indices: dict[int, str], row: str, pointer: str | None = None, dtype: DType | None = None) -> str:
+    def _base(self, register: int, indices: dict[int, str], row: str, pointer: str | None = None,
+              dtype: DType | None = None) -> str:
         """The address of the register's first element in this row."""
         pointer = self.pointers[register] if pointer is None else pointer
         dtype = self.dtypes[register] if dtype is None else dtype
@@ -323,7 +325,7 @@ class _NestEmitter:
         width = self.nests.width(self.nest)
         has_tail = (self.nests.space[-1] if self.nests.in_strips else width) % self.lanes != 0
         totals = t.sweep(self._length(row), self._unroll(stage, width), has_tail, starts, body, joins)
-        for s, d, total, join in zip(carried, types, totals, joins, strict=True):
+        for s, total, join in zip(carried, totals, joins, strict=True):
             one = self._folded(total, join)
             if s.target in self.nests.crossing:
                 self._add_to(s, one, indices, row)

@@ -1,7 +1,7 @@
 """A program as a callable of machine code.
 
 The addresses of arguments and results go into a table; a nest with work enough is shared out among the workers in chunks that
-depend on shapes alone, so that sums do too. A kernel may be called from several threads at once: each call has a workspace of its own.
+depend on shapes alone, so that sums do too. A kernel may be called from several threads at once: each call has its own workspace.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class NativeKernel:
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
         self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
-        self._results = tuple((program.registers[r].dtype, shape) for r, shape in zip(program.results, program.result_shapes, strict=True))
+        self._results = tuple((program.registers[r].dtype, shape)
+                              for r, shape in zip(program.results, program.result_shapes, strict=True))
         single = len(nests.nests) == 1 and len(nests.nests[0].stages) == 1 and not nests.crossing
         self._in_place = in_place_params(program) if single else frozenset()
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
@@ -127,7 +128,8 @@ class NativeKernel:
 
     def _partial_bytes(self, nests: Nests) -> tuple[int, ...]:
         steps = {s.target: s for s in self.program.steps}
-        where = {s.target: k for k, n in enumerate(nests.nests) for stage in n.stages for s in (*stage.reductions, *stage.row_reductions)}
+        where = {s.target: k for k, n in enumerate(nests.nests) for stage in n.stages
+                 for s in (*stage.reductions, *stage.row_reductions)}
         sizes = []
         for r in sorted(nests.crossing):
             step, register = steps[r], self.program.registers[r]

@@ -183,6 +183,7 @@ class Maths:
     def log1p(self, x: Value) -> Value:
         u = self.add(x, self.c(1))
         k, f = self._split(u)
-        lost = self.t.select(self.t.compare("fcmp oge", k, self.c(2)), self.sub(self.c(1), self.sub(u, x)), self.sub(x, self.sub(u, self.c(1))))
+        large, small = self.sub(self.c(1), self.sub(u, x)), self.sub(x, self.sub(u, self.c(1)))
+        lost = self.t.select(self.t.compare("fcmp oge", k, self.c(2)), large, small)
         y = self._log_limits(x, u, self._log_of(k, f, self.div(lost, u)))
         return self.t.select(self.t.compare("fcmp une", x, self.c(0)), y, x)

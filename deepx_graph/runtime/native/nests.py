@@ -178,7 +178,7 @@ class _Arranging:
                 loaded.add(r)
                 if r in self.maker:
                     all_roots.setdefault(self.home[r], set()).add(r)
-            elif self.home[r] == place and self.ready[r] == place or (self._varies(r) and self.prices[r] <= CHEAP and r not in self.stored):
+            elif (self.home[r] == place and self.ready[r] == place) or (self._varies(r) and self.prices[r] <= CHEAP and r not in self.stored):
                 computed.add(r)
                 stack += self.maker[r].sources
             else:

@@ -51,7 +51,7 @@ def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
     if primitive in _FLOAT_UNARY:
         return lambda t, v: t.intrinsic(_FLOAT_UNARY[primitive], *v)
     if primitive in _OWN:
-        return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)  # type: ignore[no-any-return]
+        return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)
     if primitive in _LIBRARY:
         symbol = machine.vector_function(primitive, dtype, _LIBRARY[primitive])
         return None if symbol is None else lambda t, v: machine.call(t, symbol, v)

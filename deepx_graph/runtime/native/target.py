@@ -15,9 +15,12 @@ from functools import cache
 from typing import Any
 
 import llvmlite
-import llvmlite.binding as llvm
+import llvmlite.binding
 
 from deepx_graph.runtime.native.text import F4, F8, DType, Text, Value
+
+llvm: Any = llvmlite.binding
+"""It has no types."""
 
 _EXTERNAL = re.compile(r"^declare .*?@(?!llvm\.)([A-Za-z_]\w*)\(", re.MULTILINE)
 

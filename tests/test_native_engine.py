@@ -1,4 +1,4 @@
-"""Kernels as machine code against the reference: every op, every dtype, special values, reductions over any axes, whole programs."""
+"""Kernels as machine code against the reference: every op, every dtype, special values, reductions over any axes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def near(got: Array, want: Array, ulps: float) -> bool:
     return bool((same | (close & np.isfinite(want) & np.isfinite(got))).all())
 
 
-def check(function: Function, args: Sequence[Array], ulps: float = ULPS, threads: int = 2, required: bool = True) -> NativeKernel | None:
+def check(function: Function, args: Sequence[Array], ulps: float = ULPS, threads: int = 2,
+          required: bool = True) -> NativeKernel | None:
     kernel = build(function, threads)
     assert kernel is not None or not required, "no native kernel"
     if kernel is None:

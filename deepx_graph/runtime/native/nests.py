@@ -1,7 +1,7 @@
 """How a program becomes loop nests: which step runs in which nest and stage, what is stored, and what is computed again.
 
-A nest is one sweep over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its stage,
-a reduction of an outer axis ends its nest. A program of one axis is swept in strips. A value wanted in a later place is stored, or
+A nest is one sweep over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its
+stage, a reduction of an outer axis ends its nest. A program of one axis is swept in strips. A value wanted in a later place is stored, or
 computed again where that is cheaper. Plans are plain data; nothing is emitted here.
 """
 
@@ -178,7 +178,7 @@ class _Arranging:
                 loaded.add(r)
                 if r in self.maker:
                     all_roots.setdefault(self.home[r], set()).add(r)
-            elif (self.home[r] == place and self.ready[r] == place) or (self._varies(r) and self.prices[r] <= CHEAP and r not in self.stored):
+            elif self.home[r] == place == self.ready[r] or self._is_cheap(r):
                 computed.add(r)
                 stack += self.maker[r].sources
             else:
@@ -189,6 +189,10 @@ class _Arranging:
                 elif self._varies(r):
                     self.rows.add(r)
         return computed, loaded
+
+    def _is_cheap(self, register: int) -> bool:
+        """Whether a value is computed again wherever it is wanted."""
+        return self._varies(register) and self.prices[register] <= CHEAP and register not in self.stored
 
     def _fill(self, place: Place, computed: set[int], loaded: set[int]) -> None:
         stage = self.stages.setdefault(place, Stage())

@@ -1,7 +1,7 @@
 """The machine that kernels are compiled for: its vector width, its vector library, and the way from IR to an address.
 
-IR is compiled without LLVM's pass pipeline: it is explicitly vectorised already. A symbol that IR names is looked up before anything
-is linked, because LLVM calls what it cannot find.
+IR is compiled without LLVM's pass pipeline: it is explicitly vectorised already. A symbol that IR names is looked up before
+anything is linked, because LLVM calls what it cannot find.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _split_call(t: Text, symbol: str, args: Sequence[Value], lanes: int) -> Valu
     if t.lanes < lanes:
         wide = Text(lanes)
         order = ", ".join(f"i32 {min(k, t.lanes - 1)}" for k in range(lanes))
-        widened = [Value(t.let(f"shufflevector {t.vector(dtype)} {a.text}, {t.vector(dtype)} poison, <{lanes} x i32> <{order}>"), dtype)
-                   for a in args]
+        type = t.vector(dtype)
+        widened = [Value(t.let(f"shufflevector {type} {a.text}, {type} poison, <{lanes} x i32> <{order}>"), dtype) for a in args]
         result = _call(t, symbol, widened, wide.vector(dtype))
         return _part(t, result, wide.vector(dtype), 0, t.lanes, dtype)
     parts = []

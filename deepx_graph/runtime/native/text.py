@@ -197,8 +197,8 @@ class Text:
               combine: Sequence[Callable[[Value, Value], Value]]) -> list[Value]:
         """The inner loop over `count` elements: `unroll` vectors at a time, then single ones under a mask.
 
-        `body(indices, mask, carried)` gives the carried values anew; carried is, for each of `starts`, one value per vector. What is
-        left at the end is combined into one vector each.
+        `body(indices, mask, carried)` gives the carried values anew; carried is, for each of `starts`, one value per vector. What
+        is left at the end is combined into one vector each.
         """
         step = unroll * self.lanes
         main, middle, tail, done = (self.name(k) for k in ("main", "mid", "tail", "done"))

@@ -1,6 +1,6 @@
 """How a program becomes loop nests: which step runs in which nest and stage, what is stored, and what is computed again.
 
-A nest is one sweep over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its stage,
+A nest is a sweep over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its stage,
 a reduction of an outer axis its nest. A program of one axis is swept in strips. A value wanted in a later place is stored, or
 computed again where that is cheaper. Plans are plain data; nothing is emitted here.
 """

@@ -74,12 +74,43 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's own program, as a text that was made from it says: `model.py:42` in `function`, called from `caller`.
+
+    `label` is what its framework calls the operation there (`jit(f)/mul`). File or label may be empty.
+    """
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    function: str = ""
+    caller: Place | None = None
+    label: str = ""
+
+    def __str__(self) -> str:
+        if not self.file:
+            return printable(self.label)
+        where = f"{printable(self.file)}:{self.line}"
+        return f"{where} in {printable(self.function)}" if self.function else where
+
+    def chain(self, most: int = 3) -> str:
+        """The place and those it is called from, at most so many."""
+        words: list[str] = []
+        place: Place | None = self
+        while place is not None and len(words) < most:
+            words.append(str(place))
+            place = place.caller
+        return ", called from ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
-    """The half-open range of characters `[start, end)` of a source."""
+    """The half-open range of characters `[start, end)` of a source, and the place in the user's program that it stands for."""
 
     source: Source
     start: int
     end: int
+    place: Place | None = None
 
     @property
     def line(self) -> int:
@@ -96,6 +127,11 @@ class Span:
     def __str__(self) -> str:
         line, column = self.source.position(self.start)
         return f"{printable(self.source.name)}:{line}:{column}"
+
+    @property
+    def described(self) -> str:
+        """`t.hlo:3:1 (model.py:42 in loss)`."""
+        return f"{self} ({self.place})" if self.place else str(self)
 
     def excerpt(self) -> str:
         """The source line with carets under the span; long lines are cut around it."""
@@ -131,6 +167,8 @@ class Diagnostic:
         lines = [f"{where}{self.severity}: {printable(self.message)}"]
         if self.span:
             lines.append(self.span.excerpt())
+            if self.span.place:
+                lines.append(f"  made from: {self.span.place.chain()}")
         if self.expected:
             lines.append(f"  expected: {printable(self.expected)}")
         if self.hint:
@@ -140,7 +178,11 @@ class Diagnostic:
 
     def to_json(self) -> dict[str, object]:
         """The same facts as plain data, for `--json`."""
-        place = {"file": self.span.source.name, "line": self.span.line, "column": self.span.column} if self.span else {}
+        place: dict[str, object] = {}
+        if self.span:
+            place = {"file": self.span.source.name, "line": self.span.line, "column": self.span.column}
+            if self.span.place:
+                place["made_from"] = self.span.place.chain()
         return {
             "severity": self.severity,
             "message": self.message,

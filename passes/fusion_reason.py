@@ -107,6 +107,6 @@ class Reason:
 
 
 def describe(node: Node, nameless: str) -> str:
-    """`'name' (op, file:line:column)`; `nameless` instead of a name where there is none."""
-    where = f", {node.span}" if node.span else ""
+    """`'name' (op, file:line:column (model.py:42))`; `nameless` instead of a name where there is none."""
+    where = f", {node.span.described}" if node.span else ""
     return f"{repr(node.name) if node.name else nameless} ({node.op.name}{where})"

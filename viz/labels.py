@@ -143,7 +143,10 @@ def tooltip(node: Node, address: str, extra: str = "") -> str:
         lines.append(short(", ".join(attrs), 200))
     if extra:
         lines.append(extra)
-    lines += (f"{span}  {_excerpt(span)}" for span in node.origin.spans[:3])
+    for span in node.origin.spans[:3]:
+        lines.append(f"{span}  {_excerpt(span)}")
+        if span.place:
+            lines.append(short(f"made from {span.place.chain()}", 200))
     if len(node.origin.spans) > 3:
         lines.append(f"and {len(node.origin.spans) - 3} more places")
     if node.origin.rewrites:

@@ -136,7 +136,7 @@ def _function_json(function: Function) -> dict[str, Any]:
             {
                 "id": number[n], "op": n.op.name, "inputs": [number[i] for i in n.inputs], "type": str(n.type), "name": n.name,
                 "attributes": {a.name: repr(v) for a, v in zip(n.op.attrs, n.attrs, strict=True)},
-                "source": [str(s) for s in n.origin.spans], "rewrites": list(n.origin.rewrites),
+                "source": [s.described for s in n.origin.spans], "rewrites": list(n.origin.rewrites),
             }
             for n in function.nodes
         ],

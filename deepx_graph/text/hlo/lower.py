@@ -81,7 +81,7 @@ class Lowering:
         for i in self.parameters(c):
             parts = leaves(i.type)
             names = [i.name] if len(parts) == 1 else [f"{i.name}.{k}" for k in range(len(parts))]
-            self.b.origin = Origin(spans=(self.program.span(i.start, i.end),))
+            self.b.origin = Origin(spans=(self.program.place(i),))
             new = [self.b.param(len(params) + k, t, n) for k, (t, n) in enumerate(zip(parts, names, strict=True))]
             params += new
             args.append(self.pack(i.type, new))
@@ -167,7 +167,7 @@ class Lowering:
         if rule.operands is not None and len(operands) not in rule.operands:
             raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
         self._check_operand_types(i, operands)
-        self.b.origin = Origin(i.name, (self.program.span(i.start, i.end),))
+        self.b.origin = Origin(i.name, (self.program.place(i),))
         context = Context(self, i, operands)
         try:
             return self._checked(i, self._applied(rule, context))
@@ -182,7 +182,7 @@ class Lowering:
         try:
             return rule.lower(context)
         except InferError as e:
-            raise VerifyError(e.diagnostic(self.program.span(i.start, i.end), f"{i.opcode}: ")) from None
+            raise VerifyError(e.diagnostic(self.program.place(i), f"{i.opcode}: ")) from None
         except MALFORMED:
             raise self.program.error(f"{i.opcode} does not have the operands and attributes that it needs", i) from None
 
@@ -205,7 +205,7 @@ class Lowering:
             merge_types(node.type, i.type)
         except InferError:
             raise VerifyError(Diagnostic(f"{i.opcode} gives a {node.type} and the text says {i.type}",
-                                         self.program.span(i.start, i.end), expected=str(node.type))) from None
+                                         self.program.place(i), expected=str(node.type))) from None
         return node
 
     # --- tuples

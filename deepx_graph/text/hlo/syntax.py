@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.text.hlo.metadata import Places
 from deepx_graph.types import Type
 
 
@@ -49,7 +51,7 @@ class Computation:
         return next((i for i in self.instructions if i.is_root), self.instructions[-1])
 
 
-@dataclass(slots=True)
+@dataclass
 class Program:
     """A module's text."""
 
@@ -59,10 +61,20 @@ class Program:
     computations: list[Computation]
     tables: dict[str, dict[int, str]]
 
+    @cached_property
+    def places(self) -> Places:
+        """The places in the user's program that `metadata` tells."""
+        return Places(self.tables)
+
+    def place(self, i: Instruction) -> Span:
+        """Where an instruction stands, and what it was made from."""
+        metadata = i.attributes.get("metadata")
+        return Span(self.source, i.start, i.end, self.places.of(metadata.text) if metadata else None)
+
     def span(self, start: int, end: int) -> Span:
         return Span(self.source, start, end)
 
     def error(self, message: str, at: Raw | Instruction, expected: str | None = None, hint: str | None = None) -> ParseError:
         """A ParseError placed at a piece of the text."""
-        end = at.end if isinstance(at, Instruction) else at.start + len(at.text)
-        return ParseError(Diagnostic(message, self.span(at.start, end), expected=expected, hint=hint))
+        span = self.place(at) if isinstance(at, Instruction) else self.span(at.start, at.start + len(at.text))
+        return ParseError(Diagnostic(message, span, expected=expected, hint=hint))

@@ -73,18 +73,19 @@ class Source:
         return start, len(self.text) if end < 0 else end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
     """A line of the user's own program, as a text that was made from it says: `model.py:42` in `function`, called from `caller`.
 
-    `label` is what its framework calls the operation there (`jit(f)/mul`). File or label may be empty.
+    `label` is what its framework calls the operation there (`jit(f)/mul`). File or label may be empty. Equality is identity: a
+    reader makes one place of one text.
     """
 
     file: str = ""
     line: int = 0
     column: int = 0
     function: str = ""
-    caller: Place | None = None
+    caller: Place | None = field(default=None, repr=False)
     label: str = ""
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
-from deepx_graph.ops import broadcast_in_dim, concatenate, ensure_type, pad, reduce, reshape, reverse, slice_, transpose
+from deepx_graph.ops import broadcast_in_dim, concatenate, ensure_type, identity, pad, reduce, reshape, reverse, slice_, transpose
 from deepx_graph.passes.pattern import X, op_of
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.types import ANY, Dims, TensorType, as_tensor
@@ -42,6 +42,12 @@ def same_type(node: Node) -> Node | None:
     """reshape(x) = x, ensure_type(x) = x where x has that type"""
     known = isinstance(node.type, TensorType) and node.type.dims is not None and node.type.dtype is not ANY
     return node.inputs[0] if node.inputs[0].type == node.type and (known or node.op is ensure_type) else None
+
+
+@rule(op_of(identity, X))
+def identity_of_anything(x: Node) -> Node:
+    """identity(x) = x"""
+    return x
 
 
 @rule(op_of(reshape, op_of(reshape, X)))

@@ -272,11 +272,71 @@ ENTRY e { x = f32[2] parameter(0)
 
 def test_operations_that_are_only_kept_print_back_as_they_stood() -> None:
     text = write(load(KEPT))
-    assert "all-reduce(x), replica_groups={{0,1}}, to_apply=sum\n" in text
+    assert 'all-reduce(x), replica_groups={{0,1}}, to_apply=sum, metadata={op_name="a"}\n' in text
     assert 'infeed(token_), infeed_config="to_apply=sum"\n' in text
-    assert 'custom-call(all, i), custom_call_target="my \\"k", called_computations={sum}\n' in text
+    assert 'custom-call(all, i), custom_call_target="my \\"k", called_computations={sum}, control-predecessors={i}\n' in text
     assert text.count("\nsum {") == 1
     assert write(load(text)) == text
+
+
+TOLD = """HloModule told, input_output_alias={ {0}: (0, {}, may-alias) }
+
+FileNames
+1 "model.py"
+2 "train.py"
+
+FunctionNames
+1 "loss"
+2 "main"
+
+FileLocations
+1 {file_name_id=2 function_name_id=2 line=7 end_line=7 column=1 end_column=9}
+2 {file_name_id=1 function_name_id=1 line=42 end_line=42 column=4 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=2}
+
+ENTRY e {
+  x = f32[2,3]{0,1:T(8,128)} parameter(0), sharding={devices=[2,1]<=[2]}, metadata={op_name="x[0]"}
+  c = f32[2,3]{1,0} copy(x), metadata={op_name="jit(f)/copy \\"a\\"" stack_frame_id=2}
+  n = f32[2,3]{1,0} negate(c), frontend_attributes={a="b"}, backend_config={"k":[1]}, metadata={source_file="o.py" source_line=3}
+  ROOT pair = (f32[2,3]{1,0}, f32[2,3]{1,0}) tuple(n, c), sharding={{replicated}, {replicated}}
+}
+"""
+
+
+def test_what_a_text_says_beside_its_meaning_is_kept() -> None:
+    """Places, layouts, sharding, names of module and root: printed back, the tables of frames too."""
+    module = load(TOLD)
+    negated, copied = module.entry.results
+    assert copied.span.place.chain() == "model.py:42 in loss, called from train.py:7 in main"
+    assert copied.span.place.label == 'jit(f)/copy "a"'
+    assert str(negated.span.place) == "o.py:3"
+    assert copied.span.described == "t.hlo:21:3 (model.py:42 in loss)"
+    text = write(module)
+    assert text[text.index("ENTRY") :] == TOLD[TOLD.index("ENTRY") :]
+    assert text.startswith("HloModule told, input_output_alias={ {0}: (0, {}, may-alias) }, entry_computation_layout=")
+    again = load(text)
+    assert again.entry.results[1].span.place.chain() == "model.py:42 in loss, called from train.py:7 in main"
+    assert write(again) == text
+    optimised = write(run_pipeline(module, parse_pipeline("simplify")))
+    assert "copy(" not in optimised
+    assert "sharding={devices=[2,1]<=[2]}" in optimised
+
+
+def test_errors_name_the_line_of_the_users_program() -> None:
+    with pytest.raises(VerifyError, match=r"made from: model\.py:42 in loss, called from train\.py:7 in main"):
+        load(TOLD.replace("f32[2,3]{1,0} copy(x)", "f32[3]{0} copy(x)"))
+
+
+def test_a_bitcast_reads_memory_in_the_order_of_the_layouts() -> None:
+    module = load("HloModule b\nENTRY e { x = f32[2,3]{1,0} parameter(0)\n t = f32[3,2]{0,1} bitcast(x)\n"
+                  " u = f32[6]{0} bitcast(t)\n ROOT r = (f32[3,2]{0,1}, f32[6]{0}) tuple(t, u) }")
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    t, u = evaluate(module, [x])
+    np.testing.assert_array_equal(t, x.T)
+    np.testing.assert_array_equal(u, x.reshape(6))
 
 
 def test_a_draw_without_seed_is_an_rng() -> None:

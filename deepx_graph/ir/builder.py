@@ -93,7 +93,7 @@ class Builder:
 
     def param(self, index: int, type: Type, name: str = "") -> Node:
         """A parameter. Each call makes a new one."""
-        return Node(PARAM, (), (index, type), type, Origin(name, self.origin.spans))
+        return Node(PARAM, (), (index, type), type, Origin(name, self.origin.spans, (), self.origin.notes))
 
     def literal(self, value: Literal) -> Node:
         return self.intern(CONSTANT, (), (value,), value.type, self.origin)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Source, Span, UsageError, suggest
-from deepx_graph.ir.node import Node, reachable
+from deepx_graph.ir.node import NOWHERE, Node, Notes, Origin, reachable
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
 from deepx_graph.types import FunctionType, Type
 
@@ -40,6 +40,8 @@ class Function:
     span: Span | None = None
     attributes: tuple[tuple[str, str], ...] = ()
     """What a text says of the function and nobody here acts on, as name and text."""
+    whole: Origin = NOWHERE
+    """What the text says of the tuple of all results, where it has a value of its own."""
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -144,6 +146,10 @@ class Module:
     """The format it was read from; empty when it was built."""
     datas: tuple[Data, ...] = ()
     """The algebraic data types that its functions use."""
+    name: str = ""
+    """What its text calls the whole program; often nothing."""
+    notes: Notes = ()
+    """What its text says of the whole, beside what it computes."""
 
     @cached_property
     def _by_name(self) -> dict[str, Function]:
@@ -163,10 +169,16 @@ class Module:
         return self[self.entry_name]
 
     def with_functions(self, functions: Iterable[Function]) -> Module:
-        """The same program with these functions instead; itself when they are the same objects."""
+        """The same program with these functions instead; itself when they are the same objects. The text's notes on the whole
+        are dropped with the type of the entry that they are about.
+        """
         functions = tuple(functions)
         same = len(functions) == len(self.functions) and all(map(_is, functions, self.functions))
-        return self if same else replace(self, functions=functions)
+        if same:
+            return self
+        after = replace(self, functions=functions)
+        unchanged = self.entry_name in after and after.entry.type == self.entry.type
+        return after if unchanged else replace(after, notes=())
 
     def with_entry(self, name: str) -> Module:
         """The same program entered at another function."""

@@ -23,13 +23,21 @@ MAX_SPANS = 16
 """How many places in the source a node remembers when it stands for several; thousands may be merged into one."""
 
 
+Notes = tuple[tuple[str, str], ...]
+"""What a text says of something beside what it computes (sharding, layout, ...), name and value in the words of that text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a node came from: its name and places in the source, and the rewrites that made it."""
+    """Where a node came from: its name and places in the source, the rewrites that made it, and the text's notes on it.
+
+    Notes are about the operation as it was read: what a rewrite makes has none.
+    """
 
     name: str = ""
     spans: tuple[Span, ...] = ()
     rewrites: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def span(self) -> Span | None:
@@ -46,7 +54,7 @@ class Origin:
         if other is self or (not other.spans and not other.rewrites) or len(self.spans) >= MAX_SPANS:
             return self
         new = tuple(s for s in other.spans if s not in self.spans)
-        return Origin(self.name or other.name, (self.spans + new)[:MAX_SPANS], self.rewrites)
+        return Origin(self.name or other.name, (self.spans + new)[:MAX_SPANS], self.rewrites, self.notes)
 
 
 NOWHERE = Origin()

@@ -99,4 +99,11 @@ stop_gradient: Op = Op(
     view=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
 )  # fmt: skip
 
-LAYOUT: tuple[Op, ...] = (reshape, transpose, reverse, ensure_type, stop_gradient)
+identity: Op = Op(
+    "identity", "The operand. A text marks it as a copy, a barrier or the border of a domain; its value is the same.", operands=_X,
+    attrs=(Attr("role", "str", "copy", "what the text calls it"),), infer=lambda types, role: types[0],
+    eval=lambda xs, role: xs[0], view=True, vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
+    samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
+)  # fmt: skip
+
+LAYOUT: tuple[Op, ...] = (reshape, transpose, reverse, ensure_type, stop_gradient, identity)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.text.hlo.attributes import AttributeFault, Window, parse_ints, parse_names, parse_window
+from deepx_graph.text.hlo.shapes import layout_of
 from deepx_graph.text.hlo.syntax import Instruction, Raw
 from deepx_graph.types import TensorType, Type
 
@@ -84,6 +85,11 @@ class Context:
 
     def window(self) -> Window:
         return self.parsed("window", parse_window) if self.has("window") else Window()
+
+    def operand_layout(self, k: int) -> tuple[int, ...]:
+        """The layout of an operand, minor to major; empty for the row-major one."""
+        shape = self.lowering.shapes.get(self.instruction.operands[k].text, "")
+        return layout_of(shape)
 
     def names(self, name: str) -> tuple[str, ...]:
         return self.parsed(name, parse_names)

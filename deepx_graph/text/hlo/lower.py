@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir.node import NOWHERE
 from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.text.hlo.check import check_instruction
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.parser import check_program
-from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, RULES, Rule, opaque
+from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, NOTED, RULES, Rule, opaque
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import TupleType, Type, leaves, merge_types
 
@@ -38,6 +39,8 @@ class Lowering:
         self.depth = 0
         self.seeds = 0
         self.met: set[str] = set()
+        self.shapes: dict[str, str] = {}
+        """Of the computation at hand: shapes whose layouts are not row-major, by instruction."""
         self.warnings: list[Diagnostic] = []
 
     def next_seed(self) -> int:
@@ -51,7 +54,9 @@ class Lowering:
         for c in self.program.computations:  # what nothing reaches is no part of the module, and must be right all the same
             if c.name not in self.met:
                 self.function(c)
-        return Module((*self.functions.values(), main), main.name, self.program.source, "hlo")
+        notes = tuple((k, raw.text) for k, raw in self.program.attributes.items() if k != "entry_computation_layout")
+        return Module((*self.functions.values(), main), main.name, self.program.source, "hlo", name=self.program.name,
+                      notes=notes)
 
     # --- computations
 
@@ -80,15 +85,17 @@ class Lowering:
         outer = self.b.origin
         for i in self.parameters(c):
             parts = leaves(i.type)
+            whole = self.origin(i)
             names = [i.name] if len(parts) == 1 else [f"{i.name}.{k}" for k in range(len(parts))]
-            self.b.origin = Origin(spans=(self.program.place(i),))
+            self.b.origin = Origin("", whole.spans, (), whole.notes if len(parts) == 1 else ())
             new = [self.b.param(len(params) + k, t, n) for k, (t, n) in enumerate(zip(parts, names, strict=True))]
             params += new
             args.append(self.pack(i.type, new))
         root = self.inline(c, args)
         self.b.origin = outer
         span = self.program.span(c.start, c.start + len(c.name))
-        return Function(c.name, tuple(params), tuple(self.flatten(root)), public=public, span=span)
+        said = self.origin(c.root) if isinstance(c.root.type, TupleType) else NOWHERE
+        return Function(c.name, tuple(params), tuple(self.flatten(root)), public=public, span=span, whole=said)
 
     def called(self, name: str, at: Raw) -> Function:
         """The function of a computation that `call` names."""
@@ -116,13 +123,14 @@ class Lowering:
         by_name = {i.name: i for i in c.instructions}
         if len(by_name) < len(c.instructions):
             raise self._twice(c)
+        around, self.shapes = self.shapes, {i.name: i.shape for i in c.instructions if i.shape}
         for i in c.instructions:
             check_instruction(self.program, i, by_name)
             if i.name not in values:
                 self._visit(i, values, by_name)
             elif i.opcode == "parameter":
                 self._check_attributes(i, RULES["parameter"])
-        self.b.origin = outer
+        self.b.origin, self.shapes = outer, around
         self.depth -= 1
         return values[c.root.name]
 
@@ -167,7 +175,7 @@ class Lowering:
         if rule.operands is not None and len(operands) not in rule.operands:
             raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
         self._check_operand_types(i, operands)
-        self.b.origin = Origin(i.name, (self.program.place(i),))
+        self.b.origin = self.origin(i)
         context = Context(self, i, operands)
         try:
             return self._checked(i, self._applied(rule, context))
@@ -185,6 +193,13 @@ class Lowering:
             raise VerifyError(e.diagnostic(self.program.place(i), f"{i.opcode}: ")) from None
         except MALFORMED:
             raise self.program.error(f"{i.opcode} does not have the operands and attributes that it needs", i) from None
+
+    def origin(self, i: Instruction) -> Origin:
+        """The instruction's name and place, and what its text says beside what it computes."""
+        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in NOTED]
+        if i.shape:
+            notes.append(("layout", i.shape))
+        return Origin(i.name, (self.program.place(i),), (), tuple(notes))
 
     def _check_attributes(self, i: Instruction, rule: Rule) -> None:
         for name, raw in i.attributes.items():

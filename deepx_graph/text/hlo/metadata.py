@@ -1,4 +1,4 @@
-"""Where an instruction of HLO text comes from: `metadata={op_name=.. source_file=.. stack_frame_id=..}` and the tables of the header.
+"""Where an instruction of HLO text comes from: `metadata={op_name=.. source_file=.. stack_frame_id=..}` and tables of the header.
 
 Read once per distinct text. A `stack_frame_id` names a row of `StackFrames`, whose parents are the callers; in the text parents
 count from 1, and 1 stands for none. A row that is missing or malformed is no error: the instruction then has no place.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
-from deepx_graph.text.hlo.shapes import SPACE, ShapeError, parse_shape
+from deepx_graph.text.hlo.shapes import SPACE, ShapeError, is_plain, parse_shape
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import TupleType, Type
 
@@ -163,6 +163,7 @@ class Parser:
             raise self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
         self.at = match.end()
         type = self.shape()
+        shape = self.text[match.end() : self.at]
         self.skip()
         opcode = _OPCODE.match(self.text, self.at)
         if not opcode:
@@ -174,7 +175,8 @@ class Parser:
         if opcode[1] not in OPERANDLESS:
             operands, operand_types = self.operands(payload)
         attributes = self.attributes()
-        return Instruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at, operand_types)
+        return Instruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at, operand_types,
+                           "" if is_plain(shape) else shape)
 
     def parenthesised(self) -> Raw:
         """The text up to the parenthesis that closes; the opening one is already read."""

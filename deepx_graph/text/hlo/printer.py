@@ -13,9 +13,10 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
 from deepx_graph.text.hlo.printer_body import Emit, Writer
+from deepx_graph.text.hlo.printer_notes import Notes, shape_text
 from deepx_graph.text.hlo.printer_ops import EMITTERS
 from deepx_graph.text.hlo.printer_place import Placement, Scope
-from deepx_graph.text.hlo.printer_values import NoWord, legal, tuple_text, type_text
+from deepx_graph.text.hlo.printer_values import NoWord, legal, tuple_text
 
 Order = Callable[[Sequence[Node]], list[Node]]
 
@@ -41,6 +42,7 @@ class Printer:
         self._foreign: dict[str, Function] = {}
         self._loops: dict[Node, tuple[list[Node], str, str]] = {}
         self._regions: dict[Node, list[tuple[list[Node], str]]] = {}
+        self.notes = Notes()
         self._jobs: deque[Callable[[], None]] = deque()
         self._next: dict[str, int] = {}
 
@@ -50,14 +52,18 @@ class Printer:
         while self._jobs:
             self._jobs.popleft()()
         *before, last = self._ordered(main)
-        head = f"HloModule {legal(self.module.entry_name)}, entry_computation_layout={{{self._layout()}}}\n"
+        said = "".join(f", {name}={text}" for name, text in self.module.notes if self.module.format == "hlo")
+        name = legal(self.module.name or self.module.entry_name)
+        head = f"HloModule {name}{said}, entry_computation_layout={{{self._layout()}}}\n"
+        if tables := self.notes.frames.header():
+            head += f"\n{tables}"
         return "\n".join([head, *(self.blocks[n] for n in before), "ENTRY " + self.blocks[last]])
 
     def _layout(self) -> str:
         entry = self.module.entry
         try:
-            params = tuple_text(type_text(p.type) for p in entry.params)
-            results = [type_text(r.type) for r in entry.results]
+            params = tuple_text(map(shape_text, entry.params))
+            results = [shape_text(r) for r in entry.results]
             return f"{params}->{results[0] if len(results) == 1 else tuple_text(results)}"
         except NoWord as e:
             raise VerifyError(Diagnostic(str(e), entry.span)) from None
@@ -105,7 +111,7 @@ class Printer:
             def write() -> None:
                 w.parameters(function.params)
                 w.run(placement.main)
-                w.finish(function.results)
+                w.finish(function.results, function.whole)
 
             self._finish(w, write)
 

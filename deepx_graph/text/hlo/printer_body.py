@@ -13,8 +13,10 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.node import NOWHERE, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, REGION
 from deepx_graph.literal import Literal
+from deepx_graph.text.hlo.printer_notes import noted_shape, shape_text
 from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_variable
 from deepx_graph.text.hlo.printer_values import NoWord, legal, literal_text, tuple_text, type_text
 from deepx_graph.types import Dims, DType, TensorType, TupleType, Type, scalar, tensor
@@ -49,17 +51,22 @@ class Writer:
         self._next[base] = count
         return name
 
-    def put(self, base: str, shape: str, opcode: str, operands: Sequence[str], attributes: str = "") -> str:
-        """Writes an instruction; its name."""
+    def put(self, base: str, shape: str, opcode: str, operands: Sequence[str], attributes: str = "",
+            origin: Origin | None = None) -> str:
+        """Writes an instruction; its name. `origin` is that of the node whose value it is; helpers have no notes."""
         name = self.fresh(base)
-        self.line_of[name] = len(self.lines)
         tail = f", {attributes}" if attributes else ""
+        if origin is not None:
+            tail += self.printer.notes.of(origin, self.line_of)
+        elif self._node is not None:
+            tail += self.printer.notes.place(self._node.origin)
+        self.line_of[name] = len(self.lines)
         self.lines.append(f"{name} = {shape} {opcode}({', '.join(operands)}){tail}")
         return name
 
     def write(self, node: Node, opcode: str, operands: Sequence[str], attributes: str = "") -> str:
-        """Writes the instruction of a node, under the node's name."""
-        return self.put(legal(node.name or opcode), type_text(node.type), opcode, operands, attributes)
+        """Writes the instruction of a node, under the node's name, with its notes."""
+        return self.put(legal(node.name or opcode), shape_text(node), opcode, operands, attributes, node.origin)
 
     def apply(self, node: Node, opcode: str, attributes: str = "") -> str:
         """Writes the instruction of a node on its inputs as they are."""
@@ -109,7 +116,7 @@ class Writer:
         literal: Literal = node.attrs[0]
         if literal.array.size > REPEATED and literal.array.ndim and (one := literal.splat_value) is not None:
             element = self.step("constant", scalar(literal.dtype), literal_text(Literal(np.asarray(one))))
-            return self.put(legal(node.name or "broadcast"), type_text(node.type), "broadcast", [element], "dimensions={}")
+            return self.put(legal(node.name or "broadcast"), shape_text(node), "broadcast", [element], "dimensions={}", node.origin)
         return self.write(node, "constant", [literal_text(literal)])
 
     def pack(self, base: str, values: Sequence[Node]) -> str:
@@ -134,10 +141,12 @@ class Writer:
         """A parameter for each param node."""
         for k, p in enumerate(params):
             self._node = p
-            self.values[p] = self.put(legal(p.name or f"p{k}"), type_text(p.type), "parameter", [str(k)])
+            self.values[p] = self.put(legal(p.name or f"p{k}"), shape_text(p), "parameter", [str(k)], "", p.origin)
+        self._node = None
 
     def taken(self, captures: Sequence[Node]) -> None:
         """The parameter of a branch: what it captures, as a tuple unless it is one value."""
+        self._node = None
         shape = tuple_text(type_text(c.type) for c in captures) if len(captures) != 1 else type_text(captures[0].type)
         whole = self.put("arg", shape, "parameter", ["0"])
         for k, c in enumerate(captures):
@@ -193,10 +202,15 @@ class Writer:
         own = item.name and item.name != node.name and node.op not in self.printer.unnamed_items
         return self.item(legal(item.name) if own else f"{whole}.{index}", item.type, whole, index)
 
-    def finish(self, results: Sequence[Node]) -> None:
-        """Marks the root: the one result, or a tuple of all."""
-        root = self.value(results[0]) if len(results) == 1 else self.pack("tuple", results)
-        self.root(root)
+    def finish(self, results: Sequence[Node], whole: Origin = NOWHERE) -> None:
+        """Marks the root: the one result, or a tuple of all, of which `whole` tells."""
+        self._node = None
+        self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
+
+    def _all(self, results: Sequence[Node], whole: Origin) -> str:
+        type = TupleType(tuple(r.type for r in results))
+        shape = noted_shape(whole, type) if whole.notes else tuple_text(map(shape_text, results))
+        return self.put(legal(whole.name or "tuple"), shape, "tuple", [self.value(r) for r in results], "", whole)
 
     def root(self, name: str) -> None:
         at = self.line_of[name]

@@ -27,9 +27,6 @@ from deepx_graph.types import BOOL, I32, TensorType
 _STRING = r"\"(?:[^\"\\]|\\.)*\""
 _NAMED = re.compile(_STRING + r"|\b(to_apply|calls|called_computations|select|scatter|condition|body|true_computation"
                     r"|false_computation|branch_computations|comparator)=(\{[^{}]*\}|%?[\w.\-]+)")
-_DROPPED = re.compile(rf"({_STRING})|(?:,\s*)?\b(?:control-predecessors|metadata|original_value|origin)="
-                      rf"\{{(?:[^{{}}\"]|{_STRING}|\{{[^{{}}]*\}})*\}}")
-"""What refers to the text an instruction stood in: names of other instructions, rows of the header's tables."""
 
 
 def _ordered(w: Writer, captures: Sequence[Node]) -> list[Node]:
@@ -44,7 +41,7 @@ def _loop(w: Writer, node: Node) -> str:
     state = state_text(node, captures)
     values = [w.value(i) for i in (*inits, *captures)]
     packed = w.put("init", state, "tuple", values)
-    return w.put(base, state, "while", [packed], f"condition={condition}, body={body}")
+    return w.put(base, state, "while", [packed], f"condition={condition}, body={body}", node.origin)
 
 
 def _region(w: Writer, node: Node) -> str:
@@ -61,7 +58,7 @@ def _region(w: Writer, node: Node) -> str:
         named = f"branch_computations={{{', '.join(names)}}}"
     values = w.placement.branches[node][0].roots
     shape = type_text(values[0].type if len(values) == 1 else node.type)
-    return w.put(base, shape, "conditional", [index, *args], named)
+    return w.put(base, shape, "conditional", [index, *args], named, node.origin)
 
 
 def _clamped_index(w: Writer, selector: Node, count: int) -> str:
@@ -91,7 +88,8 @@ def _called(w: Writer, node: Node, callee: str, args: Sequence[Node]) -> str:
     name = w.printer.use(w.name, w.printer.function(function), node)
     results = function.results
     shape = type_text(results[0].type if len(results) == 1 else node.type)
-    return w.put(legal(node.name or "call"), shape, "call", [w.value(a) for a in args], f"to_apply={name}")
+    return w.put(legal(node.name or "call"), shape, "call", [w.value(a) for a in args], f"to_apply={name}",
+                 node.origin)
 
 
 def _fusion(w: Writer, node: Node) -> str:
@@ -99,7 +97,7 @@ def _fusion(w: Writer, node: Node) -> str:
 
 
 def _tuple(w: Writer, node: Node) -> str:
-    return w.put(legal(node.name or "tuple"), type_text(node.type), "tuple", [w.value(i) for i in node.inputs])
+    return w.write(node, "tuple", [w.value(i) for i in node.inputs])
 
 
 def _opaque(w: Writer, node: Node) -> str:
@@ -110,8 +108,7 @@ def _opaque(w: Writer, node: Node) -> str:
         raise w.fail(node, f"HLO cannot write '{name}'", "an operation that was read from HLO, or one of this package")
     if opcode == "constant":
         return _kept_constant(w, node)
-    kept = _DROPPED.sub(lambda m: m[1] or "", attributes).removeprefix(", ")
-    return w.apply(node, opcode, _NAMED.sub(lambda m: _foreign(w, node, m), kept))
+    return w.apply(node, opcode, _NAMED.sub(lambda m: _foreign(w, node, m), attributes))
 
 
 def _kept_constant(w: Writer, node: Node) -> str:

@@ -15,7 +15,7 @@ from deepx_graph.text.hlo.printer_body import Emit, Writer
 from deepx_graph.text.hlo.printer_control import control_table
 from deepx_graph.text.hlo.printer_formulas import FORMULAS, formula
 from deepx_graph.text.hlo.printer_values import ints, labels_text, window_text
-from deepx_graph.text.hlo.rules import BINARY, UNARY
+from deepx_graph.text.hlo.rules import BINARY, IDENTITY, UNARY
 from deepx_graph.types import BOOL, DType, TensorType, as_tensor, scalar
 
 # --- families -----------------------------------------------------------------------------------------------------
@@ -67,6 +67,13 @@ def _given(node: Node, *names: str) -> list[str]:
 
 def _same_value(w: Writer, node: Node) -> str:
     return w.value(node.inputs[0])
+
+
+_ROLES = {role: opcode for opcode, role in reversed(IDENTITY.items())}
+
+
+def _identity(w: Writer, node: Node) -> str:
+    return w.apply(node, _ROLES.get(node.attrs[0], "copy"))
 
 
 # --- elementwise with a twist -------------------------------------------------------------------------------------
@@ -327,6 +334,7 @@ EMITTERS: dict[Op, Emit] = {
     ops.rng_bit_generator: _rng_bits,
     ops.module_seed: _seed,
     ops.stop_gradient: _same_value,
+    ops.identity: _identity,
     ops.ensure_type: _ensure_type,
 }  # fmt: skip
 EMITTERS |= {op: _composed(EMITTERS.get(op)) for op in FORMULAS}

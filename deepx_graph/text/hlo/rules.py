@@ -16,7 +16,7 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_groups, parse_padding, parse_slices
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.literals import parse_literal
-from deepx_graph.text.hlo.shapes import ShapeError
+from deepx_graph.text.hlo.shapes import ShapeError, layout_of
 from deepx_graph.types import TupleType, as_tensor
 
 Lower = Callable[[Context], Node]
@@ -26,6 +26,9 @@ COMMON_ATTRIBUTES = frozenset({
     "origin", "outer_dimension_partitions", "operand_precision", "result_accuracy", "original_value",
 })  # fmt: skip
 """Attributes that any instruction may carry and that do not change what it computes."""
+
+NOTED = COMMON_ATTRIBUTES - {"metadata", "origin"} | {"indices_are_sorted", "unique_indices", "domain", "inferred_dimension"}
+"""Attributes that nodes keep as notes and that are written back as they stand."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def _get_tuple_element(c: Context) -> Node:
 
 def opaque(c: Context) -> Node:
     """The instruction kept as it stands."""
-    text = ", ".join(f"{name}={raw.text}" for name, raw in c.instruction.attributes.items())
+    text = ", ".join(f"{name}={raw.text}" for name, raw in c.instruction.attributes.items() if name not in COMMON_ATTRIBUTES)
     name = c.instruction.opcode
     if c.has("custom_call_target"):
         name = f"{name} {c.word('custom_call_target')}"
@@ -81,12 +84,21 @@ def _first(c: Context) -> Node:
     return c.operands[0]
 
 
+def _identity(role: str) -> Lower:
+    return lambda c: c.lowering.pack(c.operands[0].type, [c(ops.identity, x, role=role) for x in c.lowering.flatten(c.operands[0])])
+
+
 def _bitcast(c: Context) -> Node:
-    """Between equal element types a bitcast only reshapes; layouts are not kept here."""
+    """The same bytes in the same order in memory: the layouts of operand and result say which elements those are."""
     x, want = c.operands[0], c.tensor
     if as_tensor(x.type).dtype is not want.dtype:
         x = c(ops.bitcast_convert, x, dtype=want.dtype)
-    return x if x.type == want else c(ops.reshape, x, shape=want.shape)
+    before, after = (layout[::-1] for layout in (c.operand_layout(0), layout_of(c.instruction.shape)))
+    if before:
+        x = c(ops.transpose, x, permutation=before)
+    shape = tuple(want.shape[k] for k in after) if after else want.shape
+    x = x if as_tensor(x.type).dims == shape else c(ops.reshape, x, shape=shape)
+    return c(ops.transpose, x, permutation=tuple(after.index(k) for k in range(len(after)))) if after else x
 
 
 # --- elementwise with a twist -------------------------------------------------------------------------------------
@@ -311,7 +323,8 @@ BINARY: dict[str, Op] = {
     "xor": ops.xor, "shift-left": ops.shift_left, "shift-right-arithmetic": ops.shift_right_arithmetic,
     "shift-right-logical": ops.shift_right_logical, "complex": ops.complex_,
 }  # fmt: skip
-_IDENTITY = ("copy", "opt-barrier", "optimization-barrier", "domain", "add-dependency")
+IDENTITY = {"copy": "copy", "domain": "domain", **dict.fromkeys(("opt-barrier", "optimization-barrier"), "optimization_barrier")}
+"""What HLO calls an `identity`, with its role."""
 _GROUPS = ("replica_groups", "channel_id", "constrain_layout", "use_global_device_ids")
 _CHANNEL = ("channel_id", "is_host_transfer")
 _ASYNC = ("calls", "async_execution_thread", "async_group_id")
@@ -340,7 +353,8 @@ _COLLECTIVE = (*_GROUPS, "to_apply", "dimensions")
 RULES: dict[str, Rule] = {
     **{name: _same(op, 1) for name, op in UNARY.items()},
     **{name: _same(op, 2) for name, op in BINARY.items()},
-    **{name: Rule(_first, ("domain",), (1, 2)) for name in _IDENTITY},
+    **{name: Rule(_identity(role), ("domain",) * (name == "domain"), (1,)) for name, role in IDENTITY.items()},
+    "add-dependency": Rule(_first, operands=(2,)),
     **{name: Rule(opaque, attributes) for name, attributes in _KEPT.items()},
     **{name: Rule(_collective, (*_COLLECTIVE, "split_dimension")) for name in
        ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast")},

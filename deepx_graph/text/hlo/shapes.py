@@ -100,6 +100,23 @@ def _skip(text: str, at: int) -> int:
 
 
 @lru_cache(maxsize=65536)
+def is_plain(text: str) -> bool:
+    """Whether the layouts of a shape are the row-major ones, or none is given."""
+    return all(layout in ("", "{}") or "".join(layout.split()) == _row_major(dims) for _, dims, layout in _ARRAY.findall(text))
+
+
+def _row_major(dims: str) -> str:
+    return "{" + ",".join(map(str, reversed(range(dims.count(",") + 1)))) + "}"
+
+
+def layout_of(text: str) -> tuple[int, ...]:
+    """The dimensions of an array shape from minor to major, as its layout says; empty for none."""
+    found = _ARRAY.match(text)
+    order = found[3].strip("{}").partition(":")[0] if found and found[3] else ""
+    return tuple(int(k) for k in order.split(",")) if order.strip() else ()
+
+
+@lru_cache(maxsize=65536)
 def _array(dtype: str, dims: str) -> Type:
     if dtype == "token":
         return STATE

@@ -32,6 +32,8 @@ class Instruction:
     start: int
     end: int
     operand_types: list[Type | None] = field(default_factory=list)
+    shape: str = ""
+    """The shape as it stands, where its layout is not the row-major one."""
 
 
 @dataclass(slots=True)

@@ -163,10 +163,11 @@ class FunctionWriter:
         if rule is None:
             raise NoText(f"StableHLO has no operation '{node.op.name}'")
         form = rule(node)
-        self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies)
+        self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies,
+                  notes=f" {{{form.notes}}}" if form.notes else "")
 
     def line(self, node: Node, name: str, inputs: Sequence[Node], attributes: str, bodies: Sequence[Function] = (),
-             more: str = "", more_type: str = "") -> None:
+             more: str = "", more_type: str = "", notes: str = "") -> None:
         operands = ", ".join([self.use(i) for i in inputs]) + more
         types = ", ".join([type_text(i.type) for i in inputs]) + more_type
         regions = self.bodies(bodies) if bodies else ""
@@ -178,7 +179,7 @@ class FunctionWriter:
             result = type_text(node.type)
             self.names[node] = given = self.claims.claim(node.origin.name)
             head = f"{given} = "
-        self.put(f'{head}"{name}"({operands}){attributes}{regions} : ({types}) -> {result}')
+        self.put(f'{head}"{name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}')
 
     def bodies(self, functions: Sequence[Function]) -> str:
         """Closed functions as regions."""

@@ -18,6 +18,7 @@ from deepx_graph.text.stablehlo.printer_values import (
     float_text,
     ints_text,
     pairs_text,
+    string_text,
     struct_text,
     type_text,
     word_text,
@@ -30,6 +31,8 @@ class Form(NamedTuple):
     name: str
     attributes: str = ""
     bodies: tuple[Function, ...] = ()
+    notes: str = ""
+    """Attributes that are none of the operation's own."""
 
 
 Rule = Callable[[Node], Form]
@@ -174,6 +177,12 @@ def _rng_bits(n: Node) -> Form:
     return Form("stablehlo.rng_bit_generator", f"rng_algorithm = {word_text('rng_algorithm', n.attr('rng_algorithm'))}")
 
 
+def _identity(n: Node) -> Form:
+    """StableHLO has the barrier alone; what else it is for is said beside it."""
+    barrier = n.attrs[0] == "optimization_barrier"
+    return Form("stablehlo.optimization_barrier", notes="" if barrier else f"role = {string_text(n.attrs[0])}")
+
+
 def _distribution(word: str) -> Rule:
     form = Form("stablehlo.rng", f"rng_distribution = {word_text('rng_distribution', word)}")
     return lambda n: form
@@ -224,6 +233,7 @@ FORMS: dict[Op, Rule] = {
     ops.cholesky: _with(ops.cholesky, "lower"),
     ops.triangular_solve: _triangular_solve,
     ops.fft: _fft,
+    ops.identity: _identity,
     ops.expect_eq: _plain("check.expect_eq"),
     ops.expect_almost_eq: _almost,
     ops.expect_close: _close,

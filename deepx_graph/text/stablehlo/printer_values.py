@@ -131,6 +131,12 @@ def struct_text(name: str, fields: dict[str, Any]) -> str:
     return f"#stablehlo.{name}<{', '.join(shown)}>"
 
 
+def string_text(text: str) -> str:
+    """A string in quotes, as MLIR escapes it."""
+    plain = "".join(c if " " <= c <= "~" and c not in '"\\' else "".join(f"\\{b:02X}" for b in c.encode()) for c in text)
+    return f'"{plain}"'
+
+
 def word_text(kind: str, word: str) -> str:
     """`#stablehlo<kind WORD>`."""
     return f"#stablehlo<{kind} {word}>"

@@ -325,6 +325,10 @@ def _alone(c: Context) -> list[Node]:
     return c.inputs if size <= 1 and same else opaque(c)
 
 
+def _barrier(c: Context) -> list[Node]:
+    return [c(ops.identity, x, role=c.word("role", default="optimization_barrier")) for x in c.inputs]
+
+
 def _get_dimension_size(c: Context) -> list[Node]:
     return [c.b.constant(np.int32(as_tensor(c.inputs[0].type).shape[c.number("dimension", "dim")]))]
 
@@ -433,7 +437,7 @@ RULES: dict[str, Rule] = {
     "mhlo.fusion": lambda c: c.region(0, c.inputs),
     "stablehlo.composite": _composite,
     "stablehlo.custom_call": _custom_call,
-    "stablehlo.optimization_barrier": lambda c: c.inputs,
+    "stablehlo.optimization_barrier": _barrier,
     "stablehlo.partition_id": lambda c: [c.b.splat(0, c.tensor)],
     "stablehlo.replica_id": lambda c: [c.b.splat(0, c.tensor)],
     "stablehlo.get_dimension_size": _get_dimension_size,

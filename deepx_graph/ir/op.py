@@ -76,6 +76,9 @@ class Op:
     foldable: bool = True
     """Evaluated at optimisation time when all operands are constants."""
 
+    no_gradient_by: tuple[str, ...] = ()
+    """Operands by which no derivative is known although there is one by others; a gradient that needs it is refused."""
+
     domain: tuple[float, float] = (-2.0, 2.0)
     """Where the laws sample float operands: inside, the op is smooth and its gradient finite."""
     samples: Callable[[Any], Sequence[tuple[Sequence[Any], dict[str, Any]]]] | None = None

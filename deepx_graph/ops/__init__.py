@@ -73,7 +73,8 @@ from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
 from deepx_graph.ops.linear import LINEAR, dot_general, matmul
 from deepx_graph.ops.norm import NORM, batch_norm_grad, batch_norm_inference, batch_norm_training
 from deepx_graph.ops.opaque import OPAQUE, opaque
-from deepx_graph.ops.pullback import pullback
+from deepx_graph.ops.pullback import carries, pullback
+from deepx_graph.ops.pushforward import pushforward
 from deepx_graph.ops.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
 from deepx_graph.ops.reduce import REDUCE, broadcast_in_dim, monoid_body, reduce, reduction
 from deepx_graph.ops.ref import REF, ref_create, ref_read, ref_write
@@ -87,6 +88,7 @@ from deepx_graph.ops.special import (
     asinh,
     atan,
     atanh,
+    bessel_i0e,
     bessel_i1e,
     conj,
     cosh,
@@ -154,9 +156,11 @@ __all__ = [
     "batch_norm_grad",
     "batch_norm_inference",
     "batch_norm_training",
+    "bessel_i0e",
     "bessel_i1e",
     "bitcast_convert",
     "broadcast_in_dim",
+    "carries",
     "cbrt",
     "ceil",
     "cholesky",
@@ -228,6 +232,7 @@ __all__ = [
     "power",
     "print_",
     "pullback",
+    "pushforward",
     "real",
     "reduce",
     "reduce_precision",

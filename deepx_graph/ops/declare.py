@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import ml_dtypes
@@ -107,6 +108,16 @@ def is_int(array: Array) -> bool:
     return array.dtype.kind in "iu" or array.dtype.name in ("int2", "uint2", "int4", "uint4")
 
 
+def written_in(file: str, rule: str) -> VjpRule:
+    """The gradient rule of that name in a sibling file, which is in terms of operations declared later; found when first used."""
+
+    def vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
+        found: VjpRule = getattr(import_module(f"deepx_graph.ops.{file}"), rule)
+        return found(b, node, g)
+
+    return vjp
+
+
 # --- declarations -------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +139,7 @@ def pair(type: Constraint) -> tuple[Operand, ...]:
 
 
 def unary(name: str, summary: str, function: Callable[..., Array], *, kernel: str | None = None,
-          vjp: Callable[[Builder, Node, Node, Node], Node] | None = None, kinds: Sequence[Kind] = FLOATING,
+          vjp: Callable[[Builder, Node, Node, Node], Node | None] | None = None, kinds: Sequence[Kind] = FLOATING,
           source: str = "", **fields: Any) -> Op:
     """An elementwise op of one operand `x`. `vjp(b, x, y, g)` gives the cotangent of x, with y the op's own result."""
     rule = None if vjp is None else lambda b, node, g: (vjp(b, node.inputs[0], node, g),)
@@ -144,6 +155,10 @@ def binary(name: str, summary: str, function: Callable[..., Array], *, kernel: s
     rule = None if vjp is None else lambda b, node, g: vjp(b, node.inputs[0], node.inputs[1], node, g)
     return Op(name, summary, operands=pair(tensor_of(*kinds)), infer=joint_type, eval=function,
               kernel=_kernel(kernel, "x", "y"), vjp=rule, elementwise=True, source=source or f"StableHLO {name}", **fields)
+
+
+def flat(b: Builder, x: Node, y: Node, g: Node) -> None:
+    """The gradient rule of a function of one operand that is constant between jumps."""
 
 
 def dtype_attr(*kinds: Kind) -> Attr:

@@ -22,6 +22,7 @@ from deepx_graph.ops.declare import (
     REAL,
     binary,
     dtype_attr,
+    flat,
     highest,
     is_int,
     joint_type,
@@ -229,20 +230,34 @@ def _sign(xs: Sequence[Array]) -> Array:
     return like(np.where((x == 0) | np.isnan(x), x, np.copysign(np.ones((), x.dtype), x)), x.dtype)
 
 
+def _sign_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node | None:
+    """Zero; but the direction of a complex number turns with it: (g - conj(g y^2)) / 2|x|."""
+    if as_tensor(x.type).dtype.kind != "complex":
+        return None
+    from deepx_graph.ops.complexes import complex_, imag, real  # declared in terms of the ops above
+
+    turned = b(multiply, g, b(multiply, y, y))
+    difference = b(subtract, g, b(complex_, b(real, turned), b(negate, b(imag, turned))))
+    size = b(abs_, x)
+    is_zero = b(compare, size, b.like(0, size), direction="EQ")
+    twice = b(multiply, b(select, is_zero, b.like(1, size), size), b.like(2, size))
+    return b(select, is_zero, b.like(0, g), b(divide, difference, b(complex_, twice, b.like(0, twice))))
+
+
 sign: Op = unary("sign", "Minus one, zero or one; of a float zero or NaN the value itself.", _sign, kernel="sign(x)", kinds=NUMERIC,
-                 vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))
+                 vjp=_sign_vjp)
 floor: Op = unary("floor", "Rounded down.", ufunc(np.floor), kernel="floor(x)", kinds=("float",),
-                  vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))
+                  vjp=flat)
 ceil: Op = unary("ceil", "Rounded up.", ufunc(np.ceil), kernel="ceil(x)", kinds=("float",),
-                 vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)))
+                 vjp=flat)
 round_nearest_even: Op = unary(
     "round_nearest_even", "Rounded to the nearest integer, halves to the even one.", ufunc(np.rint), kinds=("float",),
-    vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)),
+    vjp=flat,
 )  # fmt: skip
 round_nearest_afz: Op = unary(
     "round_nearest_afz", "Rounded to the nearest integer, halves away from zero.",
     ufunc(lambda x: np.where(np.abs(x - np.trunc(x)) == 0.5, np.trunc(x) + np.copysign(np.ones((), x.dtype), x), np.rint(x))),
-    kinds=("float",), vjp=lambda b, x, y, g: b(multiply, g, b.like(0, g)),
+    kinds=("float",), vjp=flat,
 )  # fmt: skip
 exponential: Op = unary("exponential", "e to the x.", transcendental(np.exp), kernel="exp(x)",
                        vjp=lambda b, x, y, g: b(multiply, g, y))

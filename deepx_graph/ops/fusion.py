@@ -8,7 +8,7 @@ from typing import Any
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.ops.evaluate import evaluate
-from deepx_graph.ops.pullback import pullback
+from deepx_graph.ops.pullback import through
 from deepx_graph.ops.reduce import broadcast_in_dim
 from deepx_graph.types import TensorType, TupleType, Type, compatible
 
@@ -39,6 +39,12 @@ def inlined(b: Builder, body: Function, inputs: Sequence[Node]) -> list[Node]:
 
 def mapped(b: Builder, body: Function, inputs: Sequence[Node], type: TensorType) -> Node | None:
     """A body on scalars applied to whole tensors, with a result of `type`; None when one of its ops is not elementwise."""
+    results = mapped_all(b, body, inputs, [type])
+    return results[0] if results else None
+
+
+def mapped_all(b: Builder, body: Function, inputs: Sequence[Node], types: Sequence[TensorType]) -> list[Node] | None:
+    """As `mapped`, for a body with a result of each of the types."""
     if len(body.params) != len(inputs) or any(n.inputs and not n.op.elementwise for n in body.nodes):
         return None
     new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
@@ -46,13 +52,13 @@ def mapped(b: Builder, body: Function, inputs: Sequence[Node], type: TensorType)
         if node not in new:
             attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
             new[node] = b(node.op, *(new[i] for i in node.inputs), **attrs)
-    result = new[body.results[0]]
-    return result if result.type == type else b(broadcast_in_dim, result, shape=type.dims, broadcast_dimensions=())
+    results = [new[r] for r in body.results]
+    return [r if r.type == t else b(broadcast_in_dim, r, shape=t.dims, broadcast_dimensions=())
+            for r, t in zip(results, types, strict=True)]  # fmt: skip
 
 
 def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
-    roots = inlined(b, node.attrs[0], node.inputs)
-    return pullback(b, roots, g if isinstance(g, tuple) else (g,), node.inputs)
+    return through(b, node, inlined(b, node.attrs[0], node.inputs), g)
 
 
 fusion: Op = Op(

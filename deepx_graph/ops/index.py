@@ -29,11 +29,12 @@ from deepx_graph.ir.constraint import (
     some,
 )
 from deepx_graph.literal import Array
+from deepx_graph.ops.declare import written_in
 from deepx_graph.ops.elementwise import add, and_, clamp, maximum, minimum, multiply, or_
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.layout import show_dims
 from deepx_graph.ops.reduce import monoid_body
-from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor
+from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
 
 Axes = tuple[int, ...]
 Index = np.ndarray[Any, np.dtype[np.int64]]
@@ -347,9 +348,19 @@ _REDUCEAT: dict[Op, Callable[[Array, Index, Any], Array]] = {
 
 def _scatter_samples(rng: Any) -> Any:
     names = (*_SCATTER, "index_vector_dim", "update_computation")
-    body = monoid_body(add, F64)
-    rows = dict(zip(names, ((1,), (0,), (), (), (0,), 1, body), strict=True))
-    return [((rng.random((4, 3)), np.array([[0], [2], [2]]), rng.random((3, 3))), rows)]
+    t = scalar(F64)
+    replace = Builder().function("replace", (("old", t), ("new", t)), lambda old, new: [new], public=False)
+    bodies = (monoid_body(add, F64), replace, *(monoid_body(op, F64) for op in (multiply, maximum, minimum)))
+
+    def scattered(body: Function, *attrs: Any) -> dict[str, Any]:
+        return dict(zip(names, (*attrs, body), strict=True))
+
+    x, doubled, outside = rng.random((4, 3)), np.array([[0], [2], [2]]), np.array([[0, 1], [3, 2], [-1, 0]], np.int32)
+    found = [((x, doubled, rng.random((3, 3))), scattered(b, (1,), (0,), (), (), (0,), 1)) for b in bodies]
+    found += [((x, outside, rng.random((3, 2, 2))), scattered(b, (1, 2), (), (), (), (0, 1), 1)) for b in bodies]
+    found += [((x, np.array([2], np.uint8), rng.random(3)), scattered(b, (0,), (0,), (), (), (0,), 0)) for b in bodies]
+    batched = scattered(bodies[0], (), (0,), (1,), (0,), (0,), 2)
+    return [*found, ((x, np.array([[0, 2], [4, 1], [1, 1]]), rng.random((3, 2))), batched)]
 
 
 scatter: Op = Op(
@@ -362,7 +373,8 @@ scatter: Op = Op(
         axes_of("updates", "update_window_dims"), *_indexing("inputs", "scatter_indices", *_SCATTER[1:]),
         combines("update_computation", "inputs"),
     ),
-    infer=_scatter_type, eval=_scatter, source="StableHLO scatter", samples=_scatter_samples,
+    infer=_scatter_type, eval=_scatter, vjp=written_in("scatter_grad", "scatter_vjp"),
+    source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip
 
 INDEX: tuple[Op, ...] = (dynamic_slice, dynamic_update_slice, gather, scatter)

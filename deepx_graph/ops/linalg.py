@@ -22,7 +22,7 @@ from deepx_graph.ir.constraint import (
     tensor_of,
 )
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import like, one
+from deepx_graph.ops.declare import like, one, written_in
 from deepx_graph.types import C64, C128, F32, F64, Type, as_tensor, merge_dims, same_dim
 
 _MATRICES = FLOATS_OR_COMPLEX & SQUARE
@@ -51,13 +51,14 @@ def _cholesky(xs: Sequence[Array], lower: bool) -> Array:
 
 def _positive_definite(rng: Any) -> Any:
     m = rng.standard_normal((2, 3, 3))
-    return [((m @ np.swapaxes(m, -1, -2) + 3 * np.eye(3),), {"lower": lower}) for lower in (True, False)]
+    z = m + 1j * rng.standard_normal((2, 3, 3))
+    return [((a @ np.swapaxes(a, -1, -2).conj() + 3 * np.eye(3),), {"lower": lower}) for a in (m, z) for lower in (True, False)]
 
 
 cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
     operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
-    eval=_cholesky,
+    eval=_cholesky, vjp=written_in("linalg_grad", "cholesky_vjp"),
     source="StableHLO cholesky", samples=_positive_definite,
 )  # fmt: skip
 
@@ -106,11 +107,14 @@ triangular_solve: Op = Op(
     attrs=(Attr("left_side", "bool"), Attr("lower", "bool"), Attr("unit_diagonal", "bool"),
            Attr("transpose_a", "str", "NO_TRANSPOSE", check=one_of(*TRANSPOSES))),
     constraints=(same_element_type("a", "b"),),
-    infer=_solve_type, eval=_solve, source="StableHLO triangular_solve",
+    infer=_solve_type, eval=_solve, vjp=written_in("linalg_grad", "triangular_solve_vjp"), source="StableHLO triangular_solve",
     samples=lambda rng: [
         ((rng.random((2, 3, 3)) + 2 * np.eye(3), rng.random((2, 3, 2) if left else (2, 2, 3))),
          {"left_side": left, "lower": low, "unit_diagonal": unit, "transpose_a": t})
         for left in (True, False) for low in (True, False) for unit in (True, False) for t in TRANSPOSES
+    ] + [
+        ((rng.random((3, 3)) + 1j * rng.random((3, 3)) + 2 * np.eye(3), rng.random((3, 3)) + 1j * rng.random((3, 3))),
+         {"left_side": left, "lower": left, "unit_diagonal": False, "transpose_a": t}) for left in (True, False) for t in TRANSPOSES
     ],
 )  # fmt: skip
 
@@ -156,12 +160,16 @@ fft: Op = Op(
         Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
-    infer=_fft_type, eval=_fft, source="StableHLO fft",
+    infer=_fft_type, eval=_fft, vjp=written_in("linalg_grad", "fft_vjp"), source="StableHLO fft",
     samples=lambda rng: [
         ((rng.random((2, 4)) + 0j,), {"fft_type": "FFT", "fft_length": (4,)}),
         ((rng.random((2, 4)) + 0j,), {"fft_type": "IFFT", "fft_length": (2, 4)}),
         ((rng.random((2, 5)),), {"fft_type": "RFFT", "fft_length": (5,)}),
         ((rng.random((2, 3)) + 0j,), {"fft_type": "IRFFT", "fft_length": (5,)}),
+    ] + [
+        ((rng.random((2, 3, n)) + (1j * rng.random((2, 3, n)) if kind == "IRFFT" else 0),),
+         {"fft_type": kind, "fft_length": length})
+        for kind, n, length in (("RFFT", 4, (3, 4)), ("RFFT", 5, (2, 3, 5)), ("IRFFT", 3, (3, 4)), ("IRFFT", 3, (2, 3, 5)))
     ],
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import numpy as np
 from deepx_graph.ir import Attr, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, rank, same_element_type, same_shape
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import like
+from deepx_graph.ops.declare import like, written_in
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, same_dim, tensor
 
 _ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int", check=NON_NEGATIVE))
@@ -98,6 +98,7 @@ batch_norm_training: Op = Op(
     operands=(_X, *_vectors("scale", "offset")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset"),
     results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), infer=_training_type, eval=_training,
+    vjp=written_in("norm_grad", "batch_norm_training_vjp"),
     source="StableHLO batch_norm_training", samples=_samples(2),
 )  # fmt: skip
 batch_norm_inference: Op = Op(
@@ -105,6 +106,7 @@ batch_norm_inference: Op = Op(
     operands=(_X, *_vectors("scale", "offset", "mean", "variance")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset", "mean", "variance"),
     infer=lambda types, epsilon, feature_index: types[0], eval=_inference,
+    vjp=written_in("norm_grad", "batch_norm_inference_vjp"),
     source="StableHLO batch_norm_inference", samples=_samples(4),
 )  # fmt: skip
 batch_norm_grad: Op = Op(
@@ -113,7 +115,8 @@ batch_norm_grad: Op = Op(
     constraints=(*_constraints("scale", "mean", "variance"), same_shape("operand", "grad_output"),
                  same_element_type("operand", "grad_output")),
     results=tuple(map(Result, ("grad_operand", "grad_scale", "grad_offset"))),
-    infer=_training_type, eval=_grad, source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
+    infer=_training_type, eval=_grad, vjp=written_in("norm_grad", "batch_norm_grad_vjp"),
+    source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
 )  # fmt: skip
 
 NORM: tuple[Op, ...] = (batch_norm_training, batch_norm_inference, batch_norm_grad)

@@ -6,11 +6,12 @@ operand which stood for all elements is summed, and a rank-0 cotangent is spread
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any
 
-from deepx_graph.errors import InferError, VerifyError
-from deepx_graph.ir import Builder, Node, Origin, reachable
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
+from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.ops.elementwise import add
 from deepx_graph.ops.reduce import broadcast_in_dim, reduction
@@ -23,10 +24,10 @@ Cotangent = Any
 def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node]) -> list[Node | None]:
     """The cotangent of each node of `wrt` when those of `roots` are given; None where it is zero.
 
-    Only nodes on a path from `wrt` to a root are visited. Raises VerifyError, at the node, for an op without a gradient.
+    Only nodes on a path from `wrt` to a root are visited. Raises VerifyError, with place and path, for an op without a gradient.
     """
     wanted = set(wrt)
-    order = reachable(roots)
+    order = _between(wanted, roots)
     active: set[Node] = set()
     for node in order:
         if node in wanted or (carries(node.type) and any(i in active for i in node.inputs)):
@@ -37,8 +38,35 @@ def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None
             _accumulate(b, found, root, cotangent)
     for node in reversed(order):
         if node in active and node not in wanted and _is_nonzero(found.get(node)):
-            _step(b, node, found, active)
+            try:
+                _step(b, node, found, active)
+            except InferError as e:
+                raise VerifyError(refusal(node, e, wanted, order, roots)) from None
     return [found.get(w) for w in wrt]
+
+
+def through(b: Builder, node: Node, roots: Sequence[Node], g: Cotangent) -> list[Node | None]:
+    """The `vjp` of a node by that of an equal program: `roots` compute its results from its own inputs, by other operations."""
+    inputs = list(dict.fromkeys(node.inputs))
+    found = dict(zip(inputs, pullback(b, roots, g if isinstance(g, tuple) else (g,), inputs), strict=True))
+    return [found.pop(i, None) for i in node.inputs]
+
+
+def _between(wanted: set[Node], roots: Sequence[Node]) -> list[Node]:
+    """The nodes that the roots depend on and that may depend on the wanted ones, these included, in topological order.
+
+    Nothing older than all that is wanted is visited: rules that differentiate a few nodes of a large graph rely on it.
+    """
+    oldest = min((w.serial for w in wanted), default=0)
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.serial >= oldest and node not in seen:
+            seen.add(node)
+            if node not in wanted:
+                stack.extend(node.inputs)
+    return sorted(seen, key=lambda n: n.serial)
 
 
 def carries(type: Type) -> bool:
@@ -49,17 +77,50 @@ def carries(type: Type) -> bool:
 
 
 def _step(b: Builder, node: Node, found: dict[Node, Cotangent], active: set[Node]) -> None:
-    """Hand the cotangent of a node on to its operands."""
+    """Hand the cotangent of a node on to its operands. Raises InferError where that cannot be done."""
     g = found.pop(node)
     if node.op is PROJ:
         _accumulate_item(b, found, node.inputs[0], node.attrs[0], g)
         return
-    if node.op.vjp is None:
-        raise VerifyError(InferError(f"{node.op.name} has no gradient").diagnostic(node.span))
+    check_gradient(node, active)
+    assert node.op.vjp is not None
     b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")
     for operand, cotangent in zip(node.inputs, node.op.vjp(b, node, g), strict=True):
         if operand in active:
             _accumulate(b, found, operand, cotangent)
+
+
+def check_gradient(node: Node, active: Container[Node]) -> None:
+    """Raises InferError when the op has no gradient, or none by an operand that is active."""
+    if node.op.vjp is None:
+        raise InferError(f"{node.op.name} has no gradient")
+    if node.op.no_gradient_by:
+        for name, operand in node.op.named(node.inputs).items():
+            if name in node.op.no_gradient_by and operand in active:
+                raise InferError(f"{node.op.name} has no gradient by its operand '{name}'")
+
+
+def refusal(node: Node, error: InferError, wanted: Container[Node], order: Sequence[Node], roots: Sequence[Node]) -> Diagnostic:
+    """The error at the node, with a path through it from what is wanted to a root; `order` holds all nodes on such paths."""
+    source: dict[Node, Node | None] = {}
+    for n in order:
+        before = None if n in wanted else next((i for i in n.inputs if i in source), n)
+        if before is not n:
+            source[n] = before
+    after: list[Node] = [node]
+    users = {i: n for n in order if n in source for i in n.inputs}
+    ends = set(roots)
+    while after[-1] not in ends and after[-1] in users:
+        after.append(users[after[-1]])
+    path: list[Node] = []
+    at = source.get(node)
+    while at is not None:
+        path.append(at)
+        at = source[at]
+    names = [n.name or n.op.name for n in (*reversed(path), *after)]
+    shown = names if len(names) <= 12 else [*names[:6], "...", *names[-5:]]
+    found = error.diagnostic(node.span)
+    return replace(found, notes=(*found.notes, f"it is needed on the path {' -> '.join(shown)}"))
 
 
 def _is_nonzero(cotangent: Cotangent) -> bool:

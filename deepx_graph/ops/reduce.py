@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -28,13 +28,13 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
-from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import one, shape_attr
-from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply, select
+from deepx_graph.ops.declare import one, shape_attr, written_in
+from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply, select
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.layout import dims_of, reshape, show_dims, transpose
 from deepx_graph.types import (
+    BOOL,
     F64,
     Dims,
     DType,
@@ -132,62 +132,32 @@ def _reduce_monoid(x: Array, init: Array, axes: tuple[int, ...], op: Op) -> Arra
     return np.asarray(op.eval([init, np.asarray(op.monoid(x, axes))]), dtype=x.dtype)
 
 
-def _reduce_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
-    x, init = node.inputs[0], node.inputs[1]
-    dimensions, body = node.attrs
-    op = body.reducer
-    rule = _REDUCE_VJP.get(op) if len(node.inputs) == 2 else None
-    if op is None or rule is None:
-        raise VerifyError(InferError(f"reduce has no gradient for the body '{body.name}'").diagnostic(node.span))
-    kept = tuple(k for k in range(len(dims_of(x))) if k not in dimensions)
-
-    def spread(value: Node) -> Node:
-        return b(broadcast_in_dim, value, shape=dims_of(x), broadcast_dimensions=kept)
-
-    by_init: Node | None = None
-    if init.op is not CONSTANT or init.attrs[0].splat_value != op.identity_for(as_tensor(x.type).dtype):
-        node = reduction(b, op, x, dimensions)
-        assert op.vjp is not None
-        by_init, g = op.vjp(b, b(op, init, node), g)
-    return rule(b, x, node, g, spread, dimensions), by_init
-
-
-Spread = Callable[[Node], Node]
-
-
-def _sum_vjp(b: Builder, x: Node, y: Node, g: Node, spread: Spread, dims: tuple[int, ...]) -> Node:
-    return spread(g)
-
-
-def _extreme_vjp(b: Builder, x: Node, y: Node, g: Node, spread: Spread, dims: tuple[int, ...]) -> Node:
-    """Those equal to the extreme share the gradient."""
-    wins = b(convert, b(compare, x, spread(y), direction="EQ"), dtype=as_tensor(x.type).dtype)
-    share = b(divide, g, reduction(b, add, wins, dims))
-    return b(multiply, wins, spread(share))
-
-
-def _product_vjp(b: Builder, x: Node, y: Node, g: Node, spread: Spread, dims: tuple[int, ...]) -> Node:
-    """The product of the others: y / x, unless x is 0; then the product of the rest where x is the only zero."""
-    zero, one = b.like(0, x), b.like(1, x)
-    is_zero = b(compare, x, zero, direction="EQ")
-    zeros = reduction(b, add, b(convert, is_zero, dtype=as_tensor(x.type).dtype), dims)
-    rest = reduction(b, multiply, b(select, is_zero, one, x), dims)
-    others_of_zero = b(select, b(compare, zeros, one, direction="EQ"), rest, zero)
-    others = b(select, is_zero, spread(others_of_zero), b(divide, spread(y), b(select, is_zero, one, x)))
-    return b(multiply, spread(g), others)
-
-
-_REDUCE_VJP: dict[Op | None, Callable[..., Node]] = {
-    add: _sum_vjp, maximum: _extreme_vjp, minimum: _extreme_vjp, multiply: _product_vjp,
-}  # fmt: skip
-
-
 def _reduce_samples(rng: Any) -> Any:
     x, zero = rng.uniform(0.5, 1.5, (2, 3, 2)), np.float64(0)
-    cases = [((x, zero), {"dimensions": d, "body": monoid_body(add, F64)}) for d in ((0,), (1, 2), (0, 1, 2), ())]
+    cases: list[Any] = [((x, zero), {"dimensions": d, "body": monoid_body(add, F64)}) for d in ((0,), (1, 2), (0, 1, 2), ())]
     cases += [((x, np.float64(i)), {"dimensions": (1,), "body": monoid_body(op, F64)})
-              for op, i in ((multiply, 1), (maximum, -np.inf), (minimum, np.inf))]
-    return cases
+              for op, i in ((multiply, 1), (maximum, -np.inf), (minimum, np.inf), (add, 0.5), (maximum, 1.0))]
+    flags = (rng.random((2, 3, 2)) < 0.5, np.False_)
+    cases += [((x, flags[0], zero, flags[1]), {"dimensions": d, "body": _greatest_flagged()}) for d in ((1,), (2, 0))]
+    return [*cases, ((rng.uniform(-1, 1, (5, 2)), zero), {"dimensions": (0,), "body": _odds_body()}),
+            ((rng.random((0, 2)), np.float64(0.5)), {"dimensions": (0,), "body": monoid_body(multiply, F64)})]
+
+
+def _odds_body() -> Function:
+    """x + y + x y: associative, and no op of its own."""
+    b, t = Builder(), scalar(F64)
+    return b.function("odds", (("a", t), ("b", t)), lambda x, y: [b(add, b(add, x, y), b(multiply, x, y))], public=False)
+
+
+def _greatest_flagged() -> Function:
+    """The greatest number, with the flag that came with it."""
+    def body(x: Node, flag: Node, y: Node, other: Node) -> list[Node]:
+        b = Builder()
+        keep = b(compare, x, y, direction="GE")
+        return [b(select, keep, x, y), b(select, keep, flag, other)]
+
+    params = [(f"{name}{k}", scalar(d)) for k in range(2) for name, d in (("value", F64), ("flag", BOOL))]
+    return Builder().function("greatest", params, body, public=False)
 
 
 reduce: Op = Op(
@@ -197,7 +167,8 @@ reduce: Op = Op(
     attrs=(Attr("dimensions", "ints"), Attr("body", "function", summary="(total..., element...) -> total...")),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
-    infer=_reduce_type, eval=_reduce_eval, vjp=_reduce_vjp, source="StableHLO reduce", samples=_reduce_samples,
+    infer=_reduce_type, eval=_reduce_eval, vjp=written_in("reduce_grad", "reduce_vjp"),
+    source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip
 
 

@@ -17,10 +17,10 @@ from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Resul
 from deepx_graph.ir.constraint import NON_NEGATIVE, REALS, TENSOR, rank, same_shape, some
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import one
+from deepx_graph.ops.declare import one, written_in
 from deepx_graph.ops.elementwise import compare
 from deepx_graph.ops.evaluate import combine
-from deepx_graph.types import F64, I32, TupleType, Type, as_tensor, merge_dims, scalar
+from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, scalar
 
 
 def _sort_type(types: Sequence[Type], dimension: int, is_stable: bool, comparator: Function) -> Type:
@@ -120,6 +120,13 @@ def _comparator(direction: str) -> Function:
                               public=False)
 
 
+def _by_second() -> Function:
+    """The order of the second of three operands, greatest first."""
+    params = [(f"{name}{k}", scalar(d)) for name, d in (("x", F64), ("key", F64), ("n", I64)) for k in range(2)]
+    b = Builder()
+    return b.function("by_second", params, lambda *p: [b(compare, p[2], p[3], direction="GT")], public=False)
+
+
 sort: Op = Op(
     "sort", "The inputs rearranged along an axis so that the comparator, called on (x0, y0, x1, y1, ...), holds for neighbours.",
     operands=(Operand("inputs", variadic=True, type=TENSOR),),
@@ -132,9 +139,10 @@ sort: Op = Op(
         Relation("comparator to take two values for each of inputs and give one", ("comparator", "inputs"),
                  lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
     ),
-    infer=_sort_type, eval=_sort, source="StableHLO sort",
+    infer=_sort_type, eval=_sort, vjp=written_in("sort_grad", "sort_vjp"), source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
-                         for k in (0, 1) for d in ("LT", "GT", "LE")],
+                         for k in (0, 1) for d in ("LT", "GT", "LE")]
+    + [((rng.random((3, 5)), rng.random((3, 5)), rng.integers(0, 9, (3, 5))), {"dimension": 1, "comparator": _by_second()})],
 )  # fmt: skip
 
 
@@ -157,7 +165,8 @@ def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
 
 top_k: Op = Op(
     "top_k", "The k greatest elements of the last axis, greatest first, and their places.",
-    operands=one(REALS & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type, eval=_top_k,
+    operands=one(REALS & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
+    eval=_top_k, vjp=written_in("sort_grad", "top_k_vjp"),
     results=(Result("values"), Result("indices")),
     source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)],
 )  # fmt: skip

@@ -16,12 +16,16 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.complexes import complex_, imag, is_complex, real
 from deepx_graph.ops.declare import binary, like, truth, unary
 from deepx_graph.ops.elementwise import (
+    abs_,
     add,
+    compare,
     divide,
     exponential,
     multiply,
     negate,
     rsqrt,
+    select,
+    sign,
     subtract,
 )
 from deepx_graph.types import Kind
@@ -116,10 +120,30 @@ digamma: Op = _chlo("digamma", "The derivative of lgamma.", _digamma, kinds=FLOA
                     vjp=lambda b, x, y, g: _times(b, g, b(polygamma, b.like(1, x), x)))
 polygamma: Op = binary(
     "polygamma", "The derivative of digamma, lhs times.", _in_f64(_polygamma), kinds=FLOAT, source="CHLO polygamma",
+    vjp=lambda b, n, x, y, g: (None, _times(b, g, b(polygamma, b(add, n, b.like(1, n)), x))), no_gradient_by=("lhs",),
     domain=(1.0, 3.0), samples=lambda rng: [((np.float64(n), rng.uniform(0.5, 3, (2, 3))), {}) for n in (0, 1, 2)],
 )  # fmt: skip
-zeta: Op = binary("zeta", "The Hurwitz zeta function.", _in_f64(_scipy("zeta")), kinds=FLOAT, source="CHLO zeta", domain=(1.5, 3.0))
-bessel_i1e: Op = _chlo("bessel_i1e", "The modified Bessel function of order 1, scaled by e^-|x|.", _scipy("i1e"), kinds=FLOAT)
+zeta: Op = binary(
+    "zeta", "The Hurwitz zeta function.", _in_f64(_scipy("zeta")), kinds=FLOAT, source="CHLO zeta", domain=(1.5, 3.0),
+    vjp=lambda b, s, q, y, g: (None, b(negate, _times(b, g, b(multiply, s, b(zeta, b(add, s, b.like(1, s)), q))))),
+    no_gradient_by=("lhs",),
+)  # fmt: skip
+bessel_i0e: Op = _chlo(
+    "bessel_i0e", "The modified Bessel function of order 0, scaled by e^-|x|.", _scipy("i0e"), kinds=FLOAT,
+    vjp=lambda b, x, y, g: _times(b, g, b(subtract, b(bessel_i1e, x), b(multiply, b(sign, x), y))),
+)  # fmt: skip
+
+
+def _i1e_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node:
+    """i0e(x) - (sign(x) + 1 / x) i1e(x), which is 1/2 at 0."""
+    tiny = b(compare, b(abs_, x), b.like(1e-7, x), direction="LE")
+    safe = b(select, tiny, b.like(1, x), x)
+    slope = b(subtract, b(bessel_i0e, safe), b(multiply, y, b(add, b(sign, safe), b(divide, b.like(1, x), safe))))
+    return _times(b, g, b(select, tiny, b.like(0.5, x), slope))
+
+
+bessel_i1e: Op = _chlo("bessel_i1e", "The modified Bessel function of order 1, scaled by e^-|x|.", _scipy("i1e"), kinds=FLOAT,
+                       vjp=_i1e_vjp)
 
 
 def _next_after(xs: Sequence[Array]) -> Array:
@@ -137,6 +161,7 @@ def _next_after(xs: Sequence[Array]) -> Array:
 
 
 next_after: Op = binary("next_after", "The next number from lhs on the way to rhs.", _next_after, kinds=FLOAT,
+                        vjp=lambda b, x, y, node, g: (None, None),
                         source="CHLO next_after")
 
 
@@ -150,5 +175,5 @@ is_neg_inf: Op = _class_of("is_neg_inf", "Whether minus infinity.", lambda x: x 
 
 SPECIAL: tuple[Op, ...] = (
     cosh, sinh, acos, asin, atan, acosh, asinh, atanh, square, conj, erf, erfc, erf_inv, lgamma, digamma, polygamma, zeta,
-    bessel_i1e, next_after, is_inf, is_pos_inf, is_neg_inf,
+    bessel_i0e, bessel_i1e, next_after, is_inf, is_pos_inf, is_neg_inf,
 )  # fmt: skip

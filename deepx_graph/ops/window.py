@@ -31,8 +31,8 @@ from deepx_graph.ir.constraint import (
     some,
 )
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import is_int, pair
-from deepx_graph.ops.elementwise import add, compare, maximum
+from deepx_graph.ops.declare import is_int, pair, written_in
+from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.index import in_rounds
 from deepx_graph.ops.reduce import monoid_body
@@ -118,12 +118,21 @@ reduce_window: Op = Op(
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
     infer=_reduce_window_type, eval=_reduce_window,
+    vjp=written_in("window_grad", "reduce_window_vjp"),
     source="StableHLO reduce_window",
     samples=lambda rng: [
         ((rng.random((5, 6)), np.float64(0)), _window_attrs(2, window_dimensions=(2, 3), body=monoid_body(add, F64), **more))
         for more in ({}, {"window_strides": (2, 1), "padding_low": (1, -1), "padding_high": (0, 2)},
                      {"base_dilations": (2, 1), "window_dilations": (1, 2)})
-    ] + [((rng.random((5, 6)), np.float64(-np.inf)), _window_attrs(2, window_dimensions=(2, 2), body=monoid_body(maximum, F64)))],
+    ] + [
+        ((rng.random((5, 6)), np.float64(-np.inf)),
+         _window_attrs(2, window_dimensions=(2, 2), body=monoid_body(maximum, F64), **more))
+        for more in ({}, {"window_strides": (2, 3), "padding_low": (1, -1), "padding_high": (0, 1)}, {"window_dilations": (2, 1)})
+    ] + [
+        ((rng.random(7), np.float64(init)),
+         _window_attrs(1, window_dimensions=(w,), padding_low=(w - 1,), body=monoid_body(op, F64)))
+        for op, init, w in ((multiply, 1, 7), (minimum, np.inf, 3), (multiply, 0.5, 2), (add, 0.5, 4))
+    ],
 )  # fmt: skip
 
 
@@ -183,10 +192,14 @@ select_and_scatter: Op = Op(
            Attr("scatter", "function", summary="(total, source element) -> total")),
     constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
                  combines("select", "operand"), combines("scatter", "source")),
-    infer=_select_and_scatter_type, eval=_select_and_scatter, source="StableHLO select_and_scatter",
-    samples=lambda rng: [((rng.random((4, 6)), rng.random((2, 3)), np.float64(0)), {
-        "window_dimensions": (2, 2), "window_strides": (2, 2), "padding_low": (0, 0), "padding_high": (0, 0),
-        "select": _ge_body(), "scatter": monoid_body(add, F64)})],
+    infer=_select_and_scatter_type, eval=_select_and_scatter,
+    vjp=written_in("window_grad", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
+    samples=lambda rng: [((rng.random((4, 6)), rng.random(counts), np.float64(0.5)), {
+        "window_dimensions": sizes, "window_strides": (2, 2), "padding_low": low, "padding_high": high,
+        "select": _ge_body(), "scatter": monoid_body(op, F64)})
+        for counts, sizes, low, high, op in (
+            ((2, 3), (2, 2), (0, 0), (0, 0), add), ((3, 2), (3, 2), (1, 0), (2, -1), add), ((4, 3), (2, 2), (4, 0), (0, 1), add),
+            ((2, 2), (3, 3), (1, 0), (0, -1), multiply))],
 )  # fmt: skip
 
 # --- convolution --------------------------------------------------------------------------------------------------
@@ -293,7 +306,8 @@ convolution: Op = Op(
         Relation("feature_group_count or batch_group_count to be 1", ("feature_group_count", "batch_group_count"),
                  lambda features, batch: 1 in (features, batch)),
     ),
-    infer=_convolution_type, eval=_convolution, source="StableHLO convolution",
+    infer=_convolution_type, eval=_convolution, vjp=written_in("convolution_grad", "convolution_vjp"),
+    source="StableHLO convolution",
     samples=lambda rng: [
         ((rng.random((2, 4, 5, 6)), rng.random((6, 4, 2, 3))), _conv_attrs(2)),
         ((rng.random((2, 4, 5, 6)), rng.random((6, 2, 2, 3))), _conv_attrs(
@@ -303,6 +317,12 @@ convolution: Op = Op(
         ((rng.random((2, 3, 4, 3)), rng.random((2, 2, 3, 5))), _conv_attrs(2, rhs_dilation=(1, 2), **dict(zip(
             _DIMS, (0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2)), strict=True)))),
         ((rng.random((2, 3)), rng.random((4, 3))), _conv_attrs(0)),
+        ((rng.random((2, 4, 7)), rng.random((4, 2, 2))), _conv_attrs(
+            1, feature_group_count=2, window_strides=(2,), lhs_dilation=(3,), rhs_dilation=(2,),
+            padding_low=(-2,), padding_high=(3,), window_reversal=(1,))),
+        ((rng.random((5, 6, 4)), rng.random((3, 2, 4))), _conv_attrs(
+            1, batch_group_count=2, window_strides=(2,), padding_low=(1,),
+            **dict(zip(_DIMS, (1, 2, (0,), 2, 1, (0,), 2, 0, (1,)), strict=True)))),
     ],
 )  # fmt: skip
 

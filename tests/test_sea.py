@@ -108,7 +108,7 @@ def test_the_text_looks_as_documented() -> None:
         "sea 1\n"
         "entry @main\n"
         "func public @main(%x: f32[2,3]) -> (%out: f32[2,3]) {\n"
-        "  %0 = constant {value = dense<1.5> : f32[2,3]}\n"
+        "  %0 = constant dense<1.5> : f32[2,3]\n"
         "  %1 = add %x, %0 : f32[2,3]\n"
         "  return %1\n"
         "}\n"
@@ -303,7 +303,7 @@ def test_a_truncated_text_never_crashes() -> None:
             read(text[:end])
         except (ParseError, VerifyError):
             continue
-        assert text[end:].strip() == ""
+        assert text[end:].lstrip().startswith("func") or not text[end:].strip()
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from deepx_graph.types import ANY, Dims, DType, FunctionType, Kind, StateType, TensorType, TupleType, same_dim
+from deepx_graph.types import (
+    ANY,
+    DataType,
+    Dims,
+    DType,
+    FunctionType,
+    Kind,
+    RefType,
+    StateType,
+    TensorType,
+    TupleType,
+    VarType,
+    same_dim,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +50,8 @@ class Constraint:
 VALUE = Constraint("any value", lambda t: True)
 TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType))
 STATE_VALUE = Constraint("the state", lambda t: isinstance(t, StateType))
+DATA_VALUE = Constraint("a value of a data type", lambda t: isinstance(t, (DataType, VarType)))
+REF_VALUE = Constraint("a reference", lambda t: isinstance(t, (RefType, VarType)))
 FUNCTION_VALUE = Constraint("a function value", lambda t: isinstance(t, FunctionType))
 TUPLE_VALUE = Constraint("a tuple or several results", lambda t: isinstance(t, TupleType))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.errors import InferError
+from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE
 from deepx_graph.ir.declared import Attr, Operand
 from deepx_graph.ir.op import Op
 from deepx_graph.literal import Literal
@@ -41,7 +42,8 @@ def _constant(types: Sequence[Type], value: Literal) -> Type:
 CONSTANT = Op(
     "constant", "A tensor known before the program runs.",
     attrs=(Attr("value", "literal"),),
-    infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (), foldable=False, source="StableHLO constant",
+    infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (), foldable=False, assembly="$value",
+    source="StableHLO constant",
 )  # fmt: skip
 
 
@@ -61,31 +63,30 @@ TUPLE = Op(
 
 def _item(types: Sequence[Type], index: int) -> Type:
     whole = types[0]
-    if not isinstance(whole, TupleType):
-        raise InferError(f"cannot take item {index} of a {whole}", operand=0, expected="a tuple or several results")
-    if not 0 <= index < len(whole.items):
+    assert isinstance(whole, TupleType)
+    if index >= len(whole.items):
         raise InferError(f"item {index} of {len(whole.items)} items", expected=f"an index below {len(whole.items)}")
     return whole.items[index]
 
 
 PROJ = Op(
     "proj", "One item of a tuple, or one result of an operation with several.",
-    operands=(Operand("operand"),), attrs=(Attr("index", "int"),),
-    infer=_item, eval=lambda xs, index: xs[0][index], foldable=False, source="StableHLO get_tuple_element",
+    operands=(Operand("operand", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
+    infer=_item, eval=lambda xs, index: xs[0][index], foldable=False, assembly="$operand[$index]",
+    source="StableHLO get_tuple_element",
 )  # fmt: skip
 
 PHI = Op(
     "phi", "Value k of the branch that was taken, or loop variable k in this turn of the loop.",
-    operands=(Operand("control"),), attrs=(Attr("index", "int"),),
-    infer=_item, foldable=False, source="C. Click, Combining Analyses, Combining Optimizations",
+    operands=(Operand("control", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
+    infer=_item, foldable=False, assembly="$control[$index]",
+    source="C. Click, Combining Analyses, Combining Optimizations",
 )  # fmt: skip
 
 
 def _region(types: Sequence[Type], branches: int) -> Type:
     selector = as_tensor(types[0], 0)
-    if selector.rank not in (0, None) or not (selector.dtype.is_integer or selector.dtype.kind in ("bool", "any")):
-        raise InferError(f"the selector is a {selector}", operand=0, expected="a bool[] or integer[] scalar")
-    if branches < 1 or (len(types) - 1) % branches:
+    if (len(types) - 1) % branches:
         raise InferError(f"{len(types) - 1} values do not make {branches} branches")
     if selector.dtype.kind == "bool" and branches != 2:
         raise InferError(f"a bool selects one of 2 branches, not of {branches}")
@@ -102,8 +103,8 @@ def _region(types: Sequence[Type], branches: int) -> Type:
 
 REGION = Op(
     "region", "The values of the branch that the selector takes; only that branch is computed.",
-    operands=(Operand("selector"), Operand("values", variadic=True)),
-    attrs=(Attr("branches", "int", 2, "how many branches share the values evenly"),),
+    operands=(Operand("selector", type=BOOLS_OR_INTEGERS & SCALAR), Operand("values", variadic=True)),
+    attrs=(Attr("branches", "int", 2, "how many branches share the values evenly", check=POSITIVE),),
     infer=_region, foldable=False, source="C. Click; StableHLO if, case",
 )  # fmt: skip
 
@@ -116,11 +117,7 @@ LOOP_BEGIN = Op(
 
 def _loop_end(types: Sequence[Type]) -> Type:
     begin = types[0]
-    if not isinstance(begin, TupleType):
-        raise InferError(f"closes a {begin}", operand=0, expected="a loop_begin")
-    cond = as_tensor(types[1], 1)
-    if cond.dtype.kind not in ("bool", "any") or cond.rank not in (0, None):
-        raise InferError(f"the condition is a {cond}", operand=1, expected="bool[]")
+    assert isinstance(begin, TupleType)
     if len(types) - 2 != len(begin.items):
         raise InferError(f"{len(types) - 2} next values for {len(begin.items)} loop variables")
     for k, (first, after) in enumerate(zip(begin.items, types[2:], strict=True)):
@@ -131,7 +128,7 @@ def _loop_end(types: Sequence[Type]) -> Type:
 
 LOOP_END = Op(
     "loop_end", "The end of a loop: while the condition holds, go round with the next values; then give the variables.",
-    operands=(Operand("begin"), Operand("condition"), Operand("nexts", variadic=True)),
+    operands=(Operand("begin", type=TUPLE_VALUE), Operand("condition", type=BOOLS & SCALAR), Operand("nexts", variadic=True)),
     infer=_loop_end, foldable=False, source="C. Click; StableHLO while",
 )  # fmt: skip
 
@@ -174,8 +171,7 @@ PARTIAL = Op(
 
 def _call_value(types: Sequence[Type]) -> Type:
     function = types[0]
-    if not isinstance(function, FunctionType):
-        raise InferError(f"cannot call a {function}", operand=0, expected="a function value")
+    assert isinstance(function, FunctionType)
     _fits(function.params, types[1:], 1)
     if len(types) - 1 < len(function.params):
         raise InferError(f"{len(types) - 1} arguments for {len(function.params)} parameters")
@@ -184,7 +180,7 @@ def _call_value(types: Sequence[Type]) -> Type:
 
 CALL_VALUE = Op(
     "call_value", "The results of calling a function value, as a tuple.",
-    operands=(Operand("function"), Operand("args", variadic=True)),
+    operands=(Operand("function", type=FUNCTION_VALUE), Operand("args", variadic=True)),
     infer=_call_value, foldable=False, total=False, source="MindSpore CNode with a function value",
 )  # fmt: skip
 

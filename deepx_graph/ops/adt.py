@@ -16,8 +16,9 @@ import numpy as np
 
 from deepx_graph.errors import InferError, RunError
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand
+from deepx_graph.ir.constraint import DATA_VALUE, NON_NEGATIVE
 from deepx_graph.literal import Array
-from deepx_graph.types import I32, DataType, RefType, TensorType, TupleType, Type, VarType, scalar
+from deepx_graph.types import I32, DataType, RefType, TensorType, TupleType, Type, scalar
 
 ADT_SOURCE = "TVM Relay language: algebraic data types"
 
@@ -56,8 +57,6 @@ construct: Op = Op(
 
 
 def _tag_type(types: Sequence[Type], cases: tuple[str, ...]) -> Type:
-    if not isinstance(types[0], VarType):
-        as_data(types[0])
     if len(set(cases)) < len(cases) or not all(isinstance(c, str) for c in cases):
         raise InferError("the cases are not distinct names of constructors")
     return scalar(I32)
@@ -70,16 +69,13 @@ def _tag(xs: Sequence[Any], cases: tuple[str, ...]) -> Array:
 
 tag: Op = Op(
     "tag", "Which of the cases, counted from 0, made the value; their number when none of them did.",
-    operands=(Operand("value"),), attrs=(Attr("cases", "any", summary="names of constructors"),), infer=_tag_type, eval=_tag,
+    operands=(Operand("value", type=DATA_VALUE),), attrs=(Attr("cases", "any", summary="names of constructors"),),
+    infer=_tag_type, eval=_tag,
     vjp=lambda b, node, g: (None,), foldable=False, source=ADT_SOURCE,
 )  # fmt: skip
 
 
 def _field_type(types: Sequence[Type], constructor: str, index: int, type: Type) -> Type:
-    if not isinstance(types[0], VarType):
-        as_data(types[0])
-    if index < 0:
-        raise InferError(f"field {index} of {constructor}", expected="an index from 0")
     return type
 
 
@@ -103,8 +99,9 @@ def some_value(type: Type) -> Any:
 
 
 field: Op = Op(
-    "field", "One field of a value, if that constructor made it; else some value of the type.", operands=(Operand("value"),),
-    attrs=(Attr("constructor", "str"), Attr("index", "int"), Attr("type", "type", summary="the field's type")),
+    "field", "One field of a value, if that constructor made it; else some value of the type.",
+    operands=(Operand("value", type=DATA_VALUE),),
+    attrs=(Attr("constructor", "str"), Attr("index", "int", check=NON_NEGATIVE), Attr("type", "type", summary="the field's type")),
     infer=_field_type, eval=_field, foldable=False, source=ADT_SOURCE,
 )  # fmt: skip
 

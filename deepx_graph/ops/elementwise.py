@@ -328,7 +328,8 @@ compare: Op = Op(
     ),
     infer=truth, eval=_compare,
     kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1],
-    elementwise=True, source="StableHLO compare",
+    elementwise=True, assembly="$direction, operands",
+    source="StableHLO compare",
     samples=lambda rng: [((rng.integers(0, 3, (2, 3)).astype("f4"), rng.integers(0, 3, (2, 3)).astype("f4")),
                           {"direction": d, "compare_type": t}) for d in _COMPARE for t in ("", "TOTALORDER")],
 )  # fmt: skip

@@ -160,7 +160,8 @@ fft: Op = Op(
         Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
-    infer=_fft_type, eval=_fft, vjp=written_in("linalg_grad", "fft_vjp"), source="StableHLO fft",
+    infer=_fft_type, eval=_fft, vjp=written_in("linalg_grad", "fft_vjp"),
+    assembly="operands, $fft_type, length = $fft_length", source="StableHLO fft",
     samples=lambda rng: [
         ((rng.random((2, 4)) + 0j,), {"fft_type": "FFT", "fft_length": (4,)}),
         ((rng.random((2, 4)) + 0j,), {"fft_type": "IFFT", "fft_length": (2, 4)}),

@@ -92,7 +92,10 @@ dot_general: Op = Op(
         axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
         axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
     ),
-    infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp, source="StableHLO dot_general",
+    infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp,
+    assembly="operands (, batching = $lhs_batching_dimensions x $rhs_batching_dimensions)?"
+             " (, contracting = $lhs_contracting_dimensions x $rhs_contracting_dimensions)?",
+    source="StableHLO dot_general",
     samples=lambda rng: [
         ((rng.random((2, 3)), rng.random((3, 4))), _attrs((), (), (1,), (0,))),
         ((rng.random((2, 3, 4)), rng.random((2, 4, 5))), _attrs((0,), (0,), (2,), (1,))),

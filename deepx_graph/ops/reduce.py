@@ -86,7 +86,8 @@ broadcast_in_dim: Op = Op(
                  Relation("broadcast_dimensions within shape", ("broadcast_dimensions", "shape"),
                           lambda at, shape: all(k < len(shape) for k in at))),
     infer=_broadcast_type,
-    eval=_broadcast_eval, view=True, vjp=_broadcast_vjp, source="StableHLO broadcast_in_dim",
+    eval=_broadcast_eval, view=True, vjp=_broadcast_vjp, assembly="operands, dims = $broadcast_dimensions",
+    source="StableHLO broadcast_in_dim",
     samples=lambda rng: [
         ((rng.random(3),), {"shape": (2, 3), "broadcast_dimensions": (1,)}),
         ((rng.random((3, 1)),), {"shape": (3, 2), "broadcast_dimensions": (0, 1)}),
@@ -168,6 +169,7 @@ reduce: Op = Op(
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
     infer=_reduce_type, eval=_reduce_eval, vjp=written_in("reduce_grad", "reduce_vjp"),
+    assembly="operands, dims = $dimensions, by $body",
     source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip
 

@@ -89,7 +89,8 @@ concatenate: Op = Op(
     "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
     constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
-    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), vjp=_concatenate_vjp, source="StableHLO concatenate",
+    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
+    source="StableHLO concatenate",
     samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1})],
 )  # fmt: skip
 
@@ -122,6 +123,7 @@ slice_: Op = Op(
     constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
     infer=_slice_type,
     eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True, vjp=_slice_vjp,
+    assembly="operands, from $start_indices to $limit_indices by $strides",
     source="StableHLO slice",
     samples=lambda rng: [
         ((rng.random((5, 4)),), {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (2, 3)}),
@@ -191,7 +193,9 @@ pad: Op = Op(
     constraints=(same_element_type("operand", "padding_value"),
                  equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
                  one_for_each_axis("operand", "edge_padding_low")),
-    infer=_pad_type, eval=_pad_eval, vjp=_pad_vjp, source="StableHLO pad",
+    infer=_pad_type, eval=_pad_eval, vjp=_pad_vjp,
+    assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
+    source="StableHLO pad",
     samples=lambda rng: [
         ((rng.random((2, 3)), np.float64(0.5)), {"edge_padding_low": a, "edge_padding_high": b, "interior_padding": i})
         for a, b, i in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -1), (-1, 0), (1, 3)), ((-2, 0), (0, 0), (0, 0)))
@@ -209,7 +213,8 @@ iota: Op = Op(
     attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
     constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
     infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
-    vjp=lambda b, node, g: (), view=True, foldable=False, source="StableHLO iota",
+    vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension",
+    source="StableHLO iota",
     samples=lambda rng: [((), {"dtype": d, "shape": (2, 3), "iota_dimension": k})
                          for k in (0, 1) for d in (F32, I32, I8, BF16)],
 )  # fmt: skip
@@ -242,6 +247,7 @@ torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
     constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, vjp=_take_vjp,
+    assembly="operands, dim = $dim",
     source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
     samples=lambda rng: [((rng.random((4, 3)), rng.integers(0, 3, (2, 2))), {"dim": d}) for d in (0, 1)],
 )  # fmt: skip
@@ -277,7 +283,8 @@ index_add: Op = Op(
     "index_add", "The operand with slices added at the indices, once for each time an index occurs.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS), Operand("updates", type=TENSOR)),
     attrs=(Attr("dim", "int"),), constraints=(axes_of("operand", "dim"), same_element_type("operand", "updates")),
-    infer=_index_add_type, eval=_index_add_eval, source="the transpose of torch_index_select",
+    infer=_index_add_type, eval=_index_add_eval, assembly="operands, dim = $dim",
+    source="the transpose of torch_index_select",
     vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attrs[0])),
     samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),
                          ((rng.random((4, 3)), np.array([2, 0]), rng.random((4, 2))), {"dim": 1})],

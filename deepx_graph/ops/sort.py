@@ -139,7 +139,8 @@ sort: Op = Op(
         Relation("comparator to take two values for each of inputs and give one", ("comparator", "inputs"),
                  lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
     ),
-    infer=_sort_type, eval=_sort, vjp=written_in("sort_grad", "sort_vjp"), source="StableHLO sort",
+    infer=_sort_type, eval=_sort, vjp=written_in("sort_grad", "sort_vjp"),
+    assembly="operands, dim = $dimension, by $comparator", source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
                          for k in (0, 1) for d in ("LT", "GT", "LE")]
     + [((rng.random((3, 5)), rng.random((3, 5)), rng.integers(0, 9, (3, 5))), {"dimension": 1, "comparator": _by_second()})],
@@ -168,6 +169,7 @@ top_k: Op = Op(
     operands=one(REALS & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
     eval=_top_k, vjp=written_in("sort_grad", "top_k_vjp"),
     results=(Result("values"), Result("indices")),
+    assembly="operands, k = $k",
     source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)],
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 One line per node, in the order of the function's nodes, with its type. A value keeps the name of its origin, quoted where it
 is not a plain word; the second value of a name is `%name#1`, values without name are numbered. Loops are numbered per function.
+An op that declares an `assembly` is written in that form, any other as its operands and then its attributes in braces. Attributes
+that have their defaults, or that the type tells, are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Attr, Data, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN
 from deepx_graph.literal import Literal
+from deepx_graph.text.sea.assembly import assembly_of, bare
 from deepx_graph.text.sea.words import VERSION, dense_text, float_text, name_text, quote, type_text
 from deepx_graph.types import DType, Type
 
@@ -56,10 +59,16 @@ class _FunctionPrinter:
         yield f"{pad}}}"
 
     def _node(self, node: Node) -> str:
-        operands = ", ".join([self.names[i] for i in node.inputs])
+        if node.op.assembly is None:
+            placed: frozenset[str] = frozenset()
+            operands = ", ".join([self.names[i] for i in node.inputs])
+        else:
+            form = assembly_of(node.op)
+            placed = form.named
+            operands = form.write(node, self.names.__getitem__, lambda a, v: v if bare(a, v) else self._attr(node, a, v))
         text = f"{self._name(node)} = {name_text(node.op.name)}{' ' + operands if operands else ''}"
         attrs = [f"{a.name} = {self._attr(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
-                 if not _is_default(a, v)]
+                 if a.name not in placed and not _is_default(a, v) and not _is_told(a, v, node)]
         if attrs:
             text += f" {{{', '.join(attrs)}}}"
         return text if node.op is CONSTANT else f"{text} : {self._type(node.type)}"
@@ -134,6 +143,11 @@ def _leading_params(function: Function) -> int:
             break
         count += 1
     return count
+
+
+def _is_told(attr: Attr, value: Any, node: Node) -> bool:
+    """Whether the type of the node, which is written after it, tells the value."""
+    return attr.from_type is not None and attr.from_type(node.type) == value
 
 
 def _is_default(attr: Attr, value: Any) -> bool:

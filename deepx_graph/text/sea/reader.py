@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, suggest
@@ -15,6 +16,7 @@ from deepx_graph.ir import Constructor, Data, Function, Module, Node, Op, Origin
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
 from deepx_graph.ops import OPS
 from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.sea.assembly import FormText, assembly_of
 from deepx_graph.text.sea.cursor import NAME, VALUE, Cursor
 from deepx_graph.text.sea.values import Values
 from deepx_graph.text.sea.words import VERSION, name_text
@@ -46,7 +48,7 @@ class Reader:
         self.source, self.options = source, options
         self.cursor = Cursor(source, min(options.max_depth, _DEPTH_LIMIT))
         self.values = Values(self.cursor, options.max_rank, self.function)
-        self._attrs: dict[tuple[Op, str], tuple[Any, ...]] = {}
+        self._attrs: dict[tuple[Op, str | None, Type | None], tuple[Any, ...]] = {}
         self._count = 0
 
     def module(self) -> Module:
@@ -199,18 +201,17 @@ class Reader:
         op = self._op(name, found.start(2))
         inputs = self._operands(scope, operands, found.start(3)) if operands else ()
         c, end = self.cursor, found.end()
-        stated: Type | None = None
+        stated = None if type_text is None else self.values.known_type(type_text, end)
         try:
-            if attr_text is None and c.peek("{"):
-                attrs = op.bind(self._attributes(c.nested(depth)))
+            if attr_text is None and (c.peek("{") or self._has_form(op, stated)):
+                inputs, attrs, stated = self._written(scope, op, inputs, found, depth)
                 end = c.at
-            else:
-                attrs = self._simple_attrs(op, attr_text, found)
-            if type_text is not None:
-                stated = self.values.known_type(type_text, end)
-            elif c.accept(":"):
+            elif stated is None and c.accept(":"):
                 stated = self.values.type(0)
                 end = c.at
+                attrs = op.bind(_told(op, {} if attr_text is None else self._simple(attr_text, found), stated))
+            else:
+                attrs = self._simple_attrs(op, attr_text, found, stated)
             c.at = end
             op.check_arity(len(inputs))
             if op is LOOP_BEGIN:
@@ -224,16 +225,37 @@ class Reader:
             word = self._key(word, found.start(1))
         self._define(scope, word, found.start(), end, op, inputs, attrs, type if stated is None else stated)
 
-    def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str]) -> tuple[Any, ...]:
+    def _has_form(self, op: Op, stated: Type | None) -> bool:
+        """Whether the rest of the statement is in the form that the op declares, and not the general one."""
+        return op.assembly is not None and stated is None and not self.cursor.peek(":")
+
+    def _written(self, scope: Scope, op: Op, inputs: tuple[Node, ...], found: re.Match[str], depth: int
+                 ) -> tuple[tuple[Node, ...], tuple[Any, ...], Type | None]:
+        """Operands, attributes and type of a statement that is more than words: in the op's own form, or with braces to come."""
+        c, given = self.cursor, dict[str, Any]()
+        if not c.peek("{"):
+            c.at = found.end(2)
+            given, inputs = assembly_of(op).read(FormText(c, self.values, partial(self._operands, scope), depth))
+        if c.peek("{"):
+            given |= self._attributes(c.nested(depth))
+        stated = self.values.type(0) if c.accept(":") else None
+        return inputs, op.bind(_told(op, given, stated)), stated
+
+    def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str], stated: Type | None) -> tuple[Any, ...]:
         """Attributes without strings and functions, which recur often, by their text."""
-        if text is None:
-            return op.bind({})
-        attrs = self._attrs.get((op, text))
+        if text is None and not op.attrs:
+            return ()
+        key = (op, text, stated)
+        attrs = self._attrs.get(key)
         if attrs is None:
-            end, self.cursor.at = self.cursor.at, found.start(4)
-            attrs = self._attrs[op, text] = op.bind(self._attributes(0))
-            self.cursor.at = end
+            attrs = self._attrs[key] = op.bind(_told(op, {} if text is None else self._simple(text, found), stated))
         return attrs
+
+    def _simple(self, text: str, found: re.Match[str]) -> dict[str, Any]:
+        end, self.cursor.at = self.cursor.at, found.start(4)
+        given = self._attributes(0)
+        self.cursor.at = end
+        return given
 
     def _attributes(self, depth: int) -> dict[str, Any]:
         c, attrs = self.cursor, {}
@@ -298,6 +320,17 @@ class Reader:
         start, end = places[operand] if operand is not None and operand < len(places) else (0, 0)
         base = found.start(3)
         return self.cursor.span(base + start, base + end) if end else self.cursor.span(found.start(), found.end())
+
+
+def _told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
+    """The attributes with those that the stated type tells, where they are not given."""
+    if stated is not None:
+        for attr in op.attrs:
+            if attr.from_type is not None and attr.name not in given:
+                value = attr.from_type(stated)
+                if value is not None:
+                    given = {**given, attr.name: value}
+    return given
 
 
 def _line(node: Node) -> int:

@@ -36,5 +36,5 @@ class Engine(Protocol):
         ...
 
     def writes(self, node: Node) -> bool:
-        """Whether `kernel(node)` puts its results into `out` when it is given one."""
+        """Whether `kernel(node)` puts its results into `out` when it is given one, and makes fresh arrays when it is not."""
         ...

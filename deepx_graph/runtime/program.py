@@ -67,7 +67,7 @@ def _array(buffer: Array, node: Node, leaf: int) -> Array:
 def prepared(engine: Engine, node: Node) -> KernelFn:
     """The engine's kernel for a node, held to its contract: results in `out` where given, and never over an operand unawares."""
     kernel = engine.kernel(node)
-    if node.op.view or not makes_memory(node):
+    if node.op.view or not makes_memory(node) or engine.writes(node):
         return kernel
 
     def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:

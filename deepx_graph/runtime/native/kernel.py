@@ -99,8 +99,9 @@ class _Workspace:
         addresses = [a.ctypes.data for a in (*kernel.constants, *own)]
         struct.pack_into(f"{len(addresses)}N", self.table, 8 * kernel.layout.objects, *addresses)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
-        self.scratch = [aligned(kernel.layout.scratch_bytes + 64) for _ in range(kernel.threads)]
-        self._own = own
+        scratch = [aligned(kernel.layout.scratch_bytes + 64) for _ in range(kernel.threads)]
+        self.scratch = [s.ctypes.data for s in scratch]
+        self._own = (*own, *scratch)
 
 
 class NativeKernel:
@@ -165,7 +166,7 @@ class NativeKernel:
             workspace = _Workspace(self)
         self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
         if self._whole is not None:
-            self._whole(workspace.address, workspace.scratch[0].ctypes.data)
+            self._whole(workspace.address, workspace.scratch[0])
         else:
             self._run(workspace)
         self._spare.append(workspace)
@@ -178,7 +179,8 @@ class NativeKernel:
 
     def _leaf(self, array: Any, shape: tuple[int, ...], leaf: Any) -> Array:
         """An argument, its elements in the order of the register."""
-        array = np.asarray(array)
+        if type(array) is not np.ndarray:
+            array = np.asarray(array)
         if leaf is not None:
             array = viewed(array, leaf.views, leaf.order)
         if not array.flags.c_contiguous:
@@ -201,7 +203,7 @@ class NativeKernel:
         table = workspace.address
         for nest, total, chunks, rows in zip(self._nests, self._totals, self.chunks, self.rows, strict=True):
             if chunks.count == 1:
-                nest(table, 0, rows, workspace.scratch[0].ctypes.data, 0)
+                nest(table, 0, rows, workspace.scratch[0], 0)
             else:
                 self._share(nest, chunks, rows, workspace)
             total(table)
@@ -211,7 +213,7 @@ class NativeKernel:
         mine = itertools.count().__next__
 
         def task() -> None:
-            scratch = workspace.scratch[mine()].ctypes.data
+            scratch = workspace.scratch[mine()]
             while (k := turn()) < chunks.count:
                 nest(table, k * chunks.rows, min(rows, (k + 1) * chunks.rows), scratch, k)
 

@@ -1,6 +1,7 @@
 """A function without control flow, calls and effects, run with the least between its kernels.
 
-It computes what `execute` computes, for arguments that need no conversion; whatever else comes, or goes wrong, is left to `execute`.
+It computes what `execute` computes, for arguments that need no conversion; whatever else comes, or goes wrong,
+is left to `execute`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Straight:
 def straight(unit: Unit) -> Straight | None:
     """The unit's function that way, or None where it has more than kernels in it or is given anything but tensors."""
     *body, last = unit.instructions
-    if not isinstance(last, Return) or not all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False)):
+    kernels_alone = all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False))
+    if not isinstance(last, Return) or not kernels_alone:
         return None
     return Straight(unit, last) if _has_tensors_alone(unit.function) else None
 

@@ -67,13 +67,20 @@ def _ordinal(x: Array) -> Any:
 
 def _expect_close(xs: Sequence[Any], max_ulp_difference: int, min_ulp_difference: int) -> Any:
     state, got, want = xs[0], _parts(xs[1]), _parts(xs[2])
-    distance = np.abs(_ordinal(got).astype(object) - _ordinal(want).astype(object)) if got.size else np.zeros(got.shape)
-    nan = (got != got) & (want != want)
-    one_nan = ((got != got) | (want != want)) & ~nan
-    wrong = np.asarray((distance > max_ulp_difference) & ~nan | one_nan, dtype=np.bool_)
+    distance = _ulp_distance(got, want)
+    wrong = np.asarray((distance > max_ulp_difference) | (distance < min_ulp_difference), dtype=np.bool_)
     if wrong.any():
         _fail(f"expect_close within {max_ulp_difference} units in the last place", got, want, wrong)
     return state
+
+
+def _ulp_distance(got: Array, want: Array) -> Any:
+    """Python ints: 0 between equal values and between NaNs, the most that 64 bits hold between finite and other values."""
+    if not got.size:
+        return np.zeros(got.shape)
+    steps = np.abs(_ordinal(got).astype(object) - _ordinal(want).astype(object))
+    apart = ~(np.isfinite(got) & np.isfinite(want))
+    return np.where(_equal(got, want), 0, np.where(apart, (1 << 64) - 1, steps))
 
 
 def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = ()) -> Op:

@@ -91,11 +91,21 @@ def transcendental(function: Ufunc) -> Callable[..., Array]:
     return eval
 
 
-def widened(function: Ufunc) -> Callable[..., Array]:
-    """As `ufunc`, computed in f32 for narrower floats so that a formula of several steps is rounded once."""
+def split(real: Ufunc, whole: Ufunc) -> Callable[..., Array]:
+    """As `ufunc`, with a function of its own for complex numbers."""
+    return lambda xs: like((whole if xs[0].dtype.kind == "c" else real)(*xs), xs[0].dtype)
+
+
+def widened(function: Ufunc, whole: Ufunc | None = None) -> Callable[..., Array]:
+    """As `ufunc`, computed in f32 for narrower floats so that a formula of several steps is rounded once.
+
+    `whole` is the function for complex numbers, where it is another.
+    """
 
     def eval(xs: Sequence[Array]) -> Array:
         dtype = xs[0].dtype
+        if dtype.kind == "c" and whole is not None:
+            return like(whole(*xs), dtype)
         if dtype.itemsize < 4 and dtype.kind not in "biu":
             return like(function(*(x.astype(np.float32) for x in xs)), dtype)
         return like(function(*xs), dtype)

@@ -15,8 +15,10 @@ from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, one_of
 from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
 from deepx_graph.ir.kernel import Apply, Arg, Expr, expr
 from deepx_graph.literal import Array
+from deepx_graph.ops import complex_math
 from deepx_graph.ops.declare import (
     EVERY,
+    FLOATING,
     LOGICAL,
     NUMERIC,
     REAL,
@@ -30,6 +32,7 @@ from deepx_graph.ops.declare import (
     lowest,
     one,
     pair,
+    split,
     transcendental,
     truth,
     ufunc,
@@ -152,11 +155,13 @@ def _shared(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[Node]
 
 
 maximum: Op = binary(
-    "maximum", "The greater; NaN when either is. Or of bools.", ufunc(np.maximum), kernel="max(x, y)", kinds=("bool", *REAL),
+    "maximum", "The greater; NaN when either is; complex numbers by their real parts first. Or of bools.", ufunc(np.maximum),
+    kernel="max(x, y)", kinds=EVERY,
     vjp=_shared, commutative=True, associative=True, idempotent=True, identity=lowest, monoid=wrapped_reduce(np.maximum),
 )  # fmt: skip
 minimum: Op = binary(
-    "minimum", "The lesser; NaN when either is. And of bools.", ufunc(np.minimum), kernel="min(x, y)", kinds=("bool", *REAL),
+    "minimum", "The lesser; NaN when either is; complex numbers by their real parts first. And of bools.", ufunc(np.minimum),
+    kernel="min(x, y)", kinds=EVERY,
     vjp=_shared, commutative=True, associative=True, idempotent=True, identity=highest, monoid=wrapped_reduce(np.minimum),
 )  # fmt: skip
 
@@ -166,8 +171,8 @@ def _atan2_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[No
     return b(multiply, scaled, y), b(negate, b(multiply, scaled, x))
 
 
-atan2: Op = binary("atan2", "The angle of the point (rhs, lhs).", ufunc(np.arctan2), kinds=("float",), vjp=_atan2_vjp,
-                   domain=(0.5, 2.0))
+atan2: Op = binary("atan2", "The angle of the point (rhs, lhs).", split(np.arctan2, complex_math.atan2), kinds=FLOATING,
+                   vjp=_atan2_vjp, domain=(0.5, 2.0))
 
 # --- logic --------------------------------------------------------------------------------------------------------
 
@@ -259,7 +264,7 @@ round_nearest_afz: Op = unary(
     ufunc(lambda x: np.where(np.abs(x - np.trunc(x)) == 0.5, np.trunc(x) + np.copysign(np.ones((), x.dtype), x), np.rint(x))),
     kinds=("float",), vjp=flat,
 )  # fmt: skip
-exponential: Op = unary("exponential", "e to the x.", transcendental(np.exp), kernel="exp(x)",
+exponential: Op = unary("exponential", "e to the x.", split(np.exp, complex_math.exp), kernel="exp(x)",
                        vjp=lambda b, x, y, g: b(multiply, g, y))
 exponential_minus_one: Op = unary(
     "exponential_minus_one", "e to the x, minus 1, accurate near 0.", transcendental(np.expm1), kernel="expm1(x)",
@@ -267,17 +272,18 @@ exponential_minus_one: Op = unary(
 )  # fmt: skip
 log: Op = unary("log", "The natural logarithm.", transcendental(np.log), kernel="log(x)", domain=(0.3, 3.0),
                 vjp=lambda b, x, y, g: b(divide, g, x))
-log_plus_one: Op = unary("log_plus_one", "The logarithm of 1 + x, accurate near 0.", transcendental(np.log1p), kernel="log1p(x)",
-                         domain=(-0.5, 2.0), vjp=lambda b, x, y, g: b(divide, g, b(add, x, b.like(1, x))))
+log_plus_one: Op = unary("log_plus_one", "The logarithm of 1 + x, accurate near 0.", split(np.log1p, complex_math.log1p),
+                         kernel="log1p(x)", domain=(-0.5, 2.0), vjp=lambda b, x, y, g: b(divide, g, b(add, x, b.like(1, x))))
 sqrt: Op = unary("sqrt", "The square root.", transcendental(np.sqrt), kernel="sqrt(x)", domain=(0.3, 3.0),
                  vjp=lambda b, x, y, g: b(divide, b(multiply, g, b.like(0.5, g)), y))
 rsqrt: Op = unary(
     "rsqrt", "One over the square root.", widened(lambda x: 1 / np.sqrt(x)), kernel="1 / sqrt(x)", domain=(0.3, 3.0),
     vjp=lambda b, x, y, g: b(multiply, b(multiply, g, b.like(-0.5, g)), b(divide, y, x)),
 )  # fmt: skip
-cbrt: Op = unary("cbrt", "The cube root.", ufunc(np.cbrt), kinds=("float",), domain=(0.3, 3.0),
+cbrt: Op = unary("cbrt", "The cube root.", split(np.cbrt, complex_math.cbrt), domain=(0.3, 3.0),
                  vjp=lambda b, x, y, g: b(divide, g, b(multiply, b.like(3, y), b(multiply, y, y))))
-sine: Op = unary("sine", "The sine.", transcendental(np.sin), kernel="sin(x)", vjp=lambda b, x, y, g: b(multiply, g, b(cosine, x)))
+sine: Op = unary("sine", "The sine.", transcendental(np.sin), kernel="sin(x)",
+                 vjp=lambda b, x, y, g: b(multiply, g, b(cosine, x)))
 cosine: Op = unary("cosine", "The cosine.", transcendental(np.cos), kernel="cos(x)",
                    vjp=lambda b, x, y, g: b(negate, b(multiply, g, b(sine, x))))
 tan: Op = unary("tan", "The tangent.", transcendental(np.tan), kernel="tan(x)", domain=(-1.2, 1.2),
@@ -285,7 +291,7 @@ tan: Op = unary("tan", "The tangent.", transcendental(np.tan), kernel="tan(x)", 
 tanh: Op = unary("tanh", "The hyperbolic tangent.", transcendental(np.tanh), kernel="tanh(x)",
                  vjp=lambda b, x, y, g: b(multiply, g, b(subtract, b.like(1, y), b(multiply, y, y))))
 logistic: Op = unary(
-    "logistic", "1 / (1 + e^-x).", widened(lambda x: 1 / (1 + np.exp(-x))), kernel="1 / (1 + exp(-x))",
+    "logistic", "1 / (1 + e^-x).", widened(lambda x: 1 / (1 + np.exp(-x)), complex_math.logistic), kernel="1 / (1 + exp(-x))",
     vjp=lambda b, x, y, g: b(multiply, g, b(multiply, y, b(subtract, b.like(1, y), y))),
 )  # fmt: skip
 is_finite: Op = unary("is_finite", "Whether neither infinite nor NaN.", lambda xs: np.asarray(np.isfinite(xs[0])),

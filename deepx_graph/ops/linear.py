@@ -41,11 +41,24 @@ def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contrac
     depth = math.prod(x.shape[k] for k in lhs_contract)
     left = np.transpose(x, lhs_batch + lhs_free + lhs_contract).reshape(*batch, math.prod(rows), depth)
     right = np.transpose(y, rhs_batch + rhs_contract + rhs_free).reshape(*batch, depth, math.prod(columns))
-    if x.dtype.kind == "b" or x.dtype.itemsize >= 4 or is_int(x):
+    if x.dtype.kind == "c" and depth <= _FEW_TERMS:
+        product = _in_order(left, right)
+    elif x.dtype.kind == "b" or x.dtype.itemsize >= 4 or is_int(x):
         product = np.matmul(left, right)
     else:
         product = np.matmul(left.astype(np.float32), right.astype(np.float32))
     return np.asarray(product, dtype=x.dtype).reshape((*batch, *rows, *columns))
+
+
+_FEW_TERMS = 32
+
+
+def _in_order(left: Array, right: Array) -> Array:
+    """Sums of a few complex products, each product and sum rounded, in order: as XLA does, where BLAS fuses and regroups."""
+    total = np.zeros((*left.shape[:-1], right.shape[-1]), left.dtype)
+    for k in range(left.shape[-1]):
+        total += left[..., k, None] * right[..., k, None, :]
+    return total
 
 
 def _side(b: Builder, g: Node, other: Node, g_batch: Axes, g_contract: Axes, other_batch: Axes,

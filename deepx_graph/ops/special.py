@@ -13,6 +13,7 @@ import numpy as np
 
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.literal import Array
+from deepx_graph.ops import complex_math
 from deepx_graph.ops.complexes import complex_, imag, is_complex, real
 from deepx_graph.ops.declare import binary, like, truth, unary
 from deepx_graph.ops.elementwise import (
@@ -80,7 +81,7 @@ asinh: Op = _chlo("asinh", "The inverse of the hyperbolic sine.", np.arcsinh, vj
     b, g, b(rsqrt, b(add, _square(b, x), b.like(1, x)))))
 atanh: Op = _chlo("atanh", "The inverse of the hyperbolic tangent.", np.arctanh, domain=(-0.9, 0.9), vjp=lambda b, x, y, g: b(
     divide, g, b(subtract, b.like(1, x), _square(b, x))))
-square: Op = _chlo("square", "The product with itself.", np.square,
+square: Op = _chlo("square", "The product with itself.", lambda x: complex_math.square(x) if x.dtype.kind == "c" else np.square(x),
                    vjp=lambda b, x, y, g: _times(b, g, b(multiply, b.like(2, x), x)))
 conj: Op = unary("conj", "The complex conjugate.", lambda xs: np.conj(xs[0]), source="CHLO conj", involution=True,
                  vjp=lambda b, x, y, g: b(complex_, b(real, g), b(negate, b(imag, g))) if is_complex(x.type) else g)

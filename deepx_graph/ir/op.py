@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from deepx_graph.errors import InferError, suggest
 from deepx_graph.ir.constraint import VALUE, Relation
@@ -35,6 +35,19 @@ Eval = Callable[..., Any]
 Kernel = Callable[..., "Expr | None"]
 Cotangents = Sequence["Node | None"]
 Vjp = Callable[["Builder", "Node", Any], Cotangents]
+
+class Monoid(Protocol):
+    """An associative op as a reducer of whole arrays, which keep their dtype."""
+
+    def __call__(self, array: Any, axes: tuple[int, ...], /) -> Any:
+        """Reduced along the axes, which are dropped."""
+
+    def at(self, result: Any, places: Any, values: Any) -> None:
+        """Each value combined into its place of the flat `result`, in order."""
+
+    def scan(self, array: Any, axis: int) -> Any:
+        """The running results along an axis."""
+
 
 @dataclass(frozen=True, eq=False)
 class Op:
@@ -67,8 +80,8 @@ class Op:
     """The number e with op(x, e) = x, or a function of the dtype giving it (-inf, the least int, ...)."""
     absorber: Any = None
     """The number z with op(x, z) = z, for integers and bool."""
-    monoid: Callable[..., Any] | None = None
-    """As a reducer: `monoid(array, axes) -> array` of the same dtype, those axes dropped. Needs `identity`."""
+    monoid: Monoid | None = None
+    """How it reduces arrays. Needs `identity`."""
     view: bool = False
     """`eval` may return a view of its first operand instead of a copy."""
     total: bool = True

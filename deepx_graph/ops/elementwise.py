@@ -22,6 +22,7 @@ from deepx_graph.ops.declare import (
     LOGICAL,
     NUMERIC,
     REAL,
+    Monoid,
     binary,
     dtype_attr,
     flat,
@@ -38,7 +39,6 @@ from deepx_graph.ops.declare import (
     ufunc,
     unary,
     widened,
-    wrapped_reduce,
 )
 from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, TensorType, Type, as_tensor
 
@@ -47,7 +47,7 @@ from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, Ten
 add: Op = binary(
     "add", "Sum; or of bools.", ufunc(np.add), kernel="x + y", kinds=EVERY,
     vjp=lambda b, x, y, node, g: (g, g),
-    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=wrapped_reduce(np.add),
+    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=Monoid(np.add),
 )  # fmt: skip
 subtract: Op = binary(
     "subtract", "Difference.", ufunc(np.subtract), kernel="x - y",
@@ -56,7 +56,7 @@ subtract: Op = binary(
 multiply: Op = binary(
     "multiply", "Product; and of bools.", ufunc(np.multiply), kernel="x * y", kinds=EVERY,
     vjp=lambda b, x, y, node, g: (b(multiply, g, y), b(multiply, g, x)),
-    commutative=True, associative=True, identity=1, absorber=0, monoid=wrapped_reduce(np.multiply),
+    commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply),
 )  # fmt: skip
 
 
@@ -157,12 +157,12 @@ def _shared(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[Node]
 maximum: Op = binary(
     "maximum", "The greater; NaN when either is; complex numbers by their real parts first. Or of bools.", ufunc(np.maximum),
     kernel="max(x, y)", kinds=EVERY,
-    vjp=_shared, commutative=True, associative=True, idempotent=True, identity=lowest, monoid=wrapped_reduce(np.maximum),
+    vjp=_shared, commutative=True, associative=True, idempotent=True, identity=lowest, monoid=Monoid(np.maximum),
 )  # fmt: skip
 minimum: Op = binary(
     "minimum", "The lesser; NaN when either is; complex numbers by their real parts first. And of bools.", ufunc(np.minimum),
     kernel="min(x, y)", kinds=EVERY,
-    vjp=_shared, commutative=True, associative=True, idempotent=True, identity=highest, monoid=wrapped_reduce(np.minimum),
+    vjp=_shared, commutative=True, associative=True, idempotent=True, identity=highest, monoid=Monoid(np.minimum),
 )  # fmt: skip
 
 
@@ -183,15 +183,15 @@ def _all_ones(dtype: DType) -> Any:
 
 and_: Op = binary(
     "and", "Logical and of bools, bitwise of integers.", ufunc(np.bitwise_and), kernel="x & y", kinds=LOGICAL, commutative=True,
-    associative=True, idempotent=True, identity=_all_ones, absorber=0, monoid=wrapped_reduce(np.bitwise_and),
+    associative=True, idempotent=True, identity=_all_ones, absorber=0, monoid=Monoid(np.bitwise_and),
 )  # fmt: skip
 or_: Op = binary(
     "or", "Logical or of bools, bitwise of integers.", ufunc(np.bitwise_or), kernel="x | y", kinds=LOGICAL, commutative=True,
-    associative=True, idempotent=True, identity=0, monoid=wrapped_reduce(np.bitwise_or),
+    associative=True, idempotent=True, identity=0, monoid=Monoid(np.bitwise_or),
 )  # fmt: skip
 xor: Op = binary(
     "xor", "Exclusive or of bools, bitwise of integers.", ufunc(np.bitwise_xor), kernel="x ^ y", kinds=LOGICAL,
-    commutative=True, associative=True, identity=0, monoid=wrapped_reduce(np.bitwise_xor),
+    commutative=True, associative=True, identity=0, monoid=Monoid(np.bitwise_xor),
 )  # fmt: skip
 not_: Op = unary("not", "Logical not of bools, bitwise of integers.", ufunc(np.invert), kernel="~x", kinds=LOGICAL,
                  involution=True)

@@ -1,13 +1,13 @@
 """Reading and writing slices at positions that are computed: dynamic slices, gather and scatter.
 
 Start indices are clamped so that slices fit, as in XLA; scatter drops update elements that fall outside. Both are whole-array
-numpy: one index array per operand axis. Scatter combines updates of one place by sorting them together where the body is a
-monoid op, and in rounds over all places at once where it is not.
+numpy: one index array per operand axis. Scatter combines updates into their places in order where the body is a monoid op, and
+in rounds over all places at once where it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from deepx_graph.ir.constraint import (
 )
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import written_in
-from deepx_graph.ops.elementwise import add, and_, clamp, maximum, minimum, multiply, or_
+from deepx_graph.ops.elementwise import add, clamp, maximum, minimum, multiply
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.layout import show_dims
 from deepx_graph.ops.reduce import monoid_body
@@ -309,20 +309,19 @@ def _combine_at(results: Sequence[Array], places: Index, updates: Sequence[Array
         for result, update in zip(results, updates, strict=True):
             result[places] = update
         return
+    op = body.reducer if len(results) == 1 else None
+    if op is not None and op.monoid is not None:
+        op.monoid.at(results[0], places, updates[0])
+        return
+    in_rounds(results, places, updates, body)
+
+
+def in_rounds(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
+    """The body applied to all places at once, to the first update of each, then the second, and so on."""
     order = np.argsort(places, kind="stable")
-    sorted_places = places[order]
+    updates, sorted_places = [u[order] for u in updates], places[order]
     first = np.flatnonzero(np.r_[True, np.diff(sorted_places) != 0])
     unique = sorted_places[first]
-    op = body.reducer if len(results) == 1 else None
-    if op is not None and op.eval is not None and (ufunc := _REDUCEAT.get(op)) is not None:
-        total = ufunc(updates[0][order], first, results[0].dtype)
-        results[0][unique] = op.eval([results[0][unique], total])
-        return
-    in_rounds(results, unique, first, [u[order] for u in updates], body)
-
-
-def in_rounds(results: Sequence[Array], unique: Index, first: Index, updates: Sequence[Array], body: Function) -> None:
-    """The body applied to all places at once, to the first update of each, then the second, and so on."""
     counts = np.diff(np.r_[first, updates[0].size])
     for turn in range(int(counts.max())):
         live = counts > turn
@@ -330,21 +329,6 @@ def in_rounds(results: Sequence[Array], unique: Index, first: Index, updates: Se
         new = combine(body, [r[at] for r in results], [u[pick] for u in updates])
         for result, value in zip(results, new, strict=True):
             result[at] = value
-
-
-def _reduceat(function: np.ufunc) -> Callable[[Array, Index, Any], Array]:
-    def reduce(values: Array, first: Index, dtype: Any) -> Array:
-        narrow = values.dtype.itemsize < 4 and values.dtype.kind not in "biu"
-        wide = values.astype(np.float32) if narrow else values
-        return np.asarray(function.reduceat(wide, first), dtype=dtype)
-
-    return reduce
-
-
-_REDUCEAT: dict[Op, Callable[[Array, Index, Any], Array]] = {
-    add: _reduceat(np.add), multiply: _reduceat(np.multiply), maximum: _reduceat(np.maximum), minimum: _reduceat(np.minimum),
-    and_: _reduceat(np.bitwise_and), or_: _reduceat(np.bitwise_or),
-}  # fmt: skip
 
 
 def _scatter_samples(rng: Any) -> Any:

@@ -87,21 +87,45 @@ def _reduce_window_type(types: Sequence[Type], sizes: Axes, strides: Axes, base:
 def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes, high: Axes,
                    body: Function) -> Any:
     half = len(xs) // 2
-    rank = xs[0].ndim
+    op = body.reducer if half == 1 else None
+    if op is not None and (axis := _running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)) is not None:
+        return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
     padded = [spread_and_pad(x, init, low, high, base) for x, init in zip(xs[:half], xs[half:], strict=True)]
     views = [windows_of(p, sizes, strides, dilations) for p in padded]
-    op = body.reducer
-    if half == 1 and op is not None and op.monoid is not None and op.eval is not None:
-        if math.prod(sizes) == 0 or views[0].size == 0:
-            return np.broadcast_to(xs[1], views[0].shape[:rank]).copy()
-        total = np.asarray(op.monoid(views[0], tuple(range(rank, 2 * rank))))
-        return np.asarray(op.eval([total, xs[1]]), dtype=xs[0].dtype)
-    counts = views[0].shape[:rank]
+    counts = views[0].shape[: xs[0].ndim]
+    if op is not None and math.prod(sizes) > math.prod(counts) > 0:
+        return _few_windows(op, views[0], xs[1])
     totals: Sequence[Array] = [np.broadcast_to(i, counts).copy() for i in xs[half:]]
     for at in np.ndindex(*sizes):
-        totals = combine(body, totals, [v[(slice(None),) * rank + at] for v in views])
+        totals = combine(body, totals, [v[(slice(None),) * xs[0].ndim + at] for v in views])
     results = tuple(np.asarray(t, dtype=x.dtype) for t, x in zip(totals, xs, strict=False))
     return results[0] if half == 1 else results
+
+
+def _few_windows(op: Op, view: Array, init: Array) -> Array:
+    """Large windows, one reduction each."""
+    assert op.monoid is not None and op.eval is not None
+    rank = view.ndim // 2
+    return np.asarray(op.eval([np.asarray(op.monoid(view, tuple(range(rank, 2 * rank)))), init]), dtype=view.dtype)
+
+
+def _running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
+    """The axis along which every window reaches from one end of the operand to its own place; None where they do not."""
+    moving = [k for k, size in enumerate(sizes) if size != 1]
+    if len(moving) != 1 or any(f != 1 for values in factors for f in values) or 0 in shape:
+        return None
+    (axis,) = moving
+    padding = (low[axis], high[axis])
+    still = all(low[k] == high[k] == 0 for k in range(len(shape)) if k != axis)
+    reach = sizes[axis] - 1
+    return axis if still and reach >= shape[axis] - 1 and padding in ((reach, 0), (0, reach)) else None
+
+
+def _running(op: Op, x: Array, init: Array, axis: int, backwards: bool) -> Array:
+    """A cumulative sum, product, ...: one scan."""
+    assert op.monoid is not None and op.eval is not None
+    found = op.monoid.scan(np.flip(x, axis) if backwards else x, axis)
+    return np.asarray(op.eval([np.flip(found, axis) if backwards else found, init]), dtype=x.dtype)
 
 
 def _window_attrs(rank: int, **given: Any) -> dict[str, Any]:
@@ -171,12 +195,12 @@ def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Ax
         better = here & ~keep
         best, chosen = np.where(better, value, best), np.where(better, number, chosen)
     result = np.broadcast_to(init, operand.shape).reshape(-1).copy()
-    if source.size:
-        inside_places = np.flatnonzero(chosen.reshape(-1) >= 0)
-        order = inside_places[np.argsort(chosen.reshape(-1)[inside_places], kind="stable")]
-        sorted_places = chosen.reshape(-1)[order]
-        first = np.flatnonzero(np.r_[True, np.diff(sorted_places) != 0])[: sorted_places.size]
-        in_rounds([result], sorted_places[first], first, [source.reshape(-1)[order]], scatter)
+    hit = np.flatnonzero(chosen.reshape(-1) >= 0)
+    places, values = chosen.reshape(-1)[hit], source.reshape(-1)[hit]
+    if scatter.reducer is not None and scatter.reducer.monoid is not None:
+        scatter.reducer.monoid.at(result, places, values)
+    elif hit.size:
+        in_rounds([result], places, [values], scatter)
     return result.reshape(operand.shape)
 
 

@@ -1,4 +1,4 @@
-"""What operations give at the edges: orders of summation, running results, complex numbers near a cancellation, types below a byte."""
+"""What operations give at the edges: orders of summation, running results, complex cancellation, types below a byte."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@ Groups are convex (`fusion_order`), keep to one place (`fusion_place`) and one s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ops import reduce
 from deepx_graph.passes.fusion_order import REACH, Blocked
 from deepx_graph.passes.fusion_reason import Kind, Reason
 from deepx_graph.passes.fusion_shape import Space, Vocabulary, dims, joined, misfit, space_of
@@ -90,7 +91,7 @@ class Grouping(Units):
         """What, apart from order, keeps the work of `g` (with `a` in it) and `h` (with `b`) out of one kernel."""
         if g.place is not h.place:
             return Reason(Kind.CONTROL, (a, b), f"{g.place}, and {b.name or b.op.name} {h.place}")
-        space = joined(g.space, h.space)
+        space = self._joint(g, h)
         if isinstance(space, Kind):
             return Reason(space, (a, b), f"{g.space} and {h.space}")
         ops = g.ops + h.ops
@@ -100,6 +101,24 @@ class Grouping(Units):
         if inputs > self.limits.max_inputs:
             return Reason(Kind.INPUTS, (a, b), f"{inputs} inputs of at most {self.limits.max_inputs}")
         return self._misfit(g, h, space)
+
+    def _joint(self, g: Group, h: Group) -> Space | Kind:
+        """The space of both; a reduction over other axes may join when nothing would read it there."""
+        space = joined(g.space, h.space)
+        if space is Kind.AXES and g.space.full == h.space.full:
+            for end, other in ((h, g), (g, h)):
+                if self._is_end(end):
+                    assert end.space.axes is not None
+                    return replace(other.space, ends=other.space.ends | {end.space.axes})
+        return space
+
+    def _is_end(self, group: Group) -> bool:
+        """A reduction alone whose result goes nowhere but out, or into something smaller."""
+        (first, *others) = group.members
+        if others or first.op is not reduce or group.views:
+            return False
+        return all(dims(link.operand) != group.space.full for user in self.users.get(first, ()) if user in self.group_of
+                   for link in self.links.of(user) if link.root is first)
 
     def _misfit(self, g: Group, h: Group, space: Space) -> Reason | None:
         for source, target in ((g, h), (h, g)):
@@ -146,7 +165,7 @@ class Grouping(Units):
 
     def _merge(self, g: Group, h: Group, position: int) -> None:
         small, large = (g, h) if len(g.members) < len(h.members) else (h, g)
-        space = joined(g.space, h.space)
+        space = self._joint(g, h)
         assert isinstance(space, Space)
         large.inputs, large.space = self.union(g, h), space
         large.members += small.members

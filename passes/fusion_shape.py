@@ -191,10 +191,14 @@ def _extended(link: Link, node: Node) -> Link:
 
 @dataclass(frozen=True)
 class Space:
-    """The full shape that a kernel goes through, and the axes that its reductions drop; None while it has none."""
+    """The full shape that a kernel goes through, and the axes that its reductions drop; None while it has none.
+
+    `ends` are the axes of further reductions, which nothing in the kernel reads.
+    """
 
     full: Dims
     axes: tuple[int, ...] | None = None
+    ends: frozenset[tuple[int, ...]] = frozenset()
 
     @cached_property
     def kept_axes(self) -> tuple[int, ...]:
@@ -216,7 +220,8 @@ class Space:
 
     def __str__(self) -> str:
         over = "" if self.axes is None else f" reduced over {list(self.axes)}"
-        return f"[{','.join(map(str, self.full))}]{over}"
+        also = "".join(f", and over {list(axes)}" for axes in sorted(self.ends))
+        return f"[{','.join(map(str, self.full))}]{over}{also}"
 
 
 def space_of(node: Node) -> Space:
@@ -228,6 +233,8 @@ def joined(a: Space, b: Space) -> Space | Kind:
     """The space of a kernel that does the work of both."""
     if a == b:
         return a
+    if a.full == b.full and (a.axes == b.axes or a.axes is None or b.axes is None):
+        return Space(a.full, b.axes if a.axes is None else a.axes, a.ends | b.ends)
     if a.axes is not None and b.axes is not None:
         return Kind.AXES if a.full == b.full or b.full in (a.rows, a.kept) or a.full in (b.rows, b.kept) else Kind.SHAPE
     small, large = (a, b) if a.axes is None else (b, a)
@@ -236,6 +243,8 @@ def joined(a: Space, b: Space) -> Space | Kind:
 
 def misfit(link: Link, user: Node, space: Space) -> Kind | None:
     """Why a member cannot read another one through this link within the kernel; None when it can."""
+    if link.root.op is reduce and tuple(sorted(link.root.attr("dimensions"))) != space.axes:
+        return Kind.AXES
     source, target = dims(link.root), space.full if user.op is reduce else dims(user)
     if source == space.full:
         return None if target == space.full and link.is_identity else Kind.BROADCAST

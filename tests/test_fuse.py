@@ -71,6 +71,10 @@ def work(f: Function) -> list[Node]:
     return [n for n in f.nodes if n.op is not PARAM and n.op is not CONSTANT]
 
 
+def along_columns(b: Builder, v: Node) -> Node:
+    return b(broadcast_in_dim, v, shape=(4, 8), broadcast_dimensions=(1,))
+
+
 def along_rows(b: Builder, v: Node, keep: bool = False) -> Node:
     if keep:
         return b(broadcast_in_dim, b(reshape, v, shape=(4, 1)), shape=(4, 8), broadcast_dimensions=(0, 1))
@@ -383,15 +387,13 @@ def shared(b: Builder, x: Node) -> list[Node]:
     t = named(b, "t", b(add, x, x))
     r = named(b, "r", reduction(b, add, t, (1,)))
     c = named(b, "c", reduction(b, add, t, (0,)))
-    return [r, c]
+    return [b(add, t, along_rows(b, r)), b(add, t, along_columns(b, c))]
 
 
 def test_cheap_values_are_computed_again_where_wanted() -> None:
     m = module(shared, S)
     assert explain(m, "t", "c").kind is Kind.SEVERAL_USERS
     assert explain(m, "t", "c", Fuse(duplicate=True)).fused
-    bodies = [[n.op for n in work(k.attr("body"))] for k in kernels(Fuse(duplicate=True).run(m))]
-    assert bodies == [[add, reduce], [add, reduce]]
 
 
 # --- reasons ------------------------------------------------------------------------------------------------------
@@ -430,7 +432,17 @@ def loaded(b: Builder, x: Node, state: Node) -> list[Node]:
 
 
 def two_reductions(b: Builder, x: Node) -> list[Node]:
-    return [named(b, "a", reduction(b, add, x, (1,))), named(b, "b", reduction(b, add, x, (0,)))]
+    rows, columns = named(b, "a", reduction(b, add, x, (1,))), named(b, "b", reduction(b, add, x, (0,)))
+    return [b(add, x, along_rows(b, rows)), b(add, x, along_columns(b, columns))]
+
+
+def test_reductions_over_several_axes_share_a_kernel_when_nothing_there_reads_them() -> None:
+    def body(b: Builder, x: Node) -> list[Node]:
+        square = b(multiply, x, x)
+        return [reduction(b, op, square, axes) for op, axes in ((maximum, (1,)), (add, (1,)), (add, (0,)), (add, (0, 1)))]
+
+    (kernel,) = kernels(Fuse().run(module(body, S)))
+    assert [n.op for n in work(kernel.attr("body"))] == [multiply, reduce, reduce, reduce, reduce]
 
 
 def branchy(b: Builder, x: Node, p: Node) -> list[Node]:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import Arguments, add_input, add_json, add_reading, emit, emit_json, read_program
 from deepx_graph.errors import printable
-
-if TYPE_CHECKING:
-    from deepx_graph.ir import Op
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
@@ -20,15 +16,16 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
 
 
 def run_ops(args: Arguments) -> int:
+    from deepx_graph.cli import reference
     from deepx_graph.ops import FAMILIES, OPS, op_named
 
     if args.name:
         op = op_named(args.name)
-        emit_json(op_json(op), args.output) if args.json else emit(op_text(op), args.output)
+        emit_json(reference.facts(op), args.output) if args.json else emit(reference.op_text(op), args.output)
     elif args.json:
-        emit_json([op_json(op) for op in OPS.values()], args.output)
+        emit_json([reference.facts(op) for op in OPS.values()], args.output)
     elif args.markdown:
-        emit(ops_markdown(), args.output)
+        emit(reference.markdown(), args.output)
     else:
         lines = []
         for family, members in FAMILIES.items():
@@ -36,68 +33,6 @@ def run_ops(args: Arguments) -> int:
             lines += [f"  {op.name:<24}{op.summary}" for op in members]
         emit("\n".join(lines) + "\n", args.output)
     return 0
-
-
-def traits(op: Op) -> list[str]:
-    """What the declaration claims, in words."""
-    names = ("elementwise", "commutative", "associative", "idempotent", "involution", "view")
-    found = [name for name in names if getattr(op, name)]
-    found += ["differentiable"] if op.vjp else []
-    found += ["reduces"] if op.monoid else []
-    try:
-        fuses = op.kernel is not None and op.kernel(*(a.default for a in op.attrs)) is not None
-    except (KeyError, TypeError, AttributeError):
-        fuses = True
-    return found + (["fuses"] if fuses else [])
-
-
-def op_json(op: Op) -> dict[str, Any]:
-    """A declaration as plain data."""
-    from deepx_graph.ops import FAMILY_OF
-
-    return {
-        "name": op.name, "summary": op.summary, "family": FAMILY_OF[op], "source": op.source, "traits": traits(op),
-        "operands": [{"name": o.name, "variadic": o.variadic, "summary": o.summary} for o in op.operands],
-        "attributes": [{"name": a.name, "kind": a.kind, "default": _default(a), "summary": a.summary} for a in op.attrs],
-    }  # fmt: skip
-
-
-def _default(attr: Any) -> str | None:
-    from deepx_graph.ir import REQUIRED
-
-    return None if attr.default is REQUIRED else repr(attr.default)
-
-
-def op_text(op: Op) -> str:
-    """A declaration for a reader."""
-    facts = op_json(op)
-    operands = ", ".join(o["name"] + ("..." if o["variadic"] else "") for o in facts["operands"])
-    lines = [f"{op.name}({operands})", f"  {op.summary}", ""]
-    lines += [f"  operand    {o['name']}{': ' + o['summary'] if o['summary'] else ''}" for o in facts["operands"]]
-    for a in facts["attributes"]:
-        default = "required" if a["default"] is None else f"default {a['default']}"
-        lines.append(f"  attribute  {a['name']}: {a['kind']}, {default}{'; ' + a['summary'] if a['summary'] else ''}")
-    lines += [f"  family     {facts['family']}", f"  traits     {', '.join(facts['traits']) or 'none'}"]
-    lines += [f"  source     {op.source}"]
-    return "\n".join(lines) + "\n"
-
-
-def ops_markdown() -> str:
-    """The reference of all operations."""
-    from deepx_graph.ops import FAMILIES
-
-    lines = ["# Operations", "", "Written by `make docs` from the declarations in `deepx_graph/ops/`.", ""]
-    for family, members in FAMILIES.items():
-        lines += [f"## {family}", ""]
-        for op in members:
-            facts = op_json(op)
-            operands = ", ".join(f"`{o['name']}{'...' if o['variadic'] else ''}`" for o in facts["operands"]) or "none"
-            lines += [f"### {op.name}", "", op.summary, "", f"- operands: {operands}"]
-            for a in facts["attributes"]:
-                default = "required" if a["default"] is None else f"default `{a['default']}`"
-                lines.append(f"- attribute `{a['name']}` ({a['kind']}, {default}){': ' + a['summary'] if a['summary'] else ''}")
-            lines += [f"- traits: {', '.join(facts['traits']) or 'none'}", f"- source: {op.source}", ""]
-    return "\n".join(lines)
 
 
 def add_why(parser: argparse.ArgumentParser) -> None:

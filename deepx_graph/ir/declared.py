@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir.constraint import VALUE, Constraint
+from deepx_graph.ir.constraint import TENSOR, VALUE, Constraint
 from deepx_graph.types import Type
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda _: "required"})()
@@ -49,7 +49,11 @@ class Result:
     name: str = "result"
     summary: str = ""
     variadic: bool = False
-    type: Constraint = VALUE
+    type: Constraint = TENSOR
+
+
+MANY = (Result("results", "one for each input", variadic=True),)
+"""The results of an op that has as many as inputs: a tuple of them, or one that is none."""
 
 
 @dataclass(frozen=True)

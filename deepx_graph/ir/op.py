@@ -96,6 +96,8 @@ class Op:
     """Where the laws sample float operands: inside, the op is smooth and its gradient finite."""
     samples: Callable[[Any], Sequence[tuple[Sequence[Any], dict[str, Any]]]] | None = None
     """`samples(rng)`: (operand arrays, attributes) for the laws, where the default (same-shaped arrays) does not do."""
+    example: str = ""
+    """A program in the sea form that uses the op, where none can be made of samples."""
     source: str = ""
     """Which document defines it."""
 

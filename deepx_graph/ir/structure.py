@@ -15,13 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE
-from deepx_graph.ir.declared import Attr, Operand
+from deepx_graph.ir import examples
+from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE, VALUE
+from deepx_graph.ir.declared import Attr, Operand, Result
 from deepx_graph.ir.op import Op
 from deepx_graph.literal import Literal
 from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, compatible, merge_types
 
 DESIGN = "deepx_graph docs/architecture.md"
+
+
+_VALUE, _TUPLE = (Result(type=VALUE),), (Result(type=TUPLE_VALUE),)
 
 
 def _param(types: Sequence[Type], index: int, type: Type) -> Type:
@@ -31,7 +35,7 @@ def _param(types: Sequence[Type], index: int, type: Type) -> Type:
 PARAM = Op(
     "param", "A parameter of the function.",
     attrs=(Attr("index", "int", summary="its position"), Attr("type", "type", summary="its type")),
-    infer=_param, foldable=False, source=DESIGN,
+    infer=_param, foldable=False, example=examples.LEAVES, results=_VALUE, source=DESIGN,
 )  # fmt: skip
 
 
@@ -42,8 +46,9 @@ def _constant(types: Sequence[Type], value: Literal) -> Type:
 CONSTANT = Op(
     "constant", "A tensor known before the program runs.",
     attrs=(Attr("value", "literal"),),
-    infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (), foldable=False, assembly="$value",
-    source="StableHLO constant",
+    infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (),
+    foldable=False, assembly="$value", results=(Result("output"),),
+    example=examples.LEAVES, source="StableHLO constant",
 )  # fmt: skip
 
 
@@ -57,7 +62,8 @@ def _tuple_vjp(b: object, node: object, g: Sequence[object]) -> Sequence[object]
 
 TUPLE = Op(
     "tuple", "Several values as one.", operands=(Operand("val", variadic=True),),
-    infer=_tuple, eval=lambda xs: tuple(xs), vjp=_tuple_vjp, foldable=False, source="StableHLO tuple",  # type: ignore[arg-type]
+    infer=_tuple, eval=lambda xs: tuple(xs), vjp=_tuple_vjp,  # type: ignore[arg-type]
+    foldable=False, example=examples.TUPLES, results=_TUPLE, source="StableHLO tuple",
 )  # fmt: skip
 
 
@@ -73,14 +79,14 @@ PROJ = Op(
     "proj", "One item of a tuple, or one result of an operation with several.",
     operands=(Operand("operand", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
     infer=_item, eval=lambda xs, index: xs[0][index], foldable=False, assembly="$operand[$index]",
-    source="StableHLO get_tuple_element",
+    example=examples.TUPLES, results=_VALUE, source="StableHLO get_tuple_element",
 )  # fmt: skip
 
 PHI = Op(
     "phi", "Value k of the branch that was taken, or loop variable k in this turn of the loop.",
     operands=(Operand("control", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
     infer=_item, foldable=False, assembly="$control[$index]",
-    source="C. Click, Combining Analyses, Combining Optimizations",
+    example=examples.BRANCH, results=_VALUE, source="C. Click, Combining Analyses, Combining Optimizations",
 )  # fmt: skip
 
 
@@ -105,13 +111,14 @@ REGION = Op(
     "region", "The values of the branch that the selector takes; only that branch is computed.",
     operands=(Operand("selector", type=BOOLS_OR_INTEGERS & SCALAR), Operand("values", variadic=True)),
     attrs=(Attr("branches", "int", 2, "how many branches share the values evenly", check=POSITIVE),),
-    infer=_region, foldable=False, source="C. Click; StableHLO if, case",
+    infer=_region, foldable=False, example=examples.BRANCH, results=_TUPLE, source="C. Click; StableHLO if, case",
 )  # fmt: skip
 
 LOOP_BEGIN = Op(
     "loop_begin", "The head of a loop: where its variables enter.",
     operands=(Operand("inits", variadic=True),), attrs=(Attr("loop", "int", summary="the loop's identity"),),
-    infer=lambda types, loop: TupleType(tuple(types)), foldable=False, source="C. Click; StableHLO while",
+    infer=lambda types, loop: TupleType(tuple(types)),
+    foldable=False, example=examples.LOOP, results=_TUPLE, source="C. Click; StableHLO while",
 )  # fmt: skip
 
 
@@ -129,7 +136,7 @@ def _loop_end(types: Sequence[Type]) -> Type:
 LOOP_END = Op(
     "loop_end", "The end of a loop: while the condition holds, go round with the next values; then give the variables.",
     operands=(Operand("begin", type=TUPLE_VALUE), Operand("condition", type=BOOLS & SCALAR), Operand("nexts", variadic=True)),
-    infer=_loop_end, foldable=False, source="C. Click; StableHLO while",
+    infer=_loop_end, foldable=False, example=examples.LOOP, results=_TUPLE, source="C. Click; StableHLO while",
 )  # fmt: skip
 
 
@@ -153,7 +160,7 @@ _SIGNATURE = Attr("signature", "type", summary="the callee's type")
 CALL = Op(
     "call", "The results of a function of the module, as a tuple.",
     operands=(Operand("args", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
-    infer=_call, foldable=False, total=False, source="StableHLO call",
+    infer=_call, foldable=False, total=False, example=examples.CALLS, results=_TUPLE, source="StableHLO call",
 )  # fmt: skip
 
 
@@ -165,7 +172,8 @@ def _partial(types: Sequence[Type], callee: str, signature: FunctionType) -> Typ
 PARTIAL = Op(
     "partial", "A function value: a function of the module with its leading arguments bound.",
     operands=(Operand("captured", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
-    infer=_partial, foldable=False, source="MindSpore Partial",
+    infer=_partial, foldable=False,
+    example=examples.CLOSURES, results=(Result("function", type=FUNCTION_VALUE),), source="MindSpore Partial",
 )  # fmt: skip
 
 
@@ -181,7 +189,8 @@ def _call_value(types: Sequence[Type]) -> Type:
 CALL_VALUE = Op(
     "call_value", "The results of calling a function value, as a tuple.",
     operands=(Operand("function", type=FUNCTION_VALUE), Operand("args", variadic=True)),
-    infer=_call_value, foldable=False, total=False, source="MindSpore CNode with a function value",
+    infer=_call_value, foldable=False, total=False,
+    example=examples.CLOSURES, results=_TUPLE, source="MindSpore CNode with a function value",
 )  # fmt: skip
 
 STRUCTURAL: tuple[Op, ...] = (

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError, RunError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand
-from deepx_graph.ir.constraint import DATA_VALUE, NON_NEGATIVE
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result, examples
+from deepx_graph.ir.constraint import DATA_VALUE, NON_NEGATIVE, VALUE
 from deepx_graph.literal import Array
 from deepx_graph.types import I32, DataType, RefType, TensorType, TupleType, Type, scalar
 
@@ -52,7 +52,8 @@ def _construct_type(types: Sequence[Type], constructor: str, type: Type) -> Type
 construct: Op = Op(
     "construct", "A value of a data type, made by one of its constructors.", operands=(Operand("fields", variadic=True),),
     attrs=(Attr("constructor", "str"), Attr("type", "type", summary="the data type")), infer=_construct_type,
-    eval=lambda xs, constructor, type: DataValue(constructor, tuple(xs)), foldable=False, source=ADT_SOURCE,
+    eval=lambda xs, constructor, type: DataValue(constructor, tuple(xs)),
+    foldable=False, example=examples.DATA, results=(Result(type=DATA_VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 
 
@@ -71,7 +72,7 @@ tag: Op = Op(
     "tag", "Which of the cases, counted from 0, made the value; their number when none of them did.",
     operands=(Operand("value", type=DATA_VALUE),), attrs=(Attr("cases", "any", summary="names of constructors"),),
     infer=_tag_type, eval=_tag,
-    vjp=lambda b, node, g: (None,), foldable=False, source=ADT_SOURCE,
+    vjp=lambda b, node, g: (None,), foldable=False, example=examples.DATA, source=ADT_SOURCE,
 )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ field: Op = Op(
     "field", "One field of a value, if that constructor made it; else some value of the type.",
     operands=(Operand("value", type=DATA_VALUE),),
     attrs=(Attr("constructor", "str"), Attr("index", "int", check=NON_NEGATIVE), Attr("type", "type", summary="the field's type")),
-    infer=_field_type, eval=_field, foldable=False, source=ADT_SOURCE,
+    infer=_field_type, eval=_field, foldable=False, example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 
 
@@ -117,7 +118,8 @@ def _no_cotangent(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
 match_failed: Op = Op(
     "match_failed", "No value: the end of a run that comes here, as no pattern of a partial match fits.",
     attrs=(Attr("message", "str", "no pattern of the match fits"), Attr("type", "type", summary="of the value that is not there")),
-    infer=lambda types, message, type: type, eval=_fail, vjp=_no_cotangent, foldable=False, total=False, source=ADT_SOURCE,
+    infer=lambda types, message, type: type, eval=_fail, vjp=_no_cotangent, foldable=False, total=False,
+    example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 
 ADT: tuple[Op, ...] = (construct, tag, field, match_failed)

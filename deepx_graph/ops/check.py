@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import CheckFailed
-from deepx_graph.ir import Attr, Op, Operand, Result
+from deepx_graph.ir import Attr, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, same_element_type, same_shape
 from deepx_graph.literal import Array
 from deepx_graph.types import STATE, Type
@@ -83,15 +83,16 @@ def _ulp_distance(got: Array, want: Array) -> Any:
     return np.where(_equal(got, want), 0, np.where(apart, (1 << 64) - 1, steps))
 
 
-def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = ()) -> Op:
+def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = (),
+           example: str = "") -> Op:
     return Op(name, summary, operands=_OPERANDS, results=(Result("after", type=STATE_VALUE),), attrs=attrs,
               constraints=(same_element_type("actual", "expected"), same_shape("actual", "expected")), infer=_check_type,
-              eval=eval, foldable=False, source=f"StableHLO check.{name}")
+              eval=eval, foldable=False, example=examples.check(name, example), source=f"StableHLO check.{name}")
 
 
 expect_eq: Op = _check("expect_eq", "Fail unless both are equal; NaN equals NaN.", _expect_eq)
 expect_almost_eq: Op = _check("expect_almost_eq", "Fail unless no element differs by more than the tolerance.", _expect_almost_eq,
-                              (Attr("tolerance", "float", 1e-4),))
+                              (Attr("tolerance", "float", 1e-4),), " {tolerance = 0.0001}")
 expect_close: Op = _check(
     "expect_close", "Fail unless no element differs by more than so many units in the last place.", _expect_close,
     (Attr("max_ulp_difference", "int", 1), Attr("min_ulp_difference", "int", 0)),

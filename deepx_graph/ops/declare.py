@@ -138,9 +138,9 @@ def _kernel(text: str | None, *operands: str) -> Callable[..., Any] | None:
     return lambda *attrs: tree
 
 
-def one(type: Constraint) -> tuple[Operand, ...]:
-    """The operand `operand` of that type."""
-    return (Operand("operand", type=type),)
+def one(type: Constraint, name: str = "operand") -> tuple[Operand, ...]:
+    """One operand of that type."""
+    return (Operand(name, type=type),)
 
 
 def pair(type: Constraint) -> tuple[Operand, ...]:
@@ -150,11 +150,11 @@ def pair(type: Constraint) -> tuple[Operand, ...]:
 
 def unary(name: str, summary: str, function: Callable[..., Array], *, kernel: str | None = None,
           vjp: Callable[[Builder, Node, Node, Node], Node | None] | None = None, kinds: Sequence[Kind] = FLOATING,
-          source: str = "", **fields: Any) -> Op:
-    """An elementwise op of one operand `x`. `vjp(b, x, y, g)` gives the cotangent of x, with y the op's own result."""
+          source: str = "", operand: str = "operand", **fields: Any) -> Op:
+    """An elementwise op of one operand. `vjp(b, x, y, g)` gives the cotangent of x, with y the op's own result."""
     rule = None if vjp is None else lambda b, node, g: (vjp(b, node.inputs[0], node, g),)
     fields.setdefault("infer", joint_type)
-    return Op(name, summary, operands=one(tensor_of(*kinds)), eval=function, kernel=_kernel(kernel, "x"), vjp=rule,
+    return Op(name, summary, operands=one(tensor_of(*kinds), operand), eval=function, kernel=_kernel(kernel, "x"), vjp=rule,
               elementwise=True, source=source or f"StableHLO {name}", **fields)
 
 

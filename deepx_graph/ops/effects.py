@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.ir import Attr, Op, Operand, Result
+from deepx_graph.ir import Attr, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR
 from deepx_graph.ops.world import World
 from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
@@ -45,18 +45,18 @@ def _load(xs: Sequence[Any], path: str, type: TensorType) -> tuple[Any, World]:
 print_: Op = Op(
     "print", "Write a tensor to standard output.", operands=(_STATE, Operand("operand", type=TENSOR)), results=(_AFTER,),
     attrs=(Attr("format", "str", "", "a printf format for one element; empty: %d or %.4f"),),
-    infer=_consumer, eval=_print, vjp=lambda b, node, g: (g, None), foldable=False, source="deepx print",
+    infer=_consumer, eval=_print, vjp=lambda b, node, g: (g, None), foldable=False, example=examples.PRINT, source="deepx print",
 )  # fmt: skip
 save: Op = Op(
     "save", "Write a tensor to a file under the data root.", operands=(_STATE, Operand("operand", type=TENSOR)), results=(_AFTER,),
     attrs=(Attr("path", "str"),), infer=_consumer, eval=_save, vjp=lambda b, node, g: (g, None), foldable=False,
-    source="deepx save",
+    example=examples.SAVE, source="deepx save",
 )  # fmt: skip
 load: Op = Op(
     "load", "A tensor from a file under the data root, and the state after reading it.", operands=(_STATE,),
     results=(Result(), _AFTER),
     attrs=(Attr("path", "str"), Attr("type", "type", summary="what the file holds")), infer=_load_type, eval=_load,
-    vjp=lambda b, node, g: (g[1],), foldable=False, source="deepx load",
+    vjp=lambda b, node, g: (g[1],), foldable=False, example=examples.LOAD, source="deepx load",
 )  # fmt: skip
 
 EFFECTS: tuple[Op, ...] = (print_, save, load)

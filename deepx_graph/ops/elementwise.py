@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, one_of
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result, one_of
 from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
 from deepx_graph.ir.kernel import Apply, Arg, Expr, expr
 from deepx_graph.literal import Array
@@ -295,7 +295,8 @@ logistic: Op = unary(
     vjp=lambda b, x, y, g: b(multiply, g, b(multiply, y, b(subtract, b.like(1, y), y))),
 )  # fmt: skip
 is_finite: Op = unary("is_finite", "Whether neither infinite nor NaN.", lambda xs: np.asarray(np.isfinite(xs[0])),
-                      infer=truth, kinds=("float",), kernel="abs(x) < 1e999")
+                      infer=truth, kinds=("float",), operand="x",
+                      results=(Result("y", type=BOOLS),), kernel="abs(x) < 1e999")
 
 # --- comparison, selection, conversion ----------------------------------------------------------------------------
 
@@ -335,7 +336,7 @@ compare: Op = Op(
     infer=truth, eval=_compare,
     kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1],
     elementwise=True, assembly="$direction, operands",
-    source="StableHLO compare",
+    results=(Result(type=BOOLS),), source="StableHLO compare",
     samples=lambda rng: [((rng.integers(0, 3, (2, 3)).astype("f4"), rng.integers(0, 3, (2, 3)).astype("f4")),
                           {"direction": d, "compare_type": t}) for d in _COMPARE for t in ("", "TOTALORDER")],
 )  # fmt: skip

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
+from deepx_graph.ir.constraint import VALUE
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.pullback import through
 from deepx_graph.ops.reduce import broadcast_in_dim
@@ -64,7 +65,7 @@ def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
 fusion: Op = Op(
     "fusion", "The results of the body, computed by one kernel.", operands=(Operand("inputs", variadic=True),),
     attrs=(Attr("body", "function"),), infer=_fusion_type, eval=_fusion_eval, vjp=_fusion_vjp, foldable=False,
-    source="XLA fusion",
+    example=examples.FUSED, results=(Result("results", variadic=True, type=VALUE),), source="XLA fusion",
 )  # fmt: skip
 
 FUSION: tuple[Op, ...] = (fusion,)

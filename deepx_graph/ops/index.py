@@ -28,6 +28,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
+from deepx_graph.ir.declared import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import written_in
 from deepx_graph.ops.elementwise import add, clamp, maximum, minimum, multiply
@@ -272,8 +273,8 @@ def _scatter_type(types: Sequence[Type], window: Axes, inserted: Axes, batching:
             raise InferError(f"updates {k} are a {given}", operand=count + 1 + k, expected="batch and window dimensions")
         for axis, size in enumerate(given.dims):
             limit = kept[window.index(axis)] if axis in window else next(batch)
-            wrong = size > limit if axis in window else size != limit  # type: ignore[operator]
-            if isinstance(size, int) and isinstance(limit, int) and wrong:
+            known = isinstance(size, int) and isinstance(limit, int)
+            if known and (size > limit if axis in window else size != limit):  # type: ignore[operator]
                 raise InferError(f"dimension {axis} of updates {k}, a {given}", operand=count + 1 + k, expected=f"{limit}")
     return inputs[0] if count == 1 else TupleType(tuple(inputs))
 
@@ -359,7 +360,7 @@ scatter: Op = Op(
         combines("update_computation", "inputs"),
     ),
     infer=_scatter_type, eval=_scatter, vjp=written_in("scatter_grad", "scatter_vjp"),
-    source="StableHLO scatter", samples=_scatter_samples,
+    results=MANY, source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip
 
 INDEX: tuple[Op, ...] = (dynamic_slice, dynamic_update_slice, gather, scatter)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Node, Op
+from deepx_graph.ir import Attr, Node, Op, Result
 from deepx_graph.ir.constraint import PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
 from deepx_graph.ops.declare import one, shape_attr
 from deepx_graph.types import F32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, tensor
@@ -96,7 +96,8 @@ ensure_type: Op = Op(
 
 
 stop_gradient: Op = Op(
-    "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE), infer=lambda types: types[0],
+    "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE),
+    results=(Result(type=VALUE),), infer=lambda types: types[0],
     eval=lambda xs: xs[0],
     view=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
 )  # fmt: skip

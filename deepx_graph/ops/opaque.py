@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import RunError
-from deepx_graph.ir import Attr, Op, Operand
+from deepx_graph.ir import Attr, Op, Operand, Result, examples
+from deepx_graph.ir.constraint import VALUE
 from deepx_graph.types import Type
 
 
@@ -17,7 +18,8 @@ def _refuse(xs: Sequence[Any], name: str, attributes: str, type: Type) -> Any:
 opaque: Op = Op(
     "opaque", "An operation kept as the text has it.", operands=(Operand("inputs", variadic=True),),
     attrs=(Attr("name", "str"), Attr("attributes", "str", "", "as they stand in the text"), Attr("type", "type")),
-    infer=lambda types, name, attributes, type: type, eval=_refuse, foldable=False, source="unknown operations of any text",
+    infer=lambda types, name, attributes, type: type, eval=_refuse, foldable=False,
+    example=examples.UNKNOWN, results=(Result(type=VALUE),), source="unknown operations of any text",
 )  # fmt: skip
 
 OPAQUE: tuple[Op, ...] = (opaque,)

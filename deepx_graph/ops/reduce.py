@@ -28,6 +28,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
+from deepx_graph.ir.declared import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, shape_attr, written_in
 from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply, select
@@ -170,7 +171,7 @@ reduce: Op = Op(
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
     infer=_reduce_type, eval=_reduce_eval, vjp=written_in("reduce_grad", "reduce_vjp"),
     assembly="operands, dims = $dimensions, by $body",
-    source="StableHLO reduce", samples=_reduce_samples,
+    results=MANY, source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip
 
 

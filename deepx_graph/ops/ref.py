@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Op, Operand, Result
-from deepx_graph.ir.constraint import REF_VALUE, STATE_VALUE
+from deepx_graph.ir import Op, Operand, Result, examples
+from deepx_graph.ir.constraint import REF_VALUE, STATE_VALUE, VALUE
 from deepx_graph.ops.adt import Cell
 from deepx_graph.types import STATE, RefType, TupleType, Type, compatible
 
@@ -53,18 +53,19 @@ def _write(xs: Sequence[Any]) -> Any:
 
 ref_create: Op = Op(
     "ref_create", "A new reference that holds the value, and the state after it was made.",
-    operands=(_STATE, Operand("value")), results=(Result(), _AFTER), infer=_create_type, eval=_create, foldable=False,
-    source=REF_SOURCE,
+    operands=(_STATE, Operand("value")), results=(Result("ref", type=REF_VALUE), _AFTER), infer=_create_type, eval=_create,
+    foldable=False, example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
 ref_read: Op = Op(
     "ref_read", "What the reference holds, and the state after reading it.", operands=(_STATE, Operand("ref", type=REF_VALUE)),
-    results=(Result(), _AFTER), infer=_read_type, eval=_read, foldable=False, source=REF_SOURCE,
+    results=(Result(type=VALUE), _AFTER), infer=_read_type, eval=_read,
+    foldable=False, example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
 ref_write: Op = Op(
     "ref_write", "The state after the reference was given a new value to hold.",
     operands=(_STATE, Operand("ref", type=REF_VALUE), Operand("value")), results=(_AFTER,), infer=_write_type,
     eval=_write, foldable=False,
-    source=REF_SOURCE,
+    example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
 
 REF: tuple[Op, ...] = (ref_create, ref_read, ref_write)

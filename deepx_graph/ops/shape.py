@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import (
     INTEGERS,
     NON_NEGATIVE,
@@ -213,7 +213,7 @@ iota: Op = Op(
     attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
     constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
     infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
-    vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension",
+    vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
     source="StableHLO iota",
     samples=lambda rng: [((), {"dtype": d, "shape": (2, 3), "iota_dimension": k})
                          for k in (0, 1) for d in (F32, I32, I8, BF16)],

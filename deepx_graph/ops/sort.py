@@ -15,6 +15,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, REALS, TENSOR, rank, same_shape, some
+from deepx_graph.ir.declared import MANY
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, written_in
@@ -140,7 +141,7 @@ sort: Op = Op(
                  lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
     ),
     infer=_sort_type, eval=_sort, vjp=written_in("sort_grad", "sort_vjp"),
-    assembly="operands, dim = $dimension, by $comparator", source="StableHLO sort",
+    assembly="operands, dim = $dimension, by $comparator", results=MANY, source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
                          for k in (0, 1) for d in ("LT", "GT", "LE")]
     + [((rng.random((3, 5)), rng.random((3, 5)), rng.integers(0, 9, (3, 5))), {"dimension": 1, "comparator": _by_second()})],

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Builder, Node, Op
+from deepx_graph.ir import Builder, Node, Op, Result
+from deepx_graph.ir.constraint import BOOLS
 from deepx_graph.literal import Array
 from deepx_graph.ops import complex_math
 from deepx_graph.ops.complexes import complex_, imag, is_complex, real
@@ -167,7 +168,8 @@ next_after: Op = binary("next_after", "The next number from lhs on the way to rh
 
 
 def _class_of(name: str, summary: str, function: Callable[[Array], Any]) -> Op:
-    return unary(name, summary, lambda xs: np.asarray(function(xs[0])), infer=truth, kinds=FLOAT, source=f"CHLO {name}")
+    return unary(name, summary, lambda xs: np.asarray(function(xs[0])), infer=truth, kinds=FLOAT, results=(Result(type=BOOLS),),
+                 source=f"CHLO {name}")
 
 
 is_inf: Op = _class_of("is_inf", "Whether infinite.", np.isinf)

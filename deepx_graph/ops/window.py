@@ -30,6 +30,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
+from deepx_graph.ir.declared import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import is_int, pair, written_in
 from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply
@@ -143,7 +144,7 @@ reduce_window: Op = Op(
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
     infer=_reduce_window_type, eval=_reduce_window,
     vjp=written_in("window_grad", "reduce_window_vjp"),
-    source="StableHLO reduce_window",
+    results=MANY, source="StableHLO reduce_window",
     samples=lambda rng: [
         ((rng.random((5, 6)), np.float64(0)), _window_attrs(2, window_dimensions=(2, 3), body=monoid_body(add, F64), **more))
         for more in ({}, {"window_strides": (2, 1), "padding_low": (1, -1), "padding_high": (0, 2)},

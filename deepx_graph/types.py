@@ -222,6 +222,17 @@ class StateType(Type):
 STATE = StateType()
 
 
+@dataclass(frozen=True, slots=True)
+class TapeType(Type):
+    """Values on top of one another, of any types: what a gradient program keeps where sizes are not known beforehand."""
+
+    def __str__(self) -> str:
+        return "tape"
+
+
+TAPE = TapeType()
+
+
 @lru_cache(maxsize=65536)
 def tensor(dtype: DType, dims: Dims | None = ()) -> TensorType:
     """The tensor type, shared: asking twice gives the same object while it is cached."""

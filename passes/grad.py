@@ -8,24 +8,27 @@ and path. Effects contribute nothing; of them only the loads that a gradient nee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from deepx_graph.errors import Diagnostic, UsageError, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin, reachable
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, PROJ, REGION
-from deepx_graph.ops import and_, compare, pullback, select, stop_gradient
-from deepx_graph.passes.base import Pass
+from deepx_graph.ops.pullback import check_gradient
+from deepx_graph.passes.base import Pass, RewriteControl
 from deepx_graph.passes.fuse import unfused
+from deepx_graph.passes.grad_rebuild import Rebuild
+from deepx_graph.passes.grad_residuals import Residuals
+from deepx_graph.passes.grad_scopes import Flow, Scopes
+from deepx_graph.passes.grad_sweep import Sweep
 from deepx_graph.passes.inline import Inline
+from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rebuild import with_inputs
 from deepx_graph.types import ANY, FunctionType, StateType, TensorType, TupleType, Type, is_state
 
-_NOT_YET: dict[Op, str] = {
-    REGION: "branches", PHI: "branches", LOOP_BEGIN: "loops", LOOP_END: "loops", CALL: "calls that do not inline",
-    PARTIAL: "function values", CALL_VALUE: "function values",
-}  # fmt: skip
+_NOT_YET: dict[Op, str] = {CALL: "calls that do not inline", PARTIAL: "function values", CALL_VALUE: "function values"}
+_SEEN_THROUGH = (PARAM, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END)
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,29 @@ def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
     b = Builder(peephole=True)
     roots = [leaf for k, r in enumerate(entry.results) for leaf in _leaves(b, r, entry.result_name(k))]
     roots = [(n, name) for n, name in roots if _is_differentiable(n.type)]
-    _check(inputs, [n for n, _ in roots])
     taken = {p.name for p in entry.params}
     plain = [p for p in entry.params if not is_state(p.type)]
     names = [_unused(f"ct_{name}", taken) for _, name in roots]
     cotangents = [b.param(len(plain) + k, n.type, names[k]) for k, (n, _) in enumerate(roots)]
-    found = pullback(b, [n for n, _ in roots], cotangents, inputs)
-    gradients = [g if g is not None else _zeros(b, x) for g, x in zip(found, inputs, strict=True)]
+    gradients = _gradients(b, entry, [n for n, _ in roots], cotangents, inputs)
     result_names = tuple(f"grad_{_name(entry, x)}" for x in inputs)
     function = _closed(entry, [*plain, *cotangents], gradients, result_names)
-    return _with_entry(module, entry, function)
+    return _with_entry(module, entry, prune(function, RewriteControl(), invariants=True))
+
+
+def _gradients(b: Builder, entry: Function, roots: list[Node], cotangents: list[Node], inputs: list[Node]) -> list[Node]:
+    """The gradients of the inputs, as nodes over the parameters and cotangents."""
+    whole = entry.with_(results=(*roots, *(r for r in entry.results if is_state(r.type))), result_names=())
+    scopes = Scopes(whole)
+    flow = Flow(whole, scopes.ends, inputs, roots)
+    _check(whole, flow)
+    sweep = Sweep(b, scopes, flow)
+    frame = sweep.run(roots, cotangents)
+    b.origin = Origin()
+    results = [sweep.value(frame.found.get(x), x) for x in inputs]
+    residuals = Residuals(sweep)
+    residuals.settle(results)
+    return Rebuild(sweep, residuals).nodes(results)
 
 
 # --- before -------------------------------------------------------------------------------------------------------
@@ -76,7 +92,7 @@ def _straightened(module: Module) -> Function:
             raise VerifyError(Diagnostic(message, function.span))
     if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
         module = Inline(max_nodes=sum(len(f.nodes) for f in module.functions)).run(module)
-    return unfused(module.entry)
+    return prune(unfused(module.entry), RewriteControl(), invariants=True)
 
 
 def _wanted(entry: Function, wrt: Sequence[str] | None) -> list[Node]:
@@ -128,76 +144,29 @@ def _leaves(b: Builder, node: Node, name: str) -> list[tuple[Node, str]]:
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
-def _check(inputs: Sequence[Node], roots: Sequence[Node]) -> None:
-    """Raises VerifyError for the first node between the inputs and the roots that has no gradient."""
-    order = reachable(roots)
-    came_from: dict[Node, Node | None] = {}
-    wanted = set(inputs)
-    for node in order:
-        if node in wanted:
-            came_from[node] = None
-        elif _carries(node.type) and node.op is not stop_gradient:
-            source = next((i for i in node.inputs if i in came_from), None)
-            if source is not None:
-                came_from[node] = source
-    needed = set(roots)
-    goes_to: dict[Node, Node] = {}
-    for node in reversed(order):
-        if node in needed and node in came_from:
-            for i in node.inputs:
-                if i in came_from and node not in wanted:
-                    needed.add(i)
-                    goes_to.setdefault(i, node)
-    for node in order:
-        if node in came_from and node in needed:
-            message = _fault(node)
-            if message is not None:
-                raise VerifyError(_refusal(node, message, came_from, goes_to))
+def _check(function: Function, flow: Flow) -> None:
+    """Raises VerifyError for the first node that a derivative must pass and that has no gradient."""
+    for node in function.nodes:
+        if flow.passes(node):
+            try:
+                _check_node(node, flow)
+            except InferError as e:
+                raise flow.refusal(node, e) from None
 
 
-def _fault(node: Node) -> str | None:
-    """What keeps a derivative from passing the node; None when nothing does."""
+def _check_node(node: Node, flow: Flow) -> None:
+    """Raises InferError when a derivative cannot pass the node."""
     if node.op in _NOT_YET:
-        return f"{node.op.name}: gradient through {_NOT_YET[node.op]} is not supported yet by grad"
+        raise InferError(f"{node.op.name}: gradient through {_NOT_YET[node.op]} is not supported yet by grad")
     if isinstance(node.type, TensorType) and node.type.dtype is ANY:
-        return f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is; give the inputs' types first"
+        raise InferError(f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is; give the inputs' types first")
     if isinstance(node.type, TupleType) and node.op is PARAM:
-        return "gradient of an input that is a tuple is not supported yet by grad"
-    return None if node.op.vjp or node.op is PROJ or node.op is PARAM else f"{node.op.name} has no gradient"
-
-
-def _refusal(node: Node, message: str, came_from: dict[Node, Node | None], goes_to: dict[Node, Node]) -> Diagnostic:
-    before: list[Node] = [node]
-    while (source := came_from[before[-1]]) is not None:
-        before.append(source)
-    after: list[Node] = []
-    at = node
-    while at in goes_to:
-        at = goes_to[at]
-        after.append(at)
-    return Diagnostic(message, node.span, notes=(f"it is needed on the path {_path([*reversed(before), *after])}",))
-
-
-def _path(nodes: Iterable[Node]) -> str:
-    """Names along a path, nameless nodes by their op; the middle of a long one left out."""
-    names = [n.name or n.op.name for n in nodes]
-    return " -> ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-5:]])
+        raise InferError("gradient of an input that is a tuple is not supported yet by grad")
+    if node.op not in _SEEN_THROUGH:
+        check_gradient(node, flow)
 
 
 # --- after --------------------------------------------------------------------------------------------------------
-
-
-def _zeros(b: Builder, x: Node) -> Node:
-    """A zero gradient for an input that no output depends on."""
-    assert isinstance(x.type, TensorType)
-    b.origin = Origin()
-    if x.type.is_static:
-        return b.splat(0, x.type)
-    if x.type.dtype is ANY:
-        raise VerifyError(Diagnostic(f"the gradient of '{x.name}' is not known before its dtype is", x.span,
-                                     hint="give the inputs' types first"))  # fmt: skip
-    never = b(and_, b(compare, x, x, direction="EQ"), b(compare, x, x, direction="NE"))
-    return b(select, never, x, b.like(0, x))
 
 
 def _closed(entry: Function, params: list[Node], results: list[Node], names: tuple[str, ...]) -> Function:

@@ -106,6 +106,7 @@ from deepx_graph.ops.special import (
     square,
     zeta,
 )
+from deepx_graph.ops.tape import TAPES, tape_add, tape_empty, tape_pop, tape_push
 from deepx_graph.ops.window import WINDOW, convolution, reduce_window, select_and_scatter
 from deepx_graph.ops.world import DEEPX_DTYPES, World
 
@@ -113,7 +114,7 @@ FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
     "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
     "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
-    "random": RANDOM, "bit_generator": BIT_GENERATOR, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION,
+    "random": RANDOM, "bit_generator": BIT_GENERATOR, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION, "tape": TAPES,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
 
@@ -269,6 +270,10 @@ __all__ = [
     "tag",
     "tan",
     "tanh",
+    "tape_add",
+    "tape_empty",
+    "tape_pop",
+    "tape_push",
     "top_k",
     "torch_index_select",
     "transpose",

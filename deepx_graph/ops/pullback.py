@@ -13,9 +13,10 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import PROJ
-from deepx_graph.ops.elementwise import add
+from deepx_graph.ops.elementwise import add, and_, compare, select
 from deepx_graph.ops.reduce import broadcast_in_dim, reduction
-from deepx_graph.types import ANY, TensorType, TupleType, Type
+from deepx_graph.ops.tape import tape_add, tape_empty
+from deepx_graph.types import ANY, FunctionType, TapeType, TensorType, TupleType, Type
 
 Cotangent = Any
 """None (zero), a Node, or for a tuple-typed value a tuple of these."""
@@ -37,7 +38,7 @@ def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None
         if root in active:
             _accumulate(b, found, root, cotangent)
     for node in reversed(order):
-        if node in active and node not in wanted and _is_nonzero(found.get(node)):
+        if node in active and node not in wanted and is_nonzero(found.get(node)):
             try:
                 _step(b, node, found, active)
             except InferError as e:
@@ -70,17 +71,20 @@ def _between(wanted: set[Node], roots: Sequence[Node]) -> list[Node]:
 
 
 def carries(type: Type) -> bool:
-    """Whether a derivative can flow through a value of the type: floating or complex numbers, or a tuple with some."""
+    """Whether a derivative can flow through a value of the type: numbers, a tuple with some, a closure."""
     if isinstance(type, TupleType):
         return any(map(carries, type.items))
-    return isinstance(type, TensorType) and (type.dtype.is_differentiable or type.dtype is ANY)
+    if isinstance(type, TensorType):
+        return type.dtype.is_differentiable or type.dtype is ANY
+    return isinstance(type, (FunctionType, TapeType))
 
 
 def _step(b: Builder, node: Node, found: dict[Node, Cotangent], active: set[Node]) -> None:
     """Hand the cotangent of a node on to its operands. Raises InferError where that cannot be done."""
     g = found.pop(node)
     if node.op is PROJ:
-        _accumulate_item(b, found, node.inputs[0], node.attrs[0], g)
+        source = node.inputs[0]
+        found[source] = plus(b, found.get(source), item(source.type, node.attrs[0], g))
         return
     check_gradient(node, active)
     assert node.op.vjp is not None
@@ -123,29 +127,56 @@ def refusal(node: Node, error: InferError, wanted: Container[Node], order: Seque
     return replace(found, notes=(*found.notes, f"it is needed on the path {' -> '.join(shown)}"))
 
 
-def _is_nonzero(cotangent: Cotangent) -> bool:
-    return any(map(_is_nonzero, cotangent)) if isinstance(cotangent, tuple) else cotangent is not None
+def is_nonzero(cotangent: Cotangent) -> bool:
+    """Whether anything in the cotangent is not zero by construction."""
+    return any(map(is_nonzero, cotangent)) if isinstance(cotangent, tuple) else cotangent is not None
+
+
+def plus(b: Builder, x: Cotangent, y: Cotangent) -> Cotangent:
+    """The sum of two cotangents of one value."""
+    if not is_nonzero(x) or not is_nonzero(y):
+        return x if is_nonzero(x) else y
+    if isinstance(x, tuple):
+        return tuple(plus(b, i, k) for i, k in zip(x, y, strict=True))
+    return b(tape_add if isinstance(x.type, TapeType) else add, x, y)
+
+
+def fitted(b: Builder, g: Cotangent, type: Type, node: Node) -> Cotangent:
+    """The cotangent in the shape of a value of that type; what can have none is dropped. Raises as `fit`."""
+    if isinstance(type, TupleType):
+        if not isinstance(g, tuple):
+            g = (None,) * len(type.items) if g is None else b.items(g)
+        return tuple(fitted(b, i, t, node) for i, t in zip(g, type.items, strict=True))
+    if g is None or not carries(type):
+        return None
+    return fit(b, g, node) if type is node.type else g
+
+
+def item(type: Type, k: int, g: Cotangent) -> Cotangent:
+    """The cotangent of a tuple whose item `k` has the cotangent `g`, the others zero."""
+    assert isinstance(type, TupleType)
+    return tuple(g if at == k else None for at in range(len(type.items)))
+
+
+def zeros(b: Builder, type: Type, like: Node) -> Node:
+    """A zero cotangent for a value of a type; `like` is such a value, asked where its shape is not known.
+
+    Raises VerifyError, at `like`, where not even the dtype is known.
+    """
+    if not isinstance(type, TensorType):
+        return b(tape_empty)
+    if type.is_static:
+        return b.splat(0, type)
+    if type.dtype is ANY:
+        raise VerifyError(InferError(f"the gradient of '{like.name}' is not known before its dtype is",
+                                     hint="give the inputs' types first").diagnostic(like.span))  # fmt: skip
+    never = b(and_, b(compare, like, like, direction="EQ"), b(compare, like, like, direction="NE"))
+    return b(select, never, like, b.like(0, like))
 
 
 def _accumulate(b: Builder, found: dict[Node, Cotangent], node: Node, g: Cotangent) -> None:
-    if not _is_nonzero(g) or (isinstance(node.type, TensorType) and not node.type.dtype.is_differentiable):
-        return
-    if isinstance(node.type, TupleType):
-        for k, item in enumerate(g):
-            _accumulate_item(b, found, node, k, item)
-        return
-    g = fit(b, g, node)
-    old = found.get(node)
-    found[node] = g if old is None else b(add, old, g)
-
-
-def _accumulate_item(b: Builder, found: dict[Node, Cotangent], node: Node, k: int, g: Cotangent) -> None:
-    assert isinstance(node.type, TupleType)
-    if not _is_nonzero(g):
-        return
-    items = list(found.get(node) or (None,) * len(node.type.items))
-    items[k] = g if items[k] is None else b(add, items[k], g)
-    found[node] = tuple(items)
+    if is_nonzero(g := fitted(b, g, node.type, node)):
+        found[node] = plus(b, found.get(node), g)
 
 
 def fit(b: Builder, g: Node, node: Node) -> Node:

@@ -16,6 +16,7 @@ from deepx_graph.text.sea.cursor import STRING, Cursor
 from deepx_graph.text.sea.words import BARE_DIM, float_of, literal_of
 from deepx_graph.types import (
     STATE,
+    TAPE,
     DataType,
     DType,
     FunctionType,
@@ -72,6 +73,8 @@ class Values:
             return VarType(c.name("the name of a type variable"))
         if c.accept("@"):
             return self._data(c.nested(depth))
+        if c.accept_word("tape"):
+            return TAPE
         if c.accept_word("ref"):
             c.expect("(")
             item = self.type(c.nested(depth))

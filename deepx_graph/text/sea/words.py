@@ -17,7 +17,18 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.literal import Array, Literal
-from deepx_graph.types import DataType, DType, FunctionType, RefType, StateType, TensorType, TupleType, Type, VarType
+from deepx_graph.types import (
+    DataType,
+    DType,
+    FunctionType,
+    RefType,
+    StateType,
+    TapeType,
+    TensorType,
+    TupleType,
+    Type,
+    VarType,
+)
 
 VERSION = 1
 
@@ -43,6 +54,7 @@ def name_text(name: str) -> str:
 
 def type_text(type: Type) -> str:
     """`f32[2,?1]`, `(f32[], state)`, `(f32[]) -> (f32[])`, `ref(f32[])`, `@List<f32[]>`, `$A`, `state`."""
+    """`f32[2,?1]`, `(f32[], state)`, `(f32[]) -> (f32[])`, `ref(f32[])`, `state`, `tape`."""
     match type:
         case TensorType(dtype, dims):
             return f"{dtype}[{'*' if dims is None else ','.join(map(_dim_text, dims))}]"
@@ -58,6 +70,8 @@ def type_text(type: Type) -> str:
             return f"${name_text(name)}"
         case StateType():
             return "state"
+        case TapeType():
+            return "tape"
     raise TypeError(f"no text form for the type {type}")
 
 

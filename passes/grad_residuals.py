@@ -99,22 +99,23 @@ class Residuals:
 
     def _scope(self, scope: Scope, wanted: dict[Node, None]) -> None:
         if scope.is_loop:
-            self._count(scope, wanted)
+            self._count(scope)
         for node in self._chosen(scope, wanted):
             if scope.is_loop:
                 self._keep_in_loop(scope, node)
             else:
                 self._keep_in_branch(scope, node)
 
-    def _count(self, scope: Scope, wanted: dict[Node, None]) -> None:
+    def _count(self, scope: Scope) -> None:
         """Counters are computed from the number of the turn."""
-        assert scope.owner is not None
-        turns = self.sweep.turns.get(scope.owner)
-        found = counters(scope.owner) if turns is not None else {}
-        for node in wanted:
-            if turns is not None and node.op is PHI and node.inputs[0] is turns.end.inputs[0] and node.attrs[0] in found:
-                b, (first, step) = Builder(peephole=True), found[node.attrs[0]]
-                at = turns.index if turns.index.type == node.type else b(convert, turns.index, dtype=node.type.dtype)  # type: ignore[attr-defined]
+        turns = self.sweep.turns[scope.owner]  # type: ignore[index]
+        found = counters(turns.end)
+        b = Builder(peephole=True)
+        for node in scope.members if found else ():
+            if node.op is PHI and node.inputs[0] is turns.end.inputs[0] and node.attrs[0] in found:
+                first, step = found[node.attrs[0]]
+                assert isinstance(node.type, TensorType)
+                at = turns.index if turns.index.type == node.type else b(convert, turns.index, dtype=node.type.dtype)
                 self.reads[node] = b(add, b(multiply, at, b.like(step, at)), b.like(first, at))
 
     def _chosen(self, scope: Scope, wanted: dict[Node, None]) -> list[Node]:
@@ -129,9 +130,8 @@ class Residuals:
             again = bool(cheap(node)) and all(self._is_there(i, scope, there) for i in node.inputs)
             if node in self.reads or node in wanted or again:
                 there.add(node)
-            if node in wanted and node not in self.reads:
-                if not again:
-                    kept.append(node)
+            if node in wanted and node not in self.reads and not again:
+                kept.append(node)
         return kept
 
     def _is_there(self, node: Node, scope: Scope, there: set[Node]) -> bool:
@@ -174,11 +174,9 @@ class Residuals:
 
     def _branch_value(self, region: Node, scope: Scope, node: Node, home: Scope) -> Node:
         columns = self._columns.setdefault(region, [])
-        for at, (type, values) in enumerate(columns):
-            if type == node.type and values[scope.branch] is None:
-                break
-        else:
-            at = len(columns)
+        free = (at for at, (type, values) in enumerate(columns) if type == node.type and values[scope.branch] is None)
+        at = next(free, len(columns))
+        if at == len(columns):
             columns.append((node.type, [None] * region.attrs[0]))
             self.sweep.grown.setdefault(region, []).append(())
         columns[at][1][scope.branch] = node

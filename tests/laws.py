@@ -21,6 +21,7 @@ ELSEWHERE = {
     **dict.fromkeys(FAMILIES["ref"], "effect: run through programs in test_functional"),
     **dict.fromkeys(FAMILIES["opaque"], "runs nowhere: read, drawn and printed"),
     **dict.fromkeys(FAMILIES["check"], "effect: run by StableHLO's own tests"),
+    **dict.fromkeys(FAMILIES["tape"], "values of no array: run through programs in test_grad_control"),
     **dict.fromkeys(FAMILIES["fusion"], "holds a body: tested with the fuser"),
 }
 """Ops that the sampled laws leave out, and where they are tested instead."""

@@ -159,7 +159,8 @@ def _check_node(node: Node, flow: Flow) -> None:
     if node.op in _NOT_YET:
         raise InferError(f"{node.op.name}: gradient through {_NOT_YET[node.op]} is not supported yet by grad")
     if isinstance(node.type, TensorType) and node.type.dtype is ANY:
-        raise InferError(f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is; give the inputs' types first")
+        message = f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is"
+        raise InferError(message, hint="give the inputs' types first")
     if isinstance(node.type, TupleType) and node.op is PARAM:
         raise InferError("gradient of an input that is a tuple is not supported yet by grad")
     if node.op not in _SEEN_THROUGH:

@@ -22,5 +22,6 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
-    functions = Parser(source, options.max_nodes).program()
-    return ReadResult(Lowering(source, functions).module(), ())
+    parser = Parser(source, options.max_nodes)
+    functions = parser.program()
+    return ReadResult(Lowering(source, functions, parser.aliases, parser.module).module(), ())

@@ -7,13 +7,15 @@ outside are copied into it. Every result is checked against the type the text st
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.text.stablehlo.context import Context
+from deepx_graph.text.stablehlo.locations import Locations
+from deepx_graph.text.stablehlo.notes import notes_of
 from deepx_graph.text.stablehlo.rules import RULES
 from deepx_graph.text.stablehlo.syntax import Block, Operation
 from deepx_graph.types import STATE, FunctionType, Type, compatible
@@ -28,8 +30,11 @@ Scope = dict[str, Node]
 class Lowering:
     """Turns the functions of one text into a module."""
 
-    def __init__(self, source: Source, functions: Sequence[Operation]) -> None:
+    def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
+                 module: Operation | None) -> None:
         self.source = source
+        self.locations = Locations(aliases)
+        self.whole = module
         self.b = Builder()
         for op in functions:
             _named(op)
@@ -56,13 +61,15 @@ class Lowering:
         functions = tuple(self.function(op) for op in self.syntax.values())
         public = [f.name for f in functions if f.public]
         entry = "main" if "main" in self.syntax else (public or [functions[0].name])[0]
-        return Module(functions, entry, self.source, "stablehlo")
+        name, notes = (self.whole.extra.get("symbol", ""), notes_of(self.whole.attributes)) if self.whole else ("", ())
+        return Module(functions, entry, self.source, "stablehlo", name=name, notes=notes)
 
     # --- errors
 
     def span(self, op: Operation) -> Span:
         end = self.source.text.find("\n", op.start, op.end)
-        return Span(self.source, op.start, op.end if end < 0 else end)
+        place = self.locations.of(op.location) if op.location else None
+        return Span(self.source, op.start, op.end if end < 0 else end, place)
 
     def error(self, message: str, op: Operation, expected: str | None = None, hint: str | None = None) -> ParseError:
         return ParseError(Diagnostic(message, self.span(op), expected=expected, hint=hint))
@@ -80,10 +87,7 @@ class Lowering:
     def function(self, op: Operation) -> Function:
         name = op.extra["symbol"]
         block = op.regions[0][0]
-        params = []
-        for k, (arg, type, at) in enumerate(block.args):
-            self.b.origin = Origin(spans=(Span(self.source, at, at + len(arg)),))
-            params.append(self.b.param(k, type, arg.removeprefix("%")))
+        params = self.params(block)
         scope: Scope = {arg[0]: p for arg, p in zip(block.args, params, strict=True)}
         self.state = None
         if name in self.effectful:
@@ -94,6 +98,16 @@ class Lowering:
             results = [*results, self.state]
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
                         span=Span(self.source, op.start, op.start + 9))
+
+    def params(self, block: Block) -> list[Node]:
+        """Parameters for the arguments of a block."""
+        found: list[Node] = []
+        for arg in block.args:
+            place = self.locations.of(arg.location) if arg.location else None
+            span = Span(self.source, arg.start, arg.start + len(arg.name), place)
+            self.b.origin = Origin("", (span,), (), notes_of(arg.attributes))
+            found.append(self.b.param(len(found), arg.type, arg.name.removeprefix("%")))
+        return found
 
     def run(self, block: Block, scope: Scope, owner: Operation) -> list[Node]:
         """The values that a block returns, its operations being lowered into the sea."""
@@ -125,7 +139,9 @@ class Lowering:
         """Region k as a closed function of its arguments."""
         if k >= len(op.regions) or len(op.regions[k]) != 1:
             raise self.error(f"{op.name} needs region {k}, with one block", op)
-        params = tuple(self.b.param(i, a[1], a[0].removeprefix("%")) for i, a in enumerate(op.regions[k][0].args))
+        outer = self.b.origin
+        params = tuple(self.params(op.regions[k][0]))
+        self.b.origin = outer
         constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
         results = self.region(op, k, params, constants)
         return Function(f"body{k}", params, tuple(results), public=False)
@@ -150,7 +166,7 @@ class Lowering:
     def lower(self, op: Operation, scope: Scope) -> None:
         inputs = self.operands(op, scope)
         name = (op.results[0].removeprefix("%").partition("#")[0] if op.results else "")
-        self.b.origin = Origin(name, (self.span(op),))
+        self.b.origin = Origin(name, (self.span(op),), (), notes_of(op.attributes) if op.attributes else ())
         self._check_operands(op, inputs)
         rule = RULES.get(op.name, RULES["opaque"])
         try:

@@ -1,5 +1,5 @@
 """StableHLO text to its syntax tree. One shape of pretty form serves nearly every operation: operands, words, `name = value` pairs,
-brackets and regions in any order up to the colon, then the types. `reduce`, `while` and functions have forms of their own.
+brackets and regions in any order up to the colon, then the types. `reduce`, `while` and functions have forms of their own: `forms`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ import re
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
+from deepx_graph.text.stablehlo.forms import FORMS
 from deepx_graph.text.stablehlo.scanner import Scanner
-from deepx_graph.text.stablehlo.syntax import Block, Operation
-from deepx_graph.types import FunctionType, Type
+from deepx_graph.text.stablehlo.syntax import Argument, Block, Operation
+from deepx_graph.types import FunctionType
 
 _NAME = re.compile(r'"([\w$.\-]+)"|([A-Za-z_][\w$]*(?:\.[\w$]+)*)')
 _KEY = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)")
@@ -21,8 +22,7 @@ _LABEL = re.compile(r"\^[\w$.\-]+")
 _COUNT = re.compile(r":(\d+)")
 _RESULT = re.compile(r"%[\w$.\-]+")
 _LINE_END = re.compile(r"[ \t]*(//[^\n]*)?(\n(?!\s*(:|[a-z_]\w*\s*=))|$|\})")
-_FORMAT = re.compile(r"e(\d+)m(\d+)")
-_DIRECTIVE = re.compile(r"#[\w$.]+\s*=\s*")
+_DIRECTIVE = re.compile(r"(#[\w$.]+)\s*=\s*")
 _DEFAULT_DIALECT = {"call": "func.call", "return": "func.return", "func": "func.func", "module": "builtin.module"}
 
 
@@ -32,6 +32,9 @@ class Parser(Scanner):
     def __init__(self, source: Source, max_nodes: int) -> None:
         super().__init__(source)
         self.left = max_nodes
+        self.aliases: dict[str, str] = {}
+        """Locations by alias: `#loc3`, and what stands between the parentheses."""
+        self.module: Operation | None = None
 
     def program(self) -> list[Operation]:
         """The functions of the module."""
@@ -41,19 +44,21 @@ class Parser(Scanner):
             if self.at >= len(self.text):
                 break
             if directive := self.match(_DIRECTIVE):
-                self._alias(directive.end())
+                self._alias(directive[1])
                 continue
             found.append(self.operation())
         while len(found) == 1 and found[0].name == "builtin.module":
+            self.module = found[0]
             found = [op for block in found[0].regions[0] for op in block.operations]
         if not found:
             raise self.fail("the text holds no function", 0, expected="func.func @main(...) { ... }")
         return found
 
-    def _alias(self, at: int) -> None:
-        """Aliases of locations and attributes are read over."""
-        self.at = at
-        if not self.location():
+    def _alias(self, name: str) -> None:
+        """Aliases of attributes are read over."""
+        if location := self.location():
+            self.aliases[name] = location
+        else:
             self.attribute()
 
     def block_operations(self) -> list[Operation]:
@@ -78,17 +83,17 @@ class Parser(Scanner):
         self.depth -= 1
         return blocks
 
-    def block_args(self) -> list[tuple[str, Type, int]]:
-        args: list[tuple[str, Type, int]] = []
+    def block_args(self) -> list[Argument]:
+        """Up to `)`: `%name: type {attributes} loc(...)`."""
+        args: list[Argument] = []
         while not self.take(")"):
             name = self.value_name()
             if not name:
                 raise self.fail("expected an argument", expected="%name: type")
             self.expect(":", "before the argument's type")
-            args.append((name[0], self.type(), name[1]))
-            if self.take("{"):
-                self.dictionary("}")
-            self.location()
+            type = self.type()
+            attributes = self.dictionary("}") if self.take("{") else {}
+            args.append(Argument(name[0], type, name[1], self.location(), attributes))
             if not self.take(","):
                 self.expect(")")
                 break
@@ -111,7 +116,7 @@ class Parser(Scanner):
             op = self.generic(found[1], results, start)
         else:
             name = _DEFAULT_DIALECT.get(found[2], found[2])
-            special = _SPECIAL.get(name)
+            special = FORMS.get(name)
             op = special(self, name, results, start) if special else self.pretty(name, results, start)
         op.location = self.location()
         op.end = self.at
@@ -222,7 +227,6 @@ class Parser(Scanner):
     def signature(self, op: Operation) -> None:
         """`type`, `type, type`, `type -> types` or `(types) -> types`."""
         types = [self.type()]
-        self.location()
         while self.take(","):
             types.append(self.type())
         if self.take("->"):
@@ -233,143 +237,3 @@ class Parser(Scanner):
             op.operand_types = types
             count = len(op.results)
             op.result_types = types[-1:] if count == 1 else types if count == len(types) else types * count
-
-    # --- operations with forms of their own
-
-    def module(self, name: str, results: list[str], start: int) -> Operation:
-        self.symbol()
-        if self.take("attributes"):
-            self.expect("{")
-            self.dictionary("}")
-        self.expect("{", "to open the module")
-        return Operation(name, results, [], {}, [], [self.region()], [], [], start, self.at)
-
-    def function(self, name: str, results: list[str], start: int) -> Operation:
-        visibility = "public"
-        for word in ("public", "private", "nested"):
-            if self.take(word + " "):
-                visibility = word
-        symbol = self.symbol()
-        if symbol is None:
-            raise self.fail("expected the function's name", expected="@name")
-        self.expect("(", "before the parameters")
-        args = self.block_args()
-        types: list[Type] = []
-        if self.take("->"):
-            types = self.function_results()
-        if self.take("attributes"):
-            self.expect("{")
-            self.dictionary("}")
-        self.expect("{", "to open the function")
-        blocks = self.region()
-        blocks[0].args = args
-        op = Operation(name, results, [], {"sym_visibility": visibility}, [], [blocks], [a[1] for a in args], types, start, self.at)
-        op.extra["symbol"] = symbol
-        return op
-
-    def function_results(self) -> list[Type]:
-        if not self.take("("):
-            return [self.type()]
-        types: list[Type] = []
-        while not self.take(")"):
-            types.append(self.type())
-            if self.take("{"):
-                self.dictionary("}")
-            self.location()
-            if not self.take(","):
-                self.expect(")")
-                break
-        return types
-
-    def while_(self, name: str, results: list[str], start: int) -> Operation:
-        """`while(%a = %x, ...) : types [attributes {..}] cond {..} do {..}`."""
-        op = Operation(name, results, [], {}, [], [], [], [], start, start)
-        self.expect("(", "before the loop variables")
-        args: list[tuple[str, int]] = []
-        while not self.take(")"):
-            arg = self.value_name()
-            self.expect("=", "after the loop variable")
-            init = self.value_name()
-            if not arg or not init:
-                raise self.fail("expected a loop variable", expected="%variable = %initial")
-            args.append(arg)
-            op.operands.append(init)
-            if not self.take(","):
-                self.expect(")")
-                break
-        if self.take(":"):
-            op.result_types = [self.type()]
-            while self.take(","):
-                op.result_types.append(self.type())
-        op.operand_types = op.result_types
-        if self.take("attributes"):
-            self.expect("{")
-            op.attributes = self.dictionary("}")
-        for word in ("cond", "do"):
-            self.expect(word)
-            self.expect("{")
-            blocks = self.region()
-            blocks[0].args = [(n, t, at) for (n, at), t in zip(args, op.result_types, strict=False)]
-            op.regions.append(blocks)
-        return op
-
-    def reduce(self, name: str, results: list[str], start: int) -> Operation:
-        """`reduce(%x init: %c), ... [applies op] across dimensions = [..] {..} : types [reducer(..) {..}]`."""
-        op = Operation(name, results, [], {}, [], [], [], [], start, start)
-        inits: list[tuple[str, int]] = []
-        while self.take("("):
-            operand = self.value_name()
-            self.expect("init:", "before the initial value")
-            init = self.value_name()
-            if not operand or not init:
-                raise self.fail("expected an operand and its initial value", expected="(%x init: %c)")
-            op.operands.append(operand)
-            inits.append(init)
-            self.expect(")")
-            self.take(",")
-        op.operands += inits
-        if self.take("applies"):
-            op.extra["applies"] = self.name("an operation")
-        self.expect("across")
-        self.expect("dimensions")
-        self.expect("=")
-        op.attributes["dimensions"] = self.attribute()
-        if self.take("{"):
-            op.attributes |= self.dictionary("}")
-        self.expect(":", "before the types")
-        self.signature(op)
-        self.location()
-        if self.take("reducer"):
-            pairs: list[list[tuple[str, Type, int]]] = []
-            while self.take("("):
-                pairs.append(self.block_args())
-            self.location()
-            self.expect("{")
-            blocks = self.region()
-            blocks[0].args = [p[0] for p in pairs] + [p[1] for p in pairs]
-            op.regions.append(blocks)
-        return op
-
-    def precision(self, name: str, results: list[str], start: int) -> Operation:
-        """`reduce_precision %x, format = e5m10 : type`."""
-        op = Operation(name, results, [], {}, [], [], [], [], start, start)
-        if operand := self.value_name():
-            op.operands.append(operand)
-        self.expect(",")
-        self.expect("format")
-        self.expect("=")
-        found = self.match(_FORMAT)
-        if not found:
-            raise self.fail("expected a format", expected="e5m10")
-        op.attributes = {"exponent_bits": int(found[1]), "mantissa_bits": int(found[2])}
-        if self.take("{"):
-            op.attributes |= self.dictionary("}")
-        self.expect(":")
-        self.signature(op)
-        return op
-
-
-_SPECIAL = {
-    "builtin.module": Parser.module, "func.func": Parser.function, "stablehlo.while": Parser.while_,
-    "stablehlo.reduce": Parser.reduce, "stablehlo.reduce_precision": Parser.precision,
-}  # fmt: skip

@@ -10,6 +10,8 @@ import re
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module
+from deepx_graph.text.stablehlo.locations import LocationTable
+from deepx_graph.text.stablehlo.notes import notes_text
 from deepx_graph.text.stablehlo.printer_function import FunctionWriter
 from deepx_graph.text.stablehlo.printer_names import hides_state
 from deepx_graph.text.stablehlo.printer_values import NoText, type_text
@@ -22,17 +24,24 @@ def write(module: Module) -> str:
     """The module's text. Raises VerifyError with every node that StableHLO cannot express."""
     checking = {f.name for f in module.functions if hides_state(f)}
     symbols = _symbols(module)
-    lines = ["module {"]
+    locations = LocationTable()
+    lines = [_module_head(module)]
     problems: list[Diagnostic] = []
     for f in module.functions:
-        w = FunctionWriter(f, symbols, checking)
+        w = FunctionWriter(f, symbols, checking, locations)
         lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
         w.body("return")
         lines += [*w.lines, "  }"]
         problems += w.problems
     if problems:
         raise VerifyError(*dict.fromkeys(problems))
-    return "\n".join([*lines, "}", ""])
+    return "\n".join([*lines, "}", *locations.lines(), ""])
+
+
+def _module_head(module: Module) -> str:
+    name = f" @{_symbol(module.name)}" if module.name else ""
+    notes = notes_text(module.notes)
+    return f"module{name} {f'attributes {{{notes}}} ' if notes else ''}{{"
 
 
 def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> str:
@@ -54,5 +63,10 @@ def _symbols(module: Module) -> dict[str, str]:
         while name in taken:
             name, number = f"{wish}_{number}", number + 1
         taken.add(name)
-        found[f.name] = name if _BARE.fullmatch(name) else f'"{name}"'
+        found[f.name] = _symbol(name)
     return found
+
+
+def _symbol(name: str) -> str:
+    """A name as it stands after `@`."""
+    return name if _BARE.fullmatch(name) else f'"{_UNQUOTABLE.sub("_", name)}"'

@@ -25,6 +25,8 @@ from deepx_graph.ir.structure import (
     branch_width,
 )
 from deepx_graph.literal import Literal
+from deepx_graph.text.stablehlo.locations import LocationTable
+from deepx_graph.text.stablehlo.notes import notes_text
 from deepx_graph.text.stablehlo.printer_legal import legal
 from deepx_graph.text.stablehlo.printer_names import Names, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer_opaque import respell
@@ -45,9 +47,10 @@ Work = Callable[[], None] | Iterator[Node]
 class FunctionWriter:
     """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state."""
 
-    def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], names: Names | None = None,
-                 level: int = 2) -> None:
+    def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], locations: LocationTable,
+                 names: Names | None = None, level: int = 2) -> None:
         self.symbols, self.checking, self.level = symbols, checking, level
+        self.locations = locations
         self.claims = names or Names()
         self.lines: list[str] = []
         self.problems: list[Diagnostic] = []
@@ -69,7 +72,8 @@ class FunctionWriter:
         for k, p in enumerate(self.function.params):
             if p not in self.hidden:
                 self.names[p] = self.claims.claim(p.name if is_legal(p.name) else f"arg{k}")
-                shown.append(f"{self.names[p]}: {self.type(p)}")
+                notes = notes_text(p.origin.notes)
+                shown.append(f"{self.names[p]}: {self.type(p)}{f' {{{notes}}}' if notes else ''}{self.at(p)}")
         return ", ".join(shown)
 
     def body(self, keyword: str) -> None:
@@ -107,6 +111,10 @@ class FunctionWriter:
 
     def put(self, line: str) -> None:
         self.lines.append(self.indent + line)
+
+    def at(self, node: Node) -> str:
+        """` loc(...)`, where the node's text says what it was made from."""
+        return self.locations.of(node.span.place) if node.span and node.span.place else ""
 
     def type(self, node: Node) -> str:
         try:
@@ -164,7 +172,7 @@ class FunctionWriter:
             raise NoText(f"StableHLO has no operation '{node.op.name}'")
         form = rule(node)
         self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies,
-                  notes=f" {{{form.notes}}}" if form.notes else "")
+                  notes=_dictionary(form.notes, notes_text(node.origin.notes)))
 
     def line(self, node: Node, name: str, inputs: Sequence[Node], attributes: str, bodies: Sequence[Function] = (),
              more: str = "", more_type: str = "", notes: str = "") -> None:
@@ -179,13 +187,13 @@ class FunctionWriter:
             result = type_text(node.type)
             self.names[node] = given = self.claims.claim(node.origin.name)
             head = f"{given} = "
-        self.put(f'{head}"{name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}')
+        self.put(f'{head}"{name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}{self.at(node)}')
 
     def bodies(self, functions: Sequence[Function]) -> str:
         """Closed functions as regions."""
         texts = []
         for f in functions:
-            inner = FunctionWriter(f, self.symbols, set(), self.claims, self.level + 1)
+            inner = FunctionWriter(f, self.symbols, set(), self.locations, self.claims, self.level + 1)
             label = f"{self.indent}^bb0({inner.declared()}):"
             inner.body("stablehlo.return")
             self.problems += inner.problems
@@ -215,7 +223,7 @@ class FunctionWriter:
         types = ", ".join(type_text(i.type) for i in inputs)
         hidden = [k == len(signature.results) - 1 and callee in self.checking for k in range(len(signature.results))]
         head, results = self.results(node, signature.results, hidden)
-        self.put(f"{head}func.call @{self.symbols[callee]}({operands}) : ({types}) -> {results}")
+        self.put(f"{head}func.call @{self.symbols[callee]}({operands}) : ({types}) -> {results}{self.at(node)}")
 
     def draw(self, node: Node) -> None:
         """A random draw: StableHLO's has no seed, so the module's own must be meant; the shape is an operand."""
@@ -238,7 +246,7 @@ class FunctionWriter:
             self.parts[node] = [f"{name}#{k}" for k in range(count)]
         else:
             self.names[node] = name
-        self.put((f"{name} = " if count == 1 else f"{name}:{count} = " if count else "") + text)
+        self.put((f"{name} = " if count == 1 else f"{name}:{count} = " if count else "") + text + self.at(node))
 
     # --- control
 
@@ -256,7 +264,7 @@ class FunctionWriter:
             steps += [self.deeper, reversed(block.nodes), partial(self.give_back, given, "stablehlo.return"), self.shallower]
             if k < node.attrs[0] - 1:
                 steps.append(partial(self.put, "}, {"))
-        steps.append(partial(self.put, f"}}) : ({type_text(selector.type)}) -> {results}"))
+        steps.append(partial(self.put, f"}}) : ({type_text(selector.type)}) -> {results}{self.at(node)}"))
         self.work += reversed(steps)
 
     def loop(self, node: Node) -> None:
@@ -274,7 +282,7 @@ class FunctionWriter:
             partial(self.variables, begin), self.deeper, iter(loop.turn(loop.condition)),
             partial(self.give_back, (condition,), returned), self.shallower, partial(self.put, "}, {"),
             partial(self.variables, begin), self.deeper, iter(loop.turn(loop.body)),
-            partial(self.give_back, nexts, returned), self.shallower, partial(self.put, f"}}) : {types} -> {types}"),
+            partial(self.give_back, nexts, returned), self.shallower, partial(self.put, f"}}) : {types} -> {types}{self.at(node)}"),
         ])  # fmt: skip
 
     def variables(self, begin: Node) -> None:
@@ -292,6 +300,12 @@ class FunctionWriter:
 
     def shallower(self) -> None:
         self.level -= 1
+
+
+def _dictionary(*parts: str) -> str:
+    """` {a = 1, b = 2}`; nothing for nothing."""
+    inner = ", ".join(p for p in parts if p)
+    return f" {{{inner}}}" if inner else ""
 
 
 _WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {

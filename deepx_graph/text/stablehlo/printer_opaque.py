@@ -67,7 +67,7 @@ def _defined(op: Operation) -> list[str]:
     while work:
         for region in work.pop().regions:
             for block in region:
-                found += [name for name, _, _ in block.args]
+                found += [arg.name for arg in block.args]
                 for inner in block.operations:
                     found += [r.partition("#")[0] for r in inner.results]
                     work.append(inner)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
-from deepx_graph.text.stablehlo.syntax import Dense, Symbol, Typed, Word
+from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol, Typed, Word
 from deepx_graph.types import (
     BF16,
     BOOL,
@@ -189,11 +189,20 @@ class Scanner:
         while not self.take(close):
             quoted = self.match(_STRING)
             name = quoted[1] if quoted else self.name("an attribute's name")
-            found[name] = self.attribute() if self.take("=") or self.take(":") else True
+            found[name] = self._value(name) if self.take("=") or self.take(":") else True
             if not self.take(","):
                 self.expect(close)
                 break
         return found
+
+    def _value(self, name: str) -> Any:
+        """An attribute's value; as it stands when another dialect gives its meaning."""
+        if "." not in name:
+            return self.attribute()
+        self.skip()
+        start = self.at
+        self.attribute()
+        return Noted(self.text[start : self.at])
 
     def attribute(self, bare: bool = False) -> Any:
         """An attribute value; `bare` leaves a type after a number for what follows."""

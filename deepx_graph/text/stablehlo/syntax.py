@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from deepx_graph.types import Type
 
@@ -39,11 +39,28 @@ class Dense:
     start: int
 
 
+@dataclass(frozen=True)
+class Noted:
+    """The value of an attribute of another dialect, as it stands."""
+
+    text: str
+
+
+class Argument(NamedTuple):
+    """An argument of a block: `start` is the offset of its name."""
+
+    name: str
+    type: Type
+    start: int
+    location: str = ""
+    attributes: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
 @dataclass(slots=True)
 class Block:
-    """Arguments (name, type, offset) and operations."""
+    """Arguments and operations."""
 
-    args: list[tuple[str, Type, int]]
+    args: list[Argument]
     operations: list[Operation]
 
 

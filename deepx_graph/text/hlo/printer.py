@@ -13,6 +13,7 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
 from deepx_graph.text.hlo.printer_body import Emit, Writer
+from deepx_graph.text.hlo.printer_loops import without_fixed_variables
 from deepx_graph.text.hlo.printer_notes import Notes, shape_text
 from deepx_graph.text.hlo.printer_ops import EMITTERS
 from deepx_graph.text.hlo.printer_place import Placement, Scope
@@ -102,6 +103,7 @@ class Printer:
         return self.body(self._foreign[name])
 
     def _whole(self, function: Function) -> str:
+        function = without_fixed_variables(function)
         name = self._reserve(function.name or "computation")
 
         def job() -> None:

@@ -5,7 +5,7 @@ A rule says which attributes the operation may have, how many operands it takes,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_groups, pars
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.literals import parse_literal
 from deepx_graph.text.hlo.shapes import ShapeError, layout_of
-from deepx_graph.types import TupleType, as_tensor
+from deepx_graph.text.hlo.syntax import Computation, Instruction
+from deepx_graph.types import TupleType, Type, as_tensor, leaves
 
 Lower = Callable[[Context], Node]
 
@@ -228,15 +229,48 @@ def _norm(op: Op) -> Lower:
 
 
 def _while(c: Context) -> Node:
+    """A loop variable for each leaf of the state; what the body passes on as it got it is a value from outside."""
     lowering, state = c.lowering, c.operands[0]
     condition, body = c.names("condition")[0], c.names("body")[0]
+    inits = lowering.flatten(state)
+    fixed = _fixed_leaves(lowering.computation(body, c.raw("body")), state.type)
+    varying = [k for k in range(len(inits)) if k not in fixed] or list(range(len(inits)))
+
+    def whole(values: Sequence[Node]) -> Node:
+        now = dict(zip(varying, values, strict=True))
+        return lowering.pack(state.type, [now.get(k, init) for k, init in enumerate(inits)])
 
     def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
-        packed = lowering.pack(state.type, phis)
+        packed = whole(phis)
         go_on = c.inline(condition, c.raw("condition"), [packed])
-        return go_on, lowering.flatten(c.inline(body, c.raw("body"), [packed]))
+        after = lowering.flatten(c.inline(body, c.raw("body"), [packed]))
+        return go_on, [after[k] for k in varying]
 
-    return lowering.pack(state.type, c.b.loop(lowering.flatten(state), turn))
+    return whole(c.b.loop([inits[k] for k in varying], turn))
+
+
+def _fixed_leaves(body: Computation, state: Type) -> set[int]:
+    """The leaves of a loop's state whose item the body's root passes on unchanged."""
+    if not isinstance(state, TupleType) or body.root.opcode != "tuple":
+        return set()
+    by_name = {i.name: i for i in body.instructions}
+    found: set[int] = set()
+    first = 0
+    for k, (item, operand) in enumerate(zip(state.items, body.root.operands, strict=False)):
+        count = len(leaves(item))
+        i = by_name.get(operand.text)
+        if i and _is_item(i, k, by_name):
+            found.update(range(first, first + count))
+        first += count
+    return found
+
+
+def _is_item(i: Instruction, k: int, by_name: Mapping[str, Instruction]) -> bool:
+    """Whether the instruction takes item k of the parameter."""
+    if i.opcode != "get-tuple-element" or not i.operands or "index" not in i.attributes:
+        return False
+    whole = by_name.get(i.operands[0].text)
+    return whole is not None and whole.opcode == "parameter" and i.attributes["index"].text == str(k)
 
 
 def _conditional(c: Context) -> Node:

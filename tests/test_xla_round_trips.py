@@ -1,0 +1,158 @@
+"""One program through HLO, StableHLO and sea and back: the same graph; and the places and notes that its text tells, kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deepx_graph.errors import Source, VerifyError
+from deepx_graph.ir import Module
+from deepx_graph.session.diff import diff
+from deepx_graph.text import read, write
+from deepx_graph.verify import verify
+
+SHARED = Path(__file__).parents[2] / "shared"
+JAX = SHARED / "corpus" / "jax"
+NO_OPCODE = {"rng_uniform_normal.stablehlo": "erf_inv", "un_activations.stablehlo": "erfc"}
+"""Programs with an operation of CHLO that HLO has no opcode for: named, not written."""
+
+
+def load(text: str, format: str, name: str = "t") -> Module:
+    return read(Source(name, text), format).module
+
+
+def files() -> list[str]:
+    return sorted(p.name for s in ("hlo", "stablehlo") for p in JAX.glob(f"*.{s}"))
+
+
+def sampled(step: int) -> list[str]:
+    return files()[::step]
+
+
+def check_chain(name: str) -> None:
+    """HLO -> StableHLO -> HLO -> sea -> HLO. A StableHLO file is brought to HLO first: the two differ in what a broadcast is."""
+    path = JAX / name
+    module = load(path.read_text(), path.suffix[1:], name)
+    if name in NO_OPCODE:
+        with pytest.raises(VerifyError, match=NO_OPCODE[name]):
+            write(module, "hlo")
+        return
+    if path.suffix == ".stablehlo":
+        module = load(write(module, "hlo"), "hlo")
+    now = module
+    for format in ("stablehlo", "hlo", "sea", "hlo"):
+        now = load(write(now, format), format)
+        assert list(diff(module, now).lines()) == []
+    verify(now)
+
+
+needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", sampled(5))
+def test_the_same_graph_through_all_languages_sampled(name: str) -> None:
+    check_chain(name)
+
+
+@needs_corpus
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", files())
+def test_the_same_graph_through_all_languages(name: str) -> None:
+    check_chain(name)
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", ["call_nested_jit", "model_mlp", "model_attention", "model_mlp_train_sgd"])
+def test_both_languages_tell_the_same_places(name: str) -> None:
+    """JAX writes the frames of a program into HLO as tables and into StableHLO as `loc` aliases. What is in both agrees."""
+    told = []
+    for suffix in ("locations.stablehlo", "long.hlo"):
+        module = load((JAX / f"{name}.{suffix}").read_text(), suffix.rpartition(".")[2])
+        places = [n.span.place for n in module.entry.nodes if n.span and n.span.place and n.span.place.file]
+        told.append({(p.label, p.chain(99)) for p in places})
+    assert told[1]
+    assert len(told[1] & told[0]) >= len(told[1]) * 0.8
+
+
+@needs_corpus
+@pytest.mark.parametrize("format", ["hlo", "stablehlo"])
+def test_places_travel_between_the_languages(format: str) -> None:
+    module = load((JAX / "model_mlp.locations.stablehlo").read_text(), "stablehlo")
+    again = load(write(module, format), format)
+    assert places(again) == places(module)
+    assert len(places(module)) > 5
+
+
+def places(module: Module) -> set[tuple[str, str]]:
+    found = {n.span.place for f in module.functions for n in f.nodes if n.span}
+    return {(p.label, p.chain(99)) for p in found if p and p.file}
+
+
+# --- by hand
+
+LOCATED = """\
+#loc = loc(unknown)
+#loc1 = loc("model.py":42:4 to :9)
+#loc2 = loc("train.py":7:1)
+#loc3 = loc("loss"(#loc1))
+#loc4 = loc("main"(#loc2))
+#loc5 = loc(callsite(#loc3 at #loc4))
+module @told attributes {mhlo.num_partitions = 2 : i32} {
+  func.func public @main(%x: tensor<2xf32> {mhlo.sharding = "{replicated}"} loc("x[0]")) -> tensor<2xf32> {
+    %0 = stablehlo.negate %x {mhlo.frontend_attributes = {a = "b"}, mhlo.sharding = "{devices=[2]<=[2]}"} : tensor<2xf32> loc(#loc6)
+    %1 = stablehlo.sine %0 : tensor<2xf32> loc(#loc7)
+    %2 = stablehlo.cosine %1 : tensor<2xf32> loc(fused<"m">[#loc8, #loc1])
+    %3 = "stablehlo.tanh"(%2) : (tensor<2xf32>) -> tensor<2xf32> loc("plain.py":3:2)
+    return %3 : tensor<2xf32> loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc6 = loc("jit(f)/neg"(#loc5))
+#loc7 = loc("jit(f)/sin"(#loc2))
+#loc8 = loc("jit(f)/cos")
+"""
+
+
+def test_locations_named_called_fused_and_aliased() -> None:
+    module = load(LOCATED, "stablehlo")
+    x, negated, sine, cosine, tanh = module.entry.nodes
+    assert x.span.place.label == "x[0]"
+    assert negated.span.place.chain() == "model.py:42 in loss, called from train.py:7 in main"
+    assert negated.span.place.label == "jit(f)/neg"
+    assert (str(sine.span.place), sine.span.place.label) == ("train.py:7", "jit(f)/sin")
+    assert cosine.span.place.label == "jit(f)/cos"
+    assert str(tanh.span.place) == "plain.py:3"
+
+
+def test_notes_travel_between_the_languages() -> None:
+    module = load(LOCATED, "stablehlo")
+    hlo = write(module, "hlo")
+    assert hlo.startswith("HloModule told,")
+    assert "x = f32[2]{0} parameter(0), sharding={replicated}" in hlo
+    assert 'frontend_attributes={a="b"}, sharding={devices=[2]<=[2]}, metadata={op_name="jit(f)/neg" stack_frame_id=2}' in hlo
+    text = write(load(hlo, "hlo"), "stablehlo")
+    assert '%x: tensor<2xf32> {mhlo.sharding = "{replicated}"} loc("x[0]")' in text
+    assert '{mhlo.frontend_attributes = {"a" = "b"}, mhlo.sharding = "{devices=[2]<=[2]}"}' in text
+    assert places(load(text, "stablehlo")) == places(module)
+    own = write(module, "stablehlo")
+    assert "module @told attributes {mhlo.num_partitions = 2 : i32} {" in own
+    assert write(load(own, "stablehlo"), "stablehlo") == own
+
+
+@pytest.mark.parametrize(
+    "text", ["loc(", "#loc1", "callsite(#a at", "fused[", '"a"(' * 5000, "callsite(" * 5000, '"f":99999999999:1']
+)  # fmt: skip
+def test_locations_that_make_no_sense_are_no_place(text: str) -> None:
+    from deepx_graph.text.stablehlo.locations import Locations
+
+    place = Locations({"#loc1": "#loc2", "#loc2": "#loc1"}).of(text)
+    assert place is None or place.line < 1 << 31
+
+
+def test_a_program_and_its_places_from_json() -> None:
+    """What `--json` shows of an error in a program with places."""
+    with pytest.raises(VerifyError) as failure:
+        load(LOCATED.replace("sine %0 : tensor<2xf32>", "sine %0 : (tensor<2xf32>) -> tensor<3xf32>"), "stablehlo")
+    assert json.loads(json.dumps(failure.value.diagnostics[0].to_json()))["made_from"] == "train.py:7"

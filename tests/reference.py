@@ -116,6 +116,8 @@ def same(a: Any, b: Any) -> bool:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if a.dtype.kind == "V":
+        a, b = a.astype(np.float64), b.astype(np.float64)
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a[a == 0]), np.signbit(b[b == 0])))

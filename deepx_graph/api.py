@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from deepx_graph import session
 from deepx_graph.ir import Module
+from deepx_graph.ops.custom_calls import register_custom_call
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.compile import compile as runtime_compile
 from deepx_graph.text import ReadOptions
@@ -58,10 +59,16 @@ def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
 
 def compile(module: Module, *, engine: str = "numexpr", threads: int | None = None, entry: str | None = None, seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
-            profile: bool = False) -> Compiled:
-    """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types."""
+            profile: bool = False, replicas: int = 1, partitions: int = 1) -> Compiled:
+    """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.
+
+    `infeed` is an iterable of arrays, or of tuples of arrays, for infeed operations; what the last call put out is in `.outfeed`.
+    With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
+    input is one array for all devices or a list of one for each (replica by replica), and the result is a tuple of one tuple for
+    each device; `infeed` is then a list of one iterable for each.
+    """
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
-                           max_bytes=max_bytes, infeed=infeed, out=out, profile=profile)
+                           max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions)
 
 
 def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: Any) -> Drawing:
@@ -69,4 +76,4 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: 
     return draw_module(module, path, **options)
 
 
-__all__ = ["compile", "draw", "dumps", "grad", "load", "loads", "optimize"]
+__all__ = ["compile", "draw", "dumps", "grad", "load", "loads", "optimize", "register_custom_call"]

@@ -22,6 +22,10 @@ ELSEWHERE = {
     **dict.fromkeys(FAMILIES["opaque"], "runs nowhere: read, drawn and printed"),
     **dict.fromkeys(FAMILIES["check"], "effect: run by StableHLO's own tests"),
     **dict.fromkeys(FAMILIES["tape"], "values of no array: run through programs in test_grad_control"),
+    **dict.fromkeys(FAMILIES["collective"], "devices meet: run side by side in test_devices"),
+    **dict.fromkeys(FAMILIES["feeds"], "effect: run through programs in test_devices"),
+    **dict.fromkeys(FAMILIES["parallel"], "runs functions: run through programs in test_devices"),
+    **dict.fromkeys(FAMILIES["custom"], "runs what users register: test_custom_calls"),
     **dict.fromkeys(FAMILIES["fusion"], "holds a body: tested with the fuser"),
 }
 """Ops that the sampled laws leave out, and where they are tested instead."""

@@ -67,7 +67,7 @@ def run_section(folder: str, name: str, k: int) -> None:
     """Every function without arguments, or the entry; checks fail the test. What is not supported skips with the reason."""
     text = (SUITE / folder / name).read_text().split("// -----")[k]
     if "interpreter." in text or "!quant" in text:
-        pytest.skip("outside the evaluation of one process: interpreter.* or quantised types")
+        pytest.skip("several processes: run by test_devices; or quantised types")
     try:
         module = read(Source(name, text), ReadOptions()).module
         runnable = [f for f in module.functions if all(p.type == STATE for p in f.params)]

@@ -75,6 +75,11 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input from a file")
     group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
     group.add_argument("--random-inputs", action="store_true", help="make up inputs that are not given, from --seed")
+    group.add_argument("--replicas", type=int, default=1, metavar="N",
+                       help="run on N devices at once; inputs may be NAME@0, NAME@1, ...")
+    group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
+    group.add_argument("--infeed", metavar="FILE.npz", help="what the program's infeed takes, in the order of the archive")
+    group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
     group.add_argument("--engine", default="numexpr", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
     group.add_argument("--threads", type=int, metavar="N", help="how many threads")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="what unseeded random numbers start from")

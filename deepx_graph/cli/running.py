@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from deepx_graph.cli.devices import gathered, named_inputs, outfeed_arrays, read_infeed, spread
 from deepx_graph.cli.options import (
     Arguments,
     add_input,
@@ -46,8 +47,10 @@ def run_run(args: Arguments) -> int:
     from deepx_graph.session.arrays import unique_names, write_npz
 
     watching = watch(args)
+    devices = args.replicas * args.partitions
     f = compile(read_program(args).module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
-                max_bytes=args.max_bytes, profile=args.profile,
+                max_bytes=args.max_bytes, profile=args.profile, replicas=args.replicas, partitions=args.partitions,
+                infeed=read_infeed(args.infeed, devices, args.max_bytes),
                 prepare=lambda module: session.optimise(module, args.pass_pipeline, watching).module)
     inputs = _inputs(args, f)
     if args.print_schedule:
@@ -57,9 +60,11 @@ def run_run(args: Arguments) -> int:
     outputs = f(**inputs)
     for _ in range(args.repeat - 1):
         outputs = f(**inputs)
-    named = dict(zip(unique_names([p.name for p in f.outputs]), outputs, strict=True))
+    named = spread(outputs, unique_names([p.name for p in f.outputs]), f.grid.count)
     if args.output:
         write_npz(args.output, named)
+    if args.outfeed:
+        write_npz(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
     _report(args, f, named)
     return 0
 
@@ -76,7 +81,8 @@ def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
             raise UsageError(Diagnostic(f"--input {item}", expected="NAME=FILE.npy"))
         files[name] = path
     wanted = {p.name: p.type.dtype if isinstance(p.type, TensorType) else None for p in f.inputs}
-    found, unread = read_inputs(files, args.inputs, wanted, args.max_bytes)
+    found, unread = read_inputs(files, args.inputs, named_inputs(wanted, f.grid.count), args.max_bytes)
+    found = gathered(found, list(wanted), f.grid.count)
     if unread:
         say(f"note: not inputs of this program: {printable(', '.join(unread))}")
     if args.random_inputs:
@@ -92,12 +98,13 @@ def _row(name: str, type: str, array: Any) -> dict[str, Any]:
 def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
     import numpy as np
 
+    ports = [p for p in f.outputs for _ in range(f.grid.count)]
     if args.json:
-        rows = [_row(name, str(p.type), a) for p, (name, a) in zip(f.outputs, named.items(), strict=True)]
+        rows = [_row(name, str(p.type), a) for p, (name, a) in zip(ports, named.items(), strict=True)]
         emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "profile": f.profile.to_json() if f.profile else None})
         return
     if not args.output:
-        for port, (name, array) in zip(f.outputs, named.items(), strict=True):
+        for port, (name, array) in zip(ports, named.items(), strict=True):
             text = np.array2string(array, threshold=40, edgeitems=3, precision=6, max_line_width=120)
             emit(f"{printable(name)}: {port.type}\n{text}\n", None)
     if f.profile is not None:

@@ -27,6 +27,7 @@ from deepx_graph.types import Type
 
 if TYPE_CHECKING:
     from deepx_graph.ir.builder import Builder
+    from deepx_graph.ir.exchange import Exchange
     from deepx_graph.ir.kernel import Expr
     from deepx_graph.ir.node import Node
 
@@ -88,6 +89,10 @@ class Op:
     """Computing it always ends and never fails, so it may be computed where the program would not have."""
     foldable: bool = True
     """Evaluated at optimisation time when all operands are constants."""
+    exchange: Exchange | None = None
+    """How devices meet here; such a node is run by all of them together, and `eval` is its meaning on one device."""
+    ready: Callable[..., str | None] | None = None
+    """`ready(world, *attrs)`: what keeps a run from starting, or None."""
 
     no_gradient_by: tuple[str, ...] = ()
     """Operands by which no derivative is known although there is one by others; a gradient that needs it is refused."""

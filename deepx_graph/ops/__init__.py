@@ -21,7 +21,22 @@ from deepx_graph.ops.bits import (
     shift_right_logical,
 )  # fmt: skip
 from deepx_graph.ops.check import CHECK, expect_almost_eq, expect_close, expect_eq
+from deepx_graph.ops.collective import (
+    COLLECTIVE,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    collective_broadcast,
+    collective_permute,
+    collective_reduce,
+    groups_alone,
+    partition_id,
+    reduce_scatter,
+    replica_id,
+)
 from deepx_graph.ops.complexes import COMPLEX, complex_, imag, real
+from deepx_graph.ops.custom import CUSTOM, custom_call, custom_effect
+from deepx_graph.ops.custom_calls import register_custom_call
 from deepx_graph.ops.effects import EFFECTS, load, print_, save
 from deepx_graph.ops.elementwise import (
     ELEMENTWISE,
@@ -66,6 +81,7 @@ from deepx_graph.ops.elementwise import (
     xor,
 )  # fmt: skip
 from deepx_graph.ops.evaluate import evaluate
+from deepx_graph.ops.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, send
 from deepx_graph.ops.fusion import FUSION, fusion, inlined, mapped
 from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, gather, scatter
 from deepx_graph.ops.layout import LAYOUT, ensure_type, identity, reshape, reverse, stop_gradient, transpose
@@ -73,6 +89,7 @@ from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
 from deepx_graph.ops.linear import LINEAR, dot_general, matmul
 from deepx_graph.ops.norm import NORM, batch_norm_grad, batch_norm_inference, batch_norm_training
 from deepx_graph.ops.opaque import OPAQUE, opaque
+from deepx_graph.ops.parallel import PARALLEL, run_parallel
 from deepx_graph.ops.pullback import carries, pullback
 from deepx_graph.ops.pushforward import pushforward
 from deepx_graph.ops.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
@@ -108,6 +125,7 @@ from deepx_graph.ops.special import (
 )
 from deepx_graph.ops.tape import TAPES, tape_add, tape_empty, tape_pop, tape_push
 from deepx_graph.ops.window import WINDOW, convolution, reduce_window, select_and_scatter
+from deepx_graph.ops.wires import Feed, Waiting, Wires
 from deepx_graph.ops.world import DEEPX_DTYPES, World
 
 FAMILIES: dict[str, tuple[Op, ...]] = {
@@ -115,6 +133,7 @@ FAMILIES: dict[str, tuple[Op, ...]] = {
     "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
     "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
     "random": RANDOM, "bit_generator": BIT_GENERATOR, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION, "tape": TAPES,
+    "collective": COLLECTIVE, "feeds": FEEDS, "parallel": PARALLEL, "custom": CUSTOM,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
 
@@ -143,11 +162,17 @@ __all__ = [
     "OPS",
     "Cell",
     "DataValue",
+    "Feed",
+    "Waiting",
+    "Wires",
     "World",
     "abs_",
     "acos",
     "acosh",
     "add",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
     "and_",
     "asin",
     "asinh",
@@ -166,6 +191,9 @@ __all__ = [
     "ceil",
     "cholesky",
     "clamp",
+    "collective_broadcast",
+    "collective_permute",
+    "collective_reduce",
     "compare",
     "complex_",
     "concatenate",
@@ -177,6 +205,8 @@ __all__ = [
     "cosh",
     "cosine",
     "count_leading_zeros",
+    "custom_call",
+    "custom_effect",
     "derive_seed",
     "digamma",
     "divide",
@@ -191,6 +221,7 @@ __all__ = [
     "expect_almost_eq",
     "expect_close",
     "expect_eq",
+    "expect_probed",
     "exponential",
     "exponential_minus_one",
     "fft",
@@ -199,9 +230,11 @@ __all__ = [
     "floor_mod",
     "fusion",
     "gather",
+    "groups_alone",
     "identity",
     "imag",
     "index_add",
+    "infeed",
     "inlined",
     "iota",
     "is_finite",
@@ -227,22 +260,29 @@ __all__ = [
     "op_named",
     "opaque",
     "or_",
+    "outfeed",
     "pad",
+    "partition_id",
     "polygamma",
     "popcnt",
     "power",
     "print_",
+    "probe",
     "pullback",
     "pushforward",
     "real",
+    "recv",
     "reduce",
     "reduce_precision",
+    "reduce_scatter",
     "reduce_window",
     "reduction",
     "ref_create",
     "ref_read",
     "ref_write",
+    "register_custom_call",
     "remainder",
+    "replica_id",
     "reshape",
     "reverse",
     "rng_bit_generator",
@@ -251,10 +291,12 @@ __all__ = [
     "round_nearest_afz",
     "round_nearest_even",
     "rsqrt",
+    "run_parallel",
     "save",
     "scatter",
     "select",
     "select_and_scatter",
+    "send",
     "shift_left",
     "shift_right_arithmetic",
     "shift_right_logical",

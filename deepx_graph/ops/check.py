@@ -41,12 +41,19 @@ def _equal(got: Array, want: Array) -> Array:
     return np.asarray(same | ((got != got) & (want != want)))
 
 
-def _expect_eq(xs: Sequence[Any]) -> Any:
-    state, got, want = xs[0], _parts(xs[1]), _parts(xs[2])
+def differing(what: str, got: Array, want: Array) -> None:
+    """Raises CheckFailed, as the check `what`, unless both arrays are equal; NaN equals NaN."""
+    got, want = _parts(got), _parts(want)
+    if got.shape != want.shape:
+        raise CheckFailed(f"{what}: got shape {list(got.shape)} and expected {list(want.shape)}")
     wrong = ~_equal(got, want)
     if wrong.any():
-        _fail("expect_eq", got, want, wrong)
-    return state
+        _fail(what, got, want, wrong)
+
+
+def _expect_eq(xs: Sequence[Any]) -> Any:
+    differing("expect_eq", xs[1], xs[2])
+    return xs[0]
 
 
 def _expect_almost_eq(xs: Sequence[Any], tolerance: float) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,6 +19,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, LimitError, RunError, printable
 from deepx_graph.files import write_file
 from deepx_graph.literal import Array
+from deepx_graph.ops.wires import Wires
 from deepx_graph.types import (
     BF16,
     BOOL,
@@ -57,6 +58,11 @@ class World:
     data_root: Path | None = None
     out: TextIO | None = None
     max_bytes: int | None = None
+    wires: Wires = field(default_factory=Wires, compare=False, repr=False)
+
+    def wired(self, wires: Wires) -> World:
+        """The same world with other feeds and channels."""
+        return replace(self, wires=wires)
 
     def print(self, array: Array, format: str) -> None:
         """Write a tensor as deepx does, each element by the printf `format` (empty: %d or %.4f). Raises RunError for a bad one."""

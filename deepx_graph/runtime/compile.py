@@ -16,45 +16,52 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError
+from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError
 from deepx_graph.ir import Module
+from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
-from deepx_graph.ops import Cell, DataValue, World
+from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.engine import Engine
-from deepx_graph.runtime.execute import MAX_DEPTH, execute
+from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
 from deepx_graph.runtime.plan import Plan
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, plan_functions
+from deepx_graph.runtime.replicas import check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.runtime.straight import Straight, straight
 from deepx_graph.runtime.values import Closure, flatten
 from deepx_graph.types import Type, is_static
 
+ONE = Grid()
 KEPT = 8
 """How many signatures of a module with unknown types stay compiled."""
 
 
 def compile(module: Module, *, engine: str | Engine = "numexpr", threads: int | None = None, entry: str | None = None,
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
-            out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH,
+            out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
             prepare: Callable[[Module], Module] | None = None) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
     of a run (half of the machine's when left out); `out` is where print goes; `prepare` maps the module once its types are known
-    (passes see more then than before). Raises UsageError for an unknown engine or entry,
+    (passes see more then than before).
+
+    `infeed` is an iterable of arrays, or of tuples of arrays, that infeed operations take one after the other, call after call.
+    With several `replicas` or `partitions` the program runs on that many devices side by side; `infeed` is then a list of one
+    iterable for each (see `Compiled`). Raises UsageError for an unknown engine or entry,
     LimitError when the plan is over the bound, RunError or VerifyError when the program cannot run.
     """
-    if infeed is not None:
-        raise UsageError("no operation of this program reads an infeed")
+    grid = grid_of(replicas, partitions)
     module = module.with_entry(entry) if entry is not None else module
     chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
     limit = memory_limit() if max_bytes is None else max_bytes
     world = World(None if data_root is None else Path(data_root), out, limit)
-    return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare)
+    return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare,
+                    grid=grid, feeds=feeds_of(infeed, grid))
 
 
 def memory_limit() -> int:
@@ -82,12 +89,17 @@ class _Ready:
 class Compiled:
     """A compiled module. `f(x, y)` or `f(name=array)`; gives a tuple of fresh arrays, one for each tuple leaf of the results.
 
+    On several devices an input is one array for all of them or a list of one for each, and the result is a tuple of such tuples,
+    one for each device, in the order replica 0 partition 0, replica 0 partition 1, ... What the last call put out is in `outfeed`:
+    a list of tuples, or of such lists, one for each device.
+
     `inputs` and `outputs` have `.name` and `.type`; the state of effects is in neither. Calls from several threads are run one
     after the other.
     """
 
     def __init__(self, module: Module, engine: Engine, world: World, *, seed: int, max_bytes: int, max_depth: int,
-                 profile: bool, prepare: Callable[[Module], Module] | None = None) -> None:
+                 profile: bool, prepare: Callable[[Module], Module] | None = None, grid: Grid = ONE,
+                 feeds: list[Feed] | None = None) -> None:
         self.module, self.engine = module, engine
         self._passes = prepare
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
@@ -95,6 +107,8 @@ class Compiled:
         self.profile: Profile | None = Profile() if profile else None
         self._world, self._seed, self._max_bytes, self._max_depth = world, seed, max_bytes, max_depth
         self._lock = threading.Lock()
+        self.grid, self._feeds = grid, feeds
+        self.outfeed: list[Any] = []
         self._ready: dict[tuple[Type, ...], _Ready] = {}
         self._straight: Straight | None = None
         """The last signature's entry, where it has no control flow."""
@@ -112,23 +126,26 @@ class Compiled:
         """The schedule of the entry, for the last signature. Raises RunError before the first call where types are unknown."""
         return self.plan.code.schedule
 
-    def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         """Runs it. Raises RunError, before anything runs, for missing, extra or ill-typed inputs."""
         with self._lock:
-            if self._straight is not None and not named and self._straight.takes(arrays):
+            if self._straight is not None and self.grid.count == 1 and not named and self._straight.takes(arrays):
                 try:
                     with np.errstate(all="ignore"):
                         return self._straight(arrays)
                 except Exception:  # said properly below, with the place of the node
                     pass
-        given = bind(self.inputs, arrays, named)
+        given = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
+        same_types([p.name for p in self.inputs], given)
         with self._lock:
-            ready = self._prepare(tuple(whole_types(self.module.entry, given)))
-            args = arguments(ready.module.entry, given, self._world)
-            results = execute(
-                ready.units, ready.module.entry_name, args, max_depth=self._max_depth, max_bytes=self._max_bytes
-            )
-            return _fresh(results, ready.unit.plan)
+            ready = self._prepare(tuple(whole_types(self.module.entry, given[0])))
+            name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
+            calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(given, devices, strict=True)]
+            found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
+            results = tuple(_fresh(r, ready.unit.plan) for r in found)
+            put_out = [w.wires.outfeed for w in devices]
+            self.outfeed = put_out[0] if self.grid.count == 1 else put_out
+            return results[0] if self.grid.count == 1 else results
 
     def _latest(self) -> _Ready:
         if not self._ready:
@@ -152,7 +169,8 @@ class Compiled:
             plans = plan_functions(module, self.engine.writes)
         except InferError as e:
             raise RunError(e.diagnostic(module.entry.span)) from None
-        peak = plans[module.entry_name].peak_bytes
+        check_ready(module, plans, worlds(self._world, self.grid, self._feeds)[0])
+        peak = plans[module.entry_name].peak_bytes * self.grid.count
         if peak > self._max_bytes:
             message = f"'{module.entry_name}' needs {peak} bytes at its peak, more than the limit of {self._max_bytes}"
             raise LimitError(Diagnostic(message, module.entry.span, hint="raise --max-bytes, if the machine has them"))

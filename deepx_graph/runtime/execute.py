@@ -14,10 +14,14 @@ import numpy as np
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE
+from deepx_graph.ir.exchange import Grid
+from deepx_graph.ir.structure import CALL, PARTIAL
+from deepx_graph.ops import Feed, Waiting, Wires, World, run_parallel
 from deepx_graph.runtime.code import Jump, Move, Pack, Return, Run, Select, Skip, Test
+from deepx_graph.runtime.devices import Running, Stop, run_devices
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.runtime.values import Closure
+from deepx_graph.types import StateType
 
 MAX_DEPTH = 2000
 """How deeply calls may nest."""
@@ -51,8 +55,17 @@ def execute(units: Mapping[str, Unit], entry: str, args: Sequence[Any], *, max_d
     Raises RunError, with the node's place, when an operation fails; LimitError when calls nest too deeply or the levels of a
     recursion together need more than `max_bytes`.
     """
+    (results,) = execute_all(units, [(entry, args)], Grid(), max_depth=max_depth, max_bytes=max_bytes)
+    return results
+
+
+def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[Any]]], grid: Grid, *, max_depth: int = MAX_DEPTH,
+                max_bytes: int | None = None) -> list[list[Any]]:
+    """The results of one call (a function and its arguments) on every device of the grid. Raises as `execute` does."""
+    machines = [_Machine(units, max_depth, max_bytes) for _ in calls]
+    running = [m.run(_Frame(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
     with np.errstate(all="ignore"):
-        return _Machine(units, max_depth, max_bytes).run(_Frame(units[entry], args, None))
+        return run_devices(running, grid)
 
 
 class _Machine:
@@ -62,10 +75,19 @@ class _Machine:
         self.levels = 0
         """Bytes that the active levels of recursive functions may need."""
 
-    def run(self, frame: _Frame) -> list[Any]:
-        """Runs frames until the first one returns."""
+    def run(self, frame: _Frame) -> Running:
+        """Runs frames until the first one returns, and stops where other devices are met."""
         while True:
             instruction = self.step(frame)
+            if isinstance(instruction, Stop):
+                yield instruction
+                continue
+            if isinstance(instruction, Run) and instruction.node.op.exchange is not None:
+                self.put(frame, instruction, (yield Stop(instruction.node, [frame.slots[s] for s in instruction.sources])))
+                continue
+            if isinstance(instruction, Run) and instruction.node.op is run_parallel:
+                self.put(frame, instruction, self.parallel(frame, instruction))
+                continue
             if isinstance(instruction, Run):
                 self.frames.append(frame)
                 frame = self.enter(frame, instruction)
@@ -76,8 +98,32 @@ class _Machine:
             self.leave(caller, frame, instruction)
             frame = caller
 
-    def step(self, frame: _Frame) -> Run | Return:
-        """Runs a frame up to its next call or its return."""
+    def put(self, frame: _Frame, run: Run, value: Any) -> None:
+        """Stores the value of an instruction that was run from outside, and goes on behind it."""
+        frame.slots[run.target] = value
+        for s in run.frees:
+            frame.slots[s] = None
+        frame.at += 1
+
+    def parallel(self, frame: _Frame, run: Run) -> tuple[Any, ...]:
+        """The results of the devices of a `run_parallel`, one device's after another's, and the state."""
+        given = run.node.op.named([frame.slots[s] for s in run.sources], run.node.attrs)
+        world, args, node = given["state"], list(given["args"]), run.node
+        if world.wires.grid is not None:
+            raise RunError(Diagnostic("devices cannot run devices of their own", node.span))
+        grid = Grid(node.attr("replicas"), node.attr("partitions"))
+        feed, channels = Feed(given["infeed"]), world.wires.channels
+        calls = []
+        for device, program in enumerate(given["programs"]):
+            wires = Wires(feed, world.wires.outfeed, channels, world.wires.probes, device, grid)
+            wanted = self.units[program.callee].function.params[len(program.captured) :]
+            values = [world.wired(wires) if isinstance(p.type, StateType) else args.pop(0) for p in wanted]
+            calls.append((program.callee, [*program.captured, *values]))
+        found = execute_all(self.units, calls, grid, max_depth=self.max_depth, max_bytes=self.max_bytes)
+        return (*(np.array(r) for results in found for r in results if not isinstance(r, World)), world)
+
+    def step(self, frame: _Frame) -> Run | Return | Stop:
+        """Runs a frame up to its next call or meeting, or its return."""
         slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
         try:
             while True:
@@ -86,7 +132,7 @@ class _Machine:
                     kernel = kernels[at]
                     if kernel is not None:
                         slots[i.target] = kernel([slots[s] for s in i.sources], outs[at])
-                    elif i.node.op is CALL or i.node.op is CALL_VALUE:
+                    elif i.node.op is not PARTIAL:
                         frame.at = at
                         return i
                     else:
@@ -98,6 +144,9 @@ class _Machine:
                     return i
                 else:
                     at = _control(i, slots, at)
+        except Waiting as e:
+            frame.at = at
+            return Stop(_node(i), awaits=str(e))
         except DeepxGraphError as e:
             _placed(e, i)
         except MemoryError:

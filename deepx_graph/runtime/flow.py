@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE
-from deepx_graph.ops import construct, field, fusion, ref_create, ref_read, ref_write
+from deepx_graph.ops import construct, field, fusion, ref_create, ref_read, ref_write, run_parallel
 from deepx_graph.runtime.code import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, leaves
 
@@ -22,7 +22,7 @@ _HOLDERS = (*_PASSED_ON, CALL, CALL_VALUE)
 
 def is_call(node: Node) -> bool:
     """Whether the node runs another function of the module."""
-    return node.op is CALL or node.op is CALL_VALUE
+    return node.op is CALL or node.op is CALL_VALUE or node.op is run_parallel
 
 
 def makes_memory(node: Node) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
+from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.code import Run
 from deepx_graph.runtime.engine import Engine, KernelFn
 from deepx_graph.runtime.flow import makes_memory
@@ -32,7 +33,7 @@ class Unit:
         self.instructions = plan.code.instructions
         self.kernels: list[KernelFn | None] = [None] * len(self.instructions)
         for at, i in enumerate(self.instructions):
-            if isinstance(i, Run) and i.node.op.eval is not None:
+            if isinstance(i, Run) and is_kernel(i.node):
                 kernel = prepared(engine, i.node)
                 measure = profile is not None and makes_memory(i.node)
                 self.kernels[at] = profile.measured(function.name, i.node, kernel) if profile and measure else kernel
@@ -62,6 +63,11 @@ def _array(buffer: Array, node: Node, leaf: int) -> Array:
     type = leaves(node.type)[leaf]
     assert isinstance(type, TensorType) and type.dtype.np is not None
     return buffer[: type.nbytes].view(type.dtype.np).reshape(type.shape)
+
+
+def is_kernel(node: Node) -> bool:
+    """Whether an engine runs the node: not what calls functions or meets other devices."""
+    return node.op.eval is not None and node.op.exchange is None
 
 
 def prepared(engine: Engine, node: Node) -> KernelFn:
@@ -108,10 +114,12 @@ def plan_functions(module: Module, writes: Callable[[Node], bool]) -> dict[str, 
 
     def call_bytes(node: Node) -> int:
         names = (node.attrs[0],) if node.op is CALL else closures
-        return max((plans[n].peak_bytes - plans[n].output_bytes for n in names if n in plans), default=0)
+        devices = node.attr("replicas") * node.attr("partitions") if node.op is run_parallel else 1
+        return devices * max((plans[n].peak_bytes - plans[n].output_bytes for n in names if n in plans), default=0)
 
     for name in _callees_first(graph, module.entry_name):
-        plans[name] = plan(schedule(module[name]), writes=writes, call_bytes=call_bytes, recursive=name in recursive)
+        plans[name] = plan(schedule(module[name]), writes=lambda n: is_kernel(n) and writes(n), call_bytes=call_bytes,
+                           recursive=name in recursive)
     return plans
 
 
@@ -126,7 +134,7 @@ def _call_graph(module: Module) -> dict[str, list[str]]:
             stack += graph[name]
     closures = sorted({n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL})
     for name, called in graph.items():
-        if any(n.op is CALL_VALUE for n in module[name].nodes):
+        if any(n.op is CALL_VALUE or n.op is run_parallel for n in module[name].nodes):
             called += (c for c in closures if c not in called)
     return graph
 

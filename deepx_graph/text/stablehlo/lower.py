@@ -6,7 +6,6 @@ outside are copied into it. Every result is checked against the type the text st
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, S
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.text.stablehlo.context import Context
+from deepx_graph.text.stablehlo.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.locations import Locations
 from deepx_graph.text.stablehlo.notes import notes_of
 from deepx_graph.text.stablehlo.rules import RULES
@@ -42,7 +42,10 @@ class Lowering:
         self.seeds = 0
         self.depth = 0
         self.state: Node | None = None
-        self.effectful = _effectful(self.syntax)
+        self.effects = Effects(self.syntax)
+        self.effectful = self.effects.functions
+        self.closed = 0
+        """How many bodies of operations, which have no calls, the operation being lowered stands in."""
         self._check_functions(functions)
 
     def _check_functions(self, functions: Sequence[Operation]) -> None:
@@ -82,27 +85,28 @@ class Lowering:
             raise self.error(f"no function '{name}'", op, hint=suggest(name, self.syntax))
         f = self.syntax[name]
         extra = (STATE,) if name in self.effectful else ()
-        return FunctionType((*f.operand_types, *extra), (*f.result_types, *extra))
+        return FunctionType((*without_tokens(f.operand_types), *extra), (*without_tokens(f.result_types), *extra))
 
     def function(self, op: Operation) -> Function:
         name = op.extra["symbol"]
         block = op.regions[0][0]
         params = self.params(block)
-        scope: Scope = {arg[0]: p for arg, p in zip(block.args, params, strict=True)}
-        self.state = None
+        plain, self.state = list(params), None
         if name in self.effectful:
             self.state = self.b.param(len(params), STATE, "state")
             params.append(self.state)
-        results = self.run(block, scope, op)
+        results = self.run(block, self.bound(block, plain, op), op)
         if self.state is not None:
             results = [*results, self.state]
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
                         span=Span(self.source, op.start, op.start + 9))
 
     def params(self, block: Block) -> list[Node]:
-        """Parameters for the arguments of a block."""
+        """Parameters for the arguments of a block that are no tokens."""
         found: list[Node] = []
         for arg in block.args:
+            if arg.type == STATE:
+                continue
             place = self.locations.of(arg.location) if arg.location else None
             span = Span(self.source, arg.start, arg.start + len(arg.name), place)
             self.b.origin = Origin("", (span,), (), notes_of(arg.attributes))
@@ -117,7 +121,7 @@ class Lowering:
         outer = self.b.origin
         for op in block.operations:
             if op.name in _RETURNS:
-                results = self.operands(op, scope)
+                results = [n for n in self.operands(op, scope) if n.type != STATE]
                 break
             self.lower(op, scope)
         else:
@@ -131,9 +135,23 @@ class Lowering:
         if k >= len(op.regions) or len(op.regions[k]) != 1:
             raise self.error(f"{op.name} needs region {k}, with one block", op)
         block = op.regions[k][0]
-        if len(block.args) != len(args):
-            raise self.error(f"region {k} takes {len(block.args)} arguments and is given {len(args)}", op)
-        return self.run(block, {**scope, **{a[0]: n for a, n in zip(block.args, args, strict=True)}}, op)
+        return self.run(block, {**scope, **self.bound(block, args, op)}, op)
+
+    def bound(self, block: Block, args: Sequence[Node], op: Operation) -> Scope:
+        """The arguments of a block by name; a token stands for the state that is current."""
+        names = [arg.name for arg in block.args if arg.type != STATE]
+        if len(names) != len(args):
+            raise self.error(f"a region takes {len(names)} arguments and is given {len(args)}", op)
+        found = dict(zip(names, args, strict=True))
+        if len(names) < len(block.args) and self.state is not None:
+            found |= {arg.name: self.state for arg in block.args if arg.type == STATE}
+        return found
+
+    def inlined(self, name: str, args: Sequence[Node], op: Operation) -> list[Node]:
+        """The results of a function of the text, in a body that cannot call it."""
+        self.signature(name, op)
+        block = self.syntax[name].regions[0][0]
+        return self.run(block, self.bound(block, args, op), op)
 
     def body(self, op: Operation, k: int, scope: Scope) -> Function:
         """Region k as a closed function of its arguments."""
@@ -143,7 +161,11 @@ class Lowering:
         params = tuple(self.params(op.regions[k][0]))
         self.b.origin = outer
         constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
+        state, self.state = self.state, None
+        self.closed += 1
         results = self.region(op, k, params, constants)
+        self.closed -= 1
+        self.state = state
         return Function(f"body{k}", params, tuple(results), public=False)
 
     # --- operations
@@ -169,18 +191,30 @@ class Lowering:
         self.b.origin = Origin(name, (self.span(op),), (), notes_of(op.attributes) if op.attributes else ())
         self._check_operands(op, inputs)
         rule = RULES.get(op.name, RULES["opaque"])
+        plain = [n for n in inputs if n.type != STATE]
+        if self.closed and self.effects.acts(op):
+            raise self.error(f"{op.name} has an effect, and the body of an operation can have none", op)
         try:
-            results = rule(Context(self, op, inputs, scope))
+            results = rule(Context(self, op, plain, scope))
         except InferError as e:
             raise VerifyError(e.diagnostic(self.span(op), f"{op.name}: ")) from None
         except MALFORMED:
             raise self.error(f"{op.name} does not have the operands and attributes that it needs", op) from None
-        if len(op.result_types) not in (0, len(results)):
+        self._named_results(op, results, scope)
+
+    def _named_results(self, op: Operation, results: Sequence[Node], scope: Scope) -> None:
+        """Gives results their names; a token stands for the state that is current then."""
+        if len(op.result_types) not in (0, len(op.results)):
             raise self.error(f"{op.name} gives {len(results)} results and the text has types for {len(op.result_types)}", op)
-        if len(results) != len(op.results):
+        types = op.result_types or [n.type for n in results]
+        if len(without_tokens(types)) != len(results) or len(types) != len(op.results):
             raise self.error(f"{op.name} gives {len(results)} results and {len(op.results)} are named", op)
-        for result, node, type in zip(op.results, results, op.result_types or [n.type for n in results], strict=True):
-            scope[result] = self._checked(op, node, type)
+        rest = iter(results)
+        for name, type in zip(op.results, types, strict=True):
+            if type != STATE:
+                scope[name] = self._checked(op, next(rest), type)
+            elif self.state is not None:
+                scope[name] = self.state
 
     def _check_operands(self, op: Operation, inputs: Sequence[Node]) -> None:
         if len(op.operand_types) != len(inputs):
@@ -222,31 +256,3 @@ def _numbered(name: str, scope: Scope) -> list[str]:
         found.append(f"{name}#{k}")
         k += 1
     return found
-
-
-_EFFECTS = re.compile(r"^(check\.|stablehlo\.(infeed|outfeed|send|recv)$|interpreter\.print$)")
-
-
-def _effectful(functions: dict[str, Operation]) -> set[str]:
-    """The functions that check, print, send or receive, or call one that does."""
-    calls: dict[str, set[str]] = {}
-    found: set[str] = set()
-    for name, f in functions.items():
-        callees = calls.setdefault(name, set())
-        work: list[Any] = [f]
-        while work:
-            op = work.pop()
-            if _EFFECTS.match(op.name) or op.extra.get("symbol", "").startswith("check."):
-                found.add(name)
-            if op.name == "func.call":
-                callees.add(op.extra.get("symbol", ""))
-            work += [inner for region in op.regions for block in region for inner in block.operations]
-    changed = True
-    while changed:
-        changed = False
-        for name, callees in calls.items():
-            if name not in found and callees & found:
-                found.add(name)
-                changed = True
-    return found
-

@@ -12,6 +12,7 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
+from deepx_graph.text.stablehlo.printer_devices import has_tokens
 from deepx_graph.text.stablehlo.printer_function import FunctionWriter
 from deepx_graph.text.stablehlo.printer_names import hides_state
 from deepx_graph.text.stablehlo.printer_values import NoText, type_text
@@ -22,13 +23,13 @@ _UNQUOTABLE = re.compile(r'["\\]|[^ -~]')
 
 def write(module: Module) -> str:
     """The module's text. Raises VerifyError with every node that StableHLO cannot express."""
-    checking = {f.name for f in module.functions if hides_state(f)}
+    checking = set() if has_tokens(module) else {f.name for f in module.functions if hides_state(f)}
     symbols = _symbols(module)
     locations = LocationTable()
     lines = [_module_head(module)]
     problems: list[Diagnostic] = []
     for f in module.functions:
-        w = FunctionWriter(f, symbols, checking, locations)
+        w = FunctionWriter(f, symbols, checking, locations, starts=f is module.entry and not checking)
         lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
         w.body("return")
         lines += [*w.lines, "  }"]
@@ -46,7 +47,7 @@ def _module_head(module: Module) -> str:
 
 def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> str:
     try:
-        results = ", ".join(type_text(r.type) for r in w.shown(w.function.results))
+        results = ", ".join(type_text(r.type) for r in w.given(w.function.results))
     except NoText as e:
         w.problems.append(e.diagnostic(function.span))
         results = ""

@@ -6,6 +6,7 @@ tuple of them. The state that orders checks has no text: order in the text is or
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -27,13 +28,14 @@ from deepx_graph.ir.structure import (
 from deepx_graph.literal import Literal
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
+from deepx_graph.text.stablehlo.printer_devices import TOKENS, programs
 from deepx_graph.text.stablehlo.printer_legal import legal
 from deepx_graph.text.stablehlo.printer_names import Names, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer_opaque import respell
-from deepx_graph.text.stablehlo.printer_ops import FORMS
+from deepx_graph.text.stablehlo.printer_ops import FORMS, Form
 from deepx_graph.text.stablehlo.printer_place import Placement
 from deepx_graph.text.stablehlo.printer_values import NoText, dense_text, type_text
-from deepx_graph.types import BOOL, TupleType, Type, as_tensor
+from deepx_graph.types import BOOL, STATE, TupleType, Type, as_tensor, is_state
 
 DEEPEST = 30
 """Deeper regions are not indented further."""
@@ -45,11 +47,14 @@ Work = Callable[[], None] | Iterator[Node]
 
 
 class FunctionWriter:
-    """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state."""
+    """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state.
+
+    One that `starts` makes the first token itself, and keeps the last one.
+    """
 
     def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], locations: LocationTable,
-                 names: Names | None = None, level: int = 2) -> None:
-        self.symbols, self.checking, self.level = symbols, checking, level
+                 names: Names | None = None, level: int = 2, starts: bool = False) -> None:
+        self.symbols, self.checking, self.level, self.starts = symbols, checking, level, starts
         self.locations = locations
         self.claims = names or Names()
         self.lines: list[str] = []
@@ -70,7 +75,10 @@ class FunctionWriter:
         """`%x: tensor<f32>, ...`: the parameters, which get their names."""
         shown = []
         for k, p in enumerate(self.function.params):
-            if p not in self.hidden:
+            if self.starts and p.type == STATE:
+                self.names[p] = name = self.claims.claim(p.name)
+                self.put(f'{name} = "stablehlo.create_token"() : () -> !stablehlo.token')
+            elif p not in self.hidden:
                 self.names[p] = self.claims.claim(p.name if is_legal(p.name) else f"arg{k}")
                 notes = notes_text(p.origin.notes)
                 shown.append(f"{self.names[p]}: {self.type(p)}{f' {{{notes}}}' if notes else ''}{self.at(p)}")
@@ -79,7 +87,7 @@ class FunctionWriter:
     def body(self, keyword: str) -> None:
         """The lines of the function after its declaration; `keyword` returns its results."""
         placement = self.placement = Placement(self.function)
-        self.work = [lambda: self.give_back(self.function.results, keyword), reversed(placement.root.nodes)]
+        self.work = [lambda: self.give_back(self.given(self.function.results), keyword), reversed(placement.root.nodes)]
         while self.work:
             item = self.work.pop()
             if isinstance(item, Iterator):
@@ -140,6 +148,10 @@ class FunctionWriter:
         """Those that the text shows: all but states that only order checks."""
         return [n for n in nodes if n not in self.hidden] if self.hidden else list(nodes)
 
+    def given(self, results: Iterable[Node]) -> list[Node]:
+        """The results that the text of the function gives."""
+        return [r for r in self.shown(results) if not (self.starts and r.type == STATE)]
+
     def give_back(self, nodes: Sequence[Node], keyword: str) -> None:
         """`keyword %a, %b : types`."""
         shown = self.shown(nodes)
@@ -171,8 +183,65 @@ class FunctionWriter:
         if rule is None:
             raise NoText(f"StableHLO has no operation '{node.op.name}'")
         form = rule(node)
+        if node.inputs and node.inputs[0].type == STATE:
+            self.effect(node, form)
+            return
         self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies,
                   notes=_dictionary(form.notes, notes_text(node.origin.notes)))
+
+    def effect(self, node: Node, form: Form) -> None:
+        """An operation on the state, which is a token for some operations and has no text for others."""
+        state, *inputs = node.inputs
+        is_token, before = node.op in TOKENS, self.names.get(state, "")
+        shown = [*inputs, state] if is_token else inputs
+        operands, types = ", ".join(map(self.use, shown)), ", ".join(type_text(i.type) for i in shown)
+        attributes = f" <{{{form.attributes}}}>" if form.attributes else ""
+        regions = self.bodies(form.bodies) if form.bodies else ""
+        notes = _dictionary(form.notes, notes_text(node.origin.notes))
+        if isinstance(node.type, TupleType):
+            head, result = self.results(node, node.type.items, [t == STATE and not is_token for t in node.type.items])
+            self.parts[node] = [p or before for p in self.parts[node]]
+        else:
+            self.names[node] = name = self.claims.claim(node.origin.name) if is_token else before
+            head, result = (f"{name} = ", type_text(STATE)) if is_token else ("", "()")
+        self.put(f'{head}"{form.name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}{self.at(node)}')
+
+    def probe(self, node: Node) -> None:
+        """A probe gives in text what it is given."""
+        value, type = self.use(node.inputs[1]), type_text(node.inputs[1].type)
+        attributes = f"probe_id = {json.dumps(node.attr('probe_id'))}"
+        self.put(f'{self.claims.claim("")} = "interpreter.probe"({value}) <{{{attributes}}}> : ({type}) -> {type}')
+        self.names[node] = self.names.get(node.inputs[0], "")
+
+    def parallel(self, node: Node) -> None:
+        """Devices side by side: their programs are named; where tokens are shown each is given one and gives one back."""
+        given = node.op.named(node.inputs, node.attrs)
+        state, args = given["state"], iter(given["args"])
+        operands: list[Node] = []
+        results: list[Type] = []
+        for program in given["programs"]:
+            signature = program.attrs[1]
+            shown = [t for t in signature.params if t != STATE or state not in self.hidden]
+            operands += (state if t == STATE else next(args) for t in shown)
+            results += (t for t in signature.results if t != STATE or state not in self.hidden)
+        head, types = self.results(node, results)
+        self.parts[node] = [p for p, t in zip(self.parts[node], results, strict=True) if t != STATE] + [self.names.get(state, "")]
+        values, before = ", ".join(map(self.use, operands)), ", ".join(type_text(x.type) for x in operands)
+        attributes = programs(node, dict(self.symbols))
+        self.put(f'{head}"interpreter.run_parallel"({values}) <{{{attributes}}}> : ({before}) -> {types}')
+
+    def custom(self, node: Node) -> None:
+        """A custom call as its text has it; by what is known of it where that text is of another language or has tokens."""
+        acts = node.op is ops.custom_effect
+        inputs = node.inputs[1:] if acts else node.inputs
+        if node.attr("language") != "stablehlo" or "token" in node.attr("text"):
+            self.operation(node)
+            return
+        text, count = respell("stablehlo.custom_call", node.attr("text"), [self.use(i) for i in inputs], self.claims.claim)
+        self._kept(node, text, count)
+        if acts:
+            results = self.parts[node] if count != 1 else [self.names[node]]
+            self.parts[node] = [*results, self.names.get(node.inputs[0], "")]
 
     def line(self, node: Node, name: str, inputs: Sequence[Node], attributes: str, bodies: Sequence[Function] = (),
              more: str = "", more_type: str = "", notes: str = "") -> None:
@@ -240,9 +309,13 @@ class FunctionWriter:
         """What this package does not know, as it stood, on the new names."""
         if any(i in self.hidden for i in node.inputs):
             raise NoText(f"StableHLO cannot express '{node.attr('name')}'")
-        text, count = respell(node, [self.use(i) for i in node.inputs], self.claims.claim)
+        text, count = respell(node.attr("name"), node.attr("attributes"), [self.use(i) for i in node.inputs], self.claims.claim)
+        self._kept(node, text, count)
+
+    def _kept(self, node: Node, text: str, count: int) -> None:
+        """Writes an operation as it stood, with so many results."""
         name = self.claims.claim(node.name) if count else ""
-        if isinstance(node.type, TupleType) and count == len(node.type.items) and count != 1:
+        if isinstance(node.type, TupleType) and count >= len(node.type.items) - is_state(node.type) and count != 1:
             self.parts[node] = [f"{name}#{k}" for k in range(count)]
         else:
             self.names[node] = name
@@ -311,6 +384,8 @@ def _dictionary(*parts: str) -> str:
 _WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
     PROJ: FunctionWriter.item, PHI: FunctionWriter.item, TUPLE: FunctionWriter.tuple, CALL: FunctionWriter.call,
     ops.rng_uniform: FunctionWriter.draw, ops.rng_normal: FunctionWriter.draw, ops.opaque: FunctionWriter.opaque,
+    ops.probe: FunctionWriter.probe, ops.run_parallel: FunctionWriter.parallel, ops.custom_call: FunctionWriter.custom,
+    ops.custom_effect: FunctionWriter.custom,
     ops.module_seed: FunctionWriter.nothing, PARTIAL: FunctionWriter.nothing,
 }  # fmt: skip
 _STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: FunctionWriter.region, LOOP_END: FunctionWriter.loop}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
-from deepx_graph import ops
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION
 from deepx_graph.types import StateType
@@ -41,14 +40,10 @@ class Names:
 
 
 def hides_state(function: Function) -> bool:
-    """Whether the last parameter is the state of a program with effects, as readers make it, and the last result too."""
+    """Whether the last parameter is the state of a program with effects, and the last result too."""
     if not function.params or not function.results:
         return False
-    last = function.params[-1]
-    return isinstance(last.type, StateType) and last.name == "state" and isinstance(function.results[-1].type, StateType)
-
-
-_CHECKS = (ops.expect_eq, ops.expect_almost_eq, ops.expect_close)
+    return isinstance(function.params[-1].type, StateType) and isinstance(function.results[-1].type, StateType)
 
 
 def hidden_states(function: Function, checking: Set[str]) -> set[Node]:
@@ -64,10 +59,8 @@ def hidden_states(function: Function, checking: Set[str]) -> set[Node]:
 
 def _is_hidden(node: Node, found: Set[Node], checking: Set[str]) -> bool:
     whole = node.inputs[0]
-    if node.op in _CHECKS:
-        return whole in found
     if node.op is not PHI and node.op is not PROJ:
-        return False
+        return whole in found
     at: int = node.attrs[0]
     if whole.op is CALL:
         return whole.attrs[0] in checking and at == len(whole.attrs[1].results) - 1
@@ -75,4 +68,6 @@ def _is_hidden(node: Node, found: Set[Node], checking: Set[str]) -> bool:
         return whole.inputs[1 + at] in found
     if whole.op is LOOP_BEGIN:
         return whole.inputs[at] in found
-    return whole.op is LOOP_END and whole.inputs[0].inputs[at] in found
+    if whole.op is LOOP_END:
+        return whole.inputs[0].inputs[at] in found
+    return bool(whole.inputs) and whole.inputs[0] in found

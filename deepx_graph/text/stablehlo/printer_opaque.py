@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 
 from deepx_graph.errors import DeepxGraphError, Source
-from deepx_graph.ir import Node
 from deepx_graph.text.stablehlo.parser import Parser
 from deepx_graph.text.stablehlo.printer_values import NoText
 from deepx_graph.text.stablehlo.syntax import Operation
@@ -20,18 +19,17 @@ _LOCATION = re.compile(r"\s*\bloc\((?:#\w+|unknown|\"[^\"]*\"(?::\d+:\d+)?)\)")
 MAX_TEXT = 1_000_000
 
 
-def respell(node: Node, operands: Sequence[str], claim: Callable[[str], str]) -> tuple[str, int]:
+def respell(name: str, text: str, operands: Sequence[str], claim: Callable[[str], str]) -> tuple[str, int]:
     """The operation without its results, on these operands, and how many results it names. Raises NoText."""
-    op = _parsed(node)
+    op = _parsed(name, text)
     if len(op.operands) != len(operands):
-        raise NoText(f"StableHLO cannot express '{node.attr('name')}': its text has {len(op.operands)} operands")
+        raise NoText(f"StableHLO cannot express '{name}': its text has {len(op.operands)} operands")
     names = {old: new for (old, _), new in zip(op.operands, operands, strict=True)}
     inner: dict[str, str] = {}
     for name in _defined(op):
         inner.setdefault(name, "")
     for name in inner:
         inner[name] = claim(name[1:])
-    text: str = node.attr("attributes")
     if op.results:
         text = text[text.index("=") + 1 :]
 
@@ -41,14 +39,13 @@ def respell(node: Node, operands: Sequence[str], claim: Callable[[str], str]) ->
         if match[0] in names:
             return names[match[0]]
         if match[1] not in inner:
-            raise NoText(f"StableHLO cannot express '{node.attr('name')}': its region uses '{match[1]}' from outside")
+            raise NoText(f"StableHLO cannot express '{name}': its region uses '{match[1]}' from outside")
         return inner[match[1]] + (match[2] or "")
 
     return _TOKEN.sub(renamed, _LOCATION.sub("", text)).strip(), len(op.results)
 
 
-def _parsed(node: Node) -> Operation:
-    name, text = node.attr("name"), node.attr("attributes")
+def _parsed(name: str, text: str) -> Operation:
     refusal = NoText(f"StableHLO cannot express '{name}': its text is not an operation of MLIR, or not all of it is kept")
     try:
         parser = Parser(Source("opaque", text), MAX_TEXT)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.text.stablehlo.printer_devices import DEVICE_PARTS
 from deepx_graph.text.stablehlo.printer_values import (
     bools_text,
     dense_text,
@@ -59,6 +60,10 @@ def _value(value: object) -> str:
     if isinstance(value, tuple):
         return ints_text(value)
     return f"{value} : i64"
+
+
+def _reaching(parts: Callable[[Node], tuple[str, str, tuple[Function, ...]]]) -> Rule:
+    return lambda n: Form(*parts(n))
 
 
 # --- operations with attributes of their own ------------------------------------------------------------------------
@@ -240,5 +245,6 @@ FORMS: dict[Op, Rule] = {
     ops.rng_uniform: _distribution("UNIFORM"),
     ops.rng_normal: _distribution("NORMAL"),
     ops.rng_bit_generator: _rng_bits,
+    **{op: _reaching(parts) for op, parts in DEVICE_PARTS.items()},
 }
 """Every operation that StableHLO, CHLO or the check dialect has, with how it is written."""

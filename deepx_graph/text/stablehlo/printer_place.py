@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, branch_width
-from deepx_graph.ops import opaque
+from deepx_graph.ops import custom_call, opaque
 from deepx_graph.types import is_state
 
 _NEVER: frozenset[Node] = frozenset()
-_UNSURE = frozenset((CALL, CALL_VALUE, LOOP_END, opaque))
+_UNSURE = frozenset((CALL, CALL_VALUE, LOOP_END, opaque, custom_call))
 
 
 @dataclass(eq=False, slots=True)

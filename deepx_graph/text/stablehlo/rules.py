@@ -6,15 +6,16 @@ A rule gives the list of results. Attribute names are those of the dialect, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.text.stablehlo.context import Context
-from deepx_graph.text.stablehlo.syntax import Dense, Symbol
-from deepx_graph.types import STATE, TensorType, TupleType, as_tensor
+from deepx_graph.text.stablehlo.effects import callees, target
+from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
+from deepx_graph.text.stablehlo.syntax import Dense
+from deepx_graph.types import TupleType, as_tensor
 
 Rule = Callable[[Context], list[Node]]
 
@@ -245,37 +246,34 @@ def _fft(c: Context) -> list[Node]:
 
 
 def _while(c: Context) -> list[Node]:
-    def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
-        (go_on,) = c.region(0, phis)
-        return go_on, c.region(1, phis)
+    state = state_of(c)
 
-    return list(c.b.loop(c.inputs, turn))
+    def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        if state is None:
+            (go_on,) = c.region(0, phis)
+            return go_on, c.region(1, phis)
+        go_on, tested = threaded(c, 0, phis[:-1], phis[-1])
+        return go_on, threaded(c, 1, phis[:-1], tested)
+
+    return _after(c, state, c.b.loop([*c.inputs, *([state] if state else [])], turn))
 
 
 def _branches(c: Context) -> list[Node]:
-    branches = [c.region(k, ()) for k in range(len(c.op.regions))]
-    return list(c.b.branch(c.inputs[0], *branches))
+    state = state_of(c)
+    if state is None:
+        return list(c.b.branch(c.inputs[0], *(c.region(k, ()) for k in range(len(c.op.regions)))))
+    return _after(c, state, c.b.branch(c.inputs[0], *[threaded(c, k, (), state) for k in range(len(c.op.regions))]))
+
+
+def _after(c: Context, state: Node | None, results: Sequence[Node]) -> list[Node]:
+    """The results but for the state, which is current from here on."""
+    if state is not None:
+        *results, c.lowering.state = results
+    return list(results)
 
 
 def _call(c: Context) -> list[Node]:
-    name = c.op.extra.get("symbol") or _symbol(c.op.attributes.get("callee"))
-    signature = c.lowering.signature(name, c.op)
-    state = c.lowering.state
-    needs_state = STATE in signature.params
-    results = list(c.b.call((name, signature), *c.inputs, *([state] if needs_state and state is not None else [])))
-    if needs_state:
-        c.lowering.state = results.pop()
-    return results
-
-
-def _symbol(value: Any) -> str:
-    return value.name if isinstance(value, Symbol) else str(value)
-
-
-def _composite(c: Context) -> list[Node]:
-    """A composite means its decomposition."""
-    name = _symbol(c.op.attributes.get("decomposition"))
-    return list(c.b.call((name, c.lowering.signature(name, c.op)), *c.inputs))
+    return call(c, callees(c.op)[0], c.inputs)
 
 
 # --- checks and calls outside -------------------------------------------------------------------------------------
@@ -309,20 +307,8 @@ def _plain_check(c: Context) -> list[Node]:
 
 
 def _custom_call(c: Context) -> list[Node]:
-    target = c.op.extra.get("symbol") or c.word("call_target_name", default="")
-    if target.startswith("check."):
-        return _check(c, target, in_custom_call=True)
-    return opaque(c)
-
-
-def _alone(c: Context) -> list[Node]:
-    """A collective with one replica in every group moves nothing."""
-    groups = c.op.attributes.get("replica_groups", c.op.attributes.get("source_target_pairs"))
-    size = 1
-    if isinstance(groups, Dense) and isinstance(groups.type, TensorType):
-        size = groups.type.shape[-1] if c.op.name != "stablehlo.collective_permute" else 1
-    same = [x.type for x in c.inputs] == c.op.result_types
-    return c.inputs if size <= 1 and same else opaque(c)
+    name = target(c.op)
+    return _check(c, name, in_custom_call=True) if name.startswith("check.") else custom_call(c)
 
 
 def _barrier(c: Context) -> list[Node]:
@@ -391,8 +377,7 @@ RULES: dict[str, Rule] = {
     "opaque": opaque,
     **{f"stablehlo.{op.name}": _same(op) for op in _STABLEHLO_SAME},
     **{f"chlo.{op.name}": _same(op) for op in _CHLO_SAME},
-    **{f"stablehlo.{n}": _alone for n in
-       ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast")},
+    **DEVICES,
     **{f"check.expect_{n}{suffix}": _plain_check for n in ("eq", "almost_eq", "close") for suffix in ("", "_const")},
     "stablehlo.constant": _constant,
     "stablehlo.convert": _convert,
@@ -435,11 +420,9 @@ RULES: dict[str, Rule] = {
     "stablehlo.case": _branches,
     "func.call": _call,
     "mhlo.fusion": lambda c: c.region(0, c.inputs),
-    "stablehlo.composite": _composite,
+    "stablehlo.composite": _call,
     "stablehlo.custom_call": _custom_call,
     "stablehlo.optimization_barrier": _barrier,
-    "stablehlo.partition_id": lambda c: [c.b.splat(0, c.tensor)],
-    "stablehlo.replica_id": lambda c: [c.b.splat(0, c.tensor)],
     "stablehlo.get_dimension_size": _get_dimension_size,
     "stablehlo.rng": _rng,
     "stablehlo.rng_bit_generator": _rng_bits,

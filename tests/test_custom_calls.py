@@ -28,7 +28,7 @@ def registered() -> Iterator[None]:
 def test_an_unknown_target_is_named_before_anything_runs(registered: None) -> None:
     dx.register_custom_call("test.twise", lambda x: x)
     try:
-        with pytest.raises(dx.RunError, match="nothing is registered for the custom call 'test.twice'; did you mean 'test.twise'"):
+        with pytest.raises(dx.RunError, match=r"nothing is registered for the custom call 'test\.twice'; did you mean"):
             dx.compile(dx.loads(TWICE, "stablehlo"))
     finally:
         dx.register_custom_call("test.twise", None)

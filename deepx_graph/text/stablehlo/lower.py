@@ -7,7 +7,6 @@ outside are copied into it. Every result is checked against the type the text st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin

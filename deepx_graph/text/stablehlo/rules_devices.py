@@ -5,6 +5,7 @@ Each acts on the state that the lowering threads through the text. The table is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ops import custom_calls
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import is_alone, numbers, target, without_tokens
-from deepx_graph.text.stablehlo.syntax import Symbol
+from deepx_graph.text.stablehlo.syntax import Noted, Symbol
 from deepx_graph.types import STATE, TupleType, as_tensor, compatible, scalar
 
 Rule = Callable[[Context], list[Node]]
@@ -226,14 +227,16 @@ def custom_call(c: Context) -> list[Node]:
 
 def _config(c: Context) -> str:
     value = c.raw("backend_config", "mhlo.backend_config")
-    return value if isinstance(value, str) else "" if value is None else repr(value)
+    return value.text if isinstance(value, Noted) else value if isinstance(value, str) else "" if value is None else repr(value)
 
 
 def _top_k(c: Context) -> list[Node] | None:
-    given = c.raw("mhlo.attributes") or {}
-    if not isinstance(given, dict) or "k" not in given or given.get("largest", True) is not True:
+    value = c.raw("mhlo.attributes")
+    text = value.text if isinstance(value, Noted) else ""
+    count = re.search(r"\bk\s*=\s*(\d+)", text)
+    if count is None or re.search(r"\blargest\s*=\s*false\b", text):
         return None
-    return list(c.b.items(c(ops.top_k, *c.inputs, k=int(given["k"]))))
+    return list(c.b.items(c(ops.top_k, *c.inputs, k=int(count[1]))))
 
 
 def _elementwise(op: Op) -> Callable[[Context], list[Node]]:

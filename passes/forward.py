@@ -158,7 +158,8 @@ class _Body:
         same = all(a.type == i.type for a, i in zip(inputs, node.inputs, strict=True))
         type = node.type if same else node.op.infer([i.type for i in inputs], *node.attrs)
         if node.op is PROJ and inputs[0].op is TUPLE:
-            return inputs[0].inputs[node.attrs[0]]
+            k: int = node.attrs[0]
+            return inputs[0].inputs[k]
         return self.b.intern(node.op, inputs, node.attrs, type, node.origin)
 
     def _plain(self, node: Node) -> Tangent:

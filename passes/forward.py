@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
-from deepx_graph.ops import and_, carries, compare, pushforward, select, stop_gradient
-from deepx_graph.types import FunctionType, TensorType, TupleType, Type
+from deepx_graph.ops import carries, pushforward
+from deepx_graph.ops.pullback import zeros
+from deepx_graph.passes.grad_scopes import Flow
+from deepx_graph.types import FunctionType, TupleType, Type
 
 Tangent = Any
 """None (zero), a Node, or for a tuple a tuple of these."""
-Key = Node | tuple[Node, int]
-"""A node, or variable k of a loop as `(loop_begin, k)`."""
 
 
 def tangent_types(type: Type) -> tuple[Type, ...]:
@@ -40,18 +40,6 @@ def dual_type(type: Type) -> Type:
 def doubled(types: Iterable[Type]) -> tuple[Type, ...]:
     """Each type followed by those of its tangents."""
     return tuple(t for type in types for t in (dual_type(type), *tangent_types(type)))
-
-
-def zeros(b: Builder, x: Node) -> Node:
-    """A zero tangent for a tensor; also where its shape is not known. Raises VerifyError where not even the dtype is."""
-    assert isinstance(x.type, TensorType)
-    if x.type.is_static:
-        return b.splat(0, x.type)
-    if not x.type.dtype.is_differentiable:
-        raise VerifyError(Diagnostic(f"the tangent of '{x.name}' is not known before its dtype is", x.span,
-                                     hint="give the inputs' types first"))  # fmt: skip
-    never = b(and_, b(compare, x, x, direction="EQ"), b(compare, x, x, direction="NE"))
-    return b(select, never, x, b.like(0, x))
 
 
 def is_zero(tangent: Tangent) -> bool:
@@ -125,7 +113,7 @@ def _flat(b: Builder, value: Node, tangent: Tangent) -> list[Node]:
         return [leaf for item, t in items for leaf in _flat(b, item, t)]
     if not tangent_types(value.type):
         return []
-    return [zeros(b, value) if tangent is None else tangent]
+    return [zeros(b, value.type, value) if tangent is None else tangent]
 
 
 class _Body:
@@ -135,7 +123,9 @@ class _Body:
         self.forward, self.b = forward, b
         self.primal: dict[Node, Node] = {}
         self.tangent: dict[Node, Tangent] = {}
-        self.variables = reached_variables(function, [p for p, (_, t) in params.items() if not is_zero(t) or _has_function(p.type)])
+        ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
+        moving = [p for p, (_, t) in params.items() if not is_zero(t) or _has_function(p.type)]
+        self.flow = Flow(function, ends, moving, function.results)
         self.columns: dict[Node, list[int]] = {}
         for node in function.nodes:
             if node in params:
@@ -165,9 +155,12 @@ class _Body:
     def _plain(self, node: Node) -> Tangent:
         self._keep(node)
         given = [self.tangent.get(i) for i in node.inputs]
-        if node.op is stop_gradient or all(map(is_zero, given)):
+        if all(map(is_zero, given)) or not self.flow.passes(node):
             return None
-        return pushforward(self.b, self.primal[node], given)
+        try:
+            return pushforward(self.b, self.primal[node], given)
+        except InferError as e:
+            raise self.flow.refusal(node, e) from None
 
     def _tuple(self, node: Node) -> Tangent:
         self._keep(node)
@@ -207,7 +200,7 @@ class _Body:
         return self._columns(node, columns, width, lambda k: self.b(PHI, new, index=k))
 
     def _loop_begin(self, node: Node) -> Tangent:
-        columns = self.columns[node] = [k for k in range(len(node.inputs)) if (node, k) in self.variables]
+        columns = self.columns[node] = [k for k in range(len(node.inputs)) if self.flow.passes((node, k))]
         (inits,) = self._widened(node, [node.inputs], columns)
         new = self.primal[node] = self.b(LOOP_BEGIN, *inits, loop=fresh_loop())
         return self._columns(node, columns, len(node.inputs), lambda k: self.b(PHI, new, index=k))
@@ -260,45 +253,3 @@ _RULES: dict[Op, Callable[[_Body, Node], Tangent]] = {
 
 def _has_function(type: Type) -> bool:
     return any(map(_has_function, type.items)) if isinstance(type, TupleType) else isinstance(type, FunctionType)
-
-
-# --- which loop variables -----------------------------------------------------------------------------------------
-
-
-def reached_variables(function: Function, wrt: Iterable[Node]) -> set[Key]:
-    """The loop variables, as `(loop_begin, k)`, and the nodes, that a derivative by `wrt` may reach."""
-    ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
-    users: dict[Key, list[Key]] = {}
-    for node in function.nodes:
-        for source in _sources(node):
-            users.setdefault(source, []).append(node)
-    for begin, end in ends.items():
-        for k, pair in enumerate(zip(begin.inputs, end.inputs[2:], strict=True)):
-            for source in pair:
-                users.setdefault(source, []).append((begin, k))
-    found: set[Key] = set()
-    stack: list[Key] = list(wrt)
-    while stack:
-        key = stack.pop()
-        if key not in found:
-            found.add(key)
-            stack += users.get(key, ())
-    return found
-
-
-def _sources(node: Node) -> Sequence[Key]:
-    """What a derivative of the node comes from, seen through constructs to the one column that counts."""
-    if node.op is stop_gradient or node.op is LOOP_BEGIN or not (carries(node.type) or _has_function(node.type)):
-        return ()
-    if node.op is LOOP_END:
-        return [(node.inputs[0], k) for k in range(len(node.inputs) - 2)]
-    if node.op is not PHI and node.op is not PROJ:
-        return node.inputs
-    source, k = node.inputs[0], node.attrs[0]
-    if source.op is LOOP_BEGIN:
-        return ((source, k),)
-    if source.op is LOOP_END:
-        return ((source.inputs[0], k),)
-    if source.op is REGION:
-        return source.inputs[1 + k :: branch_width(len(source.inputs), source.attrs[0])]
-    return (source.inputs[k],) if source.op is TUPLE else (source,)

@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.base import Pass
-from deepx_graph.passes.forward import Forward, Tangent, tangent_types, zeros
+from deepx_graph.passes.forward import Forward, Tangent, tangent_types
 from deepx_graph.passes.grad import _closed, _name, _straightened, _unused, _wanted, _with_entry, grad
 from deepx_graph.types import FunctionType, TupleType, is_state
 
@@ -73,4 +74,4 @@ def _leaves(b: Builder, value: Node, tangent: Tangent, name: str) -> list[tuple[
         return [leaf for k, t in enumerate(parts) for leaf in _leaves(b, b.proj(value, k), t, f"{name}_{k}")]
     if not tangent_types(value.type):
         return []
-    return [(zeros(b, value) if tangent is None else tangent, name)]
+    return [(zeros(b, value.type, value) if tangent is None else tangent, name)]

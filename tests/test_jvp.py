@@ -30,6 +30,7 @@ from deepx_graph.ops import (
     subtract,
     tanh,
     top_k,
+    zeta,
 )
 from deepx_graph.passes.grad import grad
 from deepx_graph.passes.jvp import Jvp, hvp, jvp
@@ -305,5 +306,10 @@ def test_random_programs_with_control_flow(monkeypatch: pytest.MonkeyPatch) -> N
 def test_refusals_name_place_and_path() -> None:
     m = module(lambda b, x, s: [b(print_, s, x)], M, STATE)
     assert not jvp(m).entry.results
+    m = module(lambda b, x, y: [b(sine, b(zeta, b(sine, x), y))], M, M, names=("order", "y"), results=("out",))
+    with pytest.raises(VerifyError, match="zeta has no gradient by its operand 'lhs'") as e:
+        jvp(m)
+    assert "path order -> sine -> zeta -> sine" in str(e.value)
+    assert jvp(m, ["y"])
     with pytest.raises(VerifyError, match="takes a function"):
         jvp(module(lambda b, x, f: list(b.call_value(f, x)), M, FunctionType((M,), (M,))))

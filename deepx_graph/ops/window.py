@@ -89,8 +89,10 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
                    body: Function) -> Any:
     half = len(xs) // 2
     op = body.reducer if half == 1 else None
-    if op is not None and xs[1] == op.identity_for(dtype_of(xs[0].dtype)) and (axis := _running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)) is not None:
-        return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
+    if op is not None and xs[1] == op.identity_for(dtype_of(xs[0].dtype)):
+        axis = _running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)
+        if axis is not None:
+            return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
     padded = [spread_and_pad(x, init, low, high, base) for x, init in zip(xs[:half], xs[half:], strict=True)]
     views = [windows_of(p, sizes, strides, dilations) for p in padded]
     counts = views[0].shape[: xs[0].ndim]

@@ -427,6 +427,8 @@ RULES: dict[str, Rule] = {
     "stablehlo.rng": _rng,
     "stablehlo.rng_bit_generator": _rng_bits,
     "stablehlo.torch_index_select": opaque,
+    "stablehlo.uniform_quantize": lambda c: c.inputs,
+    "stablehlo.uniform_dequantize": lambda c: c.inputs,
     "chlo.top_k": _top_k,
     "chlo.constant": _constant,
 }

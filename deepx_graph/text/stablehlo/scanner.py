@@ -227,9 +227,9 @@ class Scanner:
                 self.take("x")
                 return items, self.attribute()
             return items
-        if first == "{":
+        if first in "{<" and first:
             self.at += 1
-            return self.dictionary("}")
+            return self.dictionary("}" if first == "{" else ">")
         if first == '"':
             string = self.match(_STRING)
             if not string:

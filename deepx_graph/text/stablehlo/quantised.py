@@ -94,7 +94,7 @@ def set_aside(functions: Sequence[Operation]) -> None:
                 op.attributes[name] = stored(value)
         for region in op.regions:
             for block in region:
-                block.args = [(name, stored(type), at) for name, type, at in block.args]
+                block.args = [a._replace(type=stored(a.type)) for a in block.args]
                 work += block.operations
 
 

@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.text.hlo.check import check_instruction
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.parser import check_program
-from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, NOTED, RULES, Rule, opaque
+from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, Rule, opaque
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import TupleType, Type, leaves, merge_types
 
@@ -196,7 +196,7 @@ class Lowering:
 
     def origin(self, i: Instruction) -> Origin:
         """The instruction's name and place, and what its text says beside what it computes."""
-        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in NOTED]
+        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in NOTED or name in NAMING]
         if i.shape:
             notes.append(("layout", i.shape))
         return Origin(i.name, (self.program.place(i),), (), tuple(notes))

@@ -14,10 +14,10 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, REGION
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, REGION
 from deepx_graph.literal import Literal
 from deepx_graph.text.hlo.printer_notes import noted_shape, shape_text
-from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_variable
+from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_item, is_variable
 from deepx_graph.text.hlo.printer_values import NoWord, legal, literal_text, tuple_text, type_text
 from deepx_graph.types import Dims, DType, TensorType, TupleType, Type, scalar, tensor
 
@@ -39,6 +39,7 @@ class Writer:
         self._next: dict[str, int] = {}
         self._helpers: dict[tuple[Any, ...], str] = {}
         self._node: Node | None = None
+        self._root: Node | None = None
 
     # --- instructions
 
@@ -185,6 +186,8 @@ class Writer:
 
     def _items(self, node: Node, scope: Scope) -> None:
         known: dict[int, str] = {}
+        if node is self._root:  # as a whole it is the root, and nothing asks for its items
+            return
         for item in scope.items.get(node, ()):
             index: int = item.attrs[-1]
             if index not in known:
@@ -205,7 +208,17 @@ class Writer:
     def finish(self, results: Sequence[Node], whole: Origin = NOWHERE) -> None:
         """Marks the root: the one result, or a tuple of all, of which `whole` tells."""
         self._node = None
-        self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
+        if self._root is not None:
+            self.root(self.values[self._root])
+        else:
+            self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
+
+    def function(self, function: Function) -> None:
+        """The whole computation of a function. Where its results are just those of one node, that is the root."""
+        self._root = _root(function)
+        self.parameters(function.params)
+        self.run(self.placement.main)
+        self.finish(function.results, function.whole)
 
     def _all(self, results: Sequence[Node], whole: Origin) -> str:
         type = TupleType(tuple(r.type for r in results))
@@ -228,6 +241,17 @@ class Writer:
             node = self._node
             raise VerifyError(Diagnostic(str(e), node.span if node else None,
                                          notes=(f"written for {node!r}",) if node else ())) from None
+
+
+def _root(function: Function) -> Node | None:
+    """The node whose results, all of them, in order and for nothing else, are those of the function."""
+    results = function.results
+    whole = results[0].inputs[0] if results and is_item(results[0]) else None
+    if whole is None or whole.op is LOOP_END or len(results) < 2 or function.whole.name not in ("", whole.name):
+        return None
+    assert isinstance(whole.type, TupleType)
+    plain = [r for k, r in enumerate(results) if is_item(r) and r.inputs[0] is whole and r.attrs[-1] == k and not function.users[r]]
+    return whole if len(plain) == len(whole.type.items) == len(results) == len(function.users[whole]) else None
 
 
 def state_text(end: Node, captures: Sequence[Node]) -> str:

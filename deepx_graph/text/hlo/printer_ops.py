@@ -65,6 +65,11 @@ def _given(node: Node, *names: str) -> list[str]:
     return [_listed(n, node.attr(n)) for n in names if node.attr(n)]
 
 
+def _flags(node: Node, *names: str) -> str:
+    """`lower=true`: those that are set."""
+    return _present(*(f"{name}=true" for name in names if node.attr(name)))
+
+
 def _same_value(w: Writer, node: Node) -> str:
     return w.value(node.inputs[0])
 
@@ -132,7 +137,8 @@ def _pad(w: Writer, node: Node) -> str:
     rows = list(zip(*node.attrs, strict=True))
     if not rows:
         return w.value(node.inputs[0])
-    text = "x".join(f"{a}_{b}_{c}" if c else f"{a}_{b}" for a, b, c in rows)
+    inside = any(c for _, _, c in rows)
+    text = "x".join(f"{a}_{b}_{c}" if inside else f"{a}_{b}" for a, b, c in rows)
     return w.apply(node, "pad", f"padding={text}")
 
 
@@ -322,9 +328,9 @@ EMITTERS: dict[Op, Emit] = {
     ops.dot_general: _dot,
     ops.convolution: _convolution,
     ops.top_k: lambda w, n: w.apply(n, "topk", f"k={n.attr('k')}, largest=true"),
-    ops.cholesky: _plain("cholesky", lower="lower"),
-    ops.triangular_solve: _plain("triangular-solve", left_side="left_side", lower="lower", unit_diagonal="unit_diagonal",
-                                 transpose_a="transpose_a"),
+    ops.cholesky: lambda w, n: w.apply(n, "cholesky", _flags(n, "lower")),
+    ops.triangular_solve: lambda w, n: w.apply(n, "triangular-solve", _present(
+        _flags(n, "left_side", "lower", "unit_diagonal"), f"transpose_a={n.attr('transpose_a')}")),
     ops.fft: _plain("fft", fft_type="fft_type", fft_length="fft_length"),
     ops.batch_norm_training: _plain("batch-norm-training", **_NORM),
     ops.batch_norm_inference: _plain("batch-norm-inference", **_NORM),

@@ -31,6 +31,9 @@ COMMON_ATTRIBUTES = frozenset({
 NOTED = COMMON_ATTRIBUTES - {"metadata", "origin"} | {"indices_are_sorted", "unique_indices", "domain", "inferred_dimension"}
 """Attributes that nodes keep as notes and that are written back as they stand."""
 
+NAMING = frozenset({"condition", "body", "branch_computations", "true_computation", "false_computation"})
+"""Attributes that name computations which become part of the one around; kept as notes, so that they get these names again."""
+
 
 @dataclass(frozen=True)
 class Rule:

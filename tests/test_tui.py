@@ -236,8 +236,10 @@ async def test_a_file_that_is_no_program_ends_with_its_diagnostic(tmp_path: Path
     path.write_text("sea 1\nentry @f\nfunc oops\n")
     app = Browser(lambda: app_module.Session.open(path), str(path))
     async with app.run_test() as pilot:
-        await app.workers.wait_for_complete()
-        await pilot.pause()
+        for _ in range(500):
+            if app.failed is not None:
+                break
+            await pilot.pause(0.01)
     assert app.failed is not None and app.failed.exit_code == 3
 
 

@@ -12,12 +12,7 @@ from deepx_graph.session.session import Session
 from deepx_graph.tui.app import Browser
 from deepx_graph.tui.prompt import Prompt
 
-KEYS = {
-    " ": "space", ":": "colon", "_": "underscore", ">": "greater_than_sign", "<": "less_than_sign", "#": "number_sign",
-    "~": "tilde", ".": "full_stop", "-": "minus", "=": "equals_sign", ",": "comma", "{": "left_curly_bracket", "}": "right_curly_bracket",
-    "[": "left_square_bracket", "]": "right_square_bracket", "/": "slash", "*": "asterisk", "(": "left_parenthesis",
-    ")": "right_parenthesis", "?": "question_mark", "+": "plus",
-}  # fmt: skip
+KEYS = {" ": "space", "]": "right_square_bracket", ")": "right_parenthesis", "*": "asterisk", "}": "right_curly_bracket"}
 """What textual calls the keys that are no letters."""
 
 

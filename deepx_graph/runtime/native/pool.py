@@ -1,8 +1,8 @@
 """Worker threads that take a job within a microsecond while they are awake, and sleep in the kernel when there is none.
 
 A worker is a Python thread that never comes back from machine code: it waits for a job number to change, at first awake, for some
-tens of microseconds, then in a futex, so that it takes no core from the matrix products that follow. The caller works too, and waits
-for the others. Linux on x86-64 alone; elsewhere `pool()` is None and the threads of `runtime.kernels.workers` do it.
+tens of microseconds, then in a futex, so that it takes no core from the matrix products that follow. The caller works too, and
+waits for the others. Linux on x86-64 alone; elsewhere `pool()` is None and the threads of `runtime.kernels.workers` do it.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Pool:
         self._pid = os.getpid()
 
     def run(self, function: int, table: int, counter: int, scratches: int, threads: int) -> None:
-        """Calls the machine function at that address in the caller and in `threads - 1` workers, each with its own scratch memory."""
+        """Calls a machine function in the caller and in `threads - 1` workers, each with scratch memory of its own."""
         base = self._states.ctypes.data
         if not self._busy.acquire(blocking=False):
             self._launch(base, 0, function, table, counter, scratches)

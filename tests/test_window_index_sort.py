@@ -21,6 +21,7 @@ from deepx_graph.ops import (
     reduce_window,
     reshape,
     scatter,
+    select,
     select_and_scatter,
     sort,
     subtract,
@@ -28,8 +29,9 @@ from deepx_graph.ops import (
 from deepx_graph.ops.declare import like
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.linalg import triangular_solve
+from deepx_graph.ops.ordering import keys_of
 from deepx_graph.ops.window import _conv_attrs
-from deepx_graph.types import F64, I64, scalar
+from deepx_graph.types import BF16, BOOL, F32, F64, I8, I64, U8, scalar
 
 RNG = np.random.default_rng(11)
 
@@ -204,3 +206,71 @@ def test_a_body_that_is_not_elementwise_runs_element_by_element(shape: tuple[int
     x = RNG.integers(0, 9, shape)
     (got,) = combine(body, [x], [x])
     np.testing.assert_array_equal(got, 2 * x, strict=True)
+
+
+def jax_order(dtype, count: int) -> Function:
+    """JAX's comparator: zeros and NaNs made one, total order, the keys one after the other."""
+    t = scalar(dtype)
+    b = Builder()
+
+    def one(x):
+        zero = b(select, b(compare, x, b.constant(0, dtype), direction="EQ"), b.constant(0, dtype), x)
+        return b(select, b(compare, zero, zero, direction="NE"), b.constant(np.nan, dtype), zero)
+
+    def body(*p):
+        before = None
+        for x, y in reversed([(one(p[2 * k]), one(p[2 * k + 1])) for k in range(count)]):
+            less = b(compare, x, y, direction="LT", compare_type="TOTALORDER")
+            same = b(compare, x, y, direction="EQ", compare_type="TOTALORDER")
+            before = less if before is None else b(or_, less, b(and_, same, before))
+        return [before]
+
+    return b.function("before", [(f"p{k}", t) for k in range(2 * count)], body)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
+@pytest.mark.parametrize("count", [1, 2])
+def test_sort_by_comparators_of_jax(dtype, count: int) -> None:
+    special = np.array([np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1.5, -2.0])
+    xs = [RNG.choice(special, (2, 40)).astype(dtype.np) for _ in range(count)]
+    comparator = jax_order(dtype, count)
+    assert len(keys_of(comparator)) == count
+    got = sort.eval(xs, 1, True, comparator)
+    got = [got] if count == 1 else got
+    for row in range(2):
+        pairs = zip(*(x[row].astype(float) for x in xs), strict=True)
+        want = sorted(pairs, key=lambda p: [(np.isnan(v), 0 if np.isnan(v) else v + 0.0) for v in p])
+        np.testing.assert_array_equal(list(zip(*(g[row].astype(float) for g in got), strict=True)), want)
+
+
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+@pytest.mark.parametrize("kind", ["", "TOTALORDER"])
+def test_sort_with_numbers_that_are_none(direction: str, kind: str) -> None:
+    """A comparator that NaN makes inconsistent still gives a permutation; total order puts -NaN first and NaN last."""
+    b, t = Builder(), scalar(F32)
+    body = b.function("c", [("a", t), ("b", t)], lambda a, c: [b(compare, a, c, direction=direction, compare_type=kind)])
+    x = np.array([1, np.nan, -0.0, 0.0, -1, np.copysign(np.nan, -1), 2], np.float32)
+    got = sort.eval([x], 0, True, body)
+    assert sorted(map(repr, got[~np.isnan(got)])) == sorted(map(repr, x[~np.isnan(x)]))
+    assert np.isnan(got).sum() == 2
+    if kind:
+        ascending = got if direction == "LT" else got[::-1]
+        assert ascending[1:-1].tolist() == [-1, 0, 0, 1, 2]
+        assert np.signbit(ascending[:3]).all()
+        assert not np.signbit(ascending[3:]).any()
+
+
+def test_sort_by_an_inconsistent_comparator_is_a_permutation() -> None:
+    b, t = Builder(), scalar(I64)
+    body = b.function("c", [("a", t), ("b", t)], lambda a, c: [b(compare, b(and_, a, b.constant(1, I64)), c, direction="NE")])
+    x = RNG.integers(0, 9, 50)
+    assert sorted(sort.eval([x], 0, True, body)) == sorted(x)
+
+
+def test_integers_and_bools_sort_both_ways() -> None:
+    for dtype, values in ((I8, [3, -128, 127, 0, 3]), (U8, [255, 0, 7, 7]), (BOOL, [True, False, True])):
+        b, t = Builder(), scalar(dtype)
+        for direction in ("LT", "GT"):
+            body = b.function("c", [("a", t), ("b", t)], lambda a, c, d=direction, b=b: [b(compare, a, c, direction=d)])
+            got = sort.eval([np.array(values).astype(dtype.np)], 0, True, body)
+            assert got.tolist() == sorted(values, reverse=direction == "GT")

@@ -1,7 +1,7 @@
 """Sorting by a comparator, and the greatest elements.
 
-Where the comparator is one comparison of the first operand's elements, numpy sorts whole arrays; any other comparator runs in a
-merge sort that compares many pairs at once. Both are stable.
+Where the comparator has keys (`ops/ordering.py`), numpy sorts whole arrays; any other comparator runs in a merge sort that
+compares many pairs at once. Both are stable.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, REALS, TENSOR, rank, same_shape, some
 from deepx_graph.ir.declared import MANY
-from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, written_in
 from deepx_graph.ops.elementwise import compare
 from deepx_graph.ops.evaluate import combine
+from deepx_graph.ops.ordering import keys_of, order_by, ordered, sorted_alone
 from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, scalar
 
 
@@ -36,39 +36,19 @@ def _sort(xs: Sequence[Array], dimension: int, is_stable: bool, comparator: Func
         results = tuple(x.copy() for x in xs)
     else:
         moved = [np.moveaxis(x, dimension, -1) for x in xs]
-        order = _order(moved, comparator)
-        results = tuple(np.moveaxis(np.take_along_axis(x, order, axis=-1), -1, dimension) for x in moved)
+        results = tuple(np.moveaxis(r, -1, dimension) for r in _sorted(moved, comparator))
     return results[0] if len(xs) == 1 else results
 
 
-def _order(xs: Sequence[Array], comparator: Function) -> Array:
-    """Along the last axis: the places of the elements in sorted order."""
-    simple = _simple_comparison(comparator)
-    if simple is not None:
-        operand, descending = simple
-        keys = xs[operand]
-        has_nan = keys.dtype.kind not in "biu" and bool(np.isnan(keys).any())
-        if keys.dtype.kind in "biuf" and not has_nan:
-            return np.argsort(keys, axis=-1, kind="stable") if not descending else _descending(keys)
-    return _merge_order(xs, comparator)
-
-
-def _descending(keys: Array) -> Array:
-    """Greatest first, equal ones in their old order: the reverse of an ascending stable sort of the reversed array."""
-    order = np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    return np.asarray(keys.shape[-1] - 1 - order)
-
-
-def _simple_comparison(comparator: Function) -> tuple[int, bool] | None:
-    """(operand, descending) when the comparator is `x_k < y_k` or `x_k > y_k`; else None."""
-    result = comparator.results[0]
-    if result.op is not compare or any(i.op is not PARAM for i in result.inputs):
-        return None
-    left, right = (comparator.params.index(i) for i in result.inputs)
-    direction = result.attr("direction")
-    if left // 2 != right // 2 or left == right or direction not in ("LT", "GT"):
-        return None
-    return left // 2, (direction == "GT") == (left < right)
+def _sorted(xs: Sequence[Array], comparator: Function) -> list[Array]:
+    """The operands in order along the last axis."""
+    keys = keys_of(comparator)
+    if keys is not None and len(xs) == len(keys) == 1 and keys[0].plain == 0:
+        alone = sorted_alone(xs[0], keys[0].descending, keys[0].total)
+        if alone is not None:
+            return [alone]
+    order = order_by(keys, xs) if keys is not None else _merge_order(xs, comparator)
+    return [np.take_along_axis(x, order, axis=-1) for x in xs]
 
 
 def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
@@ -80,7 +60,6 @@ def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
     width = 1
     lines = np.arange(count)[:, None]
     while width < n:
-        place = np.empty_like(order)
         column = np.arange(n)
         run = column // (2 * width) * (2 * width)
         left = column < run + width
@@ -96,8 +75,7 @@ def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
             low = np.where(live & before, middle + 1, low)
             high = np.where(live & ~before, middle, high)
         position = run + np.where(left, column - run, column - run - width) + (low - np.minimum(other_low, n))
-        place[lines, position] = order
-        order = place
+        order = np.take_along_axis(order, np.argsort(position, axis=-1, kind="stable"), axis=-1)
         width *= 2
     return order.reshape(xs[0].shape)
 
@@ -159,8 +137,7 @@ def _top_k_type(types: Sequence[Type], k: int) -> Type:
 
 
 def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
-    keys = xs[0] if xs[0].dtype.kind in "iufb" else xs[0].astype(np.float32)
-    order = _descending(keys)  # numpy sorts NaN last, so NaN counts as the greatest, as in XLA's total order
+    order = ordered(xs[0], descending=True)  # NaN counts as the greatest, as in XLA's total order
     order = order[..., :k]
     return np.take_along_axis(xs[0], order, axis=-1), order.astype(np.int32)
 

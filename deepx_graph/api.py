@@ -57,6 +57,18 @@ def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
     return session.gradient(module, wrt)
 
 
+def jvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
+    """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
+    tangent of each floating or complex output, in order."""
+    return session.forward(module, wrt)
+
+
+def hvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
+    """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
+    tangents of the gradients."""
+    return session.forward(module, wrt, of_gradient=True)
+
+
 def compile(module: Module, *, engine: str = "numexpr", threads: int | None = None, entry: str | None = None, seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
             profile: bool = False, replicas: int = 1, partitions: int = 1) -> Compiled:
@@ -76,4 +88,4 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: 
     return draw_module(module, path, **options)
 
 
-__all__ = ["compile", "draw", "dumps", "grad", "load", "loads", "optimize", "register_custom_call"]
+__all__ = ["compile", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call"]

@@ -77,8 +77,8 @@ class Source:
 class Place:
     """A line of the user's own program, as a text that was made from it says: `model.py:42` in `function`, called from `caller`.
 
-    `label` is what its framework calls the operation there (`jit(f)/mul`). File or label may be empty. Equality is identity: a
-    reader makes one place of one text.
+    `label` is what its framework calls the operation there (`jit(f)/mul`), `kind` its sort of operation; any field may be empty.
+    Equality is identity: a reader makes one place of one text.
     """
 
     file: str = ""
@@ -87,6 +87,7 @@ class Place:
     function: str = ""
     caller: Place | None = field(default=None, repr=False)
     label: str = ""
+    kind: str = ""
 
     def __str__(self) -> str:
         if not self.file:

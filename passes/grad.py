@@ -12,23 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError, suggest
-from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin, reachable
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, PROJ, REGION
-from deepx_graph.ops.pullback import check_gradient
+from deepx_graph.errors import Diagnostic, UsageError, suggest
+from deepx_graph.ir import Builder, Function, Module, Node, reachable
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION
 from deepx_graph.passes.base import Pass, RewriteControl
-from deepx_graph.passes.fuse import unfused
-from deepx_graph.passes.grad_rebuild import Rebuild
-from deepx_graph.passes.grad_residuals import Residuals
-from deepx_graph.passes.grad_scopes import Flow, Scopes
-from deepx_graph.passes.grad_sweep import Sweep
+from deepx_graph.passes.dce import references
+from deepx_graph.passes.grad_calls import Derivatives
+from deepx_graph.passes.grad_function import gradients_of, plain, variants
 from deepx_graph.passes.inline import Inline
 from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rebuild import with_inputs
 from deepx_graph.types import ANY, FunctionType, StateType, TensorType, TupleType, Type, is_state
-
-_NOT_YET: dict[Op, str] = {CALL: "calls that do not inline", PARTIAL: "function values", CALL_VALUE: "function values"}
-_SEEN_THROUGH = (PARAM, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END)
 
 
 @dataclass(frozen=True)
@@ -51,48 +45,33 @@ def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
 
     Raises UsageError for a name in `wrt` that is no input, and VerifyError for an operation on the way that has no gradient.
     """
-    entry = _straightened(module)
+    module = _straightened(module)
+    derivatives = Derivatives(module)
+    entry = plain(module.entry)
     inputs = _wanted(entry, wrt)
     b = Builder(peephole=True)
     roots = [leaf for k, r in enumerate(entry.results) for leaf in _leaves(b, r, entry.result_name(k))]
     roots = [(n, name) for n, name in roots if _is_differentiable(n.type)]
     taken = {p.name for p in entry.params}
-    plain = [p for p in entry.params if not is_state(p.type)]
+    given = [p for p in entry.params if not is_state(p.type)]
     names = [_unused(f"ct_{name}", taken) for _, name in roots]
-    cotangents = [b.param(len(plain) + k, n.type, names[k]) for k, (n, _) in enumerate(roots)]
-    gradients = _gradients(b, entry, [n for n, _ in roots], cotangents, inputs)
+    cotangents = [b.param(len(given) + k, n.type, names[k]) for k, (n, _) in enumerate(roots)]
+    gradients = gradients_of(derivatives, b, entry, [n for n, _ in roots], cotangents, inputs)
     result_names = tuple(f"grad_{_name(entry, x)}" for x in inputs)
-    function = _closed(entry, [*plain, *cotangents], gradients, result_names)
+    function = _closed(entry, [*given, *cotangents], gradients, result_names)
+    module = replace(module, functions=(*module.functions, *variants(derivatives)))
     return _with_entry(module, entry, prune(function, RewriteControl(), invariants=True))
-
-
-def _gradients(b: Builder, entry: Function, roots: list[Node], cotangents: list[Node], inputs: list[Node]) -> list[Node]:
-    """The gradients of the inputs, as nodes over the parameters and cotangents."""
-    whole = entry.with_(results=(*roots, *(r for r in entry.results if is_state(r.type))), result_names=())
-    scopes = Scopes(whole)
-    flow = Flow(whole, scopes.ends, inputs, roots)
-    _check(whole, flow)
-    sweep = Sweep(b, scopes, flow)
-    frame = sweep.run(roots, cotangents)
-    b.origin = Origin()
-    results = [sweep.value(frame.found.get(x), x) for x in inputs]
-    residuals = Residuals(sweep)
-    residuals.settle(results)
-    return Rebuild(sweep, residuals).nodes(results)
 
 
 # --- before -------------------------------------------------------------------------------------------------------
 
 
-def _straightened(module: Module) -> Function:
-    """The entry without calls, as far as they can be inlined, and without kernels."""
-    for function in module.functions:
-        if function.vjp is not None and function is not module.entry:
-            message = f"'{function.name}' names its own derivative, which grad does not use yet"
-            raise VerifyError(Diagnostic(message, function.span))
+def _straightened(module: Module) -> Module:
+    """The functions that the entry needs, with calls inlined as far as they can be."""
     if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
         module = Inline(max_nodes=sum(len(f.nodes) for f in module.functions)).run(module)
-    return prune(unfused(module.entry), RewriteControl(), invariants=True)
+    called = _called(module, module.entry) | {module.entry_name}
+    return module.with_functions(f for f in module.functions if f.name in called)
 
 
 def _wanted(entry: Function, wrt: Sequence[str] | None) -> list[Node]:
@@ -144,29 +123,6 @@ def _leaves(b: Builder, node: Node, name: str) -> list[tuple[Node, str]]:
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
-def _check(function: Function, flow: Flow) -> None:
-    """Raises VerifyError for the first node that a derivative must pass and that has no gradient."""
-    for node in function.nodes:
-        if flow.passes(node):
-            try:
-                _check_node(node, flow)
-            except InferError as e:
-                raise flow.refusal(node, e) from None
-
-
-def _check_node(node: Node, flow: Flow) -> None:
-    """Raises InferError when a derivative cannot pass the node."""
-    if node.op in _NOT_YET:
-        raise InferError(f"{node.op.name}: gradient through {_NOT_YET[node.op]} is not supported yet by grad")
-    if isinstance(node.type, TensorType) and node.type.dtype is ANY:
-        message = f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is"
-        raise InferError(message, hint="give the inputs' types first")
-    if isinstance(node.type, TupleType) and node.op is PARAM:
-        raise InferError("gradient of an input that is a tuple is not supported yet by grad")
-    if node.op not in _SEEN_THROUGH:
-        check_gradient(node, flow)
-
-
 # --- after --------------------------------------------------------------------------------------------------------
 
 
@@ -198,14 +154,20 @@ def _last_state(nodes: list[Node]) -> Node:
 
 def _with_entry(module: Module, old: Function, new: Function) -> Module:
     """The module of the new entry and the functions it still names."""
-    wanted: dict[str, None] = {}
-    stack = [new]
-    while stack:
-        for node in stack.pop().nodes:
-            if (node.op is CALL or node.op is PARTIAL) and node.attr("callee") not in wanted:
-                wanted[node.attr("callee")] = None
-                stack.append(module[node.attr("callee")])
+    wanted = _called(module, new)
     if old.name in wanted:
         new = replace(new, name=_unused(f"grad_{old.name}", {f.name for f in module.functions}))
-    rest = (f for f in module.functions if f.name in wanted)
+    rest = (f for f in module.functions if f.name in wanted and f.name != new.name)
     return replace(module, functions=(new, *rest), entry_name=new.name)
+
+
+def _called(module: Module, entry: Function) -> set[str]:
+    """The names of the functions that a function may come to call."""
+    wanted: set[str] = set()
+    stack = [entry]
+    while stack:
+        for name in references(stack.pop()):
+            if name not in wanted:
+                wanted.add(name)
+                stack.append(module[name])
+    return wanted

@@ -8,9 +8,10 @@ order the nodes were made in. Types are inferred again where operands have other
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from deepx_graph.ir import Builder, Node, fresh_loop
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PARAM, REGION, branch_width
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION, branch_width
 from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.grad_residuals import Residuals
 from deepx_graph.passes.grad_sweep import Sweep
@@ -50,7 +51,8 @@ class Rebuild:
 
     def _seen_backward(self, node: Node) -> Key:
         """How a backward node refers to an operand."""
-        return node, self.sweep.is_forward(node) and not self.sweep.home(node).is_root
+        forward = self.sweep.is_forward(node)
+        return node, forward and (self.residuals.closed or not self.sweep.home(node).is_root)
 
     def _operands(self, key: Key) -> list[Key]:
         node, backward = key
@@ -86,11 +88,14 @@ class Rebuild:
         if backward and node in self.residuals.reads:
             return inputs[0]
         over = tuple(inputs)
-        if over == node.inputs and not (backward and node.op is LOOP_BEGIN):
+        attrs = (fresh_loop(),) if backward and node.op is LOOP_BEGIN else self._attrs(node)
+        if over == node.inputs and attrs == node.attrs:
             return node
-        if node.op is PARAM:
-            return node
-        attrs = (fresh_loop(),) if backward and node.op is LOOP_BEGIN else node.attrs
-        same = len(over) == len(node.inputs) and all(a.type == i.type for a, i in zip(over, node.inputs, strict=True))
+        same = attrs == node.attrs and [i.type for i in over] == [i.type for i in node.inputs]
         type = node.type if same else node.op.infer([i.type for i in over], *attrs)
         return Node(node.op, over, attrs, type, node.origin)
+
+    def _attrs(self, node: Node) -> tuple[Any, ...]:
+        if node in self.sweep.replaced:
+            return self.sweep.replaced[node]
+        return self.sweep.derivatives.attrs(node) if node in self.sweep.scopes.home else node.attrs

@@ -16,7 +16,7 @@ from typing import Literal
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.kernel import Apply, Expr
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
@@ -44,10 +44,12 @@ _MOVES = (reshape, broadcast_in_dim, slice_, dynamic_slice, iota, convert)
 
 class Residuals:
     """After `settle`: `reads[x]` is the node that stands for forward value `x` in the backward part; a value
-    without one is computed there again from its operands."""
+    without one is computed there again from its operands. Where the backward part is a function of its own (`closed`),
+    `captured` are the values that its first parameters stand for."""
 
-    def __init__(self, sweep: Sweep, loops: Loops = "keep") -> None:
-        self.sweep, self.loops = sweep, loops
+    def __init__(self, sweep: Sweep, loops: Loops = "keep", *, closed: bool = False) -> None:
+        self.sweep, self.loops, self.closed = sweep, loops, closed
+        self.captured: list[Node] = []
         self.reads: dict[Node, Node] = {}
         self.wanted: dict[Scope, dict[Node, None]] = {}
         self._queue: list[tuple[int, int, Scope]] = []
@@ -81,7 +83,7 @@ class Residuals:
     def want(self, node: Node) -> None:
         """Asks for a forward value."""
         scope = self.sweep.home(node)
-        if scope.is_root or node in self.reads:
+        if node.op is CONSTANT or (scope.is_root and not self.closed) or node in self.reads:
             return
         if isinstance(node.type, TupleType):
             b, op = _maker(node), PHI if node.op is REGION else PROJ
@@ -103,6 +105,10 @@ class Residuals:
         for node in self._chosen(scope, wanted):
             if scope.is_loop:
                 self._keep_in_loop(scope, node)
+            elif scope.is_root:
+                type = self.sweep.type_of(node)
+                self.reads[node] = Node(PARAM, (), (len(self.captured), type), type, node.origin)
+                self.captured.append(node)
             else:
                 self._keep_in_branch(scope, node)
 
@@ -120,7 +126,7 @@ class Residuals:
 
     def _chosen(self, scope: Scope, wanted: dict[Node, None]) -> list[Node]:
         """The values of a scope that are kept; the other wanted ones are computed again."""
-        if not scope.is_loop and not self._in_loop(scope):
+        if not scope.is_loop and not self._costs(scope):
             return [n for n in wanted if n not in self.reads]
         there: set[Node] = set()
         members = [*scope.members, *(n for n in wanted if n not in self.sweep.scopes.home)]
@@ -132,12 +138,30 @@ class Residuals:
                 there.add(node)
             if node in wanted and node not in self.reads and not again:
                 kept.append(node)
+        chosen = set(kept)
+        self._want_operands(scope, [n for n in wanted if n not in self.reads and n not in chosen])
         return kept
+
+    def _want_operands(self, scope: Scope, repeated: list[Node]) -> None:
+        """Asks the scopes around for what values that are computed again need of them."""
+        seen: set[Node] = set()
+        while repeated:
+            node = repeated.pop()
+            if node in seen or node in self.reads:
+                continue
+            seen.add(node)
+            for i in node.inputs:
+                if self.sweep.home(i) is not scope:
+                    self.want(i)
+                elif i not in self.wanted[scope]:
+                    repeated.append(i)
 
     def _is_there(self, node: Node, scope: Scope, there: set[Node]) -> bool:
         """Whether the backward part has the value at no cost."""
         home = self.sweep.home(node)
-        return home.is_root or node in there or (home is not scope and node in self.wanted.get(home, ()))
+        if node.op is CONSTANT or (home.is_root and not self.closed):
+            return True
+        return node in there or (home is not scope and node in self.wanted.get(home, ()))
 
     def _is_cheap(self, node: Node) -> bool:
         """Arithmetic without a transcendental function or division, and what only moves elements."""
@@ -151,12 +175,13 @@ class Residuals:
         structural = node.op in (REGION, LOOP_END, LOOP_BEGIN, PHI, CALL, CALL_VALUE)
         return not structural and not is_state(node.type) and not any(is_state(i.type) for i in node.inputs)
 
-    def _in_loop(self, scope: Scope) -> bool:
+    def _costs(self, scope: Scope) -> bool:
+        """Whether what leaves the scope takes memory for longer."""
         while not scope.is_root:
             if scope.is_loop:
                 return True
             scope = scope.parent
-        return False
+        return self.closed
 
     # --- keeping
 
@@ -164,13 +189,14 @@ class Residuals:
         """The value as a further one of the region; on a tape where the other branches could not give one of its type."""
         region, home = scope.owner, scope.parent
         assert region is not None
-        if isinstance(node.type, TensorType) and node.type.is_static:
+        type = self.sweep.type_of(node)
+        if isinstance(type, TensorType) and type.is_static:
             self.reads[node] = self._branch_value(region, scope, node, home)
             return
         b = _maker(node)
         boxed = self.sweep.forward(b(tape_push, b(tape_empty), node), scope)
         box = self._branch_value(region, scope, boxed, home)
-        self.reads[node] = b(PROJ, b(tape_pop, box, type=node.type), index=1)
+        self.reads[node] = b(PROJ, b(tape_pop, box, type=type), index=1)
 
     def _branch_value(self, region: Node, scope: Scope, node: Node, home: Scope) -> Node:
         columns = self._columns.setdefault(region, [])
@@ -221,7 +247,7 @@ class Residuals:
         whole = sweep.forward(Node(PROJ, (turns.end,), tape.attrs, TAPE, node.origin), scope.parent)
         self.want(whole)
         back = sweep.column(turns.back_begin, TAPE)
-        popped = b(tape_pop, back, type=node.type)
+        popped = b(tape_pop, back, type=sweep.type_of(node))
         sweep.grow(turns.back_begin, whole, b(PROJ, popped, index=0))
         return b(PROJ, popped, index=1)
 

@@ -8,19 +8,21 @@ what the body uses from outside. Scopes nest on a stack of generators, so depth 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Builder, Node, Origin, fresh_loop
-from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width
-from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
+from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width
+from deepx_graph.ops import add, compare, subtract
 from deepx_graph.ops.pullback import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
-from deepx_graph.ops.tape import cotangent_type
+from deepx_graph.ops.tape import cotangent_type, tape_pop
+from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_scopes import Flow, Scope, Scopes, items_of
+from deepx_graph.passes.grad_sums import mapped, numbered, one_node, onto
 from deepx_graph.passes.grad_trips import counters, trip_count
-from deepx_graph.types import I32, TensorType, TupleType, Type, scalar
+from deepx_graph.types import I32, FunctionType, TupleType, Type, scalar
 
 
 @dataclass(eq=False)
@@ -54,8 +56,10 @@ class Sweep:
     per branch with None for whatever.
     """
 
-    def __init__(self, b: Builder, scopes: Scopes, flow: Flow) -> None:
-        self.b, self.scopes, self.flow = b, scopes, flow
+    def __init__(self, b: Builder, scopes: Scopes, flow: Flow, derivatives: Derivatives) -> None:
+        self.b, self.scopes, self.flow, self.derivatives = b, scopes, flow, derivatives
+        self.replaced: dict[Node, tuple[Any, ...]] = {}
+        """The attributes of calls that become calls of forward functions."""
         self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
         self.turns: dict[Node, Turns] = {}
         self.aux: dict[Node, Scope] = {}
@@ -115,17 +119,69 @@ class Sweep:
         elif node.op is PROJ or node.op is PHI:
             self.add_item(frame, node.inputs[0], node.attrs[0], g)
         else:
-            self.operation(frame, node, g)
+            try:
+                for operand, cotangent in zip(node.inputs, self._vjp(node, g), strict=True):
+                    self.add(frame, operand, cotangent)
+            except InferError as e:
+                raise self.flow.refusal(node, e) from None
 
-    def operation(self, frame: Frame, node: Node, g: Cotangent) -> None:
-        """An operation that is no construct: by its declaration."""
-        try:
-            check_gradient(node, self.flow)
-            assert node.op.vjp is not None
-            for operand, cotangent in zip(node.inputs, node.op.vjp(self.b, node, g), strict=True):
-                self.add(frame, operand, cotangent)
-        except InferError as e:
-            raise self.flow.refusal(node, e) from None
+    def _vjp(self, node: Node, g: Cotangent) -> Sequence[Cotangent]:
+        """The cotangents of the operands of a node that is no construct."""
+        if node.op is CALL:
+            own = self.derivatives.own(node)
+            return self._call(node, g) if own is None else self._own(node, own, g)
+        if node.op is CALL_VALUE:
+            return self._call_value(node, g)
+        if node.op is PARTIAL:
+            return self._partial(node, g)
+        check_gradient(node, self.flow)
+        assert node.op.vjp is not None
+        return node.op.vjp(self.b, node, g)
+
+    # --- calls
+
+    def _own(self, call: Node, derivative: Function, g: Cotangent) -> Sequence[Cotangent]:
+        """By the derivative that the callee names."""
+        given = iter(self.b.call(derivative, *call.inputs, *self._given(call, g)))
+        return [next(given) if cotangent_type(i.type) is not None else None for i in call.inputs]
+
+    def _given(self, node: Node, g: Cotangent) -> list[Node]:
+        """The cotangents of all results of a call that can have one; zeros of unknown shape are asked of the result."""
+        assert isinstance(node.type, TupleType)
+        places = [k for k, t in enumerate(node.type.items) if cotangent_type(t) is not None]
+        return [self.value(g[k], self._result(node, k)) for k in places]
+
+    def _result(self, node: Node, k: int) -> Node:
+        return self.forward(self.b(PROJ, node, index=k), self.scopes.home[node])
+
+    def _call(self, call: Node, g: Cotangent) -> Sequence[Cotangent]:
+        by = [k for k, i in enumerate(call.inputs) if self.flow.passes(i)]
+        of = [k for k, x in enumerate(g) if is_nonzero(x)]
+        self.replaced[call] = attrs = self.derivatives.call(call, by, of)
+        found = iter(self._pulled(call, attrs[1].results[-1], [self.value(g[k], self._result(call, k)) for k in of]))
+        return [next(found) if k in by else None for k in range(len(call.inputs))]
+
+    def _call_value(self, call: Node, g: Cotangent) -> Sequence[Cotangent]:
+        function = call.inputs[0].type
+        assert isinstance(function, FunctionType)
+        *found, tape = self._pulled(call, self.derivatives.pullback_of_value(function), self._given(call, g))
+        rest = iter(found)
+        return [tape, *(next(rest) if cotangent_type(t) is not None else None for t in function.params)]
+
+    def _pulled(self, call: Node, type: FunctionType, cotangents: Sequence[Node]) -> Sequence[Node]:
+        """What the closure of that type gives which is the last result of a call in the forward part."""
+        closure = Node(PROJ, (call,), (items_of(call),), type, self.b.origin)
+        return self.b.call_value(self.forward(closure, self.scopes.home[call]), *cotangents)
+
+    def _partial(self, closure: Node, tape: Node) -> Sequence[Cotangent]:
+        """The cotangents of what a closure has captured lie on the tape, the last one on top."""
+        found: list[Cotangent] = []
+        for i in reversed(closure.inputs):
+            type = cotangent_type(i.type)
+            if type is not None:
+                tape, g = self.b.items(self.b(tape_pop, tape, type=type))
+            found.append(None if type is None else g)
+        return found[::-1]
 
     # --- branches
 
@@ -143,13 +199,13 @@ class Sweep:
         columns: list[list[Node]] = [[] for _ in sides]
         places: list[tuple[Node, Cotangent]] = []
         for n in used:
-            shape = _numbered(n.type, [side.leaks.get(n) for side in sides], columns, self.b, n)
+            shape = numbered(n.type, [side.leaks.get(n) for side in sides], columns, self.b, n)
             places.append((n, shape))
         if not used:
             return
         made = self.b(REGION, region.inputs[0], *(v for side in columns for v in side), branches=len(sides))
         for n, shape in places:
-            self._put(frame, n, _mapped(shape, lambda k: self.b(PHI, made, index=k)))
+            self._put(frame, n, mapped(shape, lambda k: self.b(PHI, made, index=k)))
 
     # --- loops
 
@@ -183,7 +239,7 @@ class Sweep:
 
     def value(self, g: Cotangent, like: Node) -> Node:
         """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
-        return _one_node(self.b, g, like.type, like)
+        return one_node(self.b, g, like.type, like)
 
     def _summed(self, back_end: Node, n: Node, type: Type, leak: Cotangent) -> Cotangent:
         """The sum, over the turns of a backward loop, of what its body gives for a value from outside."""
@@ -206,6 +262,10 @@ class Sweep:
     def grow(self, node: Node, *values: Node | None) -> None:
         """One more column: first and next value of a loop variable, or a value per branch."""
         self.grown.setdefault(node, []).append(values)
+
+    def type_of(self, node: Node) -> Type:
+        """The type that a value has in the forward part."""
+        return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
 
     def forward(self, node: Node, home: Scope) -> Node:
         """Declares a node of ours to belong to the forward part, in that scope."""
@@ -241,69 +301,3 @@ class Sweep:
         """After the loop: how many turns it took."""
         phi = self.counter(end)
         return self.forward(Node(PROJ, (end,), phi.attrs, phi.type, end.origin), self.scopes.home[end])
-
-
-MAX_ADDENDS = 64
-"""A sum of more values than this is taken as one."""
-
-
-def onto(b: Builder, total: Node, g: Node) -> Node:
-    """`total + g`; what `g` puts into a box of zeros is added to that box of the total alone."""
-    parts = _addends(g)
-    for x in parts if any(map(_is_box, parts)) else [g]:
-        if not _is_box(x):
-            total = plus(b, total, x)
-            continue
-        box, starts = x.inputs[1], x.inputs[2:]
-        assert isinstance(box.type, TensorType)
-        old = b(dynamic_slice, total, *starts, slice_sizes=box.type.shape)
-        total = b(dynamic_update_slice, total, b(add, old, box), *starts)
-    return total
-
-
-def _addends(g: Node) -> list[Node]:
-    parts: list[Node] = []
-    stack = [g]
-    while stack:
-        x = stack.pop()
-        if x.op is add and len(stack) + len(parts) < MAX_ADDENDS:
-            stack += reversed(x.inputs)
-        else:
-            parts.append(x)
-    return parts
-
-
-def _is_box(g: Node) -> bool:
-    """Whether it is zero but for a box at computed indices."""
-    if g.op is not dynamic_update_slice:
-        return False
-    value = splat_of(g.inputs[0])
-    return value is not None and not value
-
-
-def _one_node(b: Builder, g: Cotangent, type: Type, like: Node) -> Node:
-    if isinstance(g, Node):
-        return g
-    if isinstance(type, TupleType):
-        parts = g if isinstance(g, tuple) else (None,) * len(type.items)
-        return b.pack(*(_one_node(b, x, t, like) for x, t in zip(parts, type.items, strict=True)))
-    return zeros(b, cotangent_type(type) or type, like)
-
-
-def _numbered(type: Type, sides: Sequence[Cotangent], columns: list[list[Node]], b: Builder, like: Node) -> Cotangent:
-    """Appends a column for each part of a cotangent that some side gives; the cotangent with column numbers for nodes."""
-    if not any(map(is_nonzero, sides)):
-        return None
-    if isinstance(type, TupleType):
-        parts = [s if isinstance(s, tuple) else (None,) * len(type.items) for s in sides]
-        return tuple(_numbered(t, [p[k] for p in parts], columns, b, like) for k, t in enumerate(type.items))
-    given = next(s for s in sides if s is not None)
-    for values, side in zip(columns, sides, strict=True):
-        values.append(zeros(b, given.type, like) if side is None else side)
-    return len(columns[0]) - 1
-
-
-def _mapped(shape: Cotangent, make: Callable[[int], Node]) -> Cotangent:
-    if isinstance(shape, tuple):
-        return tuple(_mapped(s, make) for s in shape)
-    return None if shape is None else make(shape)

@@ -29,6 +29,8 @@ class Inline(Pass):
 
     name: ClassVar[str] = "inline"
     max_nodes: int = 500
+    keep_derivatives: bool = True
+    """Leave calls of functions that name their own derivative: `grad` would not see it any more."""
 
     def run_under(self, module: Module, control: RewriteControl) -> Module:
         for _ in range(MAX_ROUNDS):
@@ -45,7 +47,8 @@ class Inline(Pass):
         for name in order:
             allowed = {
                 n: f for n, f in done.items()
-                if n not in recursive and (len(f.nodes) <= self.max_nodes or (counts.get(n) == 1 and not f.public))
+                if n not in recursive and not (self.keep_derivatives and f.vjp)
+                and (len(f.nodes) <= self.max_nodes or (counts.get(n) == 1 and not f.public))
             } if len(module.functions) > 1 else {}  # fmt: skip
             done[name] = _inlined(module[name], allowed, control)
         return module.with_functions(done[f.name] for f in module.functions)

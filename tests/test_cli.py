@@ -90,8 +90,7 @@ def test_version_and_help(run: Run) -> None:
     shown = run("--help")
     assert shown.code == 0
     listed = {line.split()[0] for line in shown.out.split("COMMAND\n")[1].split("\n\n")[0].splitlines()}
-    assert {"opt", "run", "grad", "draw", "ops", "diff", "why", "info", "completion"} <= listed
-    assert "tui" not in listed
+    assert {"opt", "run", "grad", "draw", "ops", "diff", "why", "info", "tui", "completion"} <= listed
 
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))

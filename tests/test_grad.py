@@ -271,13 +271,6 @@ def test_control_that_no_derivative_passes_is_no_obstacle() -> None:
     np.testing.assert_array_equal(found, x * 0 + 3)
 
 
-def test_a_function_with_its_own_derivative_is_refused() -> None:
-    m = module(lambda b, x: [b(sine, x)], M)
-    b = Builder()
-    own = b.function("f", [("x", M)], lambda x: [b(sine, x)], vjp="f_vjp")
-    assert "names its own derivative" in refusal(Module((*m.functions, own)))
-
-
 def test_unknown_and_integer_names_are_usage_errors() -> None:
     m = module(lambda b, weight, i: [b(sine, weight)], M, tensor(I32), names=("weight", "i"))
     with pytest.raises(UsageError, match="did you mean 'weight'"):
@@ -294,16 +287,6 @@ def test_calls_are_inlined() -> None:
     g = grad(Module((main, f)))
     assert len(g.functions) == 1
     np.testing.assert_allclose(evaluate(g, [x, np.ones((2, 3))])[0], np.cos(np.sin(x)) * np.cos(x), rtol=1e-12)
-
-
-def test_recursion_is_refused() -> None:
-    b = Builder()
-    x = b.param(0, M, "x")
-    from deepx_graph.types import FunctionType
-
-    again = b.call(("main", FunctionType((M,), (M,))), x)[0]
-    out = b.branch(b(compare, reduction(b, add, x, (0, 1)), b.constant(9.0), direction="LT"), [again], [x])
-    assert "not supported yet by grad" in refusal(Module((Function("main", (x,), out),)))
 
 
 def test_contraction_and_dot_general() -> None:

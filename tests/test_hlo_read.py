@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepx_graph.errors import DeepxGraphError, ParseError, RunError, Source, VerifyError
+from deepx_graph.errors import ParseError, RunError, Source, VerifyError
 from deepx_graph.ir.structure import LOOP_END, REGION
 from deepx_graph.ops import OPS
 from deepx_graph.text import ReadOptions, detect
@@ -23,7 +23,6 @@ from tests.reference import evaluate
 
 SHARED = Path(__file__).parents[2] / "shared"
 JAX = SHARED / "corpus" / "jax"
-SUITE = SHARED / "suites" / "hlo_parser"
 VARIANTS = ("", ".long", ".operand_shapes", ".optimised")
 
 
@@ -53,35 +52,6 @@ def test_real_programs_mean_what_xla_computed(name: str) -> None:
     verify(module)
     args = [stored[f"in{k}"].astype(p.type.dtype.np) for k, p in enumerate(module.entry.params)]
     assert mismatches(case, stored, evaluate(module, args)) == []
-
-
-OBSOLETE = ("Sparse", "OuterDimensionPartitions", "ConstantF16Overflow", "ConstantUnsignedInt64Overflow",
-            "ConstantUnsignedUnderflow")
-INCONSISTENT = {"roundtrip_ConvolutionR2", "roundtrip_Pad", "roundtrip_PadHasNegativePadding", "roundtrip_TupleReduce",
-                "roundtrip_Dot", "ok_AttibutesAnyOrder"}
-"""Texts whose shapes are wrong. XLA's parser takes them, as it does not verify; so does this reader, and warns."""
-
-
-def suite() -> list[tuple[str, str]]:
-    if not SUITE.is_dir():
-        return []
-    rows = [(Path(row[0]).stem, row[1]) for row in json.loads((SUITE / "index.json").read_text())]
-    return [(n, kind) for n, kind in rows if not any(o in n for o in OBSOLETE)]
-
-
-@pytest.mark.skipif(not SUITE.is_dir(), reason="the suite ../shared/suites/hlo_parser is not here")
-@pytest.mark.parametrize(("name", "kind"), suite())
-def test_parser_suite(name: str, kind: str) -> None:
-    source = Source(name, (SUITE / f"{name}.hlo").read_text())
-    if kind == "error":
-        with pytest.raises(DeepxGraphError) as failure:
-            read(source, ReadOptions())
-        assert failure.value.diagnostics[0].span is not None
-    else:
-        found = read(source, ReadOptions())
-        assert bool(found.warnings) == (name in INCONSISTENT)
-        module = found.module
-        verify(module)
 
 
 # --- by hand
@@ -139,8 +109,8 @@ def test_unknown_calls_are_kept_as_they_stand() -> None:
     module = load("""HloModule m
 ENTRY e { x = f32[2] parameter(0)
  ROOT c = f32[2] custom-call(x), custom_call_target="my.kernel" }""")
-    assert module.entry.results[0].op is OPS["custom_call"]
-    assert module.entry.results[0].attr("target") == "my.kernel"
+    assert module.entry.results[0].op is OPS["opaque"]
+    assert "my.kernel" in module.entry.results[0].attr("name")
 
 
 START = "HloModule m\nENTRY e {\n x = f32[2] parameter(0)\n"

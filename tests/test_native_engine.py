@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,12 +92,12 @@ def test_special_values_in_every_pairing(op: Op, dtype: DType) -> None:
 # --- the functions, over the whole range ----------------------------------------------------------------------------
 
 
-def _apply(name: str, x: Array) -> Array:
+def _apply(name: str, x: Array, has_scalef: bool) -> Array:
     """One function of `maths` on an array, compiled on its own."""
     import ctypes
 
     dtype, machine = x.dtype, this_machine()
-    t = Text(machine.register_bytes // dtype.itemsize)
+    t = Text(machine.register_bytes // dtype.itemsize, has_scalef)
 
     def body(i: Sequence[str], mask: str | None, _: Any) -> Sequence[Sequence[Value]]:
         y = getattr(Maths(t, dtype), name)(t.load(t.address("%x", i[0], dtype), dtype, mask))
@@ -126,11 +127,14 @@ _BOUNDS = {"exp": 2, "expm1": 3, "log": 2, "log1p": 3, "tanh": 4}
 
 @pytest.mark.parametrize("dtype", [F4, F8], ids=str)
 @pytest.mark.parametrize("name", list(_BOUNDS))
-def test_functions_stay_within_their_bounds(name: str, dtype: np.dtype[Any]) -> None:
+@pytest.mark.parametrize("has_scalef", [False, True], ids=["plain", "scalef"])
+def test_functions_stay_within_their_bounds(name: str, dtype: np.dtype[Any], has_scalef: bool) -> None:
+    if has_scalef and (this_machine().register_bytes != 64 or name != "exp"):
+        pytest.skip("only exp has this form, on machines with AVX-512")
     x = _sweep(dtype)
     exact = getattr(np, name)(x.astype(np.longdouble))  # in a wider type, rounded once
     want = exact.astype(dtype)
-    got = _apply(name, x)
+    got = _apply(name, x, has_scalef)
     special = ~np.isfinite(want) | (want == 0)
     assert np.array_equal(got[special], want[special], equal_nan=True)
     assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
@@ -272,3 +276,29 @@ def test_a_folder_that_others_can_write_to_is_not_used(monkeypatch: pytest.Monke
 def test_an_unknown_function_is_found_before_anything_is_linked() -> None:
     with pytest.raises(RuntimeError, match="no function 'not_there'"):
         this_machine().compile("declare void @not_there()\ndefine void @f() {\n  call void @not_there()\n  ret void\n}")
+
+
+# --- the workers ----------------------------------------------------------------------------------------------------
+
+
+def test_many_calls_from_many_threads_and_after_a_fork() -> None:
+    x = np.random.default_rng(5).random(300_000, dtype=np.float32)
+    kernel = build(function_of(lambda b, p: b(add, b(exponential, p), p), x), 2)
+    assert kernel is not None and kernel.chunks[0].count > 1
+    want = np.exp(x) + x
+    wrong: list[int] = []
+
+    def run() -> None:
+        wrong.extend(k for k in range(100) if not np.allclose(kernel([x])[0], want, rtol=1e-6))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    if hasattr(os, "fork"):
+        child = os.fork()
+        if not child:
+            os._exit(0 if np.allclose(kernel([x])[0], want, rtol=1e-6) else 1)
+        assert os.waitpid(child, 0)[1] == 0

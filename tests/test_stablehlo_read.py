@@ -66,8 +66,8 @@ def sections(folder: str, step: int = 1) -> list[tuple[str, int]]:
 def run_section(folder: str, name: str, k: int) -> None:
     """Every function without arguments, or the entry; checks fail the test. What is not supported skips with the reason."""
     text = (SUITE / folder / name).read_text().split("// -----")[k]
-    if "interpreter." in text or "!quant" in text:
-        pytest.skip("several processes: run by test_devices; or quantised types")
+    if "interpreter." in text:
+        pytest.skip("several processes: run by test_devices")
     try:
         module = read(Source(name, text), ReadOptions()).module
         runnable = [f for f in module.functions if all(p.type == STATE for p in f.params)]

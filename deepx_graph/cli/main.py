@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
-from deepx_graph.cli import completion, options, programs, reports, running
+from deepx_graph.cli import browsing, completion, options, programs, reports, running
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
 
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "run": ("run a program", running.add_run, running.run_run),
     "grad": ("print the gradient program of a program", programs.add_grad, programs.run_grad),
     "draw": ("draw a program as DOT, SVG, PNG or HTML", programs.add_draw, programs.run_draw),
+    "tui": ("browse a program in the terminal", browsing.add_tui, browsing.run_tui),
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
     "diff": ("compare two programs", reports.add_diff, reports.run_diff),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops.pullback import Cotangent, carries, check_gradient, pullback
 from deepx_graph.types import TupleType
@@ -20,19 +19,15 @@ Tangent = Cotangent
 def pushforward(b: Builder, node: Node, tangents: Sequence[Node | None]) -> Tangent:
     """The tangent of a node's value when those of its operands are given.
 
-    The tangent of a rank-0 operand that stands for all elements is rank-0 too. Raises VerifyError, at the node, for an op without
-    a gradient.
+    The tangent of a rank-0 operand that stands for all elements is rank-0 too. Raises InferError for an op without a gradient.
     """
     if not carries(node.type) or all(t is None for t in tangents):
         return None
-    try:
-        check_gradient(node, {i for i, t in zip(node.inputs, tangents, strict=True) if t is not None})
-        assert node.op.vjp is not None
-        items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-        slots = [b.param(k, t) if carries(t) else None for k, t in enumerate(items)]
-        cotangents = node.op.vjp(b, node, tuple(slots) if isinstance(node.type, TupleType) else slots[0])
-    except InferError as e:
-        raise VerifyError(e.diagnostic(node.span)) from None
+    check_gradient(node, {i for i, t in zip(node.inputs, tangents, strict=True) if t is not None})
+    assert node.op.vjp is not None
+    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    slots = [b.param(k, t) if carries(t) else None for k, t in enumerate(items)]
+    cotangents = node.op.vjp(b, node, tuple(slots) if isinstance(node.type, TupleType) else slots[0])
     pairs = [(c, t) for c, t in zip(cotangents, tangents, strict=True) if c is not None and t is not None]
     wanted = [s for s in slots if s is not None]
     found = dict(zip(wanted, pullback(b, [c for c, _ in pairs], [t for _, t in pairs], wanted), strict=True))

@@ -84,17 +84,23 @@ def _zero(type: Type) -> Any:
 
 
 def _add(xs: Sequence[Any]) -> Tape:
-    """Item by item from the top; the longer one's rest stays as it is. Tapes on tapes are added in turn, without recursion."""
-    a: Tape = xs[0]
-    b: Tape = xs[1]
-    sums: list[Any] = []
-    while a.below is not None and b.below is not None:
-        sums.append(_add((a.value, b.value)) if isinstance(a.value, Tape) else a.value + b.value)
-        a, b = a.below, b.below
-    rest = b if a.below is None else a
-    for value in reversed(sums):
-        rest = Tape(rest, value)
-    return rest
+    """Item by item from the top; the longer one's rest stays as it is. Tapes on tapes are added in turn, on a stack."""
+    work: list[tuple[Tape, Tape, list[Any]]] = [(xs[0], xs[1], [])]
+    while True:
+        a, b, sums = work.pop()
+        if a.below is not None and b.below is not None:
+            work.append((a.below, b.below, sums))
+            if isinstance(a.value, Tape):
+                work.append((a.value, b.value, []))
+            else:
+                sums.append(np.asarray(a.value + b.value))
+            continue
+        total = b if a.below is None else a
+        for value in reversed(sums):
+            total = Tape(total, value)
+        if not work:
+            return total
+        work[-1][2].append(total)
 
 
 def _push_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:

@@ -38,7 +38,7 @@ from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.index import in_rounds
 from deepx_graph.ops.reduce import monoid_body
 from deepx_graph.ops.shape import dilated, spread_and_pad
-from deepx_graph.types import F64, Dim, TensorType, TupleType, Type, as_tensor, merge_dims, scalar, tensor
+from deepx_graph.types import F64, Dim, TensorType, TupleType, Type, as_tensor, dtype_of, merge_dims, scalar, tensor
 
 Axes = tuple[int, ...]
 
@@ -89,8 +89,10 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
                    body: Function) -> Any:
     half = len(xs) // 2
     op = body.reducer if half == 1 else None
-    if op is not None and (axis := _running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)) is not None:
-        return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
+    if op is not None and xs[1] == op.identity_for(dtype_of(xs[0].dtype)):
+        axis = _running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)
+        if axis is not None:
+            return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
     padded = [spread_and_pad(x, init, low, high, base) for x, init in zip(xs[:half], xs[half:], strict=True)]
     views = [windows_of(p, sizes, strides, dilations) for p in padded]
     counts = views[0].shape[: xs[0].ndim]
@@ -111,7 +113,10 @@ def _few_windows(op: Op, view: Array, init: Array) -> Array:
 
 
 def _running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
-    """The axis along which every window reaches from one end of the operand to its own place; None where they do not."""
+    """The axis along which every window reaches from one end of the operand to its own place; None where they do not.
+
+    Padding holds the initial value, so only where that is the identity are such windows running results.
+    """
     moving = [k for k, size in enumerate(sizes) if size != 1]
     if len(moving) != 1 or any(f != 1 for values in factors for f in values) or 0 in shape:
         return None

@@ -122,7 +122,7 @@ def _cost(session: Session, function: Function, node: Node) -> Iterator[Entry]:
         place = facts.place(node)
         if place.loops or place.branches:
             yield Entry("inside", f"{place.loops} loops, {place.branches} branches")
-    memory = session.memory(function)
+    memory = session.memory(function, wait=False)
     life = memory.lives.get(node) if memory is not None else None
     if memory is not None and life is not None:
         where = "memory of its own" if life.buffer is None else f"buffer {life.buffer}{', in place' if life.in_place else ''}"
@@ -157,7 +157,7 @@ def _origin(node: Node) -> Iterator[Entry]:
 
 def _declaration(node: Node) -> Iterator[Entry]:
     op = node.op
-    yield Entry(op.name, op.summary)
+    yield Entry("what", op.summary)
     yield Entry("family", FAMILY_OF.get(op, "other"))
     for o in op.operands:
         if o.summary:

@@ -136,3 +136,10 @@ def gradient(module: Module, wrt: Sequence[str] | None = None) -> Module:
     from deepx_graph.passes.grad import grad
 
     return grad(module, wrt)
+
+
+def forward(module: Module, wrt: Sequence[str] | None = None, *, of_gradient: bool = False) -> Module:
+    """The program of tangents, or with `of_gradient` that of Hessian-vector products. Raises as `gradient` does."""
+    from deepx_graph.passes.jvp import hvp, jvp
+
+    return (hvp if of_gradient else jvp)(module, wrt)

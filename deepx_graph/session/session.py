@@ -61,8 +61,8 @@ class Session:
         self.versions: list[Version] = [Version(module, "loaded")]
         self.at = 0
         self.result: RunResult | None = None
-        self._facts: dict[Function, Facts] = {}
-        self._memory: dict[Function, Memory | None] = {}
+        self._facts: dict[int, Facts] = {}  # by identity: functions that are alike have other nodes
+        self._memory: dict[int, tuple[Function, Memory | None]] = {}
 
     @classmethod
     def open(cls, path: str | Path, format: str | None = None, options: ReadOptions | None = None) -> Session:
@@ -134,16 +134,23 @@ class Session:
 
     def facts(self, function: Function) -> Facts:
         """What can be asked of the nodes of a function, with the last run's measurements where it ran this module."""
-        if function not in self._facts:
+        if id(function) not in self._facts:
             measured = self.result.measured if self.result is not None else {}
-            self._facts[function] = Facts(function, measured)
-        return self._facts[function]
+            self._facts[id(function)] = Facts(function, measured)
+        return self._facts[id(function)]
 
-    def memory(self, function: Function) -> Memory | None:
-        """The memory of a function over its run; None where sizes are not known."""
-        if function not in self._memory:
-            self._memory[function] = memory(function)
-        return self._memory[function]
+    def memory(self, function: Function, *, wait: bool = True) -> Memory | None:
+        """The memory of a function over its run; None where sizes are not known, or, without `wait`, not worked out yet."""
+        if wait and id(function) not in self._memory:
+            self._memory[id(function)] = function, memory(function)
+        return self._memory.get(id(function), (None, None))[1]
+
+    def warm(self, monitor: Monitor) -> None:
+        """Works out the facts of all functions that questions will ask for, so that none of them has to wait."""
+        for k, f in enumerate(self.module.functions):
+            monitor.report(f"looking at {f.name}", k, len(self.module.functions))
+            facts = self.facts(f)
+            _ = (facts.number, facts.depth, facts.places, facts.results, f.users)
 
     def query(self, text: str | Query, function: Function | None = None) -> list[tuple[Function, Node]]:
         """The nodes that a query asks for: of one function, or of all, the entry first. Raises UsageError for no query."""

@@ -96,9 +96,31 @@ def module_text(program: Program, nests: Nests, layout: Layout, chunks: Sequence
         emitter = _NestEmitter(program, nests, nest, layout, chunks[k], machine)
         functions.append(emitter.function(f"nest{k}"))
         functions.append(emitter.totals(f"total{k}"))
+        functions.append(_worker(k, nests.count(nest), chunks[k]))
         declarations |= emitter.t.declarations
     functions.append(_whole(nests))
     return "\n".join([*functions, *declarations, ""])
+
+
+def _worker(nest: int, rows: int, chunks: Chunks) -> str:
+    """What each thread runs: it takes the next chunk from a counter until there are none."""
+    return f"""define void @work{nest}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
+entry:
+  br label %next
+next:
+  %chunk = atomicrmw add ptr %counter, i64 1 monotonic
+  %some = icmp slt i64 %chunk, {chunks.count}
+  br i1 %some, label %take, label %done
+take:
+  %low = mul i64 %chunk, {chunks.rows}
+  %end = add i64 %low, {chunks.rows}
+  %last = icmp sgt i64 %end, {rows}
+  %high = select i1 %last, i64 {rows}, i64 %end
+  call void @nest{nest}(ptr %table, i64 %low, i64 %high, ptr %scratch, i64 %chunk)
+  br label %next
+done:
+  ret void
+}}"""
 
 
 def _whole(nests: Nests) -> str:
@@ -119,7 +141,7 @@ class _NestEmitter:
         self.shapes: list[Shape] = [r.shape or (1,) for r in program.registers]
         self.constants = dict(program.constants)
         self.lanes = machine.register_bytes // max(4, min(8, self._widest()))
-        self.t = Text(self.lanes)
+        self.t = Text(self.lanes, machine.register_bytes == 64)
         self.pointers: dict[int, str] = {}
         self.row_values: dict[int, Value] = {}
         self.bases: dict[int, str] = {}

@@ -7,7 +7,6 @@ depend on shapes alone, so that sums do too. A kernel may be called from several
 from __future__ import annotations
 
 import ctypes
-import itertools
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -26,6 +25,7 @@ from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native.emit import DATA, Chunks, Layout, Unwritten, layout, module_text, partial_dtype
 from deepx_graph.runtime.native.nests import Nest, Nests, arrange, price
+from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
 
 CHUNK_NANOSECONDS = 30_000
@@ -42,7 +42,7 @@ ELEMENT_NANOSECONDS, STEP_NANOSECONDS = 0.15, 0.012
 NARROWEST = 8
 """Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
 
-_NEST = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _TOTAL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _WHOLE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _WHOLE_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -101,6 +101,7 @@ class _Workspace:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
         scratch = [aligned(kernel.layout.scratch_bytes + 64) for _ in range(kernel.threads)]
         self.scratch = [s.ctypes.data for s in scratch]
+        self.scratches = (ctypes.c_void_p * len(scratch))(*self.scratch)
         self._own = (*own, *scratch)
 
 
@@ -110,7 +111,6 @@ class NativeKernel:
     def __init__(self, program: Program, nests: Nests, threads: int) -> None:
         self.program, self.threads = program, threads
         self.chunks = [chunks_of(nests, n) for n in nests.nests]
-        self.rows = [nests.count(n) for n in nests.nests]
         self.layout: Layout = layout(program, nests)
         taken = {leaf.register for leaf in program.leaves} | set(program.results)
         arrays = {r: a for r, a in program.constants if a.size > 1}
@@ -141,14 +141,14 @@ class NativeKernel:
 
     def _functions(self, ir: str, nests: int) -> None:
         machine = this_machine()
-        names = [*(f"nest{k}" for k in range(nests)), *(f"total{k}" for k in range(nests)), "whole"]
+        names = [*(f"work{k}" for k in range(nests)), *(f"total{k}" for k in range(nests)), "whole"]
         digest = machine.digest(ir)
         code = codes.load(digest)
         if code is None:
             code = machine.compile(ir)
             codes.save(digest, code)
         at = machine.load(code, names)
-        self._nests = [_NEST(at[f"nest{k}"]) for k in range(nests)]
+        self._works = [_WORK(at[f"work{k}"]) for k in range(nests)]
         self._totals = [_TOTAL(at[f"total{k}"]) for k in range(nests)]
         alone = all(c.count == 1 for c in self.chunks)
         self._whole = _WHOLE(at["whole"]) if alone else None
@@ -201,20 +201,16 @@ class NativeKernel:
 
     def _run(self, workspace: _Workspace) -> None:
         table = workspace.address
-        for nest, total, chunks, rows in zip(self._nests, self._totals, self.chunks, self.rows, strict=True):
-            if chunks.count == 1:
-                nest(table, 0, rows, workspace.scratch[0], 0)
+        for work, total, chunks in zip(self._works, self._totals, self.chunks, strict=True):
+            counter = ctypes.c_int64()
+            threads = min(self.threads, chunks.count)
+            if threads == 1:
+                work(table, ctypes.addressof(counter), workspace.scratch[0])
+            elif (workers := pool()) is not None:
+                address = ctypes.cast(work, ctypes.c_void_p).value
+                assert address is not None
+                workers.run(address, table, ctypes.addressof(counter), ctypes.addressof(workspace.scratches), threads)
             else:
-                self._share(nest, chunks, rows, workspace)
+                scratch = iter(workspace.scratch)
+                TEAM.run(lambda: work(table, ctypes.addressof(counter), next(scratch)), threads)  # noqa: B023
             total(table)
-
-    def _share(self, nest: Any, chunks: Chunks, rows: int, workspace: _Workspace) -> None:
-        turn, table = itertools.count().__next__, workspace.address
-        mine = itertools.count().__next__
-
-        def task() -> None:
-            scratch = workspace.scratch[mine()]
-            while (k := turn()) < chunks.count:
-                nest(table, k * chunks.rows, min(rows, (k + 1) * chunks.rows), scratch, k)
-
-        TEAM.run(task, min(self.threads, chunks.count))

@@ -25,8 +25,8 @@ class Format:
     bias: int
     ln2_high: float
     ln2_low: float
-    terms: int
-    """Of the Taylor series of exp on [-ln2/2, ln2/2]."""
+    growth: tuple[float, ...]
+    """Of (exp(r) - 1 - r) / r**2 in powers of r: interpolated at Chebyshev's points of [-ln2/2, ln2/2]."""
     lowest: float
     highest: float
     """Beyond these exp is 0, or infinite."""
@@ -39,14 +39,26 @@ class Format:
 
 
 FORMATS = {
-    F4: Format(np.dtype("i4"), 23, 127, 6.9314575195e-01, 1.4286067653e-06, 7, -110.0, 88.8, -20.0, 0x3F3504F3,
+    F4: Format(np.dtype("i4"), 23, 127, 6.9314575195e-01, 1.4286067653e-06,
+               (0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578, 0.0013926183587713494),
+               -110.0, 88.8, -20.0, 0x3F3504F3,
                (float.fromhex("0xaaaaaa.0p-24"), float.fromhex("0xccce13.0p-25"), float.fromhex("0x91e9ee.0p-25"),
                 float.fromhex("0xf89e26.0p-26"))),
-    F8: Format(np.dtype("i8"), 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10, 13, -760.0, 709.9, -50.0,
+    F8: Format(np.dtype("i8"), 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10,
+               (0.5000000000000001, 0.16666666666666669, 0.04166666666662413, 0.008333333333330062, 0.0013888888917213717,
+                0.00019841269863053618, 2.4801521295954376e-05, 2.7557268459997064e-06, 2.7620088445409746e-07,
+                2.510038549551032e-08),
+               -760.0, 709.9, -50.0,
                0x3FE6A09E_00000000,
                (6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01, 2.222219843214978396e-01,
                 1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01)),
 }
+
+
+_TANH_LIMIT, _TANH_LINEAR = 7.90531110763549805, 0.0004
+_TANH_ABOVE = (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08, -8.60467152213735e-11,
+               2.00018790482477e-13, -2.76076847742355e-16)
+_TANH_BELOW = (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)
 
 
 class Maths:
@@ -104,7 +116,7 @@ class Maths:
         n = self.t.intrinsic("roundeven", self.mul(x, self.c(1 / math.log(2))))
         r = self.fma(n, self.c(-self.f.ln2_high), x)
         r = self.fma(n, self.c(-self.f.ln2_low), r)
-        q = self.horner(r, [1 / math.factorial(k) for k in range(2, self.f.terms + 1)])
+        q = self.horner(r, self.f.growth)
         return n, r, self.fma(self.mul(r, r), q, r)
 
     def _power(self, n: Value) -> Value:
@@ -119,7 +131,18 @@ class Maths:
 
     def exp(self, x: Value) -> Value:
         n, _, p = self._reduced(x, self.f.lowest, self.f.highest)
+        if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
+            return self.if_nan(x, self._scalef(self.add(p, self.c(1)), n))
         return self.if_nan(x, self._scaled(self.add(p, self.c(1)), n))
+
+    def _scalef(self, x: Value, n: Value) -> Value:
+        """x * 2**n by the instruction of AVX-512."""
+        type, kind = self.t.vector(self.dtype), "ps" if self.dtype == F4 else "pd"
+        symbol = f"@llvm.x86.avx512.mask.scalef.{kind}.512"
+        mask = f"i{self.t.lanes}"
+        self.t.declare(f"declare {type} {symbol}({type}, {type}, {type}, {mask}, i32)")
+        args = f"{type} {x.text}, {type} {n.text}, {type} zeroinitializer, {mask} -1, i32 4"
+        return self.t.value(f"call {type} {symbol}({args})", self.dtype)
 
     def expm1(self, x: Value) -> Value:
         n, _, p = self._reduced(x, self.f.negligible, self.f.highest)
@@ -131,10 +154,22 @@ class Maths:
         return self.t.select(self.t.compare("fcmp une", x, self.c(0)), self.if_nan(x, y), x)
 
     def tanh(self, x: Value) -> Value:
+        if self.dtype == F4:
+            return self._short_tanh(x)
         size = self.t.intrinsic("fabs", x)
         e = self.expm1(self.mul(size, self.c(-2)))
         y = self.div(e, self.sub(self.c(-2), e))
         return self.t.intrinsic("copysign", y, x)
+
+    def _short_tanh(self, x: Value) -> Value:
+        """In single precision: a ratio of polynomials, that of Eigen's MathFunctionsImpl.h; x itself near 0."""
+        far = self.c(_TANH_LIMIT)
+        clamped = self.t.select(self.t.compare("fcmp ogt", far, x), x, far)
+        clamped = self.t.select(self.t.compare("fcmp olt", self.c(-_TANH_LIMIT), clamped), clamped, self.c(-_TANH_LIMIT))
+        z = self.mul(clamped, clamped)
+        y = self.div(self.mul(clamped, self.horner(z, _TANH_ABOVE)), self.horner(z, _TANH_BELOW))
+        y = self.t.select(self.t.compare("fcmp ult", self.t.intrinsic("fabs", x), self.c(_TANH_LINEAR)), x, y)
+        return self.if_nan(x, y)
 
     # --- log
 

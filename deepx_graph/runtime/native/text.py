@@ -51,12 +51,11 @@ class Value:
 class Text:
     """The body of one function under construction, `lanes` wide."""
 
-    def __init__(self, lanes: int, prefix: str = "") -> None:
-        self.lanes = lanes
+    def __init__(self, lanes: int, has_scalef: bool = False) -> None:
+        self.lanes, self.has_scalef = lanes, has_scalef
         self.lines: list[str] = []
         self.declarations: dict[str, None] = {}
         self.block = "entry"
-        self._prefix = prefix
         self._count = 0
 
     # --- names, types, plain lines

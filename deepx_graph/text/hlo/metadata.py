@@ -33,14 +33,15 @@ class Places:
 
     def _read(self, metadata: str) -> Place | None:
         fields = _fields(metadata)
-        label, frame = fields.get("op_name", ""), self._frame(_number(fields, "stack_frame_id"))
+        label, kind = fields.get("op_name", ""), fields.get("op_type", "")
+        frame = self._frame(_number(fields, "stack_frame_id"))
         if "source_file" in fields:
             line, column = _number(fields, "source_line"), _number(fields, "source_column")
             function, caller = (frame.function, frame.caller) if frame else ("", None)
-            return Place(fields["source_file"], line, column, function, caller, label)
+            return Place(fields["source_file"], line, column, function, caller, label, kind)
         if frame:
-            return Place(frame.file, frame.line, frame.column, frame.function, frame.caller, label)
-        return Place(label=label) if label else None
+            return Place(frame.file, frame.line, frame.column, frame.function, frame.caller, label, kind)
+        return Place(label=label, kind=kind, line=_number(fields, "source_line")) if label or kind else None
 
     def _frame(self, number: int) -> Place | None:
         """A row of the table, its callers first."""
@@ -102,11 +103,11 @@ class FrameTables:
 
     def metadata(self, place: Place) -> str:
         """`metadata={...}` of an instruction from that place."""
-        parts = [f"op_name={quoted(place.label)}"] if place.label else []
+        parts = [f"{name}={quoted(word)}" for name, word in (("op_type", place.kind), ("op_name", place.label)) if word]
         if place.function or place.caller:
             parts.append(f"stack_frame_id={self._frame(place)}")
-        elif place.file:
-            parts.append(f"source_file={quoted(place.file)} source_line={place.line}")
+        else:
+            parts += [f"source_file={quoted(place.file)}"] * bool(place.file) + [f"source_line={place.line}"] * bool(place.line)
         return f"metadata={{{' '.join(parts)}}}"
 
     def _frame(self, place: Place) -> int:

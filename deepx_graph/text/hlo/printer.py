@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
-from deepx_graph.text.hlo.printer_body import Emit, Writer, shown_results
+from deepx_graph.text.hlo.printer_body import Emit, Writer
 from deepx_graph.text.hlo.printer_loops import without_fixed_variables
-from deepx_graph.text.hlo.printer_notes import Notes, shape_text
+from deepx_graph.text.hlo.printer_notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer_ops import EMITTERS
 from deepx_graph.text.hlo.printer_place import Placement, Scope
-from deepx_graph.text.hlo.printer_values import NoWord, legal, tuple_text
-from deepx_graph.types import STATE
+from deepx_graph.text.hlo.printer_values import NoWord, legal, tuple_text, word
 
 Order = Callable[[Sequence[Node]], list[Node]]
 
@@ -55,7 +54,7 @@ class Printer:
             self._jobs.popleft()()
         *before, last = self._ordered(main)
         said = "".join(f", {name}={text}" for name, text in self.module.notes if self.module.format == "hlo")
-        name = legal(self.module.name or self.module.entry_name)
+        name = word(self.module.name or self.module.entry_name)
         head = f"HloModule {name}{said}, entry_computation_layout={{{self._layout()}}}\n"
         if tables := self.notes.frames.header():
             head += f"\n{tables}"
@@ -64,8 +63,8 @@ class Printer:
     def _layout(self) -> str:
         entry = self.module.entry
         try:
-            params = tuple_text(shape_text(p) for p in entry.params if p.type != STATE)
-            results = [shape_text(r) for r in shown_results(entry.results)]
+            params = tuple_text(map(shape_text, entry.params))
+            results = [shape_text(r) for r in entry.results]
             return f"{params}->{results[0] if len(results) == 1 else tuple_text(results)}"
         except NoWord as e:
             raise VerifyError(Diagnostic(str(e), entry.span)) from None
@@ -76,10 +75,6 @@ class Printer:
         """Notes that computation `user` names computation `name` at a node; gives the name."""
         self.uses[user].setdefault(name, node)
         return name
-
-    def is_entry(self, name: str) -> bool:
-        """Whether that is the computation of the entry."""
-        return self._functions.get(self.module.entry_name) == name
 
     def function(self, function: Function) -> str:
         """The computation of a function of the module."""
@@ -115,12 +110,7 @@ class Printer:
             placement = Placement(function)
             w = Writer(self, name, placement)
 
-            def write() -> None:
-                w.parameters(function.params)
-                w.run(placement.main)
-                w.finish(function.results, function.whole)
-
-            self._finish(w, write)
+            self._finish(w, lambda: w.function(function))
 
         self._jobs.append(job)
         return name
@@ -130,7 +120,8 @@ class Printer:
         if end not in self._loops:
             scopes = w.placement.loops[end]
             captures = order(list(scopes[0].captures))
-            names = [self._reserve(f"{base}.{part}") for part in ("condition", "body")]
+            said = noted_names(end.origin, "condition", "body") or [f"{base}.condition", f"{base}.body"]
+            names = [self._reserve(name) for name in said]
             for name, scope in zip(names, scopes, strict=True):
                 more = captures if scope is scopes[1] else ()
                 self._inner(w, name, scope, lambda inner, scope=scope, more=more: (  # type: ignore[misc]
@@ -143,9 +134,11 @@ class Printer:
         """What each branch captures, and its computation."""
         if node not in self._regions:
             self._regions[node] = []
-            for k, scope in enumerate(w.placement.branches[node]):
+            scopes = w.placement.branches[node]
+            said = noted_names(node.origin, "branch_computations", "true_computation", "false_computation")
+            for k, scope in enumerate(scopes):
                 captures = order(list(scope.captures))
-                name = self._reserve(f"{base}.branch{k}")
+                name = self._reserve(said[k] if len(said) == len(scopes) else f"{base}.branch{k}")
                 self._inner(w, name, scope, lambda inner, scope=scope, captures=captures: (  # type: ignore[misc]
                     _write_branch(inner, scope, captures)))
                 self._regions[node].append((captures, name))

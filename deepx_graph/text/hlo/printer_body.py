@@ -14,12 +14,12 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PROJ, REGION
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, REGION
 from deepx_graph.literal import Literal
 from deepx_graph.text.hlo.printer_notes import noted_shape, shape_text
-from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_variable
+from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_item, is_variable
 from deepx_graph.text.hlo.printer_values import NoWord, legal, literal_text, tuple_text, type_text
-from deepx_graph.types import STATE, Dims, DType, TensorType, TupleType, Type, scalar, tensor
+from deepx_graph.types import Dims, DType, TensorType, TupleType, Type, scalar, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.hlo.printer import Printer
@@ -35,12 +35,11 @@ class Writer:
         self.printer, self.name, self.placement = printer, name, placement
         self.lines: list[str] = []
         self.values: dict[Node, str] = {}
-        self.parts: dict[Node, Sequence[str]] = {}
-        """Of nodes whose results are not the items of one value: the name of each."""
         self.line_of: dict[str, int] = {}
         self._next: dict[str, int] = {}
         self._helpers: dict[tuple[Any, ...], str] = {}
         self._node: Node | None = None
+        self._root: Node | None = None
 
     # --- instructions
 
@@ -83,21 +82,11 @@ class Writer:
     def value(self, node: Node) -> str:
         """The name of a node's value. Raises VerifyError for one that HLO has none of."""
         name = self.values.get(node)
-        if name is None and node.type == STATE:
-            return self._token(node)
         if name is None:
             raise self.fail(node, f"HLO has no value for '{node.op.name}'")
         if node.op in (CALL, CALL_VALUE) and isinstance(node.type, TupleType) and len(node.type.items) == 1:
             return self.helper("tuple", node.type, name)  # HLO calls give a single result bare
         return name
-
-    def _token(self, node: Node) -> str:
-        """The token for a state that no instruction gives: that before it, or a first one."""
-        while node not in self.values and node.inputs:
-            node = node.inputs[0].inputs[0] if node.op is PROJ else node.inputs[0]
-        if node not in self.values and node.op is not PARAM:
-            raise self.fail(node, f"HLO has no value for '{node.op.name}'")
-        return self.values.get(node) or self.helper("after-all", STATE)
 
     def helper(self, opcode: str, type: Type, *operands: str, attributes: str = "") -> str:
         """An instruction that is written once, however often it is asked for."""
@@ -151,11 +140,8 @@ class Writer:
 
     def parameters(self, params: Sequence[Node]) -> None:
         """A parameter for each param node."""
-        is_entry = self.printer.is_entry(self.name)
         for k, p in enumerate(params):
             self._node = p
-            if is_entry and p.type == STATE:
-                continue
             self.values[p] = self.put(legal(p.name or f"p{k}"), shape_text(p), "parameter", [str(k)], "", p.origin)
         self._node = None
 
@@ -200,13 +186,10 @@ class Writer:
 
     def _items(self, node: Node, scope: Scope) -> None:
         known: dict[int, str] = {}
-        parts = self.parts.get(node)
+        if node is self._root:  # as a whole it is the root, and nothing asks for its items
+            return
         for item in scope.items.get(node, ()):
             index: int = item.attrs[-1]
-            if parts is not None:
-                if index < len(parts):
-                    self.values[item] = parts[index]
-                continue
             if index not in known:
                 known[index] = self._item(node, item, index)
             self.values[item] = known[index]
@@ -225,9 +208,17 @@ class Writer:
     def finish(self, results: Sequence[Node], whole: Origin = NOWHERE) -> None:
         """Marks the root: the one result, or a tuple of all, of which `whole` tells."""
         self._node = None
-        if self.printer.is_entry(self.name):
-            results = shown_results(results)
-        self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
+        if self._root is not None:
+            self.root(self.values[self._root])
+        else:
+            self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
+
+    def function(self, function: Function) -> None:
+        """The whole computation of a function. Where its results are just those of one node, that is the root."""
+        self._root = _root(function)
+        self.parameters(function.params)
+        self.run(self.placement.main)
+        self.finish(function.results, function.whole)
 
     def _all(self, results: Sequence[Node], whole: Origin) -> str:
         type = TupleType(tuple(r.type for r in results))
@@ -252,9 +243,15 @@ class Writer:
                                          notes=(f"written for {node!r}",) if node else ())) from None
 
 
-def shown_results(results: Sequence[Node]) -> Sequence[Node]:
-    """What an entry gives: its results, and a token only where that is all."""
-    return [r for r in results if r.type != STATE] or results
+def _root(function: Function) -> Node | None:
+    """The node whose results, all of them, in order and for nothing else, are those of the function."""
+    results = function.results
+    whole = results[0].inputs[0] if results and is_item(results[0]) else None
+    if whole is None or whole.op is LOOP_END or len(results) < 2 or function.whole.name not in ("", whole.name):
+        return None
+    assert isinstance(whole.type, TupleType)
+    plain = [r for k, r in enumerate(results) if is_item(r) and r.inputs[0] is whole and r.attrs[-1] == k and not function.users[r]]
+    return whole if len(plain) == len(whole.type.items) == len(results) == len(function.users[whole]) else None
 
 
 def state_text(end: Node, captures: Sequence[Node]) -> str:

@@ -39,6 +39,12 @@ def _is_shape(text: str, type: Type) -> bool:
         return False
 
 
+def noted_names(origin: Origin, *attributes: str) -> list[str]:
+    """The computations that the text named in these attributes."""
+    notes = dict(origin.notes)
+    return [name for a in attributes if a in notes for name in parse_names(notes[a])]
+
+
 class Notes:
     """The notes of all instructions of one text, and the tables that their places need."""
 

@@ -11,12 +11,10 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.node import reachable
-from deepx_graph.ops import custom_calls
 from deepx_graph.text.hlo.printer_body import Emit, Writer
-from deepx_graph.text.hlo.printer_control import control_table, kept
-from deepx_graph.text.hlo.printer_devices import DEVICE_EMITTERS, custom_call
+from deepx_graph.text.hlo.printer_control import control_table
 from deepx_graph.text.hlo.printer_formulas import FORMULAS, formula
-from deepx_graph.text.hlo.printer_values import ints, labels_text, string_text, window_text
+from deepx_graph.text.hlo.printer_values import ints, labels_text, window_text
 from deepx_graph.text.hlo.rules import BINARY, IDENTITY, UNARY
 from deepx_graph.types import BOOL, DType, TensorType, as_tensor, scalar
 
@@ -67,6 +65,11 @@ def _given(node: Node, *names: str) -> list[str]:
     return [_listed(n, node.attr(n)) for n in names if node.attr(n)]
 
 
+def _flags(node: Node, *names: str) -> str:
+    """`lower=true`: those that are set."""
+    return _present(*(f"{name}=true" for name in names if node.attr(name)))
+
+
 def _same_value(w: Writer, node: Node) -> str:
     return w.value(node.inputs[0])
 
@@ -75,10 +78,7 @@ _ROLES = {role: opcode for opcode, role in reversed(IDENTITY.items())}
 
 
 def _identity(w: Writer, node: Node) -> str:
-    role = node.attrs[0]
-    if role in custom_calls.UNCHANGED:
-        return w.apply(node, "custom-call", f"custom_call_target={string_text(role)}")
-    return w.apply(node, _ROLES.get(role, "copy"))
+    return w.apply(node, _ROLES.get(node.attrs[0], "copy"))
 
 
 # --- elementwise with a twist -------------------------------------------------------------------------------------
@@ -137,7 +137,8 @@ def _pad(w: Writer, node: Node) -> str:
     rows = list(zip(*node.attrs, strict=True))
     if not rows:
         return w.value(node.inputs[0])
-    text = "x".join(f"{a}_{b}_{c}" if c else f"{a}_{b}" for a, b, c in rows)
+    inside = any(c for _, _, c in rows)
+    text = "x".join(f"{a}_{b}_{c}" if inside else f"{a}_{b}" for a, b, c in rows)
     return w.apply(node, "pad", f"padding={text}")
 
 
@@ -300,8 +301,6 @@ _NORM = {"epsilon": "epsilon", "feature_index": "feature_index"}
 EMITTERS: dict[Op, Emit] = {
     **{op: _elementwise(opcode) for opcode, op in (UNARY | BINARY).items()},
     **control_table(ops.opaque, ops.fusion),
-    **DEVICE_EMITTERS,
-    **dict.fromkeys((ops.custom_call, ops.custom_effect), custom_call(kept)),
     ops.compare: _compare,
     ops.select: _elementwise("select"),
     ops.clamp: _elementwise("clamp"),
@@ -329,9 +328,9 @@ EMITTERS: dict[Op, Emit] = {
     ops.dot_general: _dot,
     ops.convolution: _convolution,
     ops.top_k: lambda w, n: w.apply(n, "topk", f"k={n.attr('k')}, largest=true"),
-    ops.cholesky: _plain("cholesky", lower="lower"),
-    ops.triangular_solve: _plain("triangular-solve", left_side="left_side", lower="lower", unit_diagonal="unit_diagonal",
-                                 transpose_a="transpose_a"),
+    ops.cholesky: lambda w, n: w.apply(n, "cholesky", _flags(n, "lower")),
+    ops.triangular_solve: lambda w, n: w.apply(n, "triangular-solve", _present(
+        _flags(n, "left_side", "lower", "unit_diagonal"), f"transpose_a={n.attr('transpose_a')}")),
     ops.fft: _plain("fft", fft_type="fft_type", fft_length="fft_length"),
     ops.batch_norm_training: _plain("batch-norm-training", **_NORM),
     ops.batch_norm_inference: _plain("batch-norm-inference", **_NORM),

@@ -32,12 +32,16 @@ class NoWord(ValueError):
     """Something that HLO text cannot say."""
 
 
+def word(name: str) -> str:
+    """`name` with illegal characters as underscores."""
+    found = _ILLEGAL.sub("_", name)
+    return found if found and (found[0].isalpha() or found[0] == "_") else "_" + found
+
+
 def legal(name: str) -> str:
-    """`name` as HLO takes it: illegal characters as underscores, never a reserved word."""
-    word = _ILLEGAL.sub("_", name)
-    if not word or not (word[0].isalpha() or word[0] == "_"):
-        word = "_" + word
-    return word + "_" if word in _RESERVED else word
+    """`name` as HLO takes it for an instruction or computation: a word, never a reserved one."""
+    found = word(name)
+    return found + "_" if found in _RESERVED else found
 
 
 @lru_cache(maxsize=65536)
@@ -62,11 +66,6 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({', '.join(items)})"
 
 
-def string_text(text: str) -> str:
-    """A string in quotes."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def ints(values: Iterable[int]) -> str:
     """`{0,1}`."""
     return "{" + ",".join(map(str, values)) + "}"
@@ -77,13 +76,11 @@ def window_text(size: Sequence[int], *, stride: Sequence[int], low: Sequence[int
     """`window={size=3x3 pad=1_1x0_0}`, what is the default left out; empty for a window of no dimensions."""
     if not size:
         return ""
-    parts = [f"size={_by_x(size)}"]
-    for word, values, default in (("stride", stride, 1), ("lhs_dilate", lhs_dilate, 1), ("rhs_dilate", rhs_dilate, 1),
-                                  ("rhs_reversal", reversal, 0)):
-        if any(v != default for v in values):
-            parts.append(f"{word}={_by_x(values)}")
-    if any(low) or any(high):
-        parts.append("pad=" + _by_x(f"{a}_{b}" for a, b in zip(low, high, strict=True)))
+    pad = [_by_x(f"{a}_{b}" for a, b in zip(low, high, strict=True))] if any(low) or any(high) else []
+    rows = (("stride", stride, 1), ("lhs_dilate", lhs_dilate, 1), ("rhs_dilate", rhs_dilate, 1), ("rhs_reversal", reversal, 0))
+    given = [(name, _by_x(values)) for name, values, default in rows if any(v != default for v in values)]
+    at = sum(name == "stride" for name, _ in given)
+    parts = [f"{name}={text}" for name, text in (("size", _by_x(size)), *given[:at], *(("pad", p) for p in pad), *given[at:])]
     return "window={" + " ".join(parts) + "}"
 
 
@@ -137,7 +134,11 @@ def _words(flat: Array, dtype: DType, scalar: bool) -> list[str]:
 
 
 def _floats(flat: Array) -> list[str]:
-    """The shortest decimals that read back the same, by way of f64 as XLA reads them."""
+    """The shortest decimals that read back the same, by way of f64 as XLA reads them; whole numbers as XLA writes them."""
+    return [w.removesuffix(".0") for w in _decimals(flat)]
+
+
+def _decimals(flat: Array) -> list[str]:
     if flat.dtype == np.float64:
         return list(map(repr, flat.tolist()))
     narrow = np.ascontiguousarray(flat).astype(np.float32)

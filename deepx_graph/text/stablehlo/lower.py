@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
+from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.locations import Locations
@@ -37,6 +38,8 @@ class Lowering:
         self.b = Builder()
         for op in functions:
             _named(op)
+        if "!quant" in source.text:
+            quantised.set_aside(functions)
         self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra}
         self.seeds = 0
         self.depth = 0
@@ -194,7 +197,8 @@ class Lowering:
         if self.closed and self.effects.acts(op):
             raise self.error(f"{op.name} has an effect, and the body of an operation can have none", op)
         try:
-            results = rule(Context(self, op, plain, scope))
+            context = Context(self, op, plain, scope)
+            results = quantised.lowered(context, rule) if quantised.KEY in op.extra else rule(context)
         except InferError as e:
             raise VerifyError(e.diagnostic(self.span(op), f"{op.name}: ")) from None
         except MALFORMED:

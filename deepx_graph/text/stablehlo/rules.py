@@ -11,6 +11,7 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
+from deepx_graph.text.stablehlo import dynamic
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import callees, target
 from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
@@ -81,6 +82,12 @@ def _reduce_precision(c: Context) -> list[Node]:
 
 def _broadcast(c: Context) -> list[Node]:
     at = c.ints("broadcast_dimensions", "dims")
+    return [c(ops.broadcast_in_dim, c.inputs[0], shape=c.tensor.dims, broadcast_dimensions=at)]
+
+
+def _broadcast_sizes(c: Context) -> list[Node]:
+    leading = len(c.ints("broadcast_sizes", "sizes"))
+    at = tuple(range(leading, len(c.tensor.shape)))
     return [c(ops.broadcast_in_dim, c.inputs[0], shape=c.tensor.dims, broadcast_dimensions=at)]
 
 
@@ -336,16 +343,6 @@ def _rng_bits(c: Context) -> list[Node]:
     return _several(c, node)
 
 
-def _dynamic(op: Rule) -> Rule:
-    """An op whose shape comes as an operand too; the stated result type says it."""
-
-    def rule(c: Context) -> list[Node]:
-        c.inputs = c.inputs[:-1]
-        return op(c) if c.tensor.is_static else opaque(c)
-
-    return rule
-
-
 def _map(c: Context) -> list[Node]:
     result = ops.mapped(c.b, c.body(), c.inputs, c.tensor)
     return opaque(c) if result is None else [result]
@@ -373,24 +370,32 @@ _CHLO_SAME = (
     ops.square, ops.tan, ops.zeta,
 )  # fmt: skip
 
+_CHLO_BROADCAST = (
+    ops.add, ops.and_, ops.atan2, ops.complex_, ops.divide, ops.maximum, ops.minimum, ops.multiply, ops.next_after, ops.or_,
+    ops.polygamma, ops.power, ops.remainder, ops.select, ops.shift_left, ops.shift_right_arithmetic, ops.shift_right_logical,
+    ops.subtract, ops.xor, ops.zeta,
+)  # fmt: skip
+
 RULES: dict[str, Rule] = {
     "opaque": opaque,
     **{f"stablehlo.{op.name}": _same(op) for op in _STABLEHLO_SAME},
     **{f"chlo.{op.name}": _same(op) for op in _CHLO_SAME},
     **DEVICES,
+    **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(_same(op)) for op in _CHLO_BROADCAST},
+    "chlo.broadcast_compare": dynamic.broadcasting(_compare),
     **{f"check.expect_{n}{suffix}": _plain_check for n in ("eq", "almost_eq", "close") for suffix in ("", "_const")},
     "stablehlo.constant": _constant,
     "stablehlo.convert": _convert,
     "stablehlo.bitcast_convert": lambda c: [c(ops.bitcast_convert, *c.inputs, dtype=c.tensor.dtype)],
     "stablehlo.iota": _iota,
-    "stablehlo.dynamic_iota": _dynamic(_iota),
+    "stablehlo.dynamic_iota": dynamic.of_result(_iota, opaque),
     "stablehlo.compare": _compare,
     "stablehlo.clamp": _clamp,
     "stablehlo.reduce_precision": _reduce_precision,
     "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.dynamic_broadcast_in_dim": _dynamic(_broadcast),
+    "stablehlo.dynamic_broadcast_in_dim": dynamic.of_result(_broadcast, opaque),
     "stablehlo.reshape": _reshape,
-    "stablehlo.dynamic_reshape": _dynamic(_reshape),
+    "stablehlo.dynamic_reshape": dynamic.of_result(_reshape, opaque),
     "stablehlo.transpose": lambda c: [c(ops.transpose, *c.inputs, permutation=c.ints("permutation", "dims"))],
     "stablehlo.reverse": lambda c: [c(ops.reverse, *c.inputs, dimensions=c.ints("dimensions", "dims"))],
     "stablehlo.concatenate": lambda c: [c(ops.concatenate, *c.inputs, dimension=c.number("dimension", "dim"))],
@@ -426,7 +431,15 @@ RULES: dict[str, Rule] = {
     "stablehlo.get_dimension_size": _get_dimension_size,
     "stablehlo.rng": _rng,
     "stablehlo.rng_bit_generator": _rng_bits,
-    "stablehlo.torch_index_select": opaque,
+    "stablehlo.torch_index_select": dynamic.index_select,
+    "stablehlo.dynamic_conv": dynamic.with_values(_convolution, opaque, padding=2),
+    "stablehlo.dynamic_pad": dynamic.with_values(_pad, opaque, edge_padding_low=2, edge_padding_high=3, interior_padding=4),
+    "stablehlo.dynamic_gather": dynamic.gather(_gather, opaque),
+    "stablehlo.real_dynamic_slice": dynamic.real_slice(opaque),
+    "stablehlo.set_dimension_size": dynamic.set_dimension_size(opaque),
+    "stablehlo.broadcast": _broadcast_sizes,
+    "stablehlo.uniform_quantize": lambda c: c.inputs,
+    "stablehlo.uniform_dequantize": lambda c: c.inputs,
     "chlo.top_k": _top_k,
     "chlo.constant": _constant,
 }

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.text.stablehlo.quantised import QuantisedType, parse_uniform
 from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol, Typed, Word
 from deepx_graph.types import (
     BF16,
@@ -58,7 +59,7 @@ MLIR_DTYPES: dict[str, DType] = {
 """MLIR's names of the element types."""
 
 SPACE = re.compile(r"(?:\s|//[^\n]*)*")
-_TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)([^<>,]+(?:<[^<>]*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
+_TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
 _IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
 _VALUE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
@@ -73,11 +74,12 @@ MAX_DEPTH = 200
 
 @lru_cache(maxsize=65536)
 def _tensor(dims: str, element: str) -> Type | None:
+    sizes: tuple[Dim, ...] = tuple(f"?{k}" if d == "?" else int(d) for k, d in enumerate(dims.split("x")[:-1]))
     dtype = MLIR_DTYPES.get(element.strip())
-    if dtype is None:
-        return None
-    sizes: list[Dim] = [f"?{k}" if d == "?" else int(d) for k, d in enumerate(dims.split("x")[:-1])]
-    return tensor(dtype, tuple(sizes))
+    if dtype is not None:
+        return tensor(dtype, sizes)
+    uniform = parse_uniform(element)
+    return None if uniform is None else QuantisedType(uniform.storage, sizes, uniform)
 
 
 class Scanner:
@@ -225,9 +227,9 @@ class Scanner:
                 self.take("x")
                 return items, self.attribute()
             return items
-        if first == "{":
+        if first in "{<" and first:
             self.at += 1
-            return self.dictionary("}")
+            return self.dictionary("}" if first == "{" else ">")
         if first == '"':
             string = self.match(_STRING)
             if not string:

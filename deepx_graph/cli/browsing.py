@@ -1,0 +1,40 @@
+"""The command that opens the terminal browser. textual is imported here, when it runs, and nowhere before."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from deepx_graph.cli.options import Arguments, add_reading, say
+from deepx_graph.errors import UsageError
+
+
+def add_tui(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the program to look at")
+    parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
+    add_reading(parser)
+
+
+def run_tui(args: Arguments) -> int:
+    if args.file == "-":
+        raise UsageError("the browser needs a file: the terminal is for the keys")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the browser needs a terminal; info, draw and opt work without one")
+    from deepx_graph.session.session import Session
+    from deepx_graph.text import ReadOptions
+    from deepx_graph.tui.app import Browser
+
+    options = ReadOptions(broadcast=args.broadcast, **({"max_nodes": args.max_nodes} if args.max_nodes is not None else {}))
+
+    def open_session() -> Session:
+        session = Session.open(args.file, args.format, options)
+        if args.entry:
+            session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
+        return session
+
+    app = Browser(open_session, args.file)
+    app.run()
+    if app.failed is not None:
+        say(str(app.failed))
+        return app.failed.exit_code
+    return app.return_code or 0

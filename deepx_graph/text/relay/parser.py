@@ -1,0 +1,356 @@
+"""Relay text to a tree: definitions, expressions by precedence climbing, patterns. Local names are resolved as they are met.
+
+A block is a list of statements, so that a program of 100 000 bindings costs no depth; brackets cost one level each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, suggest
+from deepx_graph.literal import Literal
+from deepx_graph.text.relay.cursor import Cursor
+from deepx_graph.text.relay.literals import number
+from deepx_graph.text.relay.metadata import Metadata
+from deepx_graph.text.relay.parser_parts import Parts
+from deepx_graph.text.relay.scanner import Token, Tokens
+from deepx_graph.text.relay.syntax import (
+    AnyPattern,
+    Binder,
+    Block,
+    Call,
+    Clause,
+    Constant,
+    ConstructorPattern,
+    Expr,
+    Fn,
+    Global,
+    If,
+    Item,
+    Match,
+    OpRef,
+    Pattern,
+    Statement,
+    TupleOf,
+    TuplePattern,
+    Var,
+)
+from deepx_graph.types import Type
+
+BINARY = {"==": (1, "equal"), "!=": (1, "not_equal"), "<": (2, "less"), "<=": (2, "less_equal"), ">": (2, "greater"),
+          ">=": (2, "greater_equal"), "+": (3, "add"), "-": (3, "subtract"), "*": (4, "multiply"),
+          "/": (4, "divide")}  # fmt: skip
+"""Precedence and operator of the signs between operands; all are left-associative."""
+
+
+class Parser(Cursor):
+    """Parses expressions. `scopes` maps the names that are visible, innermost last."""
+
+    def __init__(self, tokens: Tokens, metadata: Metadata, max_depth: int, max_rank: int, max_nodes: int) -> None:
+        super().__init__(tokens, max_depth, max_rank)
+        self.metadata, self.max_nodes = metadata, max_nodes
+        self.scopes: list[dict[str, Binder]] = [{}]
+        self.free: list[Binder] = []
+        self.count = 0
+        self.parts = Parts(self)
+
+    # --- scopes
+
+    def bind(self, token: Token, stated: Type | None = None) -> Binder:
+        """A new local variable, visible from here in the innermost scope."""
+        name = token.text[1:] if token.kind == "local" else ""
+        binder = self.scopes[-1][token.text] = Binder(name, token.start, token.end, stated)
+        return binder
+
+    def use(self, token: Token) -> Expr:
+        """The variable that is meant. Raises ParseError when none is visible."""
+        for scope in reversed(self.scopes):
+            if token.text in scope:
+                return Var(token.start, token.end, scope[token.text])
+        visible = {name for scope in self.scopes for name in scope}
+        return self.fail(f"{token.text} is not defined here", token=token, hint=suggest(token.text, visible))
+
+    # --- blocks
+
+    def braces(self) -> Expr:
+        """Passes `{ block }`."""
+        self.expect("{")
+        body = self.block()
+        self.expect("}")
+        return body
+
+    def block(self) -> Expr:
+        """Passes statements and the expression at their end, in a scope of their own."""
+        self.enter()
+        self.scopes.append({})
+        start = self.next.start
+        statements: list[Statement] = []
+        while True:
+            if self.accept("let"):
+                statements.append(self._let())
+            elif self.next.kind == "graph" and self.peek("=", 1):
+                statements.append(self._graph())
+            elif self.peek("free_var"):
+                self._free_var()
+                continue
+            else:
+                result = self.expression()
+                if not self.peek(";"):
+                    break
+                statements.append(Statement(None, result))
+            self.expect(";", "at the end of the statement")
+        self.scopes.pop()
+        self.depth -= 1
+        return Block(start, result.end, statements, result) if statements else result
+
+    def _let(self) -> Statement:
+        token = self.expect_kind("local", "a local variable, like %x")
+        stated = self.type() if self.accept(":") else None
+        self.expect("=")
+        binder = Binder(token.text[1:], token.start, token.end, stated)
+        known = self.scopes[-1]
+        if self.peek("fn"):  # a function may call itself
+            known[token.text] = binder
+        value = self.expression()
+        binder.value = value
+        known[token.text] = binder
+        return Statement(binder, value)
+
+    def _graph(self) -> Statement:
+        token = self.advance()
+        self.expect("=")
+        value = self.expression()
+        binder = self.bind(token)
+        binder.value = value
+        return Statement(binder, value)
+
+    def _free_var(self) -> None:
+        self.advance()
+        token = self.expect_kind("local", "a local variable, like %x")
+        self.expect(":")
+        binder = Binder(token.text[1:], token.start, token.end, self.type())
+        self.scopes[0][token.text] = binder
+        self.free.append(binder)
+        self.expect(";")
+
+    # --- expressions
+
+    def expression(self, level: int = 0) -> Expr:
+        """Passes an expression of operators that bind stronger than `level`."""
+        left = self._unary()
+        while self.next.kind == "sign" and (found := BINARY.get(self.next.text)) and found[0] > level:
+            sign = self.advance()
+            right = self.expression(found[0])
+            left = Call(left.start, right.end, OpRef(sign.start, sign.end, found[1]), [left, right], {})
+            self._counted(left)
+        return left
+
+    def _unary(self) -> Expr:
+        """Minus signs before a number are its sign."""
+        signs = []
+        while self.peek("-"):
+            signs.append(self.advance())
+        negative = len(signs) % 2 == 1
+        if signs and self.next.kind == "number":
+            token = self.advance()
+            return self._postfix(self._number(token, negative, signs[0].start))
+        value = self._postfix(self._primary())
+        for sign in reversed(signs):
+            value = Call(sign.start, value.end, OpRef(sign.start, sign.end, "negative"), [value], {})
+        return value
+
+    def _number(self, token: Token, negative: bool, start: int) -> Expr:
+        try:
+            return Constant(start, token.end, number(token.text, negative))
+        except InferError as e:
+            raise ParseError(e.diagnostic(self.span(start, token.end), "")) from None
+
+    def _postfix(self, value: Expr) -> Expr:
+        """Passes what follows an expression: `.0`, `(args)`, `[types](args)`."""
+        while True:
+            if self.next.kind == "item":
+                token = self.advance()
+                if len(token.text) > 9:
+                    self.fail("no tuple has so many items", token=token)
+                value = Item(value.start, token.end, value, int(token.text[1:]))
+            elif self.peek("(") and not isinstance(value, (Constant, If, Match)) and not self._ended(value):
+                value = self.call(value, [])
+            elif self.peek("[") and isinstance(value, (OpRef, Global, Var)):
+                self.advance()
+                types = self._list("]")
+                value = self.call(value, list(types))
+            else:
+                return value
+
+    def _ended(self, value: Expr) -> bool:
+        """Whether the expression ended with a brace, so that a bracket behind it belongs to something else."""
+        return isinstance(value, Fn) and self.tokens[self.at - 1].text == "}"
+
+    def call(self, callee: Expr, type_args: list[Type]) -> Expr:
+        """Passes `(args, name=value, ...)`."""
+        self.enter()
+        self.expect("(")
+        args, attrs, at = list[Expr](), {}, -1
+        end = self.next.start
+        while not self.peek(")"):
+            if self.next.kind == "word" and self.peek("=", 1):
+                at = self.next.start if at < 0 else at
+                name, value = self.parts.attribute()
+                if name.text in attrs:
+                    self.fail(f"the attribute '{name.text}' is given twice", token=name)
+                attrs[name.text] = value
+            else:
+                args.append(self.expression())
+            end = self.tokens[self.at - 1].end
+            if not self.peek(")"):
+                self.expect(",", "or ')'")
+        close = self.expect(")")
+        self.depth -= 1
+        text = self.source.text[at:end] if at >= 0 else ""
+        stated = self.parts.stated_type() if isinstance(callee, OpRef) else None
+        return self._counted(Call(callee.start, close.end, callee, args, attrs, text, type_args, stated))
+
+    def _counted(self, value: Expr) -> Expr:
+        self.count += 1
+        if self.count > self.max_nodes:
+            raise LimitError(Diagnostic(f"more than {self.max_nodes} calls", self.span(value.start, value.end)))
+        return value
+
+    def _primary(self) -> Expr:
+        token = self.next
+        match token.kind:
+            case "number":
+                return self._number(self.advance(), False, token.start)
+            case "local" | "graph":
+                return self.use(self.advance())
+            case "globl":
+                self.advance()
+                return Global(token.start, token.end, token.text[1:])
+            case "word":
+                return self._word(token)
+            case "sign" if token.text == "(":
+                return self._brackets()
+            case "sign" if token.text == "{":
+                return self.braces()
+        return self.fail(f"found {self.shown()}", expected="an expression")
+
+    def _word(self, token: Token) -> Expr:
+        match token.text:
+            case "fn":
+                self.advance()
+                return self.function(token.start)
+            case "if":
+                return self._if()
+            case "match":
+                return self._match()
+            case "True" | "False":
+                self.advance()
+                return Constant(token.start, token.end, Literal(_bool(token.text == "True")))
+            case "meta":
+                return self.parts.constant()
+            case "let":
+                return self.block()
+        self.advance()
+        return OpRef(token.start, token.end, token.text)
+
+    def _brackets(self) -> Expr:
+        """`(e)`, `()`, `(e,)`, `(a, b)`, or a block in brackets."""
+        open_ = self.expect("(")
+        items: list[Expr] = []
+        while not self.peek(")"):
+            items.append(self.block())
+            if self.peek(")") and len(items) == 1:
+                self.advance()
+                return items[0]
+            if not self.peek(")"):
+                self.expect(",", "or ')'")
+        return TupleOf(open_.start, self.expect(")").end, items)
+
+    def _if(self) -> Expr:
+        start = self.expect("if").start
+        self.expect("(")
+        condition = self.block()
+        self.expect(")")
+        then = self.braces()
+        self.expect("else")
+        otherwise = self._if() if self.peek("if") else self.braces()
+        return If(start, self.tokens[self.at - 1].end, condition, then, otherwise)
+
+    def function(self, start: int) -> Fn:
+        """Behind `fn`, or behind the name of a definition."""
+        self.enter()
+        count = len(self.variables)
+        type_params = self.type_params()
+        self.variables += type_params
+        self.scopes.append({})
+        params, attributes = self.parts.params()
+        result = self.type() if self.accept("->") else None
+        body = self.braces()
+        self.scopes.pop()
+        del self.variables[count:]
+        self.depth -= 1
+        return Fn(start, self.tokens[self.at - 1].end, params, body, result, type_params, attributes)
+
+    # --- match
+
+    def _match(self) -> Expr:
+        start = self.expect("match").start
+        complete = not self.accept("?")
+        value = self.expression() if self.peek("(") else self._primary()
+        self.expect("{")
+        clauses: list[Clause] = []
+        while not self.accept("}"):
+            self.scopes.append({})
+            pattern = self._pattern()
+            self.expect("=>")
+            clauses.append(Clause(pattern, self.block()))
+            self.scopes.pop()
+            if not self.peek("}"):
+                self.expect(",", "or '}'")
+        if not clauses:
+            self.fail("a match without clauses", token=self.tokens[self.at - 1])
+        return Match(start, self.tokens[self.at - 1].end, value, clauses, complete)
+
+    def _pattern(self) -> Pattern:
+        self.enter()
+        token = self.advance()
+        pattern: Pattern
+        if token.kind == "local":
+            stated = self.type() if self.accept(":") else None
+            pattern = AnyPattern(token.start, token.end, self.bind(token, stated))
+        elif token.text == "_":
+            pattern = AnyPattern(token.start, token.end, None)
+        elif token.kind == "word":
+            items = self._patterns() if self.accept("(") else []
+            pattern = ConstructorPattern(token.start, self.tokens[self.at - 1].end, token.text, items)
+        elif token.text == "(":
+            items = self._patterns()
+            pattern = TuplePattern(token.start, self.tokens[self.at - 1].end, items)
+        else:
+            self.fail(f"found '{token.text}'", token=token, expected="a pattern: %x, _, a constructor or a tuple")
+        self.depth -= 1
+        return pattern
+
+    def _patterns(self) -> list[Pattern]:
+        items = []
+        while not self.accept(")"):
+            items.append(self._pattern())
+            if not self.peek(")"):
+                self.expect(",", "or ')'")
+        return items
+
+
+def _bool(value: bool) -> object:
+    import numpy as np
+
+    return np.asarray(value)
+
+
+def parser(tokens: Tokens, metadata: Metadata, options_depth: int, max_rank: int, max_nodes: int) -> Parser:
+    """A parser at the beginning of the tokens, headers passed."""
+    kept = [t for t in tokens.tokens if t.kind != "header"]
+    if len(kept) == len(tokens.tokens):
+        return Parser(tokens, metadata, options_depth, max_rank, max_nodes)
+    dropped = [k for k, t in enumerate(tokens.tokens) if t.kind == "header"]
+    stated = {k - sum(d < k for d in dropped): place for k, place in tokens.stated.items()}
+    return Parser(replace(tokens, tokens=kept, stated=stated), metadata, options_depth, max_rank, max_nodes)

@@ -1,0 +1,192 @@
+"""What a Relay text says, as a tree: expressions, patterns and definitions with their places.
+
+Names are resolved: a use of a local variable holds its `Binder`, so shadowing is no question afterwards. `type` of a binder and of
+an expression is filled in by inference. The tree is as deep as brackets nest; statements of a block are a list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepx_graph.literal import Literal
+from deepx_graph.types import Type
+
+
+@dataclass(eq=False, slots=True)
+class Binder:
+    """A local variable: its name without `%` (empty for a graph binding), its place and what the text says of its type."""
+
+    name: str
+    start: int
+    end: int
+    stated: Type | None = None
+    type: Any = None
+    scheme: tuple[str, ...] = ()
+    """Type parameters over which each use is instantiated anew."""
+    value: Expr | None = None
+    """What a let or graph binding binds it to."""
+
+
+@dataclass(eq=False, slots=True)
+class Expr:
+    """Base of expressions. `start` and `end` are offsets in the text."""
+
+    start: int
+    end: int
+    type: Any = field(default=None, init=False)
+
+
+@dataclass(eq=False, slots=True)
+class Constant(Expr):
+    value: Literal
+
+
+@dataclass(eq=False, slots=True)
+class Var(Expr):
+    binder: Binder
+
+
+@dataclass(eq=False, slots=True)
+class Global(Expr):
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class OpRef(Expr):
+    """An operator or a constructor, by name."""
+
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class TupleOf(Expr):
+    items: list[Expr]
+
+
+@dataclass(eq=False, slots=True)
+class Item(Expr):
+    whole: Expr
+    index: int
+
+
+@dataclass(eq=False, slots=True)
+class Call(Expr):
+    """`attrs` are plain values by name; `attr_text` is how they stand in the text; `stated` the type in the comment behind."""
+
+    callee: Expr
+    args: list[Expr]
+    attrs: dict[str, Any]
+    attr_text: str = ""
+    type_args: list[Type] = field(default_factory=list)
+    stated: Type | None = None
+    kept: bool = False
+    """Kept as it stands, as its types do not fit: only in a text that is an expression and no program."""
+
+
+@dataclass(eq=False, slots=True)
+class If(Expr):
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Statement:
+    """`let %x = value`, `%0 = value` or `value` alone (binder None)."""
+
+    binder: Binder | None
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Block(Expr):
+    statements: list[Statement]
+    result: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Fn(Expr):
+    params: list[Binder]
+    body: Expr
+    result: Type | None
+    type_params: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    instance: Any = None
+    """The function's type as its text has it, before instantiation; and inference's own notes."""
+
+
+@dataclass(eq=False, slots=True)
+class Pattern:
+    start: int
+    end: int
+
+
+@dataclass(eq=False, slots=True)
+class AnyPattern(Pattern):
+    """`_`, or a variable."""
+
+    binder: Binder | None
+
+
+@dataclass(eq=False, slots=True)
+class TuplePattern(Pattern):
+    items: list[Pattern]
+
+
+@dataclass(eq=False, slots=True)
+class ConstructorPattern(Pattern):
+    name: str
+    items: list[Pattern]
+
+
+@dataclass(eq=False, slots=True)
+class Clause:
+    pattern: Pattern
+    body: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Match(Expr):
+    value: Expr
+    clauses: list[Clause]
+    complete: bool
+
+
+@dataclass(eq=False, slots=True)
+class Definition:
+    """`def @name ...`; `start` and `end` are those of the name."""
+
+    name: str
+    start: int
+    end: int
+    fn: Fn
+
+
+@dataclass(eq=False, slots=True)
+class Constructed:
+    """One constructor in a type definition."""
+
+    name: str
+    start: int
+    end: int
+    fields: list[Type]
+
+
+@dataclass(eq=False, slots=True)
+class TypeDefinition:
+    name: str
+    start: int
+    end: int
+    params: tuple[str, ...]
+    constructors: list[Constructed]
+    extern: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """A module, or an expression alone (`expression`, whose parameters are the free variables)."""
+
+    definitions: list[Definition]
+    types: list[TypeDefinition]
+    expression: Fn | None = None

@@ -1,0 +1,81 @@
+"""How Relay writes types and attribute values. The state of effects is not written: the reader finds it again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.text.relay.literals import NAMES
+from deepx_graph.types import ANY, DataType, FunctionType, RefType, StateType, TensorType, TupleType, Type, VarType
+
+
+def type_text(type: Type) -> str:
+    """A type as Relay writes it; `_` for an unknown one. Raises VerifyError for a type that Relay has not."""
+    match type:
+        case TensorType(dtype, dims):
+            return "_" if dtype is ANY or dims is None else _tensor_text(type)
+        case TupleType(items):
+            inner = ", ".join(map(type_text, items))
+            return f"({inner},)" if len(items) == 1 else f"({inner})"
+        case FunctionType(params, results):
+            plain = [t for t in params if not isinstance(t, StateType)]
+            return f"fn ({', '.join(map(type_text, plain))}) -> {type_text(results[0])}"
+        case RefType(item):
+            return f"ref({type_text(item)})"
+        case DataType(name, args):
+            return f"{name}[{', '.join(map(type_text, args))}]" if args else name
+        case VarType(name):
+            return "_" if name.startswith("?") else name
+    return "_"
+
+
+def _tensor_text(type: TensorType) -> str:
+    name = NAMES.get(type.dtype)
+    if name is None:
+        raise VerifyError(Diagnostic(f"Relay has no element type {type.dtype}"))
+    assert type.dims is not None
+    if not type.dims:
+        return name
+    return f"Tensor[({', '.join('?' if isinstance(d, str) else str(d) for d in type.dims)}), {name}]"
+
+
+def attribute_text(value: Any) -> str:
+    """An attribute's value as Relay writes it."""
+    match value:
+        case None:
+            return "None"
+        case bool():
+            return "1" if value else "0"
+        case int():
+            return str(value)
+        case float():
+            return f"{value!r}f" if "e" not in repr(value) and "n" not in repr(value) else f"{value:e}f64"
+        case str():
+            return json.dumps(value)
+        case tuple() | list():
+            return f"[{', '.join(map(attribute_text, value))}]"
+    raise TypeError(f"no text form for {value!r}")
+
+
+def call_text(name: str, args: list[str], **attrs: Any) -> str:
+    """`name(args, attr=value)`."""
+    return f"{name}({', '.join([*args, *(f'{k}={attribute_text(v)}' for k, v in attrs.items())])})"
+
+
+def variables(type: Type) -> list[str]:
+    """The type variables of a type, in order of appearance, those that only stand for unknowns left out."""
+    found: list[str] = []
+    stack = [type]
+    while stack:
+        part = stack.pop()
+        match part:
+            case VarType(name) if name not in found and not name.startswith("?"):
+                found.append(name)
+            case TupleType(items) | DataType(_, items):
+                stack += reversed(items)
+            case RefType(item):
+                stack.append(item)
+            case FunctionType(params, results):
+                stack += reversed((*params, *results))
+    return found

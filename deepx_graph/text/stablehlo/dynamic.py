@@ -1,0 +1,151 @@
+"""Operations whose shape, padding or sizes are operands: written as the static ones where those operands are known when the text
+is read, or follow from the result's stated type. What depends on values that only a run knows stays opaque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.node import reachable
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ops import evaluate
+from deepx_graph.text.stablehlo.context import Context
+from deepx_graph.types import as_tensor
+
+Rule = Callable[[Context], list[Node]]
+MAX_CONE = 1000
+"""Nodes that are looked through to find the value of an operand."""
+
+
+def known(node: Node) -> np.ndarray[Any, Any] | None:
+    """The value of a node that depends on constants alone, else None."""
+    cone = reachable([node])
+    if len(cone) > MAX_CONE or any(n.op is not CONSTANT and (n.op.eval is None or not n.inputs) for n in cone):
+        return None
+    return np.asarray(evaluate(Function("cone", (), (node,)), [])[0])
+
+
+def _ints(node: Node) -> tuple[int, ...] | None:
+    value = known(node)
+    return None if value is None else tuple(int(v) for v in value.reshape(-1))
+
+
+def of_result(op: Rule, otherwise: Rule) -> Rule:
+    """An op whose shape comes as the last operand too; the stated result type says it, or the operand's value."""
+
+    def rule(c: Context) -> list[Node]:
+        *rest, shape = c.inputs
+        dims = _ints(shape)
+        if not c.tensor.is_static and dims is None:
+            return otherwise(c)
+        if dims is not None:
+            c.op = replace(c.op, result_types=[c.tensor.with_dims(dims)])
+        c.inputs = rest
+        return op(c)
+
+    return rule
+
+
+def with_values(op: Rule, otherwise: Rule, **names: int) -> Rule:
+    """An op some of whose attributes come as operands: `names` says which operand is which attribute."""
+
+    def rule(c: Context) -> list[Node]:
+        values = {name: known(c.inputs[at]) for name, at in names.items()}
+        if any(v is None for v in values.values()):
+            return otherwise(c)
+        c.op = replace(c.op, attributes=c.op.attributes | {name: np.asarray(v).tolist() for name, v in values.items()})
+        c.inputs = c.inputs[: len(c.inputs) - len(names)]
+        return op(c)
+
+    return rule
+
+
+def gather(op: Rule, otherwise: Rule) -> Rule:
+    """Slice sizes from the operand, or from the stated result: a collapsed dimension has size 1."""
+
+    def rule(c: Context) -> list[Node]:
+        sizes = _ints(c.inputs[2])
+        if sizes is None and c.tensor.is_static:
+            numbers = c.need("dimension_numbers")
+            dropped = (*numbers.get("collapsed_slice_dims", ()), *numbers.get("operand_batching_dims", ()))
+            kept = iter(c.tensor.shape[k] for k in numbers.get("offset_dims", ()))
+            sizes = tuple(1 if k in dropped else next(kept) for k in range(len(as_tensor(c.inputs[0].type).dims or ())))
+        if sizes is None:
+            return otherwise(c)
+        c.op = replace(c.op, attributes=c.op.attributes | {"slice_sizes": list(sizes)})
+        c.inputs = c.inputs[:2]
+        return op(c)
+
+    return rule
+
+
+def real_slice(otherwise: Rule) -> Rule:
+    """A strided box between computed limits; with computed starts, when the strides and the result's sizes are known."""
+
+    def rule(c: Context) -> list[Node]:
+        operand, first, last, step = c.inputs
+        start, limit, strides = _ints(first), _ints(last), _ints(step)
+        if start is not None and limit is not None and strides is not None:
+            return [c(ops.slice_, operand, start_indices=start, limit_indices=limit, strides=strides)]
+        if strides is None or not c.tensor.is_static:
+            return otherwise(c)
+        spans = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(c.tensor.shape, strides, strict=True))
+        at = [c(ops.reshape, c(ops.slice_, first, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)), shape=())
+              for k in range(len(spans))]
+        box = c(ops.dynamic_slice, operand, *at, slice_sizes=spans)
+        return [c(ops.slice_, box, start_indices=(0,) * len(spans), limit_indices=spans, strides=strides)]
+
+    return rule
+
+
+def set_dimension_size(otherwise: Rule) -> Rule:
+    """The operand cut to a known size of one dimension."""
+
+    def rule(c: Context) -> list[Node]:
+        operand, k = c.inputs[0], c.number("dimension", "dim")
+        size, dims = _ints(c.inputs[1]), as_tensor(operand.type).shape
+        if size is None:
+            return otherwise(c)
+        limits = (*dims[:k], size[0], *dims[k + 1 :])
+        cut = c(ops.slice_, operand, start_indices=(0,) * len(dims), limit_indices=limits, strides=(1,) * len(dims))
+        return [operand if limits == dims else cut]
+
+    return rule
+
+
+def index_select(c: Context) -> list[Node]:
+    """torch_index_select; with batch dimensions it is a gather."""
+    dim, batch = c.number("dim"), c.number("batch_dims", default=0)
+    operand, index = c.inputs
+    dims, picks = as_tensor(operand.type).shape, as_tensor(index.type).shape
+    if not batch:
+        return [c(ops.torch_index_select, operand, index, dim=dim)]
+    width, leading = len(picks) - batch, tuple(range(batch))
+    offset = (*range(batch, dim), *range(dim + width, len(dims) - 1 + width))
+    sizes = tuple(1 if k == dim or k < batch else size for k, size in enumerate(dims))
+    return [c(ops.gather, operand, index, offset_dims=offset, collapsed_slice_dims=(dim,), operand_batching_dims=leading,
+              start_indices_batching_dims=leading, start_index_map=(dim,), index_vector_dim=len(picks), slice_sizes=sizes)]
+
+
+def broadcasting(op: Rule) -> Rule:
+    """CHLO's broadcast_* ops: shapes aligned at their last dimensions (or by broadcast_dimensions), sizes of 1 stretched."""
+
+    def rule(c: Context) -> list[Node]:
+        shape = c.tensor.shape
+        stated = c.raw("broadcast_dimensions")
+        spread = []
+        for x in c.inputs:
+            dims = as_tensor(x.type).shape
+            by_hand = stated is not None and len(dims) < len(shape)
+            at = c.ints("broadcast_dimensions") if by_hand else tuple(range(len(shape) - len(dims), len(shape)))
+            spread.append(x if dims == shape else c(ops.broadcast_in_dim, x, shape=shape, broadcast_dimensions=at))
+        c.inputs = spread
+        return op(c)
+
+    return rule

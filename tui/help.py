@@ -1,0 +1,106 @@
+"""The help screen: every key of every part of the browser, read from the bindings themselves; the words of the query language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from deepx_graph.session.query import describe
+
+KEYS = {
+    "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "slash": "/", "plus": "+", "minus": "-",
+    "full_stop": ".", "comma": ",", "less_than_sign": "<", "greater_than_sign": ">", "number_sign": "#", "equals_sign": "=",
+}  # fmt: skip
+"""How keys are written whose names are longer than they are."""
+
+
+def key_text(keys: str) -> str:
+    """The keys of a binding as a reader finds them on the keyboard."""
+    return " ".join(KEYS.get(k.strip(), k.strip()) for k in keys.split(","))
+
+
+def bindings_of(owner: type) -> Iterator[Binding]:
+    """The bindings that a class declares itself."""
+    for b in owner.__dict__.get("BINDINGS", ()):
+        yield b if isinstance(b, Binding) else Binding(*b)
+
+
+def help_text(parts: Sequence[tuple[str, type]]) -> Text:
+    """All keys by part, then the query language."""
+    text = Text()
+    for title, owner in parts:
+        rows = [(key_text(b.key), b.tooltip or b.description) for b in bindings_of(owner)]
+        if rows:
+            _table(text, title, rows)
+    _table(text, "Query language (/)", [*describe(), ("and or not ( )", "join terms; terms in a row must all hold")])
+    return text
+
+
+def _table(text: Text, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    text.append(f"{title}\n", "bold underline")
+    for key, what in rows:
+        text.append(f"  {key:<22}", "bold").append(f" {what}\n")
+    text.append("\n")
+
+
+class HelpScreen(ModalScreen[None]):
+    """Shows the help until it is closed."""
+
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; }
+    HelpScreen VerticalScroll {
+        width: 90%; max-width: 110; height: 90%; border: round $primary; background: $surface; padding: 0 1;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark", "close", "Close"),
+        Binding("j", "scroll(1)", "Down", show=False),
+        Binding("k", "scroll(-1)", "Up", show=False),
+    ]
+
+    def __init__(self, parts: Sequence[tuple[str, type]]) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as box:
+            box.border_title = "Keys"
+            yield Static(help_text(self.parts), markup=False)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_scroll(self, by: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+
+
+class MessageScreen(ModalScreen[None]):
+    """Shows a text, such as a diagnostic with its carets, until it is closed."""
+
+    DEFAULT_CSS = """
+    MessageScreen { align: center middle; }
+    MessageScreen VerticalScroll {
+        width: 90%; max-width: 130; height: auto; max-height: 80%; border: round $warning; background: $surface; padding: 0 1;
+    }
+    MessageScreen Static { width: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,space", "close", "Close")]
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self.heading, self.text = title, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as box:
+            box.border_title = self.heading
+            yield Static(Text(self.text), markup=False)
+
+    def action_close(self) -> None:
+        self.dismiss()

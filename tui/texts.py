@@ -1,0 +1,118 @@
+"""Texts of the browser: a row of the list, sizes for people, marks. Whatever came from a file passes through `printable` here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from deepx_graph.errors import printable
+from deepx_graph.ir import Node
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.ops import FAMILY_OF
+from deepx_graph.session.facts import Facts, moved_by, size_of, work_of
+from deepx_graph.viz.labels import constant_text, op_title, scalar_text, short
+from deepx_graph.viz.weave import Row
+
+Piece = tuple[str, str]
+"""A text and the name of its style."""
+
+OVERLAYS = ("bytes", "flops", "time", "none")
+"""What the last column of the list may show."""
+
+STYLES = {"structure": "faint", "fusion": "kernel", "linear": "heavy", "reduce": "reduce", "window": "heavy", "effects": "effect"}
+"""The style of an operation by its family; others are plain."""
+
+
+def plain(text: str, limit: int = 0) -> str:
+    """Text from a file, safe for a terminal and cut to a length."""
+    return printable(short(text, limit) if limit else text)
+
+
+def human(number: float | None) -> str:
+    """A count in few characters: `999`, `1.5K`, `12M`; `?` for what is not known."""
+    if number is None:
+        return "?"
+    for unit in ("", "K", "M", "G"):
+        if abs(number) < 1000:
+            return f"{number:.3g}{unit}" if unit else f"{number:g}"
+        number /= 1000
+    return f"{number:.3g}T"
+
+
+def milliseconds(seconds: float) -> str:
+    """A time in few characters."""
+    ms = seconds * 1e3
+    return f"{ms:.0f}ms" if ms >= 100 else f"{ms:.1f}ms" if ms >= 1 else f"{ms * 1e3:.0f}µs"
+
+
+def bar(share: float, width: int) -> str:
+    """A share as a bar of so many cells."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
+
+
+def name_of(node: Node, facts: Facts) -> str:
+    """The name of a node, else its number."""
+    return plain(node.name, 40) if node.name else f"#{facts.number.get(node, 0)}"
+
+
+def operands(inputs: Sequence[Node], facts: Facts) -> str:
+    """The operands by name; numbers stand in the title."""
+    shown = [name_of(i, facts) for i in inputs if scalar_text(i) is None]
+    return ", ".join(shown[:6]) + (f", … {len(shown) - 6} more" if len(shown) > 6 else "")
+
+
+def cost(node: Node, facts: Facts, overlay: str) -> Piece:
+    """The last column of a row."""
+    if overlay == "time":
+        found = facts.measured.get(node)
+        if found is None or not found.calls:
+            return "", "faint"
+        return f"{bar(found.share, 4)}{found.share:>5.0%}", "hot" if found.share >= 0.1 else "faint"
+    if overlay == "none" or node.op is PARAM:
+        return "", "faint"
+    return human(size_of(node) if overlay == "bytes" else work_of(node)), "faint"
+
+
+def left_of(row: Row, facts: Facts) -> list[Piece]:
+    """What a row says: operation, name, operands; or its title."""
+    indent = "  " * min(row.depth, 12)
+    node = row.node
+    if node is None:
+        return [(indent, ""), (plain(row.title, 60), "head")]
+    title = op_title(node, node.inputs) if node.inputs else node.op.name
+    if node.op.foldable is False and not node.inputs and node.op is not PARAM and node.attrs:
+        title = f"{node.op.name} {constant_text(node.attrs[0])}".rstrip()
+    if "index" in node.op.attr_index and node.inputs:  # which value of several
+        title += f" {node.attr('index')}"
+    pieces = [(indent, ""), (plain(title), STYLES.get(FAMILY_OF.get(node.op, ""), "op"))]
+    pieces.append((f" {name_of(node, facts)}", "name"))
+    given = operands(node.inputs, facts)
+    if given:
+        pieces.append((f" ({given})", "faint"))
+    if node in facts.results:
+        names = [facts.function.result_name(k) for k, r in enumerate(facts.function.results) if r is node]
+        pieces.append((f" ⇒ {plain(', '.join(names), 40)}", "result"))
+    return pieces
+
+
+def columns(width: int) -> tuple[int, int]:
+    """How wide the columns of types and costs are in a list of that width."""
+    return (20, 9) if width >= 90 else (14, 8)
+
+
+def type_of(node: Node, width: int) -> str:
+    """The type of a node, cut to its column and set to the right."""
+    return plain(str(node.type), width).rjust(width)
+
+
+def details(node: Node) -> str:
+    """What a node moves and computes, on one line."""
+    return f"{human(size_of(node))} bytes, {human(moved_by(node))} moved, {human(work_of(node))} flops"
+
+
+def pieces_text(pieces: Sequence[Piece], styles: dict[str, str]) -> Text:
+    """Pieces as one text."""
+    return Text.assemble(*((text, styles.get(style, "")) for text, style in pieces))

@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from deepx_graph.api import compile, draw, dumps, grad, hvp, jvp, load, loads, optimize, register_custom_call
+    from deepx_graph.api import (
+        compile,
+        custom_vjp,
+        draw,
+        dumps,
+        grad,
+        hvp,
+        jvp,
+        load,
+        loads,
+        optimize,
+        register_custom_call,
+    )
     from deepx_graph.errors import (
         CheckFailed,
         DeepxGraphError,
@@ -30,7 +42,9 @@ if TYPE_CHECKING:
     from deepx_graph.ir import Builder, Function, Module, Node
 
 _HOMES = {
-    "deepx_graph.api": ("compile", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call"),
+    "deepx_graph.api": (
+        "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call",
+    ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
     ),
@@ -40,7 +54,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
-    "UsageError", "VerifyError", "compile", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize",
+    "UsageError", "VerifyError", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize",
     "register_custom_call",
 ]  # fmt: skip
 

@@ -51,10 +51,24 @@ def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, 
     return session.optimise(module, pipeline, session.Watch(verify=verify, fast_math=fast_math)).module
 
 
-def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
+def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto", budget: int | None = None) -> Module:
     """The gradient program: the entry's inputs, then one cotangent per floating or complex output, to the gradient of each floating
-    or complex input (or those named in `wrt`), in order."""
-    return session.gradient(module, wrt)
+    or complex input (or those named in `wrt`), in order.
+
+    `loop` says what becomes of the values of a loop that its backward part needs: `keep` those of every turn; `recompute` all but
+    the loop's variables; `sqrt`: recompute in runs, with memory that grows with the square root of the number of turns; `auto`: the
+    first of them that keeps at most `budget` bytes (1 GiB).
+    """
+    return session.gradient(module, wrt, loop, budget)
+
+
+def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
+    """The module in which the function `name` names the function `vjp_name` as its derivative.
+
+    The derivative takes the arguments of the function and one cotangent for each floating or complex result, and gives one for each
+    floating or complex argument; `grad` checks that. Raises UsageError for a function that there is none of.
+    """
+    return session.with_derivative(module, name, vjp_name)
 
 
 def jvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
@@ -88,4 +102,4 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: 
     return draw_module(module, path, **options)
 
 
-__all__ = ["compile", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call"]
+__all__ = ["compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call"]

@@ -18,36 +18,76 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION
 from deepx_graph.passes.base import Pass, RewriteControl
 from deepx_graph.passes.dce import references
 from deepx_graph.passes.grad_calls import Derivatives
-from deepx_graph.passes.grad_function import gradients_of, plain, variants
+from deepx_graph.passes.grad_function import gradients_of, variants
 from deepx_graph.passes.inline import Inline
 from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rebuild import with_inputs
 from deepx_graph.types import ANY, FunctionType, StateType, TensorType, TupleType, Type, is_state
+
+LOOPS = ("keep", "recompute", "sqrt")
+"""What to do about the values of a loop that its backward part needs: keep those of every turn; keep the loop's variables of every
+turn and compute the rest again; do that for runs of about as many turns as there are runs."""
+
+BUDGET = 1 << 30
+"""Bytes that loops may keep before `auto` computes values again."""
 
 
 @dataclass(frozen=True)
 class Grad(Pass):
     """Replace the program by the one that computes its gradients.
 
-    `wrt` names the inputs whose gradients are wanted, in order; all floating and complex ones when it is empty.
+    `wrt` names the inputs whose gradients are wanted, in order; all floating and complex ones when it is empty. `loop` is one of
+    LOOPS or `auto`: the first of them under which loops keep no more than `budget` bytes, else the one that keeps least.
     """
 
     name: ClassVar[str] = "grad"
     wrt: tuple[str, ...] = ()
+    loop: str = "auto"
+    budget: int = BUDGET
 
     def run(self, module: Module) -> Module:
         """The gradient module; raises as `grad` does."""
-        return grad(module, self.wrt or None)
+        return grad(module, self.wrt or None, loop=self.loop, budget=self.budget)
 
 
-def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient program, and what its loops keep: bytes of all rows, and bytes that a turn of each loop of unknown length adds."""
+
+    module: Module
+    loop: str
+    row_bytes: int
+    turn_bytes: int
+
+
+def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto", budget: int = BUDGET) -> Module:
     """The module whose entry maps inputs and cotangents of outputs to gradients of inputs.
 
-    Raises UsageError for a name in `wrt` that is no input, and VerifyError for an operation on the way that has no gradient.
+    Raises UsageError for a name in `wrt` that is no input or an unknown `loop`, and VerifyError for an operation on the way that
+    has no gradient.
     """
+    if loop not in (*LOOPS, "auto"):
+        known = (*LOOPS, "auto")
+        raise UsageError(Diagnostic(f"no way '{loop}' to treat loops", expected=", ".join(known), hint=suggest(loop, known)))
+    if loop != "auto":
+        return _gradient(module, wrt, loop).module
+    found: list[Gradient] = []
+    for way in LOOPS:
+        found.append(_gradient(module, wrt, way))
+        if found[-1].row_bytes <= budget:
+            return found[-1].module
+    return min(found, key=lambda g: g.row_bytes).module
+
+
+def choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
+    """The gradient program under each of LOOPS. Raises as `grad` does."""
+    return [_gradient(module, wrt, way) for way in LOOPS]
+
+
+def _gradient(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
     module = _straightened(module)
-    derivatives = Derivatives(module)
-    entry = plain(module.entry)
+    derivatives = Derivatives(module, loop)
+    entry = derivatives.prepared(module.entry)
     inputs = _wanted(entry, wrt)
     b = Builder(peephole=True)
     roots = [leaf for k, r in enumerate(entry.results) for leaf in _leaves(b, r, entry.result_name(k))]
@@ -60,7 +100,8 @@ def grad(module: Module, wrt: Sequence[str] | None = None) -> Module:
     result_names = tuple(f"grad_{_name(entry, x)}" for x in inputs)
     function = _closed(entry, [*given, *cotangents], gradients, result_names)
     module = replace(module, functions=(*module.functions, *variants(derivatives)))
-    return _with_entry(module, entry, prune(function, RewriteControl(), invariants=True))
+    module = _with_entry(module, entry, prune(function, RewriteControl(), invariants=True))
+    return Gradient(module, loop, derivatives.row_bytes, derivatives.turn_bytes)
 
 
 # --- before -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,10 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.ops.pullback import carries
 from deepx_graph.ops.tape import cotangent_type
+from deepx_graph.passes.base import RewriteControl
+from deepx_graph.passes.fuse import unfused
+from deepx_graph.passes.grad_chunks import in_runs
+from deepx_graph.passes.prune import prune
 from deepx_graph.types import TAPE, FunctionType, TapeType, TupleType, Type
 
 
@@ -33,14 +37,31 @@ class Variant(NamedTuple):
 
 
 class Derivatives:
-    """The derivatives that a program needs. `wanted` lists the variants that were asked for, in order, with their names."""
+    """The derivatives that a program needs. `wanted` lists the variants that were asked for, in order, with their names.
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    `row_bytes` and `turn_bytes` add up what its loops keep, as in `Residuals`.
+    """
+
+    def __init__(self, module: Module, loop: str = "keep") -> None:
+        self.module, self.loop = module, loop
+        self.row_bytes = self.turn_bytes = 0
+        self._runs: set[int] = set()
         self.closures = any(n.op is PARTIAL or n.op is CALL_VALUE for f in module.functions for n in f.nodes)
         """Whether there are function values: then all of them, everywhere, are of the derived kind."""
         self.wanted: dict[Variant, tuple[str, str]] = {}
         self._names = {f.name for f in module.functions}
+
+    def prepared(self, function: Function) -> Function:
+        """The function as it is differentiated: without kernels and what nothing needs; loops in runs where these are wanted."""
+        function = prune(unfused(function), RewriteControl(), invariants=True)
+        if self.loop == "sqrt":
+            function, runs = in_runs(function)
+            self._runs |= runs
+        return function
+
+    def repeats(self, end: Node) -> bool:
+        """Whether values of a loop are computed again from its variables rather than kept."""
+        return self.loop == "recompute" or end.inputs[0].attrs[0] in self._runs
 
     def names(self, variant: Variant) -> tuple[str, str]:
         """The names of the forward and the backward function of a variant, which is made later."""

@@ -23,7 +23,6 @@ from deepx_graph.ir.structure import (
 from deepx_graph.ops.pullback import check_gradient
 from deepx_graph.ops.tape import tape_empty, tape_push
 from deepx_graph.passes.base import RewriteControl
-from deepx_graph.passes.fuse import unfused
 from deepx_graph.passes.grad_calls import Derivatives, Variant, cotangents
 from deepx_graph.passes.grad_rebuild import Rebuild
 from deepx_graph.passes.grad_residuals import Residuals
@@ -35,19 +34,13 @@ from deepx_graph.types import ANY, TensorType, TupleType, is_state
 _SEEN_THROUGH = (PARAM, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END, CALL, CALL_VALUE, PARTIAL)
 
 
-def plain(function: Function) -> Function:
-    """The function without kernels, unused loop variables and branch values."""
-    return prune(unfused(function), RewriteControl(), invariants=True)
-
-
 def gradients_of(derivatives: Derivatives, b: Builder, entry: Function, roots: list[Node], given: list[Node],
                  inputs: list[Node]) -> list[Node]:
     """The gradients of the inputs of the entry, as nodes over its parameters and the given cotangents of the roots."""
     whole = entry.with_(results=(*roots, *(r for r in entry.results if is_state(r.type))), result_names=())
     sweep, frame = _swept(derivatives, b, whole, roots, given, inputs)
     results = [sweep.value(frame.found.get(x), x) for x in inputs]
-    residuals = Residuals(sweep)
-    residuals.settle(results)
+    residuals = _settled(sweep, results, closed=False)
     return Rebuild(sweep, residuals).nodes(results)
 
 
@@ -62,15 +55,14 @@ def variants(derivatives: Derivatives) -> Iterator[Function]:
 
 def _variant(derivatives: Derivatives, variant: Variant, forward: str, backward: str) -> tuple[Function, Function]:
     """The forward and the backward function of a variant."""
-    function = plain(derivatives.module[variant.callee])
+    function = derivatives.prepared(derivatives.module[variant.callee])
     by = [function.params[k] for k in variant.by]
     roots = [function.results[k] for k in variant.of]
     b = Builder(peephole=True)
     given = [b.param(k, t, f"ct_{k}") for k, t in enumerate(cotangents([r.type for r in roots]))]
     sweep, frame = _swept(derivatives, b, function, roots, given, by)
     gradients = _given_back(sweep, frame, variant, function.params)
-    residuals = Residuals(sweep, closed=True)
-    residuals.settle(gradients)
+    residuals = _settled(sweep, gradients, closed=True)
     rebuild = Rebuild(sweep, residuals)
     first = len(residuals.captured)
     params = [Node(PARAM, (), (first + k, g.type), g.type, g.origin) for k, g in enumerate(given)]
@@ -113,6 +105,15 @@ def _swept(derivatives: Derivatives, b: Builder, function: Function, roots: Sequ
     frame = sweep.run(roots, given)
     b.origin = Origin()
     return sweep, frame
+
+
+def _settled(sweep: Sweep, results: Sequence[Node], *, closed: bool) -> Residuals:
+    derivatives = sweep.derivatives
+    residuals = Residuals(sweep, derivatives.repeats, closed=closed)
+    residuals.settle(results)
+    derivatives.row_bytes += residuals.row_bytes
+    derivatives.turn_bytes += residuals.turn_bytes
+    return residuals
 
 
 def _check(node: Node, flow: Flow) -> None:

@@ -16,8 +16,9 @@ from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.grad_residuals import Residuals
 from deepx_graph.passes.grad_sweep import Sweep
 
-Key = tuple[Node, bool]
-"""A node, and whether it is wanted as the backward part sees it."""
+Key = tuple[Node, bool | Node]
+"""A node, and where it is wanted: False in its own place, True as the backward part sees it; a region or loop_end where that is
+computed again in the backward part and the node belongs to its inside."""
 
 
 class Rebuild:
@@ -55,12 +56,23 @@ class Rebuild:
         return node, forward and (self.residuals.closed or not self.sweep.home(node).is_root)
 
     def _operands(self, key: Key) -> list[Key]:
-        node, backward = key
-        if backward and node in self.residuals.reads:
+        node, place = key
+        if place is True and node in self.residuals.reads:
             return [self._seen_backward(self.residuals.reads[node])]
-        if backward or not self.sweep.is_forward(node):
-            return [self._seen_backward(i) for i in self._inputs(node)]
-        return [(i, False) for i in self._inputs(node)]
+        inputs = self._inputs(node)
+        if place is not False:
+            again = node if place is True else place
+            return [(i, again) if self._inside(i, again) else self._seen_backward(i) for i in inputs]
+        if self.sweep.is_forward(node):
+            return [(i, False) for i in inputs]
+        return [self._seen_backward(i) for i in inputs]
+
+    def _inside(self, node: Node, construct: Node) -> bool:
+        """Whether a node belongs to the inside of a region or loop."""
+        if construct.op not in (REGION, LOOP_END) or not self.sweep.is_forward(node):
+            return False
+        home, around = self.sweep.home(node), self.sweep.home(construct)
+        return home.depth > around.depth and home.at_depth(around.depth + 1).owner is construct
 
     def _inputs(self, node: Node) -> Sequence[Node]:
         """The inputs with those of grown columns; a value that a branch lacks is made up."""
@@ -84,11 +96,11 @@ class Rebuild:
         return found
 
     def _make(self, key: Key, inputs: list[Node]) -> Node:
-        node, backward = key
-        if backward and node in self.residuals.reads:
+        node, place = key
+        if place is True and node in self.residuals.reads:
             return inputs[0]
         over = tuple(inputs)
-        attrs = (fresh_loop(),) if backward and node.op is LOOP_BEGIN else self._attrs(node)
+        attrs = (fresh_loop(),) if place is not False and node.op is LOOP_BEGIN else self._attrs(node)
         if over == node.inputs and attrs == node.attrs:
             return node
         same = attrs == node.attrs and [i.type for i in over] == [i.type for i in node.inputs]

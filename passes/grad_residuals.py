@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.kernel import Apply, Expr
@@ -34,11 +33,13 @@ from deepx_graph.ops import (
 from deepx_graph.passes.grad_scopes import Scope, items_of
 from deepx_graph.passes.grad_sweep import Sweep, Turns
 from deepx_graph.passes.grad_trips import counters
-from deepx_graph.types import TAPE, TensorType, TupleType, is_state, tensor
+from deepx_graph.types import TAPE, TensorType, TupleType, is_state, is_static, nbytes, tensor
 
-Loops = Literal["keep", "recompute"]
+Repeat = Callable[[Node], bool]
+"""Whether the values of a loop, given its loop_end, are computed again from its variables rather than kept."""
 
 _DEAR = {"exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "pow", "floor_mod", "div"}
+_ONCE = (CALL, CALL_VALUE)
 _MOVES = (reshape, broadcast_in_dim, slice_, dynamic_slice, iota, convert)
 
 
@@ -47,13 +48,17 @@ class Residuals:
     without one is computed there again from its operands. Where the backward part is a function of its own (`closed`),
     `captured` are the values that its first parameters stand for."""
 
-    def __init__(self, sweep: Sweep, loops: Loops = "keep", *, closed: bool = False) -> None:
-        self.sweep, self.loops, self.closed = sweep, loops, closed
+    def __init__(self, sweep: Sweep, repeat: Repeat, *, closed: bool = False) -> None:
+        self.sweep, self.repeat, self.closed = sweep, repeat, closed
+        self.row_bytes = self.turn_bytes = 0
+        """Bytes of all rows that are kept, and bytes that one turn of every loop of unknown length puts on tapes."""
         self.captured: list[Node] = []
         self.reads: dict[Node, Node] = {}
         self.wanted: dict[Scope, dict[Node, None]] = {}
         self._queue: list[tuple[int, int, Scope]] = []
         self._order = itertools.count()
+        self._outside: dict[Node, list[Node]] = {}
+        self._repeatable: dict[Node, bool] = {}
         self._columns: dict[Node, list[tuple[object, list[Node | None]]]] = {}
 
     def settle(self, results: Iterable[Node]) -> None:
@@ -128,33 +133,38 @@ class Residuals:
         """The values of a scope that are kept; the other wanted ones are computed again."""
         if not scope.is_loop and not self._costs(scope):
             return [n for n in wanted if n not in self.reads]
+        loop = scope
+        while not loop.is_root and not loop.is_loop:
+            loop = loop.parent
+        if loop.owner is not None and self.repeat(loop.owner):
+            return self._repeated(scope, wanted, lambda n: not self._is_repeatable(n))
         there: set[Node] = set()
-        members = [*scope.members, *(n for n in wanted if n not in self.sweep.scopes.home)]
-        cheap = self._is_cheap if self.loops == "keep" else self._is_repeatable
-        kept = []
-        for node in members:
-            again = bool(cheap(node)) and all(self._is_there(i, scope, there) for i in node.inputs)
-            if node in self.reads or node in wanted or again:
+        kept: set[Node] = set()
+        for node in (*scope.members, *(n for n in wanted if n not in self.sweep.scopes.home)):
+            cheap = self._is_cheap(node) and all(self._is_there(i, scope, there) for i in node.inputs)
+            if node in self.reads or node in wanted or cheap:
                 there.add(node)
-            if node in wanted and node not in self.reads and not again:
-                kept.append(node)
-        chosen = set(kept)
-        self._want_operands(scope, [n for n in wanted if n not in self.reads and n not in chosen])
-        return kept
+            if node in wanted and not cheap:
+                kept.add(node)
+        return self._repeated(scope, wanted, kept.__contains__)
 
-    def _want_operands(self, scope: Scope, repeated: list[Node]) -> None:
-        """Asks the scopes around for what values that are computed again need of them."""
+    def _repeated(self, scope: Scope, wanted: dict[Node, None], is_kept: Callable[[Node], bool]) -> list[Node]:
+        """The values that are kept, when those that are not are computed again; asks the scopes around for what that needs."""
+        kept: list[Node] = []
         seen: set[Node] = set()
-        while repeated:
-            node = repeated.pop()
-            if node in seen or node in self.reads:
+        stack = list(wanted)
+        while stack:
+            node = stack.pop()
+            if node in seen or node in self.reads or node.op is CONSTANT:
                 continue
             seen.add(node)
-            for i in node.inputs:
-                if self.sweep.home(i) is not scope:
-                    self.want(i)
-                elif i not in self.wanted[scope]:
-                    repeated.append(i)
+            if self.sweep.home(node) is not scope:
+                self.want(node)
+            elif is_kept(node):
+                kept.append(node)
+            else:
+                stack += self._needs(node)
+        return kept
 
     def _is_there(self, node: Node, scope: Scope, there: set[Node]) -> bool:
         """Whether the backward part has the value at no cost."""
@@ -171,9 +181,38 @@ class Residuals:
         return kernel is not None and not _is_dear(kernel)
 
     def _is_repeatable(self, node: Node) -> bool:
-        """Whatever is no construct, call or effect."""
-        structural = node.op in (REGION, LOOP_END, LOOP_BEGIN, PHI, CALL, CALL_VALUE)
-        return not structural and not is_state(node.type) and not any(is_state(i.type) for i in node.inputs)
+        """Whatever can be computed twice: no loop variable, call or effect, and no construct with such a thing inside."""
+        if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+            return False
+        if node.op is PHI or node.op is PROJ:
+            return self._is_repeatable(node.inputs[0])
+        if node not in self._repeatable:
+            inside = self._inside(node) if node.op is REGION or node.op is LOOP_END else ()
+            self._repeatable[node] = all(n.op not in _ONCE and not is_state(n.type) for n in (node, *inside))
+        return self._repeatable[node]
+
+    def _needs(self, node: Node) -> Sequence[Node]:
+        """What a node is computed from: of a construct what it uses from outside."""
+        if node.op is not REGION and node.op is not LOOP_END:
+            return node.inputs
+        if node not in self._outside:
+            inside = set(self._inside(node))
+            begin = node.inputs[0] if node.op is LOOP_END else None
+            used = dict.fromkeys(i for n in (*inside, node) for i in n.inputs if i not in inside and i is not begin)
+            self._outside[node] = [*used, *(begin.inputs if begin is not None else ())]
+        return self._outside[node]
+
+    def _inside(self, construct: Node) -> list[Node]:
+        """The nodes inside a region or loop, however deep."""
+        found: list[Node] = []
+        stack = [construct]
+        while stack:
+            node = stack.pop()
+            scopes = self.sweep.scopes.branches[node] if node.op is REGION else (self.sweep.scopes.bodies[node],)
+            for scope in scopes:
+                found += scope.members
+                stack += (n for n in scope.members if n.op is REGION or n.op is LOOP_END)
+        return found
 
     def _costs(self, scope: Scope) -> bool:
         """Whether what leaves the scope takes memory for longer."""
@@ -233,6 +272,7 @@ class Residuals:
         zero = b.like(0, at)
         after = sweep.forward(b(dynamic_update_slice, rows, row, at, *(zero for _ in shape)), scope)
         sweep.grow(begin, b.splat(0, all_rows), after)
+        self.row_bytes += all_rows.nbytes
         whole = sweep.forward(Node(PROJ, (turns.end,), rows.attrs, all_rows, node.origin), scope.parent)
         self.want(whole)
         zero = b.like(0, turns.index)
@@ -243,6 +283,7 @@ class Residuals:
         """On a tape that the forward loop makes and the backward loop takes off."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         tape = sweep.forward(sweep.column(begin, TAPE), scope)
+        self.turn_bytes += nbytes(node.type) if is_static(node.type) else 0
         sweep.grow(begin, b(tape_empty), sweep.forward(b(tape_push, tape, node), scope))
         whole = sweep.forward(Node(PROJ, (turns.end,), tape.attrs, TAPE, node.origin), scope.parent)
         self.want(whole)

@@ -17,7 +17,7 @@ from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.base import Pass
 from deepx_graph.passes.forward import Forward, Tangent, tangent_types
 from deepx_graph.passes.grad import _closed, _name, _straightened, _unused, _wanted, _with_entry, grad
-from deepx_graph.passes.grad_function import plain as without_kernels
+from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.types import FunctionType, TupleType, is_state
 
 
@@ -42,7 +42,7 @@ def jvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
     Raises UsageError for a name in `wrt` that is no input, and VerifyError for an operation on the way that has no gradient.
     """
     module = _straightened(module)
-    entry = without_kernels(module.entry)
+    entry = Derivatives(module).prepared(module.entry)
     inputs = _wanted(entry, wrt)
     plain = [p for p in entry.params if not is_state(p.type)]
     for p in plain:

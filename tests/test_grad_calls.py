@@ -195,6 +195,15 @@ def test_a_derivative_that_does_not_fit_is_refused() -> None:
         grad(own("f"))
 
 
-def test_sea_keeps_the_name() -> None:
-    text = dx.dumps(own(), "sea")
+@pytest.mark.parametrize("form", ["sea", "stablehlo"])
+def test_texts_keep_the_name(form: str) -> None:
+    text = dx.dumps(own(), form)
     assert dx.loads(text)["f"].vjp == "f_vjp"
+
+
+def test_a_name_can_be_given_in_python() -> None:
+    m = own()
+    bare = m.with_functions(f.with_(vjp=None) for f in m.functions)
+    assert dx.custom_vjp(bare, "f", "f_vjp")["f"].vjp == "f_vjp"
+    with pytest.raises(dx.UsageError, match="did you mean 'f_vjp'"):
+        dx.custom_vjp(bare, "f", "f_vpj")

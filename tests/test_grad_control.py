@@ -19,6 +19,7 @@ from deepx_graph.ops import (
     dynamic_slice,
     exponential,
     logistic,
+    matmul,
     maximum,
     multiply,
     reduction,
@@ -27,7 +28,7 @@ from deepx_graph.ops import (
     subtract,
     tape_push,
 )
-from deepx_graph.passes.grad import grad
+from deepx_graph.passes.grad import choices, grad
 from deepx_graph.passes.grad_trips import trip_count
 from deepx_graph.runtime.schedule import Block, Eval, If, Loop, Once, schedule
 from deepx_graph.types import F64, I32, TensorType, tensor
@@ -308,3 +309,54 @@ def test_random_programs(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 400))
 def test_many_random_programs(seed: int) -> None:
     check(random_program(seed), 1, seed)
+
+
+# --- what loops keep ----------------------------------------------------------------------------------------------
+
+
+def rnn(turns: int) -> Module:
+    def body(b: Builder, x: Node, w: Node) -> list[Node]:
+        return list(counted(b, turns, [x], lambda i, h: [b(sine, b(add, matmul(b, h, w), b(sine, b(multiply, h, h))))]))
+
+    return module(body, tensor(F64, (4, 8)), tensor(F64, (8, 8)))
+
+
+@pytest.mark.parametrize("way", ["recompute", "sqrt"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ways_to_treat_loops_agree(name: str, way: str) -> None:
+    body, types = PROGRAMS[name]
+    m = module(body, *types)
+    args = [*sampled(types), *sampled([t for t in m.entry.type.results if isinstance(t, TensorType)], 1)]
+    g = grad(m, loop=way)
+    verify(g)
+    want = evaluate(grad(m, loop="keep"), args)
+    for found in (evaluate(g, args), dx.compile(dx.optimize(g))(*args)):
+        for x, y in zip(found, want, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+def test_the_memory_of_sqrt_grows_with_the_square_root() -> None:
+    peaks = {n: [dx.compile(c.module).plan.peak_bytes for c in choices(rnn(n))] for n in (250, 1000)}
+    keep, recompute, sqrt = (peaks[1000][k] / peaks[250][k] for k in range(3))
+    assert keep > 3.5
+    assert recompute > 3.5
+    assert sqrt < 2.2
+    assert peaks[1000][2] * 10 < peaks[1000][0]
+
+
+def test_a_thousand_steps_in_runs_have_the_same_gradient() -> None:
+    m = rnn(1000)
+    args = [*sampled(m.entry.type.params), *sampled(m.entry.type.results, 1)]
+    for x, y in zip(dx.compile(grad(m, loop="sqrt"))(*args), dx.compile(grad(m, loop="keep"))(*args), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9)
+
+
+def test_the_budget_decides() -> None:
+    m = rnn(100)
+    kept = {c.loop: c.row_bytes for c in choices(m)}
+    assert kept["keep"] == 2 * kept["recompute"] == 2 * 100 * 4 * 8 * 8  # the sum and the state against the state alone
+    assert kept["sqrt"] < kept["recompute"]
+    sizes = [dx.compile(grad(m, budget=n)).plan.peak_bytes for n in (1 << 20, kept["recompute"], 0)]
+    assert sizes == [dx.compile(grad(m, loop=way)).plan.peak_bytes for way in ("keep", "recompute", "sqrt")]
+    with pytest.raises(dx.UsageError, match="did you mean 'keep'"):
+        grad(m, loop="kep")

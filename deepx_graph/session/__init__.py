@@ -13,6 +13,7 @@ from deepx_graph.session.programs import (
     loads,
     optimise,
     own_format,
+    with_derivative,
 )
 from deepx_graph.session.query import Query, parse_query
 from deepx_graph.session.report import ModuleInfo, critical_path, module_info, module_json
@@ -21,4 +22,5 @@ from deepx_graph.session.session import Session, Version
 __all__ = [
     "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Query", "Session", "Version", "Watch", "critical_path", "diff",
     "dumps", "forward", "gradient", "load", "loads", "module_info", "module_json", "optimise", "own_format", "parse_query",
+    "with_derivative",
 ]  # fmt: skip

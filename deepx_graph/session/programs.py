@@ -128,14 +128,23 @@ def _with_fast_math(pass_: Pass) -> Pass:
     return dataclasses.replace(pass_, fast_math=True) if "fast_math" in names else pass_  # type: ignore[call-arg]
 
 
-def gradient(module: Module, wrt: Sequence[str] | None = None) -> Module:
+def gradient(module: Module, wrt: Sequence[str] | None = None, loop: str = "auto", budget: int | None = None) -> Module:
     """The gradient program: the entry's inputs and one cotangent per floating output, to the gradients of `wrt`.
+
+    `loop` says what becomes of values in loops (`keep`, `recompute`, `sqrt`; `auto` takes the first that keeps at most `budget`
+    bytes).
 
     Raises UsageError for an input that is none, VerifyError for an operation without a gradient on the way.
     """
-    from deepx_graph.passes.grad import grad
+    from deepx_graph.passes.grad import BUDGET, grad
 
-    return grad(module, wrt)
+    return grad(module, wrt, loop=loop, budget=BUDGET if budget is None else budget)
+
+
+def with_derivative(module: Module, name: str, vjp_name: str) -> Module:
+    """The module in which the function `name` names `vjp_name` as its derivative. Raises UsageError when one is missing."""
+    function = module[name].with_(vjp=module[vjp_name].name)
+    return module.with_functions(function if f.name == name else f for f in module.functions)
 
 
 def forward(module: Module, wrt: Sequence[str] | None = None, *, of_gradient: bool = False) -> Module:

@@ -17,7 +17,7 @@ from deepx_graph.text.stablehlo.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.locations import Locations
 from deepx_graph.text.stablehlo.notes import notes_of
 from deepx_graph.text.stablehlo.rules import RULES
-from deepx_graph.text.stablehlo.syntax import Block, Operation
+from deepx_graph.text.stablehlo.syntax import VJP, Block, Noted, Operation
 from deepx_graph.types import STATE, FunctionType, Type, compatible
 
 MAX_NESTING = 100
@@ -100,8 +100,10 @@ class Lowering:
         results = self.run(block, self.bound(block, plain, op), op)
         if self.state is not None:
             results = [*results, self.state]
+        named = op.attributes.get(VJP)
+        vjp = named.text.lstrip("@").strip('"') if isinstance(named, Noted) else None
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
-                        span=Span(self.source, op.start, op.start + 9))
+                        vjp=vjp, span=Span(self.source, op.start, op.start + 9))
 
     def params(self, block: Block) -> list[Node]:
         """Parameters for the arguments of a block that are no tokens."""

@@ -16,6 +16,7 @@ from deepx_graph.text.stablehlo.printer_devices import has_tokens
 from deepx_graph.text.stablehlo.printer_function import FunctionWriter
 from deepx_graph.text.stablehlo.printer_names import hides_state
 from deepx_graph.text.stablehlo.printer_values import NoText, type_text
+from deepx_graph.text.stablehlo.syntax import VJP
 
 _BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _UNQUOTABLE = re.compile(r'["\\]|[^ -~]')
@@ -51,7 +52,8 @@ def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> s
     except NoText as e:
         w.problems.append(e.diagnostic(function.span))
         results = ""
-    return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}) {{"
+    vjp = f" attributes {{{VJP} = @{w.symbols[function.vjp]}}}" if function.vjp is not None and function.vjp in w.symbols else ""
+    return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}){vjp} {{"
 
 
 def _symbols(module: Module) -> dict[str, str]:

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from deepx_graph.types import Type
 
+VJP = "deepx.vjp"
+"""The attribute by which a function names its own derivative."""
+
 
 @dataclass(frozen=True)
 class Symbol:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 
@@ -11,15 +12,21 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import RunError, UsageError
 from deepx_graph.ir import Module, Node, Origin
+from deepx_graph.ir.structure import PHI
 from deepx_graph.ops import add, dot_general, exponential, log, multiply, subtract, tanh
 from deepx_graph.passes.fusion_reason import Kind
 from deepx_graph.session import Session, diff
+from deepx_graph.session.cut import cut
+from deepx_graph.session.export import Shown, export
 from deepx_graph.session.inspect import inspect
 from deepx_graph.session.memory import memory
 from deepx_graph.session.monitor import Cancelled, Monitor
+from deepx_graph.session.pipelines import complete_passes, explain_pass, name_of
 from deepx_graph.session.values import parse_slice, slice_text, statistics
-from deepx_graph.types import F32, tensor
+from deepx_graph.types import F32, is_state, tensor
+from deepx_graph.verify import verify
 from tests import viz_modules
+from tests.generate import random_module
 
 X = tensor(F32, (4, 8))
 
@@ -304,3 +311,69 @@ def test_memory_over_time_peaks_where_most_is_alive() -> None:
     assert found.peak_bytes >= max(found.alive)
     assert found.at_peak(1)[0][0] is f.nodes[2]
     assert memory(b.function("main", [("x", tensor(F32, None))], lambda x: [b(tanh, x)])) is None
+
+
+# --- pipelines, parts, files
+
+
+def test_half_written_passes_are_completed_and_explained() -> None:
+    assert "simplify" in complete_passes("simp")
+    assert "cse,fuse" in complete_passes("cse,fus")
+    assert "cse,fuse{max-ops=" in complete_passes("cse,fuse{max-o")
+    assert "fuse{max-ops=4 reductions=false" in complete_passes("fuse{max-ops=4 reductions=f")
+    assert complete_passes("nothing{") == []
+    assert name_of("inline,sccp,cse,simplify,dce,fuse") == "default" and name_of("cse") == "cse"
+    assert "max-ops=200" in explain_pass("fuse{max-ops=3}")[1]
+
+
+def test_a_part_that_is_cut_out_computes_what_it_did_in_the_whole() -> None:
+    compared = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        module = random_module(rng, max_ops=14)
+        f, whole = module.entry, Session(module)
+        seen = whole.run(whole.inputs({}, seed=seed), engine="numpy").values.seen
+        computed = [n for n in f.nodes if n in seen and n.inputs]
+        if not computed or any(is_state(n.type) for n in f.nodes):
+            continue
+        part = cut(module, f, rng.sample(computed, min(3, len(computed))))
+        verify(part)
+        named = {n.name or f"v{k}": n for k, n in reversed(list(enumerate(f.nodes)))}
+        given = {p.name: seen.get(named[p.name]) for p in part.entry.params}
+        if all(s is not None and s.array is not None for s in given.values()):  # else it reads a branch that was not taken
+            outputs = dx.compile(part, engine="numpy")(**{name: s.array for name, s in given.items() if s is not None})
+            assert all(any(_alike(o, seen[n].array) for n in computed) for o in outputs)
+            compared += 1
+    assert compared > 10
+
+
+def _alike(a: object, b: object) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind in "fc")
+
+
+def test_a_loop_is_cut_out_whole() -> None:
+    module = viz_modules.loop()
+    f = module.entry
+    phi = next(n for n in f.nodes if n.op is PHI)
+    part = cut(module, f, [phi])
+    verify(part)
+    assert sum(n.op.name == "loop_end" for n in part.entry.nodes) == 1
+    assert [str(p.type) for p in part.entry.params][-1] == "state"
+    with pytest.raises(UsageError, match="nothing is cut out"):
+        cut(module, f, [f.params[0]])
+
+
+def test_what_is_shown_is_exported_by_its_suffix(tmp_path: Path) -> None:
+    module = foldable()
+    f = module.entry
+    tanh_node = next(n for n in f.nodes if n.op is tanh)
+    export(Shown(module, f"#{f.nodes.index(tanh_node)}", 1, f, (tanh_node,)), tmp_path / "part.sea")
+    part = dx.load(tmp_path / "part.sea")
+    assert [n.op.name for n in part.entry.nodes] == ["param", "tanh"]
+    export(Shown(module), tmp_path / "all.svg")
+    assert "<svg" in (tmp_path / "all.svg").read_text()
+    export(Shown(module), tmp_path / "a.txt", text="lines\n")
+    for path, message in ((tmp_path / "all.svg", "there already"), (tmp_path / "x.what", "does not say"),
+                          (tmp_path / "no" / "x.svg", "no folder")):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            export(Shown(module), path)

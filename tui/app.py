@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -18,29 +19,40 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from deepx_graph.errors import DeepxGraphError
+from deepx_graph.ir import Node
+from deepx_graph.session.export import Shown, export, suffixes
 from deepx_graph.session.monitor import Monitor
 from deepx_graph.session.session import Session, Version
+from deepx_graph.session.timeline import Sighting
 from deepx_graph.tui.asking import Asking
 from deepx_graph.tui.commands import Commands
+from deepx_graph.tui.compare import CompareView
 from deepx_graph.tui.help import HelpScreen, MessageScreen
 from deepx_graph.tui.inspector import Inspector
 from deepx_graph.tui.lanes import LaneList
 from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.outline import Outline
+from deepx_graph.tui.passes import PassesView, sighting_text
+from deepx_graph.tui.pipeline import PipelineView
 from deepx_graph.tui.prompt import Prompt
 from deepx_graph.tui.rows import Rows, Table
+from deepx_graph.tui.run import RunView
 from deepx_graph.tui.source import SourcePane
 from deepx_graph.tui.style import CSS, THEMES
 from deepx_graph.tui.texts import plain
+from deepx_graph.tui.value import ValueView
 from deepx_graph.tui.view import View
 from deepx_graph.viz.lanes import Listing, listing
 
-VIEWS: dict[str, tuple[str, type[Widget]]] = {"list": ("List", LaneList), "map": ("Map", FocusMap)}
+VIEWS: dict[str, tuple[str, type[Widget]]] = {
+    "list": ("List", LaneList), "map": ("Map", FocusMap), "passes": ("Passes", PassesView), "pipeline": ("Pipeline", PipelineView),
+    "run": ("Run", RunView), "value-view": ("Value", ValueView), "compare": ("Diff", CompareView),
+}  # fmt: skip
 """The views by name: their titles, and what they are."""
 
 PARTS: tuple[tuple[str, type], ...] = (
-    ("Lists and tables", Rows), ("List", LaneList), ("Map", FocusMap), ("Inspector", Inspector), ("Source", SourcePane),
-    ("Outline", Outline), ("Tables", Table), ("Input line", Prompt), ("Help", HelpScreen), ("Messages", MessageScreen),
+    ("Lists and tables", Rows), ("Tables", Table), *VIEWS.values(), ("Inspector", Inspector), ("Source", SourcePane),
+    ("Outline", Outline), ("Input line", Prompt), ("Help", HelpScreen), ("Messages", MessageScreen),
 )  # fmt: skip
 """Whose keys the help shows, beside those of the browser."""
 
@@ -74,6 +86,8 @@ class Browser(Asking):
         Binding("U", "redo", "Redo", show=False),
         Binding("y", "copy('name')", "Copy the name", show=False),
         Binding("Y", "copy('text')", "Copy all that is known of the node", show=False),
+        Binding("x", "story", "When did this node appear or vanish", show=False),
+        Binding("e", "export", "Export", show=False, tooltip="Write what is shown: a picture, or a program cut out"),
         Binding("T", "theme", "Next theme", show=False),
         Binding("escape", "cancel", "Cancel the work, else back to the list", show=False),
         Binding("ctrl+p", "command_palette", "Commands", show=False),
@@ -222,6 +236,65 @@ class Browser(Asking):
 
     def focus_view(self) -> None:
         self.action_view(self.view)
+
+    # --- when, and out
+
+    def action_story(self) -> None:
+        """Goes to the step at which the selected node, or one like it, appeared or vanished; again to the next such step."""
+        session = self.session
+        if session is None or self.selected is None:
+            return
+        node, at = self.selected[1], session.at
+        timelines = [v for v in (*session.versions[at:], *session.versions[at - 1 :: -1]) if v.timeline is not None]
+        if not timelines:
+            self.notify("nothing has been optimised yet: the pipeline view runs passes")
+            return
+        version = timelines[0]
+        self.work_on("looking", lambda m: version.timeline.sightings(node) if version.timeline else [],
+                     lambda found: self._tell_story(node, version, found))
+
+    def _tell_story(self, node: Node, version: Version, found: list[Sighting]) -> None:
+        self.notify(f"{plain(node.name or node.op.name, 40)}: {sighting_text(found)}", markup=False)
+        if not found:
+            return
+        told, k = self._story
+        k = (k + 1) % len(found) if told is node else 0
+        self._story = node, k
+        self.action_view("passes")
+        passes = self.query_one(PassesView)
+        passes.show_steps(version)
+        passes.show_event(found[k].event)
+
+    _story: tuple[Node | None, int] = (None, 0)
+
+    def action_export(self) -> None:
+        if self.session is not None:
+            name = os.path.splitext(os.path.basename(self.path))[0] or "program"
+            self.prompt(f"a file: {', '.join(suffixes())}, .txt", self.export_to, value=f"{name}-{self.view}.svg")
+
+    def export_to(self, text: str) -> None:
+        """Writes what is shown to a file. Raises UsageError for a name that does not say how."""
+        session = self.session
+        if session is None or not text.strip():
+            return
+        shown, lines = Shown(session.module), "\n".join(self.lines_shown())
+        boxes = self.query_one(FocusMap)
+        if self.view == "map" and boxes.map is not None and boxes.function is not None:
+            address = session.address(boxes.function, boxes.map.centre)
+            shown = Shown(session.module, address, boxes.depth, boxes.function, tuple(boxes.map.boxes))
+        path = Path(text.strip()).expanduser()
+        self.work_on("writing", lambda m: export(shown, path, text=lines + "\n"), lambda notes: self._exported(path, notes))
+
+    def _exported(self, path: Path, notes: tuple[str, ...]) -> None:
+        self.notify("\n".join([f"{path} is written", *(plain(n, 200) for n in notes)]), markup=False)
+
+    def lines_shown(self) -> list[str]:
+        """What the view in sight shows, all of it, as lines of text."""
+        view = self.query_one(f"#{self.view}")
+        if isinstance(view, FocusMap):
+            return str(view.map).split("\n") if view.map is not None else []
+        tables = [view] if isinstance(view, Rows) else list(view.query(Rows))
+        return ["".join(t for t, _ in table.pieces(k, 120)).rstrip() for table in tables for k in range(table.count())]
 
     # --- small things
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.text import Text
@@ -17,7 +18,7 @@ from deepx_graph.tui.inspector import Inspector
 from deepx_graph.tui.lanes import LaneList
 from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.outline import Outline
-from deepx_graph.tui.prompt import Prompt
+from deepx_graph.tui.prompt import Complete, Prompt, last_word
 from deepx_graph.tui.source import SourcePane
 from deepx_graph.tui.texts import details, name_of, plain
 from deepx_graph.tui.view import View
@@ -191,11 +192,15 @@ class Asking(Working):
     # --- questions
 
     def action_ask_query(self) -> None:
-        self.query_one(Prompt).open("query", "op:dot_general users>2 bytes>1M name:~attn", completions, self.asked)
+        self.prompt("op:dot_general users>2 bytes>1M name:~attn", self.ask, last_word(completions), self.asked)
 
     def action_ask_node(self) -> None:
         names = sorted({n.name for row in self.listing.rows[:20000] if (n := row.node) is not None and n.name})
-        self.query_one(Prompt).open("node", "a name, or #17", lambda text: [n for n in names if n.startswith(text)] if text else [])
+        self.prompt("a name, or #17", self.name_node, lambda text: [n for n in names if text and n.startswith(text)])
+
+    def prompt(self, placeholder: str, answer: Callable[[str], None], complete: Complete | None = None, value: str = "") -> None:
+        """Asks for a text; errors that the answer raises are shown."""
+        self.query_one(Prompt).open(placeholder, answer, complete, value)
 
     def on_prompt_left(self) -> None:
         self.focus_view()
@@ -204,18 +209,13 @@ class Asking(Working):
         """Gives the keys back to the view in sight. To be overridden."""
 
     def on_prompt_asked(self, message: Prompt.Asked) -> None:
-        answer = getattr(self, f"asked_{message.purpose}")
         try:
-            answer(message.text)
+            message.answer(message.text)
         except DeepxGraphError as e:
             self.show_error(e)
 
-    def asked_query(self, text: str) -> None:
-        """A query was entered."""
-        self.ask(text)
-
-    def asked_node(self, text: str) -> None:
-        """A node was named."""
+    def name_node(self, text: str) -> None:
+        """Goes to the node of a name or number. Raises UsageError for one that is none."""
         if self.session is not None and text.strip():
             self._remember()
             self.select(*self.session.find(text.strip()))

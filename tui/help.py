@@ -17,6 +17,7 @@ from deepx_graph.session.query import describe
 KEYS = {
     "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "slash": "/", "plus": "+", "minus": "-",
     "full_stop": ".", "comma": ",", "less_than_sign": "<", "greater_than_sign": ">", "number_sign": "#", "equals_sign": "=",
+    "exclamation_mark": "!",
 }  # fmt: skip
 """How keys are written whose names are longer than they are."""
 

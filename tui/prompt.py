@@ -1,8 +1,8 @@
-"""The line in which a query, a node or a pair of nodes is asked for, with completion by the Tab key."""
+"""The line in which something is asked for: a query, a node, a pass, a file; with completion by the Tab key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -10,29 +10,37 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input
 
+Complete = Callable[[str], Iterable[str]]
+"""Gives for a text the whole texts that it may become."""
+
+
+def last_word(complete: Callable[[str], Iterable[str]], ends: str = " (") -> Complete:
+    """Completion of the last word of a text, from a function that gives words for it."""
+
+    def whole(value: str) -> Iterable[str]:
+        start = max(value.rfind(c) for c in ends) + 1
+        return (value[:start] + word for word in complete(value))
+
+    return whole
+
 
 class Completing(Suggester):
-    """Suggests how the last word may go on."""
+    """Suggests the first way to go on."""
 
-    def __init__(self, complete: Callable[[str], list[str]]) -> None:
+    def __init__(self, complete: Complete) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self.complete = complete
 
+    def first(self, value: str) -> str | None:
+        """The first text that goes on from the value."""
+        return next((t for t in self.complete(value) if t.startswith(value) and t != value), None)
+
     async def get_suggestion(self, value: str) -> str | None:
-        """The text with its last word completed in the first way there is."""
-        return completed(value, self.complete(value))
-
-
-def completed(value: str, found: list[str]) -> str | None:
-    """`value` with its last word replaced by the first of the words; None where there is none."""
-    if not found:
-        return None
-    start = max(value.rfind(c) for c in " (") + 1
-    return value[:start] + found[0]
+        return self.first(value)
 
 
 class Prompt(Input):
-    """One line of input at the foot of the screen. Posts `Asked` when it is entered, and hides when it is left."""
+    """One line of input at the foot of the screen. Posts `Asked` when it is entered, and `Left` whenever it closes."""
 
     DEFAULT_CSS = """
     Prompt { display: none; height: 1; border: none; padding: 0 1; background: $boost; }
@@ -45,19 +53,22 @@ class Prompt(Input):
     ]
 
     class Asked(Message):
-        """A text was entered for a purpose."""
+        """A text was entered; `answer` waits for it."""
 
-        def __init__(self, purpose: str, text: str) -> None:
+        def __init__(self, answer: Callable[[str], None], text: str) -> None:
             super().__init__()
-            self.purpose, self.text = purpose, text
+            self.answer, self.text = answer, text
+
+    class Left(Message):
+        """The line was left."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, compact=True)
-        self.purpose = ""
+        self.answer: Callable[[str], None] = lambda text: None
 
-    def open(self, purpose: str, placeholder: str, complete: Callable[[str], list[str]] | None, value: str = "") -> None:
-        """Asks for a text."""
-        self.purpose, self.placeholder = purpose, placeholder
+    def open(self, placeholder: str, answer: Callable[[str], None], complete: Complete | None = None, value: str = "") -> None:
+        """Asks for a text, which is given to `answer`."""
+        self.answer, self.placeholder = answer, placeholder
         self.suggester = Completing(complete) if complete is not None else None
         self.value = value
         self.cursor_position = len(value)
@@ -65,22 +76,16 @@ class Prompt(Input):
         self.focus()
 
     def action_leave(self) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Hides the line; what was looked at before has the keys again."""
         self.remove_class("-open")
         self.post_message(self.Left())
 
-    class Left(Message):
-        """The line was left."""
-
     def action_complete(self) -> None:
-        if isinstance(self.suggester, Completing) and (text := completed(self.value, self.suggester.complete(self.value))):
+        if isinstance(self.suggester, Completing) and (text := self.suggester.first(self.value)):
             self.value = text
             self.cursor_position = len(text)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.close()
-        self.post_message(self.Asked(self.purpose, self.value))
+        self.action_leave()
+        self.post_message(self.Asked(self.answer, self.value))

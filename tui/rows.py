@@ -70,12 +70,12 @@ class Styled(ScrollView):
             self._named[name] = self.get_component_rich_style(f"-{name}", partial=True) if name else Style()
         return self._named[name]
 
-    def strip(self, pieces: Sequence[Piece], width: int, *, cursor: bool = False) -> Strip:
-        """One line of the widget."""
+    def strip(self, pieces: Sequence[Piece], width: int, *, cursor: bool = False, shift: int = 0) -> Strip:
+        """One line of the widget, from column `shift` on."""
         base = self.rich_style
         over = self.style("cursor") if cursor else Style()
         segments = [Segment(text, base + self.style(name) + over) for text, name in pieces]
-        return Strip(segments).adjust_cell_length(width, base + over).crop(0, width)
+        return Strip(segments).adjust_cell_length(shift + width, base + over).crop(shift, shift + width)
 
 
 class Rows(Styled, can_focus=True):
@@ -93,6 +93,8 @@ class Rows(Styled, can_focus=True):
     ]
 
     cursor: reactive[int] = reactive(0)
+    shift: reactive[int] = reactive(0)
+    """Columns of long lines that are off the screen to the left."""
 
     def count(self) -> int:
         """How many lines there are."""
@@ -122,7 +124,7 @@ class Rows(Styled, can_focus=True):
         at, width = y + self.scroll_offset.y, self.size.width
         if at >= self.count():
             return Strip.blank(width, self.rich_style)
-        return self.strip(self.pieces(at, width), width, cursor=at == self.cursor)
+        return self.strip(self.pieces(at, width), width, cursor=at == self.cursor, shift=self.shift)
 
     def validate_cursor(self, cursor: int) -> int:
         return max(0, min(cursor, self.count() - 1))
@@ -157,7 +159,11 @@ class Line:
 class Table(Rows):
     """Lines that are given. Posts `Chosen` when Enter is pressed and `Moved` when the cursor moves."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Choose", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "Choose", show=False),
+        Binding("right,l", "sideways(1)", "See more of long lines", show=False),
+        Binding("left,h", "sideways(-1)", "Back to their beginning", show=False),
+    ]
 
     class Chosen(Message):
         """A line was chosen."""
@@ -187,7 +193,7 @@ class Table(Rows):
 
     def show(self, table: Sequence[Line], *, keep: bool = False) -> None:
         """Shows these lines, from the first or, with `keep`, from where the cursor was."""
-        self.table = table
+        self.table, self.shift = table, 0
         self.cursor = self.cursor if keep else 0
         self.resized()
 
@@ -205,6 +211,10 @@ class Table(Rows):
     def moved(self) -> None:
         if self.line is not None:
             self.post_message(self.Moved(self, self.line))
+
+    def action_sideways(self, by: int) -> None:
+        longest = max((sum(len(t) for t, _ in line.pieces) for line in self.table), default=0)
+        self.shift = max(0, min(self.shift + 16 * by, longest - 16))
 
     def action_choose(self) -> None:
         if self.line is not None:

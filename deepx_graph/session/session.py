@@ -25,6 +25,7 @@ from deepx_graph.session.facts import Facts
 from deepx_graph.session.inputs import wished_inputs
 from deepx_graph.session.memory import Memory, memory
 from deepx_graph.session.monitor import Monitor, Reporting
+from deepx_graph.session.pipelines import name_of
 from deepx_graph.session.programs import Watch, gradient, load, optimise
 from deepx_graph.session.query import Query, parse_query
 from deepx_graph.session.timeline import Timeline
@@ -120,7 +121,7 @@ class Session:
         observers = (Reporting(monitor, len(parse_pipeline(pipeline))),) if monitor is not None else ()
         done = optimise(start.module, pipeline, Watch(record=True, fast_math=fast_math, observers=observers))
         text = ",".join(map(format_pass, done.passes))
-        return Version(done.module, pipeline or "none", start, done.record, text)
+        return Version(done.module, name_of(text), start, done.record, text)
 
     def gradient(self, wrt: Sequence[str] | None = None) -> Version:
         """The gradient program of the version that is looked at; does not push it. Raises as `gradient`."""

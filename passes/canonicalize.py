@@ -10,9 +10,10 @@ from deepx_graph.passes.base import Pass, PassError, RewriteControl
 from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rewrite import Rule, RuleSet, rewrite_function
 from deepx_graph.passes.rules_control import CONTROL
+from deepx_graph.passes.rules_moves import MOVES
 from deepx_graph.passes.rules_shape import SHAPES
 
-CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES
+CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES
 """The rules of this pass."""
 
 

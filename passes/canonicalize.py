@@ -12,8 +12,9 @@ from deepx_graph.passes.rewrite import Rule, RuleSet, rewrite_function
 from deepx_graph.passes.rules_control import CONTROL
 from deepx_graph.passes.rules_moves import MOVES
 from deepx_graph.passes.rules_shape import SHAPES
+from deepx_graph.passes.rules_windows import WINDOWS
 
-CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES
+CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS
 """The rules of this pass."""
 
 

@@ -38,7 +38,7 @@ Axes = tuple[int, ...]
 def broadcast_of_squeeze(b: Builder, node: Node, x: Node) -> Node | None:
     """broadcast_in_dim(reshape(x)) = broadcast_in_dim(x) where reshape drops axes of size 1 and the result has room for them"""
     old, new = static_dims(x), static_dims(node.inputs[0])
-    kept = None if old is None or new is None else added_ones(new, old)
+    kept = added_ones(new, old) if old is not None and new else None  # a scalar stays one: elementwise ops take it as it is
     if old is None or kept is None:
         return None
     shape, at = node.attrs

@@ -21,6 +21,7 @@ from deepx_graph.types import (
     Kind,
     RefType,
     StateType,
+    TapeType,
     TensorType,
     TupleType,
     VarType,
@@ -51,6 +52,7 @@ VALUE = Constraint("any value", lambda t: True)
 TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType))
 STATE_VALUE = Constraint("the state", lambda t: isinstance(t, StateType))
 DATA_VALUE = Constraint("a value of a data type", lambda t: isinstance(t, (DataType, VarType)))
+TAPE_VALUE = Constraint("a tape", lambda t: isinstance(t, TapeType))
 REF_VALUE = Constraint("a reference", lambda t: isinstance(t, (RefType, VarType)))
 FUNCTION_VALUE = Constraint("a function value", lambda t: isinstance(t, FunctionType))
 TUPLE_VALUE = Constraint("a tuple or several results", lambda t: isinstance(t, TupleType))

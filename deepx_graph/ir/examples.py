@@ -97,3 +97,8 @@ DATA = program(
     "%either = region %which, %inner, %never : (f32[2])",
     "%y = phi %either[0] : f32[2]",
     "return %y").replace("entry @main\n", "entry @main\ndata @Maybe { Some(f32[2]), None() }\n")
+
+TAPE = program(
+    "(%x: f32[2]) -> (%y: f32[2])", "%none = tape_empty : tape", "%one = tape_push %none, %x : tape",
+    "%sum = tape_add %one, %one : tape", "%both = tape_pop %sum {type = f32[2]} : (tape, f32[2])", "%y = proj %both[1] : f32[2]",
+    "return %y")

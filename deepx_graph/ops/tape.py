@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError, RunError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result, examples
+from deepx_graph.ir.constraint import TAPE_VALUE, VALUE
 from deepx_graph.types import TAPE, FunctionType, TapeType, TensorType, TupleType, Type
 
 SOURCE = "B. Pearlmutter, J. Siskind, Reverse-Mode AD in a Functional Framework"
@@ -40,24 +41,15 @@ def cotangent_type(type: Type) -> Type | None:
     return type if isinstance(type, TensorType) and type.dtype.is_differentiable else None
 
 
-def _needs_tape(types: Sequence[Type], operand: int = 0) -> None:
-    if not isinstance(types[operand], TapeType):
-        raise InferError(f"operand {operand} is a {types[operand]}", operand=operand, expected="a tape")
-
-
 def _push_type(types: Sequence[Type]) -> Type:
-    _needs_tape(types)
     return TAPE
 
 
 def _pop_type(types: Sequence[Type], type: Type) -> Type:
-    _needs_tape(types)
     return TupleType((TAPE, type))
 
 
 def _add_type(types: Sequence[Type]) -> Type:
-    _needs_tape(types)
-    _needs_tape(types, 1)
     return TAPE
 
 
@@ -124,24 +116,25 @@ def _pop_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -> Sequence[Node 
     return b(tape_push, below, value),
 
 
-_TAPE = Operand("tape")
+_TAPE = Operand("tape", type=TAPE_VALUE)
+_TAPES = (Result(type=TAPE_VALUE),)
 
 tape_empty: Op = Op(
     "tape_empty", "A tape with nothing on it; as a cotangent, zero.", infer=lambda types: TAPE, eval=lambda xs: EMPTY,
-    vjp=lambda b, node, g: (), foldable=False, source=SOURCE,
+    vjp=lambda b, node, g: (), foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 tape_push: Op = Op(
     "tape_push", "The tape with a value on top.", operands=(_TAPE, Operand("value")), infer=_push_type, eval=_push,
-    vjp=_push_vjp, foldable=False, source=SOURCE,
+    vjp=_push_vjp, foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 tape_pop: Op = Op(
     "tape_pop", "What lies below the top of a tape, and the value on top; zero from an empty one.", operands=(_TAPE,),
     attrs=(Attr("type", "type", summary="the value's type"),), infer=_pop_type, eval=_pop, vjp=_pop_vjp, foldable=False,
-    source=SOURCE,
+    results=(Result("below", type=TAPE_VALUE), Result("value", type=VALUE)), example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 tape_add: Op = Op(
-    "tape_add", "The sum of two tapes, value by value from the top.", operands=(_TAPE, Operand("other")), infer=_add_type,
-    eval=_add, vjp=lambda b, node, g: (g, g), foldable=False, source=SOURCE,
+    "tape_add", "The sum of two tapes, value by value from the top.", operands=(_TAPE, Operand("other", type=TAPE_VALUE)),
+    infer=_add_type, eval=_add, vjp=lambda b, node, g: (g, g), foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 
 TAPES: tuple[Op, ...] = (tape_empty, tape_push, tape_pop, tape_add)

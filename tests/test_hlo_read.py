@@ -109,8 +109,8 @@ def test_unknown_calls_are_kept_as_they_stand() -> None:
     module = load("""HloModule m
 ENTRY e { x = f32[2] parameter(0)
  ROOT c = f32[2] custom-call(x), custom_call_target="my.kernel" }""")
-    assert module.entry.results[0].op is OPS["opaque"]
-    assert "my.kernel" in module.entry.results[0].attr("name")
+    assert module.entry.results[0].op is OPS["custom_call"]
+    assert module.entry.results[0].attr("target") == "my.kernel"
 
 
 START = "HloModule m\nENTRY e {\n x = f32[2] parameter(0)\n"

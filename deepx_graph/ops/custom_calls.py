@@ -8,6 +8,12 @@ from typing import Any
 
 from deepx_graph.errors import UsageError, suggest
 
+UNCHANGED = frozenset({
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint", "MoveToHost",
+    "MoveToDevice",
+})  # fmt: skip
+"""Targets that say where a value is to be and leave it as it is."""
+
 Call = Callable[..., Any]
 
 

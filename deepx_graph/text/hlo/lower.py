@@ -13,12 +13,14 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, V
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.text.hlo.attributes import parse_names
 from deepx_graph.text.hlo.check import check_instruction
 from deepx_graph.text.hlo.context import Context
+from deepx_graph.text.hlo.effects import acting_computations, acts_itself, named, plain_leaves
 from deepx_graph.text.hlo.parser import check_program
 from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, Rule, opaque
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
-from deepx_graph.types import TupleType, Type, leaves, merge_types
+from deepx_graph.types import STATE, TupleType, Type, merge_types
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What reading an attribute of another form than a rule expects raises."""
@@ -42,6 +44,19 @@ class Lowering:
         self.shapes: dict[str, str] = {}
         """Of the computation at hand: shapes whose layouts are not row-major, by instruction."""
         self.warnings: list[Diagnostic] = []
+        self.acting = acting_computations(program.computations)
+        self.state: Node | None = None
+        """The state as it is at the instruction being lowered, in a computation that acts."""
+        self.closed = 0
+        """How many bodies of operations, which have no calls and effects, that instruction stands in."""
+
+    def acts(self, i: Instruction) -> bool:
+        """Whether an instruction changes or needs the state, itself or through what it runs."""
+        return self.state is not None and (acts_itself(i) or any(n in self.acting for n in named(i)))
+
+    def states(self, before: Node | None) -> list[Node]:
+        """The current state as a list; none where there was none before."""
+        return [] if before is None or self.state is None else [self.state]
 
     def next_seed(self) -> int:
         """The number of the next draw without a seed."""
@@ -82,20 +97,28 @@ class Lowering:
         """The computation as a function of tuple leaves to tuple leaves."""
         params: list[Node] = []
         args: list[Node] = []
-        outer = self.b.origin
+        outer, state = self.b.origin, self.state
+        count = sum(len(plain_leaves(i.type)) for i in self.parameters(c))
+        self.state = self.b.param(count, STATE, "state") if c.name in self.acting else None
         for i in self.parameters(c):
-            parts = leaves(i.type)
+            parts = plain_leaves(i.type)
             whole = self.origin(i)
             names = [i.name] if len(parts) == 1 else [f"{i.name}.{k}" for k in range(len(parts))]
             self.b.origin = Origin("", whole.spans, (), whole.notes if len(parts) == 1 else ())
             new = [self.b.param(len(params) + k, t, n) for k, (t, n) in enumerate(zip(parts, names, strict=True))]
             params += new
             args.append(self.pack(i.type, new))
+        acted = self.state
         root = self.inline(c, args)
         self.b.origin = outer
         span = self.program.span(c.start, c.start + len(c.name))
-        said = self.origin(c.root) if isinstance(c.root.type, TupleType) else NOWHERE
-        return Function(c.name, tuple(params), tuple(self.flatten(root)), public=public, span=span, whole=said)
+        results = self.flatten(root)
+        if acted is not None and self.state is not None:
+            params.append(acted)
+            results.append(self.state)
+        said = self.origin(c.root) if isinstance(c.root.type, TupleType) and self.state is None else NOWHERE
+        self.state = state
+        return Function(c.name, tuple(params), tuple(results), public=public, span=span, whole=said)
 
     def called(self, name: str, at: Raw) -> Function:
         """The function of a computation that `call` names."""
@@ -106,7 +129,11 @@ class Lowering:
     def body(self, name: str, at: Raw) -> Function:
         """The computation as the body of a reduction, sort, ...: a closed function of scalars."""
         if name not in self.bodies:
+            if name in self.acting:
+                raise self.program.error(f"'{name}' has an effect, and the body of an operation can have none", at)
+            self.closed += 1
             self.bodies[name] = self.function(self.computation(name, at))
+            self.closed -= 1
         return self.bodies[name]
 
     def inline(self, c: Computation, args: Sequence[Node]) -> Node:
@@ -151,7 +178,7 @@ class Lowering:
             if i.name in values:
                 stack.pop()
                 continue
-            missing = [o for o in i.operands if o.text not in values]
+            missing = [o for o in _before(i) if o.text not in values]
             if not missing:
                 values[i.name] = self._lower(i, [values[o.text] for o in i.operands])
                 stack.pop()
@@ -230,17 +257,25 @@ class Lowering:
         return node.inputs[k] if node.op is TUPLE else self.b(PROJ, node, index=k)
 
     def flatten(self, node: Node) -> list[Node]:
-        """The leaves of a value."""
+        """The leaves of a value that are no tokens."""
         if not isinstance(node.type, TupleType):
-            return [node]
+            return [] if node.type == STATE else [node]
         return [leaf for k in range(len(node.type.items)) for leaf in self.flatten(self.item(node, k))]
 
     def pack(self, type: Type, nodes: Sequence[Node]) -> Node:
-        """The value of `type` with these leaves."""
+        """The value of `type` with these leaves; a token is the state that is current."""
         rest = iter(nodes)
         return self._pack(type, rest)
 
     def _pack(self, type: Type, rest: object) -> Node:
         if isinstance(type, TupleType):
             return self.b.pack(*(self._pack(item, rest) for item in type.items))
+        if type == STATE and self.state is not None:
+            return self.state
         return next(rest)  # type: ignore[call-overload,no-any-return]
+
+
+def _before(i: Instruction) -> list[Raw]:
+    """The instructions that come before one: its operands, and those that it names as predecessors."""
+    raw = i.attributes.get("control-predecessors") if i.attributes else None
+    return i.operands if raw is None else [*i.operands, *(Raw(name, raw.start) for name in parse_names(raw.text))]

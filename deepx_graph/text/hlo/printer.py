@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
-from deepx_graph.text.hlo.printer_body import Emit, Writer
+from deepx_graph.text.hlo.printer_body import Emit, Writer, shown_results
 from deepx_graph.text.hlo.printer_loops import without_fixed_variables
 from deepx_graph.text.hlo.printer_notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer_ops import EMITTERS
 from deepx_graph.text.hlo.printer_place import Placement, Scope
 from deepx_graph.text.hlo.printer_values import NoWord, legal, tuple_text, word
+from deepx_graph.types import STATE
 
 Order = Callable[[Sequence[Node]], list[Node]]
 
@@ -63,8 +64,8 @@ class Printer:
     def _layout(self) -> str:
         entry = self.module.entry
         try:
-            params = tuple_text(map(shape_text, entry.params))
-            results = [shape_text(r) for r in entry.results]
+            params = tuple_text(shape_text(p) for p in entry.params if p.type != STATE)
+            results = [shape_text(r) for r in shown_results(entry.results)]
             return f"{params}->{results[0] if len(results) == 1 else tuple_text(results)}"
         except NoWord as e:
             raise VerifyError(Diagnostic(str(e), entry.span)) from None
@@ -75,6 +76,10 @@ class Printer:
         """Notes that computation `user` names computation `name` at a node; gives the name."""
         self.uses[user].setdefault(name, node)
         return name
+
+    def is_entry(self, name: str) -> bool:
+        """Whether that is the computation of the entry."""
+        return self._functions.get(self.module.entry_name) == name
 
     def function(self, function: Function) -> str:
         """The computation of a function of the module."""

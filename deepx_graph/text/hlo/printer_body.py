@@ -19,7 +19,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.text.hlo.printer_notes import noted_shape, shape_text
 from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_item, is_variable
 from deepx_graph.text.hlo.printer_values import NoWord, legal, literal_text, tuple_text, type_text
-from deepx_graph.types import Dims, DType, TensorType, TupleType, Type, scalar, tensor
+from deepx_graph.types import STATE, Dims, DType, TensorType, TupleType, Type, is_state, scalar, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.hlo.printer import Printer
@@ -35,6 +35,8 @@ class Writer:
         self.printer, self.name, self.placement = printer, name, placement
         self.lines: list[str] = []
         self.values: dict[Node, str] = {}
+        self.parts: dict[Node, Sequence[str]] = {}
+        """Of nodes whose results are not the items of one value: the name of each."""
         self.line_of: dict[str, int] = {}
         self._next: dict[str, int] = {}
         self._helpers: dict[tuple[Any, ...], str] = {}
@@ -82,11 +84,21 @@ class Writer:
     def value(self, node: Node) -> str:
         """The name of a node's value. Raises VerifyError for one that HLO has none of."""
         name = self.values.get(node)
+        if name is None and node.type == STATE:
+            return self._token(node)
         if name is None:
             raise self.fail(node, f"HLO has no value for '{node.op.name}'")
         if node.op in (CALL, CALL_VALUE) and isinstance(node.type, TupleType) and len(node.type.items) == 1:
             return self.helper("tuple", node.type, name)  # HLO calls give a single result bare
         return name
+
+    def _token(self, node: Node) -> str:
+        """The token for a state that no instruction gives: that before it, or a first one."""
+        while node not in self.values and node.inputs:
+            node = node.inputs[0]
+        if node not in self.values and node.op is not PARAM:
+            raise self.fail(node, f"HLO has no value for '{node.op.name}'")
+        return self.values.get(node) or self.helper("after-all", STATE)
 
     def helper(self, opcode: str, type: Type, *operands: str, attributes: str = "") -> str:
         """An instruction that is written once, however often it is asked for."""
@@ -140,8 +152,11 @@ class Writer:
 
     def parameters(self, params: Sequence[Node]) -> None:
         """A parameter for each param node."""
+        is_entry = self.printer.is_entry(self.name)
         for k, p in enumerate(params):
             self._node = p
+            if is_entry and p.type == STATE:
+                continue
             self.values[p] = self.put(legal(p.name or f"p{k}"), shape_text(p), "parameter", [str(k)], "", p.origin)
         self._node = None
 
@@ -188,8 +203,13 @@ class Writer:
         known: dict[int, str] = {}
         if node is self._root:  # as a whole it is the root, and nothing asks for its items
             return
+        parts = self.parts.get(node)
         for item in scope.items.get(node, ()):
             index: int = item.attrs[-1]
+            if parts is not None:
+                if index < len(parts):
+                    self.values[item] = parts[index]
+                continue
             if index not in known:
                 known[index] = self._item(node, item, index)
             self.values[item] = known[index]
@@ -210,8 +230,10 @@ class Writer:
         self._node = None
         if self._root is not None:
             self.root(self.values[self._root])
-        else:
-            self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
+            return
+        if self.printer.is_entry(self.name):
+            results = shown_results(results)
+        self.root(self.value(results[0]) if len(results) == 1 else self._all(results, whole))
 
     def function(self, function: Function) -> None:
         """The whole computation of a function. Where its results are just those of one node, that is the root."""
@@ -247,11 +269,16 @@ def _root(function: Function) -> Node | None:
     """The node whose results, all of them, in order and for nothing else, are those of the function."""
     results = function.results
     whole = results[0].inputs[0] if results and is_item(results[0]) else None
-    if whole is None or whole.op is LOOP_END or len(results) < 2 or function.whole.name not in ("", whole.name):
+    if whole is None or whole.op is LOOP_END or is_state(whole.type) or len(results) < 2 or function.whole.name not in ("", whole.name):
         return None
     assert isinstance(whole.type, TupleType)
     plain = [r for k, r in enumerate(results) if is_item(r) and r.inputs[0] is whole and r.attrs[-1] == k and not function.users[r]]
     return whole if len(plain) == len(whole.type.items) == len(results) == len(function.users[whole]) else None
+
+
+def shown_results(results: Sequence[Node]) -> Sequence[Node]:
+    """What an entry gives: its results, and a token only where that is all."""
+    return [r for r in results if r.type != STATE] or results
 
 
 def state_text(end: Node, captures: Sequence[Node]) -> str:

@@ -108,7 +108,12 @@ def _opaque(w: Writer, node: Node) -> str:
         raise w.fail(node, f"HLO cannot write '{name}'", "an operation that was read from HLO, or one of this package")
     if opcode == "constant":
         return _kept_constant(w, node)
-    return w.apply(node, opcode, _NAMED.sub(lambda m: _foreign(w, node, m), attributes))
+    return w.apply(node, opcode, kept(w, node, attributes))
+
+
+def kept(w: Writer, node: Node, attributes: str) -> str:
+    """Attributes as they stood, the computations that they name under their new names."""
+    return _NAMED.sub(lambda m: _foreign(w, node, m), attributes)
 
 
 def _kept_constant(w: Writer, node: Node) -> str:

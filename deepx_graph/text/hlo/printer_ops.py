@@ -11,10 +11,12 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.node import reachable
+from deepx_graph.ops import custom_calls
 from deepx_graph.text.hlo.printer_body import Emit, Writer
-from deepx_graph.text.hlo.printer_control import control_table
+from deepx_graph.text.hlo.printer_control import control_table, kept
+from deepx_graph.text.hlo.printer_devices import DEVICE_EMITTERS, custom_call
 from deepx_graph.text.hlo.printer_formulas import FORMULAS, formula
-from deepx_graph.text.hlo.printer_values import ints, labels_text, window_text
+from deepx_graph.text.hlo.printer_values import ints, labels_text, string_text, window_text
 from deepx_graph.text.hlo.rules import BINARY, IDENTITY, UNARY
 from deepx_graph.types import BOOL, DType, TensorType, as_tensor, scalar
 
@@ -78,7 +80,10 @@ _ROLES = {role: opcode for opcode, role in reversed(IDENTITY.items())}
 
 
 def _identity(w: Writer, node: Node) -> str:
-    return w.apply(node, _ROLES.get(node.attrs[0], "copy"))
+    role = node.attrs[0]
+    if role in custom_calls.UNCHANGED:
+        return w.apply(node, "custom-call", f"custom_call_target={string_text(role)}")
+    return w.apply(node, _ROLES.get(role, "copy"))
 
 
 # --- elementwise with a twist -------------------------------------------------------------------------------------
@@ -301,6 +306,8 @@ _NORM = {"epsilon": "epsilon", "feature_index": "feature_index"}
 EMITTERS: dict[Op, Emit] = {
     **{op: _elementwise(opcode) for opcode, op in (UNARY | BINARY).items()},
     **control_table(ops.opaque, ops.fusion),
+    **DEVICE_EMITTERS,
+    **dict.fromkeys((ops.custom_call, ops.custom_effect), custom_call(kept)),
     ops.compare: _compare,
     ops.select: _elementwise("select"),
     ops.clamp: _elementwise("clamp"),

@@ -140,7 +140,7 @@ class Placement:
             return
         if is_variable(node):
             return
-        place = site if node.op is ops.opaque else self._hoisted(node, site)
+        place = site if node.op in (ops.opaque, ops.custom_call) else self._hoisted(node, site)
         if node.op in (LOOP_END, REGION):
             place = _shallow(place)
         self.place[node] = place

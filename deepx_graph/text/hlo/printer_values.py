@@ -66,6 +66,11 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({', '.join(items)})"
 
 
+def string_text(text: str) -> str:
+    """A string in quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def ints(values: Iterable[int]) -> str:
     """`{0,1}`."""
     return "{" + ",".join(map(str, values)) + "}"

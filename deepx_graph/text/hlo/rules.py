@@ -13,12 +13,14 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_groups, parse_padding, parse_slices
+from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_padding, parse_slices
 from deepx_graph.text.hlo.context import Context
+from deepx_graph.text.hlo.effects import plain_leaves
 from deepx_graph.text.hlo.literals import parse_literal
+from deepx_graph.text.hlo.rules_devices import ATTRIBUTES, DEVICES
 from deepx_graph.text.hlo.shapes import ShapeError, layout_of
 from deepx_graph.text.hlo.syntax import Computation, Instruction
-from deepx_graph.types import TupleType, Type, as_tensor, leaves
+from deepx_graph.types import TupleType, Type, as_tensor
 
 Lower = Callable[[Context], Node]
 
@@ -235,7 +237,7 @@ def _while(c: Context) -> Node:
     """A loop variable for each leaf of the state; what the body passes on as it got it is a value from outside."""
     lowering, state = c.lowering, c.operands[0]
     condition, body = c.names("condition")[0], c.names("body")[0]
-    inits = lowering.flatten(state)
+    inits, acts = lowering.flatten(state), lowering.state if lowering.acts(c.instruction) else None
     fixed = _fixed_leaves(lowering.computation(body, c.raw("body")), state.type)
     varying = [k for k in range(len(inits)) if k not in fixed] or list(range(len(inits)))
 
@@ -244,12 +246,23 @@ def _while(c: Context) -> Node:
         return lowering.pack(state.type, [now.get(k, init) for k, init in enumerate(inits)])
 
     def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        if acts is not None:
+            *phis_, lowering.state = phis
+            phis = tuple(phis_)
         packed = whole(phis)
         go_on = c.inline(condition, c.raw("condition"), [packed])
         after = lowering.flatten(c.inline(body, c.raw("body"), [packed]))
-        return go_on, [after[k] for k in varying]
+        return go_on, [after[k] for k in varying] + lowering.states(acts)
 
-    return whole(c.b.loop([inits[k] for k in varying], turn))
+    return whole(_after(c, acts, c.b.loop([inits[k] for k in varying] + ([] if acts is None else [acts]), turn)))
+
+
+def _after(c: Context, acts: Node | None, results: Sequence[Node]) -> Sequence[Node]:
+    """The results but for the state, which is current from here on."""
+    if acts is None:
+        return results
+    *results, c.lowering.state = results
+    return results
 
 
 def _fixed_leaves(body: Computation, state: Type) -> set[int]:
@@ -260,7 +273,7 @@ def _fixed_leaves(body: Computation, state: Type) -> set[int]:
     found: set[int] = set()
     first = 0
     for k, (item, operand) in enumerate(zip(state.items, body.root.operands, strict=False)):
-        count = len(leaves(item))
+        count = len(plain_leaves(item))
         i = by_name.get(operand.text)
         if i and _is_item(i, k, by_name):
             found.update(range(first, first + count))
@@ -288,34 +301,27 @@ def _conditional(c: Context) -> Node:
     if as_tensor(selector.type).dims != () or dtype.name != index:
         raise c.fail(f"the selector is a {selector.type}", c.instruction.operands[0],
                      "pred[] for true_computation and false_computation, s32[] for branch_computations")
-    branches = [c.lowering.flatten(c.inline(n, at, [a])) for (n, at), a in zip(names, args, strict=True)]
-    return c.lowering.pack(c.type, c.b.branch(selector, *branches))
+    acts = c.lowering.state if c.lowering.acts(c.instruction) else None
+    branches = []
+    for (n, at), a in zip(names, args, strict=True):
+        if acts is not None:
+            c.lowering.state = acts
+        branches.append(c.lowering.flatten(c.inline(n, at, [a])) + c.lowering.states(acts))
+    return c.lowering.pack(c.type, _after(c, acts, c.b.branch(selector, *branches)))
 
 
 def _call(c: Context) -> Node:
-    function = c.lowering.called(c.names("to_apply")[0], c.raw("to_apply"))
+    """A call; in the body of another operation, which cannot call, what is called."""
+    name, at = c.names("to_apply")[0], c.raw("to_apply")
+    if c.lowering.closed:
+        return c.inline(name, at, c.operands)
+    function, acts = c.lowering.called(name, at), c.lowering.state if c.lowering.acts(c.instruction) else None
     args = [leaf for x in c.operands for leaf in c.lowering.flatten(x)]
-    return c.lowering.pack(c.type, c.b.call(function, *args))
+    return c.lowering.pack(c.type, _after(c, acts, c.b.call(function, *args, *([] if acts is None else [acts]))))
 
 
 def _fusion(c: Context) -> Node:
     return c.inline(c.names("calls")[0], c.raw("calls"), c.operands)
-
-
-def _collective(c: Context) -> Node:
-    """With one replica in every group nothing moves."""
-    groups = c.parsed("replica_groups", parse_groups) if c.has("replica_groups") else ()
-    alone = all(len(g) <= 1 for g in groups)
-    return c.operands[0] if alone and len(c.operands) == 1 and c.operands[0].type == c.type else opaque(c)
-
-
-def _permute(c: Context) -> Node:
-    pairs = c.parsed("source_target_pairs", parse_groups)
-    return c.operands[0] if pairs == ((0, 0),) and len(c.operands) == 1 else opaque(c)
-
-
-def _zero(c: Context) -> Node:
-    return c.b.splat(0, c.tensor)
 
 
 def _get_dimension_size(c: Context) -> Node:
@@ -362,30 +368,14 @@ BINARY: dict[str, Op] = {
 }  # fmt: skip
 IDENTITY = {"copy": "copy", "domain": "domain", **dict.fromkeys(("opt-barrier", "optimization-barrier"), "optimization_barrier")}
 """What HLO calls an `identity`, with its role."""
-_GROUPS = ("replica_groups", "channel_id", "constrain_layout", "use_global_device_ids")
-_CHANNEL = ("channel_id", "is_host_transfer")
-_ASYNC = ("calls", "async_execution_thread", "async_group_id")
 _KEPT: dict[str, tuple[str, ...]] = {
-    "custom-call": (
-        "custom_call_target", "window", "dim_labels", "feature_group_count", "batch_group_count", "called_computations", "to_apply",
-        "operand_layout_constraints", "literal", "schedule", "padding_type", "dilation", "slice", "replica_groups",
-        "output_operand_aliasing", "output_to_operand_aliasing", "custom_call_has_side_effect", "api_version",
-    ),
-    "infeed": ("infeed_config",), "outfeed": ("outfeed_config", "outfeed_shape"),
-    "send": _CHANNEL, "send-done": _CHANNEL, "recv": _CHANNEL, "recv-done": _CHANNEL,
-    "after-all": (), "copy-start": ("cross_program_prefetch_index", "is_cross_program_prefetch"), "copy-done": (),
-    "async-start": _ASYNC, "async-update": _ASYNC, "async-done": _ASYNC,
     "rng-get-and-update-state": ("delta",),
-    "all-gather-start": (*_GROUPS, "dimensions"), "all-gather-done": (),
-    "all-reduce-start": (*_GROUPS, "to_apply"), "all-reduce-done": (),
-    "collective-permute-start": ("source_target_pairs", "channel_id", "slice_sizes"), "collective-permute-done": (),
     "set-dimension-size": ("dimensions",), "dynamic-reshape": (), "stochastic-convert": (),
     "ragged-dot": ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "lhs_ragged_dims",
                    "rhs_group_dims"),
     "ragged-all-to-all": ("replica_groups", "channel_id"),
 }  # fmt: skip
 """Operations that are kept as they stand, with the attributes that each may have."""
-_COLLECTIVE = (*_GROUPS, "to_apply", "dimensions")
 
 RULES: dict[str, Rule] = {
     **{name: _same(op, 1) for name, op in UNARY.items()},
@@ -393,9 +383,7 @@ RULES: dict[str, Rule] = {
     **{name: Rule(_identity(role), ("domain",) * (name == "domain"), (1,)) for name, role in IDENTITY.items()},
     "add-dependency": Rule(_first, operands=(2,)),
     **{name: Rule(opaque, attributes) for name, attributes in _KEPT.items()},
-    **{name: Rule(_collective, (*_COLLECTIVE, "split_dimension")) for name in
-       ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast")},
-    "collective-permute": Rule(_permute, ("source_target_pairs", "channel_id", "slice_sizes")),
+    **{name: Rule(lower, ATTRIBUTES.get(name, ())) for name, lower in DEVICES.items()},
     "constant": Rule(_constant, operands=(0,)),
     "parameter": Rule(_parameter, operands=(0,)),
     "tuple": Rule(lambda c: c.b.pack(*c.operands)),
@@ -441,8 +429,6 @@ RULES: dict[str, Rule] = {
     "conditional": Rule(_conditional, ("branch_computations", "true_computation", "false_computation")),
     "call": Rule(_call, ("to_apply", "is_composite")),
     "fusion": Rule(_fusion, ("kind", "calls")),
-    "partition-id": Rule(_zero, operands=(0,)),
-    "replica-id": Rule(_zero, operands=(0,)),
     "get-dimension-size": Rule(_get_dimension_size, ("dimensions",), (1,)),
     "rng": Rule(_rng, ("distribution",), (2,)),
     "rng-bit-generator": Rule(_rng_bits, ("algorithm",), (1,)),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ops import custom_calls
 from deepx_graph.text.stablehlo.printer_devices import DEVICE_PARTS
 from deepx_graph.text.stablehlo.printer_values import (
     bools_text,
@@ -184,6 +185,8 @@ def _rng_bits(n: Node) -> Form:
 
 def _identity(n: Node) -> Form:
     """StableHLO has the barrier alone; what else it is for is said beside it."""
+    if n.attrs[0] in custom_calls.UNCHANGED:
+        return Form("stablehlo.custom_call", f"call_target_name = {string_text(n.attrs[0])}")
     barrier = n.attrs[0] == "optimization_barrier"
     return Form("stablehlo.optimization_barrier", notes="" if barrier else f"role = {string_text(n.attrs[0])}")
 

@@ -198,18 +198,11 @@ def call(c: Context, name: str, args: Sequence[Node]) -> list[Node]:
 
 # --- custom calls -------------------------------------------------------------------------------------------------
 
-UNCHANGED = frozenset({
-    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint", "MoveToHost",
-    "MoveToDevice",
-})  # fmt: skip
-"""Targets that say where a value is to be and leave it as it is."""
-
-
 def custom_call(c: Context) -> list[Node]:
     """A call of the host, or what a target that XLA knows means."""
     name, types = target(c.op), without_tokens(c.op.result_types)
-    if name in UNCHANGED and [x.type for x in c.inputs] == types:
-        return list(c.inputs)
+    if name in custom_calls.UNCHANGED and [x.type for x in c.inputs] == types:
+        return [c(ops.identity, x, role=name) for x in c.inputs]
     known = _KNOWN.get(name.rpartition("mhlo.")[2]) if name.startswith("mhlo.") else None
     found = known(c) if known is not None and custom_calls.find(name) is None else None
     if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):

@@ -273,8 +273,8 @@ ENTRY e { x = f32[2] parameter(0)
 def test_operations_that_are_only_kept_print_back_as_they_stood() -> None:
     text = write(load(KEPT))
     assert 'all-reduce(x), replica_groups={{0,1}}, to_apply=sum, metadata={op_name="a"}\n' in text
-    assert 'infeed(token_), infeed_config="to_apply=sum"\n' in text
-    assert 'custom-call(all, i), custom_call_target="my \\"k", called_computations={sum}, control-predecessors={i}\n' in text
+    assert 'infeed(after-all), infeed_config="to_apply=sum"\n' in text
+    assert 'custom-call(all, in.data), custom_call_target="my \\"k", called_computations={sum}\n' in text
     assert text.count("\nsum {") == 1
     assert write(load(text)) == text
 

@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, REGION
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION
 from deepx_graph.literal import Literal
 from deepx_graph.text.hlo.printer_notes import noted_shape, shape_text
 from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_item, is_variable
@@ -95,7 +95,7 @@ class Writer:
     def _token(self, node: Node) -> str:
         """The token for a state that no instruction gives: that before it, or a first one."""
         while node not in self.values and node.inputs:
-            node = node.inputs[0]
+            node = node.inputs[0].inputs[0] if node.op is PROJ else node.inputs[0]
         if node not in self.values and node.op is not PARAM:
             raise self.fail(node, f"HLO has no value for '{node.op.name}'")
         return self.values.get(node) or self.helper("after-all", STATE)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.hlo.printer_body import Emit, Writer
+from deepx_graph.text.hlo.printer_notes import noted_shape
 from deepx_graph.text.hlo.printer_values import legal, string_text, tuple_text, type_text
 from deepx_graph.text.hlo.rules_devices import VERSIONS
 from deepx_graph.types import STATE, TupleType, Type
@@ -34,6 +35,11 @@ def _shape(types: Sequence[Type]) -> str:
     return type_text(types[0]) if len(types) == 1 else tuple_text(map(type_text, types))
 
 
+def _noted(node: Node, types: Sequence[Type]) -> str:
+    """The shape of results, with the layout that the text of the node gives it."""
+    return noted_shape(node.origin, types[0] if len(types) == 1 else TupleType(tuple(types)))
+
+
 def _spread(w: Writer, node: Node, name: str, types: Sequence[Type]) -> str:
     """Notes the results of the instruction `name`, which are one value or a tuple; gives the name."""
     w.parts[node] = [name] if len(types) == 1 else [w.item(f"{name}.{k}", t, name, k) for k, t in enumerate(types)]
@@ -54,7 +60,8 @@ def _collective(opcode: str, *words: Callable[[Writer, Node], str]) -> Emit:
         channel = f"channel_id={node.attr('channel_id')}" if node.attr("channel_id") else ""
         attributes = _joined(channel, *(word(w, node) for word in words))
         operands = [w.value(i) for i in node.inputs[1:]]
-        return _spread(w, node, w.put(legal(node.name or opcode), _shape(types), opcode, operands, attributes, node.origin), types)
+        name = w.put(legal(node.name or opcode), _noted(node, types), opcode, operands, attributes, node.origin)
+        return _spread(w, node, name, types)
 
     return emit
 
@@ -157,8 +164,14 @@ def custom_attributes(node: Node) -> str:
     version = _NAMED_VERSIONS.get(node.attr("api_version"), "")
     return _joined(
         f"custom_call_target={string_text(node.attr('target'))}",
-        "custom_call_has_side_effect=true" if node.op is ops.custom_effect else "", f"api_version={version}" if version else "",
-        f"backend_config={string_text(node.attr('backend_config'))}" if node.attr("backend_config") else "")
+        "custom_call_has_side_effect=true" if node.op is ops.custom_effect else "", f"api_version={version}" if version else "")
+
+
+def _backend_config(node: Node) -> str:
+    """What the target is told, unless the notes of the node have it."""
+    text = node.attr("backend_config")
+    said = any(name == "backend_config" for name, _ in node.origin.notes)
+    return f"backend_config={text if text.startswith('{') else string_text(text)}" if text and not said else ""
 
 
 def custom_call(kept: Callable[[Writer, Node, str], str]) -> Emit:
@@ -166,12 +179,13 @@ def custom_call(kept: Callable[[Writer, Node, str], str]) -> Emit:
 
     def emit(w: Writer, node: Node) -> str:
         acts = node.op is ops.custom_effect
-        attributes = kept(w, node, node.attr("text")) if node.attr("language") == "hlo" else custom_attributes(node)
+        is_hlo = node.attr("language") == "hlo"
+        attributes = _joined(kept(w, node, node.attr("text")) if is_hlo else custom_attributes(node), _backend_config(node))
         if not acts:
             return w.apply(node, "custom-call", attributes)
         types = _plain(node)
         operands = [w.value(i) for i in node.inputs[1:]]
-        name = w.put(legal(node.name or "custom-call"), _shape(types), "custom-call", operands, attributes, node.origin)
+        name = w.put(legal(node.name or "custom-call"), _noted(node, types), "custom-call", operands, attributes, node.origin)
         return _spread(w, node, name, types)
 
     return emit

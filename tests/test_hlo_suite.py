@@ -37,9 +37,10 @@ RESHAPED = {
     "a branch has what it uses from outside as its parameter, small constants in itself": {
         "IndexedConditional", "PredicatedConditional"},
     "the state of a loop is a tuple": {"WhileWithScalarS32Result"},
-    "with one device, what devices exchange is what they have": {
-        "AllReduce", "AllReduceAllReduce", "AllToAll", "ReplicaId", "PartitionId"},
-    "the order of effects is not yet that of tokens": {"AddDependency"},
+    "in groups of one device, what devices exchange is what they have": {"AllReduceAllReduce"},
+    "effects are in one order, that of the text, and tokens are made for it": {
+        "AddDependency", "AfterAllWithMultipleOperands", "SendRecv", "SendRecvWithHostTransfer"},
+    "what is begun and ended is done at once": {"CopyStartAndCopyDone"},
 }  # fmt: skip
 """Texts that print back in other words, by reason. They read again as the same graph like all others."""
 

@@ -113,7 +113,8 @@ class Lowering:
         self.b.origin = outer
         span = self.program.span(c.start, c.start + len(c.name))
         results = self.flatten(root)
-        if acted is not None and self.state is not None:
+        needless = public and acted is self.state and results  # tokens alone, which order nothing
+        if acted is not None and self.state is not None and not needless:
             params.append(acted)
             results.append(self.state)
         said = self.origin(c.root) if isinstance(c.root.type, TupleType) and self.state is None else NOWHERE

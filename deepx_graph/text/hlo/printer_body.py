@@ -269,7 +269,9 @@ def _root(function: Function) -> Node | None:
     """The node whose results, all of them, in order and for nothing else, are those of the function."""
     results = function.results
     whole = results[0].inputs[0] if results and is_item(results[0]) else None
-    if whole is None or whole.op is LOOP_END or is_state(whole.type) or len(results) < 2 or function.whole.name not in ("", whole.name):
+    if whole is None or whole.op is LOOP_END or len(results) < 2 or function.whole.name not in ("", whole.name):
+        return None
+    if is_state(whole.type):  # of which a token is no part everywhere
         return None
     assert isinstance(whole.type, TupleType)
     plain = [r for k, r in enumerate(results) if is_item(r) and r.inputs[0] is whole and r.attrs[-1] == k and not function.users[r]]

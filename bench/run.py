@@ -13,6 +13,7 @@ import sys
 
 import engines
 import numpy as np
+import reading
 import scale
 
 
@@ -29,6 +30,8 @@ def main() -> int:
     full = parser.parse_args().full
     print(f"{machine()}\n\n## Length of the program\n", flush=True)
     good = scale.report([10_000, 100_000], 3 if full else 1)
+    print("\n## Reading XLA's texts\n", flush=True)
+    good &= reading.report([10_000, 100_000], 3 if full else 1)
     print("\n## Engines\n", flush=True)
     engines.report(["small", "medium", "large"] if full else ["small", "medium"], 15 if full else 5, None, [], "default")
     return 0 if good else 1

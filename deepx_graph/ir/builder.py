@@ -50,6 +50,7 @@ class Builder:
         self.peephole = peephole
         self.origin = origin
         self._interned: dict[tuple[Any, ...], Node] | None = {} if (peephole if intern is None else intern) else None
+        self._inferred: dict[tuple[Any, ...], Type] = {}
 
     def __call__(self, op: Op, *inputs: Node, **attrs: Any) -> Node:
         """The node `op(inputs)`; operands may be given by name. Raises VerifyError, at the current origin, when they do not fit."""
@@ -58,7 +59,11 @@ class Builder:
                 inputs, attrs = op.arrange(inputs, attrs)
             op.check_arity(len(inputs))
             values = op.bind(attrs)
-            type = op.infer([i.type for i in inputs], *values)
+            types = tuple([i.type for i in inputs])
+            key = (op, types, values)
+            type = self._inferred.get(key)  # programs repeat themselves: a few hundred signatures in 100 000 operations
+            if type is None:
+                type = self._inferred[key] = op.infer(types, *values)
         except InferError as e:
             raise VerifyError(e.diagnostic(self.origin.span, f"{op.name}: ")) from None
         return self.make(op, inputs, values, type)

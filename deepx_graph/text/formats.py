@@ -7,8 +7,10 @@ a program.
 
 from __future__ import annotations
 
+import gc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
@@ -113,12 +115,26 @@ def read(source: Source, format: str | None = None, options: ReadOptions | None 
     options = options or ReadOptions()
     chosen = format_named(format) if format is not None else None
     _refuse_unreadable(source, options)
-    return (chosen or FORMATS[detect(source.text, source.name)]).read(source, options)
+    with _no_collections():
+        return (chosen or FORMATS[detect(source.text, source.name)]).read(source, options)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Without the search for reference cycles: a graph has none, and every round of the search looks at all of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def write(module: Module, format: str, **options: object) -> str:
     """The module as text. Raises UsageError for an unknown format or option, VerifyError for what it cannot express."""
-    return format_named(format).write(module, **options)
+    with _no_collections():
+        return format_named(format).write(module, **options)
 
 
 # --- bytes to sources ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
-from deepx_graph.text.hlo.shapes import SPACE, ShapeError, is_plain, parse_shape
+from deepx_graph.text.hlo.shapes import SPACE, ShapeError, array_type, is_plain, parse_shape
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import TupleType, Type
 
@@ -19,15 +19,19 @@ _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _ROW = re.compile(r"[ \t]*(\d+)[ \t]+([^\n]+)\n?")
 _COMPUTATION = re.compile(rf"(ENTRY\s+)?%?({NAME})\s*")
 _INSTRUCTION = re.compile(rf"(ROOT\s+)?%?({NAME})\s*=\s*")
+_PLAIN_INSTRUCTION = re.compile(
+    rf"(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{[\d,]*\}})?\s+([a-z][\w\-]*)\(((?:%?{NAME}(?:,\s*%?{NAME})*)?)\)")
+_NAME_OF_OPERAND = re.compile(rf"%?({NAME})")
 _OPCODE = re.compile(r"([a-z][\w\-]*)\s*\(")
 _PLAIN = re.compile(r"[^()\"{}/]*")
 _OPERAND = re.compile(rf"\s*%?({NAME})\s*(?:,|$)")
 _NAMED = re.compile(rf"%?({NAME})")
-_ATTRIBUTE = re.compile(r"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*")
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_ATTRIBUTE = re.compile(rf"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*(\{{[^{{}}\"]*(?:{_TEXT}[^{{}}\"]*)*\}}|[\w.\->]+(?=[,\s]))?", re.DOTALL)
+"""A name and, where it is a word or stands in one pair of braces, its value."""
 _WORD = re.compile(r"[^\s,(){}\"\[\]]+(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
 _GROUPS = re.compile(r"\[[^\]]*\](?:<=\[[^\]]*\](?:T\([^)]*\))?)?")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_FLAT = re.compile(r"\{[^{}\"]*\}")
+_STRING = re.compile(_TEXT, re.DOTALL)
 _OPEN_OR_CLOSE = re.compile(r'[(){}\[\]"]|/\*')
 OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "replica-id", "rng-get-and-update-state"})
 """Opcodes whose parentheses hold no operand names."""
@@ -158,6 +162,9 @@ class Parser:
 
     def instruction(self) -> Instruction:
         start = self.at
+        plain = _PLAIN_INSTRUCTION.match(self.text, start)
+        if plain and plain[6] not in OPERANDLESS:
+            return self.plain(plain, start)
         match = _INSTRUCTION.match(self.text, start)
         if not match:
             raise self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
@@ -177,6 +184,20 @@ class Parser:
         attributes = self.attributes()
         return Instruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at, operand_types,
                            "" if is_plain(shape) else shape)
+
+    def plain(self, match: re.Match[str], start: int) -> Instruction:
+        """An instruction with an array type and operands that are names alone, up to its attributes: one match."""
+        root, name, shape, dims, layout, opcode, payload = match.groups()
+        at = match.start(7)
+        self.at = match.end()
+        try:
+            type = array_type(shape, dims)
+        except ShapeError as e:
+            raise self.fail(e.message, match.start(3), expected=e.expected) from None
+        operands = [Raw(o[1], at + o.start(1)) for o in _NAME_OF_OPERAND.finditer(payload)]
+        stated = "" if layout is None else self.text[match.start(3) : match.end(5)]
+        return Instruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, start, self.at,
+                           [None] * len(operands), "" if is_plain(stated) else stated)
 
     def parenthesised(self) -> Raw:
         """The text up to the parenthesis that closes; the opening one is already read."""
@@ -255,12 +276,16 @@ class Parser:
     def attributes(self) -> dict[str, Raw]:
         found: dict[str, Raw] = {}
         while match := _ATTRIBUTE.match(self.text, self.at):
-            self.at = match.end()
-            start = self.at
-            self.value()
-            if match[1] in found:
-                raise self.fail(f"the attribute '{match[1]}' stands twice", match.start(1), match.end(1))
-            found[match[1]] = Raw(self.text[start : self.at], start)
+            name, text = match.groups()
+            start = self.at = match.end()
+            if text is None:
+                self.value()
+                text = self.text[start : self.at]
+            else:
+                start -= len(text)
+            if name in found:
+                raise self.fail(f"the attribute '{name}' stands twice", match.start(1), match.end(1))
+            found[name] = Raw(text, start)
         return found
 
     def value(self) -> None:
@@ -268,8 +293,7 @@ class Parser:
         text, at = self.text, self.at
         first = text[at : at + 1]
         if first == "{":
-            flat = _FLAT.match(text, at)
-            self.at = flat.end() if flat else self.balanced(at + 1, "}")
+            self.at = self.balanced(at + 1, "}")
         elif first == "(":
             self.at = self.balanced(at + 1, ")")
         else:

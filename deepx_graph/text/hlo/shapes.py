@@ -72,7 +72,7 @@ def parse_shape(text: str, at: int, depth: int = 0) -> tuple[Type, int]:
     match = _ARRAY.match(text, at)
     if match:
         try:
-            return _array(match[1], match[2]), match.end()
+            return array_type(match[1], match[2]), match.end()
         except ShapeError as e:
             raise ShapeError(e.message, at, e.expected) from None
     if text.startswith("(", at) and depth < MAX_DEPTH:
@@ -117,7 +117,8 @@ def layout_of(text: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def _array(dtype: str, dims: str) -> Type:
+def array_type(dtype: str, dims: str) -> Type:
+    """The type of `dtype[dims]`. Raises ShapeError."""
     if dtype == "token":
         return STATE
     if dtype not in HLO_DTYPES:

@@ -96,6 +96,8 @@ class Scanner:
         return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
 
     def skip(self) -> None:
+        if "/" < self.text[self.at : self.at + 1] <= "~":  # neither space nor comment
+            return
         match = SPACE.match(self.text, self.at)
         if match:
             self.at = match.end()

@@ -1,4 +1,4 @@
-"""Seconds to read HLO and StableHLO text against its length, and to write it again.
+"""Processor seconds to read HLO and StableHLO text against its length, and to write it again.
 
     python bench/reading.py [--lengths 10000,100000] [--rounds 3]
 
@@ -77,11 +77,11 @@ TEXTS: dict[str, Callable[[int], str]] = {"hlo": hlo, "stablehlo": stablehlo}
 
 def seconds(format: str, text: str) -> tuple[float, float]:
     """To read the text, and to write it."""
-    start = time.perf_counter()
+    start = time.process_time()
     module = read(Source("bench", text), format, ReadOptions()).module
-    done = time.perf_counter()
+    done = time.process_time()
     write(module, format)
-    return done - start, time.perf_counter() - done
+    return done - start, time.process_time() - done
 
 
 def report(lengths: list[int], rounds: int) -> bool:

@@ -1,0 +1,67 @@
+"""Second derivatives of real programs: Hessian-vector products against differences of the gradient, in double precision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+
+JAX = Path(__file__).parents[2] / "shared" / "corpus" / "jax"
+LEFT_OUT = {"bf16_elementwise": "computes in bf16", "constant_large": "holds raw bits of f32"}
+"""Programs that do not become double precision by renaming their types."""
+INFINITIES = {"0xFF800000": "0xFFF0000000000000", "0x7F800000": "0x7FF0000000000000", "0x7FC00000": "0x7FF8000000000000"}
+
+
+def names() -> list[str]:
+    if not JAX.is_dir():
+        return []
+    return [c["name"] for c in json.loads((JAX / "corpus.json").read_text())["cases"] if c["grads"] and c["name"] not in LEFT_OUT]
+
+
+def in_double(name: str) -> dx.Module:
+    text = (JAX / f"{name}.stablehlo").read_text().replace("f32", "f64")
+    for narrow, wide in INFINITIES.items():
+        text = text.replace(narrow, wide)
+    return dx.loads(text)
+
+
+def check(name: str) -> bool:
+    """Whether any second derivative is not zero; fails where one is wrong."""
+    module, stored, rng = in_double(name), np.load(JAX / f"{name}.npz"), np.random.default_rng(0)
+    gradient, product = (dx.compile(dx.optimize(make(module))) for make in (dx.grad, dx.hvp))
+    inputs = len(module.entry.params)
+    args: list[Any] = [np.asarray(stored[f"in{k}"]).astype(p.type.dtype.np) for k, p in enumerate(gradient.inputs[:inputs])]
+    cts = [rng.standard_normal(p.type.shape).astype(p.type.dtype.np) for p in gradient.inputs[inputs:]]
+    moving = [k for k, p in enumerate(gradient.inputs[:inputs]) if p.type.dtype.is_differentiable]
+    direction = [rng.standard_normal(args[k].shape) for k in moving]
+
+    def at(step: float) -> Any:
+        moved = list(args)
+        for k, v in zip(moving, direction, strict=True):
+            moved[k] = np.asarray(args[k] + step * v)
+        return gradient(*moved, *cts)
+
+    found = product(*args, *cts, *direction)
+    for got, plus, minus in zip(found, at(1e-6), at(-1e-6), strict=True):
+        np.testing.assert_allclose(got, (plus - minus) / 2e-6, rtol=1e-5, atol=1e-6)
+    return any(np.any(x) for x in found)
+
+
+needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", names()[::5])
+def test_second_derivatives_sampled(name: str) -> None:
+    check(name)
+
+
+@needs_corpus
+@pytest.mark.conformance
+def test_second_derivatives() -> None:
+    assert sum(map(check, names())) >= 20

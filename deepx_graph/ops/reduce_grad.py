@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.op import Cotangents
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops.elementwise import add, compare, convert, divide, maximum, minimum, multiply
@@ -33,11 +33,23 @@ def reduce_vjp(b: Builder, node: Node, g: Any) -> Cotangents:
         return through(b, node, _tree(b, node), g)
     x, init = node.inputs
     by_init: Node | None = None
-    if init.op is not CONSTANT or init.attrs[0].splat_value != op.identity_for(as_tensor(x.type).dtype):
+    if not starts_from_identity(init, op):
         node = reduction(b, op, x, node.attr("dimensions"))
         assert op.vjp is not None
         by_init, g = op.vjp(b, b(op, init, node), g)
     return (_spread(b, x, g, node) if op is add else _extreme(b, x, node, g)), by_init
+
+
+def known_value(x: Node) -> Any:
+    """The one value of all elements of a constant, whatever its shape was made by; None where there is none."""
+    while x.op is broadcast_in_dim or x.op is reshape:
+        x = x.inputs[0]
+    return x.attrs[0].splat_value if x.op is CONSTANT else None
+
+
+def starts_from_identity(init: Node, op: Op) -> bool:
+    """Whether an initial value is the identity of the reducer."""
+    return bool(known_value(init) == op.identity_for(as_tensor(init.type).dtype))
 
 
 def _spread(b: Builder, x: Node, value: Node, node: Node) -> Node:

@@ -13,7 +13,6 @@ from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.op import Cotangents
-from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops.convolution_grad import transposed_padding
 from deepx_graph.ops.elementwise import add, and_, compare, maximum, minimum, not_, or_, select
 from deepx_graph.ops.fusion import inlined
@@ -21,7 +20,7 @@ from deepx_graph.ops.index import scatter
 from deepx_graph.ops.layout import reshape
 from deepx_graph.ops.pullback import through
 from deepx_graph.ops.reduce import broadcast_in_dim, monoid_body
-from deepx_graph.ops.reduce_grad import combined
+from deepx_graph.ops.reduce_grad import combined, known_value, starts_from_identity
 from deepx_graph.ops.shape import iota, pad, slice_
 from deepx_graph.ops.window import reduce_window, select_and_scatter
 from deepx_graph.types import BOOL, I32, I64, DType, as_tensor, leaves, scalar
@@ -32,19 +31,13 @@ Axes = tuple[int, ...]
 def reduce_window_vjp(b: Builder, node: Node, g: Any) -> Cotangents:
     """See the module. Raises InferError for a body that is not elementwise."""
     op = node.attr("body").reducer
-    if len(node.inputs) == 2 and _starts_from_identity(node, op) and 0 not in as_tensor(node.type).shape:
+    if len(node.inputs) == 2 and 0 not in as_tensor(node.type).shape:
         if op is add:
-            return _sum_vjp(b, node, g), None
+            is_fixed = known_value(node.inputs[1]) is not None
+            return _sum_vjp(b, node, g), None if is_fixed else through(b, node, _doubled(b, node), g)[1]
         if op is maximum or op is minimum:
-            return _extreme_vjp(b, node, g, "GE" if op is maximum else "LE"), None
+            return _extreme_vjp(b, node, g, op)
     return through(b, node, _doubled(b, node), g)
-
-
-def _starts_from_identity(node: Node, op: Op | None) -> bool:
-    init = node.inputs[1]
-    if op is None or init.op is not CONSTANT:
-        return False
-    return bool(init.attrs[0].splat_value == op.identity_for(as_tensor(init.type).dtype))
 
 
 def _window(node: Node) -> list[tuple[int, int, int, int, int, int]]:
@@ -62,16 +55,24 @@ def _sum_vjp(b: Builder, node: Node, g: Node) -> Node:
              padding_high=tuple(p[1] for p in padding), body=node.attr("body"))  # fmt: skip
 
 
-def _extreme_vjp(b: Builder, node: Node, g: Node, direction: str) -> Node:
-    x = node.inputs[0]
+def _extreme_vjp(b: Builder, node: Node, g: Node | None, op: Op) -> Cotangents:
+    x, init = node.inputs
     dtype = as_tensor(x.type).dtype
-    prefer = comparison(direction, dtype)
-    sizes, strides, base, dilations, low, high, _ = node.attrs
-    if set(base + dilations) <= {1}:
-        return b(select_and_scatter, x, g, b.like(0, g), window_dimensions=sizes, window_strides=strides, padding_low=low,
-                 padding_high=high, select=prefer, scatter=monoid_body(add, dtype))
-    places = _places(b, x, prefer, dict(zip((a.name for a in node.op.attrs[:6]), node.attrs, strict=False)))
-    return _scattered(b, b.splat(0, as_tensor(x.type)), places, g, monoid_body(add, dtype))
+    by_init: Node | None = None
+    window = dict(zip((a.name for a in node.op.attrs[:6]), node.attrs, strict=False))
+    if not starts_from_identity(init, op):
+        assert op.vjp is not None
+        alone = b(reduce_window, x, b.like(op.identity_for(dtype), x), body=node.attr("body"), **window)
+        by_init, g = op.vjp(b, b(op, init, alone), g)
+    assert g is not None
+    prefer = comparison("GE" if op is maximum else "LE", dtype)
+    if set(node.attr("base_dilations") + node.attr("window_dilations")) <= {1}:
+        scattered = b(select_and_scatter, x, g, b.like(0, g), window_dimensions=node.attr("window_dimensions"),
+                      window_strides=node.attr("window_strides"), padding_low=node.attr("padding_low"),
+                      padding_high=node.attr("padding_high"), select=prefer, scatter=monoid_body(add, dtype))  # fmt: skip
+        return scattered, by_init
+    places = _places(b, x, prefer, window)
+    return _scattered(b, b.splat(0, as_tensor(x.type)), places, g, monoid_body(add, dtype)), by_init
 
 
 # --- the place that a window selects ------------------------------------------------------------------------------

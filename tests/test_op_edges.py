@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from deepx_graph import ops
+from deepx_graph.ir import Builder, Module
 from deepx_graph.ops.reduce import monoid_body
-from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, U2, U4, DType, dtype_named
+from deepx_graph.runtime.compile import compile
+from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, I64, U2, U4, DType, dtype_named, scalar, tensor
 
 # --- running results and order -------------------------------------------------------------------------------------
 
@@ -66,6 +68,58 @@ def test_complex_sums_of_products_are_in_order() -> None:
     x = np.array([[1e8 + 0j, 1, -1e8]], np.complex64)
     y = np.array([[1], [1], [1]], np.complex64)
     assert ops.dot_general.eval([x, y], (), (), (1,), (0,))[0, 0] == 0
+
+
+@pytest.mark.parametrize("scale", [1, 2**30])
+def test_integer_products_are_exact_or_wrap(scale: int) -> None:
+    """By BLAS where f64 holds every sum, else modulo 2^64."""
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(-9, 9, (5, 6)) * scale, rng.integers(-9, 9, (6, 7)) * scale
+    exact = x.astype(object) @ y.astype(object)
+    wrapped = [[(int(v) + 2**63) % 2**64 - 2**63 for v in row] for row in exact]
+    assert ops.dot_general.eval([x, y], (), (), (1,), (0,)).tolist() == wrapped
+    small = np.array([[100, 100]], np.int8), np.array([[1], [1]], np.int8)
+    assert ops.dot_general.eval(list(small), (), (), (1,), (0,)).tolist() == [[-56]]
+
+
+def test_long_reductions_keep_the_order_of_their_elements() -> None:
+    """2x2 integer matrices multiply associatively, and not commutatively."""
+    b, t = Builder(), scalar(I64)
+
+    def product(*p: Any) -> list[Any]:
+        left, right = p[:4], p[4:]
+        return [b(ops.add, b(ops.multiply, left[2 * i], right[j]), b(ops.multiply, left[2 * i + 1], right[2 + j]))
+                for i in range(2) for j in range(2)]
+
+    body = b.function("product", [(f"p{k}", t) for k in range(8)], product)
+    for count in (3, 1500, 2049):
+        matrices = np.random.default_rng(count).integers(-2, 3, (count, 2, 2))
+        want = np.eye(2, dtype=np.int64)
+        for m in matrices:
+            want = want @ m
+        xs = [np.ascontiguousarray(matrices[:, i, j]) for i in range(2) for j in range(2)]
+        got = ops.reduce.eval([*xs, *(np.asarray(v) for v in (1, 0, 0, 1))], (0,), body)
+        assert np.reshape(got, (2, 2)).tolist() == want.tolist()
+
+
+# --- the profile says when no whole-array form was found -----------------------------------------------------------
+
+
+def test_the_profile_tells_general_bodies_from_known_ones() -> None:
+    b, t = Builder(), scalar(F32)
+    half = b.function("half", (("a", t), ("b", t)), lambda x, y: [b(ops.multiply, b(ops.add, x, y), b.constant(0.5, F32))])
+
+    def main(x: Any) -> list[Any]:
+        zero = b.constant(0, F32)
+        return [b(ops.reduce, x, zero, dimensions=(0,), body=body) for body in (half, monoid_body(ops.multiply, F32))]
+
+    module = Module((b.function("main", [("x", tensor(F32, (4,)))], main),))
+    run = compile(module, engine="numpy", profile=True)
+    run(np.ones(4, np.float32))
+    assert run.profile is not None
+    ways = {r.fallback for r in run.profile.rows() if r.kernel.startswith("reduce")}
+    assert ways == {"", "one slice after the other"}
+    assert "[general: one slice after the other]" in str(run.profile)
 
 
 # --- complex numbers -----------------------------------------------------------------------------------------------

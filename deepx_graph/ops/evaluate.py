@@ -10,6 +10,7 @@ import numpy as np
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array
+from deepx_graph.ops.fallback import general
 from deepx_graph.types import as_tensor
 
 
@@ -29,6 +30,7 @@ def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> li
     shape = left[0].shape
     if all(n.op.elementwise or not n.inputs for n in body.nodes) or not shape:
         return [np.broadcast_to(r, shape) for r in evaluate(body, [*left, *right])]
+    general("element by element")
     rows = [evaluate(body, [a[at] for a in (*left, *right)]) for at in np.ndindex(shape)]
     dtypes = [as_tensor(r.type).dtype.np for r in body.results]
     return [np.asarray([row[k] for row in rows], dtype=d).reshape(shape) for k, d in enumerate(dtypes)]

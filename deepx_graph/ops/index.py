@@ -33,6 +33,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.declare import written_in
 from deepx_graph.ops.elementwise import add, clamp, maximum, minimum, multiply
 from deepx_graph.ops.evaluate import combine
+from deepx_graph.ops.fallback import general
 from deepx_graph.ops.layout import show_dims
 from deepx_graph.ops.reduce import monoid_body
 from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
@@ -319,6 +320,7 @@ def _combine_at(results: Sequence[Array], places: Index, updates: Sequence[Array
 
 def in_rounds(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
     """The body applied to all places at once, to the first update of each, then the second, and so on."""
+    general("in rounds over all places")
     order = np.argsort(places, kind="stable")
     updates, sorted_places = [u[order] for u in updates], places[order]
     first = np.flatnonzero(np.r_[True, np.diff(sorted_places) != 0])

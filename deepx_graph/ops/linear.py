@@ -41,16 +41,31 @@ def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contrac
     depth = math.prod(x.shape[k] for k in lhs_contract)
     left = np.transpose(x, lhs_batch + lhs_free + lhs_contract).reshape(*batch, math.prod(rows), depth)
     right = np.transpose(y, rhs_batch + rhs_contract + rhs_free).reshape(*batch, depth, math.prod(columns))
-    if x.dtype.kind == "c" and depth <= _FEW_TERMS:
-        product = _in_order(left, right)
-    elif x.dtype.kind == "b" or x.dtype.itemsize >= 4 or is_int(x):
-        product = np.matmul(left, right)
-    else:
-        product = np.matmul(left.astype(np.float32), right.astype(np.float32))
+    by_hand = x.dtype.kind == "c" and depth <= _FEW_TERMS
+    product = _in_order(left, right) if by_hand else products(left, right)
     return np.asarray(product, dtype=x.dtype).reshape((*batch, *rows, *columns))
 
 
 _FEW_TERMS = 32
+
+
+def products(left: Array, right: Array) -> Array:
+    """Matrix products of one dtype. Floats narrower than f32 are summed in f32, and given back so.
+
+    Integers go to BLAS as f64 where no sum can leave the integers that f64 holds exactly; else they wrap as they go.
+    """
+    if is_int(left):
+        if left.size and right.size and left.shape[-1] * _largest(left) * _largest(right) < 1 << 53:
+            exact = np.matmul(left.astype(np.float64), right.astype(np.float64))
+            return np.asarray(exact.astype(np.int64).astype(left.dtype))
+    elif left.dtype.kind != "b" and left.dtype.itemsize < 4:
+        left, right = left.astype(np.float32), right.astype(np.float32)
+    return np.asarray(np.matmul(left, right))
+
+
+def _largest(x: Array) -> int:
+    """The greatest absolute value of integers."""
+    return max(-int(x.min()), int(x.max()))
 
 
 def _in_order(left: Array, right: Array) -> Array:

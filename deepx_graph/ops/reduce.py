@@ -33,6 +33,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, shape_attr, written_in
 from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply, select
 from deepx_graph.ops.evaluate import combine
+from deepx_graph.ops.fallback import general
 from deepx_graph.ops.layout import dims_of, reshape, show_dims, transpose
 from deepx_graph.types import (
     BOOL,
@@ -120,11 +121,27 @@ def _reduce_eval(xs: Sequence[Array], dimensions: tuple[int, ...], body: Functio
     kept = tuple(xs[0].shape[k] for k in rest)
     count = math.prod(xs[0].shape[k] for k in dimensions)
     flat = [np.transpose(x, order).reshape(count, *kept) for x in xs[:half]]
+    general("one slice after the other")
+    if count > _LONG and count > math.prod(kept):
+        flat, count = _in_pairs(flat, body), min(count, 1)
     total: Sequence[Array] = [np.broadcast_to(i, kept).copy() for i in xs[half:]]
     for row in range(count):
         total = combine(body, total, [x[row] for x in flat])
     results = tuple(np.broadcast_to(t, kept).astype(x.dtype, copy=False) for t, x in zip(total, xs, strict=False))
     return results[0] if half == 1 else results
+
+
+_LONG = 1024
+"""More slices than that, of few elements each, are combined in neighbouring pairs: a reducer is associative."""
+
+
+def _in_pairs(rows: Sequence[Array], body: Function) -> list[Array]:
+    """The rows combined into one, in their order."""
+    while rows[0].shape[0] > 1:
+        even = rows[0].shape[0] // 2 * 2
+        new = combine(body, [x[0:even:2] for x in rows], [x[1:even:2] for x in rows])
+        rows = [np.concatenate([y, x[even:]]) for y, x in zip(new, rows, strict=True)]
+    return list(rows)
 
 
 def _reduce_monoid(x: Array, init: Array, axes: tuple[int, ...], op: Op) -> Array:

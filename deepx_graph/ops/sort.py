@@ -20,6 +20,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, written_in
 from deepx_graph.ops.elementwise import compare
 from deepx_graph.ops.evaluate import combine
+from deepx_graph.ops.fallback import general
 from deepx_graph.ops.ordering import keys_of, order_by, ordered, sorted_alone
 from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, scalar
 
@@ -53,6 +54,7 @@ def _sorted(xs: Sequence[Array], comparator: Function) -> list[Array]:
 
 def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
     """A binary insertion of halves, bottom-up, all rows and runs at once: each round merges runs by counting smaller partners."""
+    general("merging by the comparator")
     n = xs[0].shape[-1]
     rows = [x.reshape(-1, n) for x in xs]
     count = rows[0].shape[0]

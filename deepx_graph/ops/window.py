@@ -35,7 +35,9 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.declare import is_int, pair, written_in
 from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.evaluate import combine
+from deepx_graph.ops.fallback import general
 from deepx_graph.ops.index import in_rounds
+from deepx_graph.ops.linear import products
 from deepx_graph.ops.reduce import monoid_body
 from deepx_graph.ops.shape import dilated, spread_and_pad
 from deepx_graph.types import F64, Dim, TensorType, TupleType, Type, as_tensor, dtype_of, merge_dims, scalar, tensor
@@ -98,6 +100,8 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     counts = views[0].shape[: xs[0].ndim]
     if op is not None and math.prod(sizes) > math.prod(counts) > 0:
         return _few_windows(op, views[0], xs[1])
+    if op is None:
+        general("one place of the window after the other")
     totals: Sequence[Array] = [np.broadcast_to(i, counts).copy() for i in xs[half:]]
     for at in np.ndindex(*sizes):
         totals = combine(body, totals, [v[(slice(None),) * xs[0].ndim + at] for v in views])
@@ -304,7 +308,7 @@ def _grouped(view: Array, kernel: Array, rank: int, groups: int, batch_groups: i
         out = outputs // (groups * batch_groups)
         weights = kernel[g * out : (g + 1) * out].reshape(out, depth)
         moved = np.moveaxis(picked, 1, 1 + rank).reshape(picked.shape[0] * count, depth)
-        parts.append((moved @ weights.T).reshape(picked.shape[0], count, out))
+        parts.append(products(moved, weights.T).reshape(picked.shape[0], count, out))
     total = np.concatenate(parts, axis=2)
     return np.moveaxis(total.reshape(total.shape[0], *spatial, outputs), -1, 1)
 

@@ -12,13 +12,17 @@ import numpy as np
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
+from deepx_graph.ops.fallback import collected
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.values import flatten
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel. `bytes` are those of its operands and results over all calls; `share` is of the time of all kernels."""
+    """One kernel. `bytes` are those of its operands and results over all calls; `share` is of the time of all kernels.
+
+    `fallback` says how an operation's body was applied where no whole-array form of it was found; empty where there was one.
+    """
 
     function: str
     kernel: str
@@ -29,6 +33,7 @@ class Row:
     bytes: int
     gb_per_s: float
     share: float
+    fallback: str = ""
 
 
 @dataclass(slots=True)
@@ -38,6 +43,7 @@ class _Meter:
     calls: int = 0
     nanoseconds: int = 0
     bytes: int = 0
+    fallback: str = ""
 
 
 class Profile:
@@ -52,7 +58,9 @@ class Profile:
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             start = time.perf_counter_ns()
-            result = kernel(values, out)
+            with collected() as ways:
+                result = kernel(values, out)
+            meter.fallback = ", ".join(ways) or meter.fallback
             meter.nanoseconds += time.perf_counter_ns() - start
             meter.calls += 1
             meter.bytes += _bytes(values) + _bytes(result)
@@ -69,6 +77,7 @@ class Profile:
                 m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
                 m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
                 m.bytes / m.nanoseconds if m.nanoseconds else 0.0, m.nanoseconds / total,
+                m.fallback,
             )
             for m in meters
         ]  # fmt: skip
@@ -86,6 +95,7 @@ class Profile:
         lines += (
             f"{r.share:>6.1%} {r.seconds * 1e3:>10.3f} {r.calls:>7} {r.bytes / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
             f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
+            f"{f' [general: {r.fallback}]' if r.fallback else ''}"
             for r in self.rows()
         )
         return "\n".join(lines) + "\n"

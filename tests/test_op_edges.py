@@ -42,7 +42,10 @@ def test_cumulative_windows_either_way(axis: int, backwards: bool) -> None:
     x = np.random.default_rng(1).integers(-9, 9, (5, 40))
     want = np.flip(np.cumsum(np.flip(x, axis), axis), axis) if backwards else np.cumsum(x, axis)
     body = monoid_body(ops.add, dtype_named("i64"))
-    np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 100), want + 100)
+    np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 0), want)
+    places = np.indices(x.shape)[axis]
+    padding = places if backwards else x.shape[axis] - 1 - places
+    np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 100), want + 100 * (padding + 1))
 
 
 def test_narrow_sums_of_windows_are_rounded_at_each_step() -> None:

@@ -1,10 +1,13 @@
-"""What all tests share: the count of the tests that were left to `make conformance`, said also when workers collect them."""
+"""What all tests share: the count of the tests that were left to `make conformance`, said also when workers collect them, and the
+table of what held, when none were."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+
+from tests.conformance_table import table
 
 _left_out = 0
 
@@ -30,3 +33,6 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if _left_out:
         terminalreporter.write_line(f"{_left_out} tests of the long suites are left out: `make conformance` runs them")
+        return
+    for line in table(terminalreporter.stats):
+        terminalreporter.write_line(line)

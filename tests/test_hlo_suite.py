@@ -76,7 +76,10 @@ def test_what_xla_takes_is_read_and_written_as_the_same_graph(name: str) -> None
 def test_what_xla_prints_back_is_printed_back_as_it_stood(name: str) -> None:
     text = source(name).text
     same = normal(write(read(source(name), ReadOptions()).module)) == normal(text)
-    assert same != any(name.removeprefix("roundtrip_") in names for names in RESHAPED.values())
+    reason = next((r for r, names in RESHAPED.items() if name.removeprefix("roundtrip_") in names), "")
+    assert same != bool(reason)
+    if reason:
+        pytest.xfail(reason)
 
 
 @needs_suite

@@ -75,7 +75,7 @@ FORMATS: dict[str, Format] = {
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo"),
         Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo"),
-        Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", writes=False),
+        Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay"),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
     )
 }

@@ -6,8 +6,12 @@ import re
 
 from deepx_graph.errors import Source
 from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.relay.infer import Inference
+from deepx_graph.text.relay.lower import Lowering
+from deepx_graph.text.relay.module import parse
+from deepx_graph.text.relay.printer import write
 
-__all__ = ["detect", "read"]
+__all__ = ["detect", "read", "write"]
 
 _SIGNS = re.compile(r"^\s*def @\w|^\s*(?:extern )?type [A-Za-z_]\w*(?:\[[^\]]*\])?\s*\{"
                     r"|\bTensor\[\(|\bfree_var %|/\* ty=", re.MULTILINE)
@@ -24,10 +28,6 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
-    from deepx_graph.text.relay.infer import Inference
-    from deepx_graph.text.relay.lower import Lowering
-    from deepx_graph.text.relay.module import parse
-
     inference = Inference(source, parse(source, options))
     inference.run()
     return ReadResult(Lowering(inference, options.max_nodes).module(), tuple(inference.warnings))

@@ -15,10 +15,10 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Array
 from deepx_graph.text.relay.literals import dtype_of_name
-from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, mul_dims, scalar, tensor
+from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, mul_dims, same_dim, scalar, tensor
 
 
 class Unsupported(Exception):
@@ -51,6 +51,8 @@ class Context:
         type = self.args[k].type
         if not isinstance(type, TupleType):
             raise InferError(f"operand {k} is a {type}", operand=k, expected="a tuple of tensors")
+        if self.args[k].op is TUPLE:
+            return list(self.args[k].inputs)
         return [self.b.proj(self.args[k], j) for j in range(len(type.items))]
 
     def static(self, k: int) -> Array:
@@ -131,6 +133,8 @@ class Context:
         if any(t.dims is None for t in types):
             return list(nodes)
         dims = joint_dims([t.dims or () for t in types])
+        if all(t.dims == () or _may_equal(t.dims, dims) for t in types):
+            return list(nodes)
         return [n if t.dims in ((), dims) else self.spread(n, dims) for n, t in zip(nodes, types, strict=True)]
 
     def spread(self, x: Node, dims: Dims) -> Node:
@@ -142,8 +146,18 @@ class Context:
         return self.along(x, dims, range(len(dims) - len(old), len(dims)))
 
     def along(self, x: Node, dims: Dims, axes: Sequence[int]) -> Node:
-        """The operand broadcast to `dims`, its axis j being axis `axes[j]`."""
-        return self(ops.broadcast_in_dim, x, shape=dims, broadcast_dimensions=tuple(axes))
+        """The operand broadcast to `dims`, its axis j being axis `axes[j]`; ones stand between, as Relay would write it."""
+        axes = tuple(axes)
+        first = axes[0] if axes else len(dims)
+        if axes != tuple(range(first, len(dims))):
+            old = ranked(x).dims or ()
+            x = self.shaped(x, [old[axes.index(k)] if k in axes else 1 for k in range(first, len(dims))])
+        return self(ops.broadcast_in_dim, x, shape=dims, broadcast_dimensions=tuple(range(first, len(dims))))
+
+    def places(self, dtype: DType, dims: Dims, axis: int) -> Node:
+        """0, 1, 2, ... along one axis of a tensor of that shape."""
+        line = self(ops.iota, dtype=dtype, shape=(dims[axis],), iota_dimension=0)
+        return line if len(dims) == 1 else self.along(line, dims, (axis,))
 
     def shaped(self, x: Node, dims: Sequence[Dim]) -> Node:
         """The operand in another shape of as many elements; itself when it has that shape."""
@@ -165,6 +179,12 @@ class Context:
         if type.is_static:
             return self.b.splat(value, type)
         return self.along(self.b.splat(value, scalar(type.dtype)), type.dims or (), ())
+
+
+def _may_equal(a: Dims | None, b: Dims) -> bool:
+    """Whether the shapes differ in nothing but symbols."""
+    return a is not None and len(a) == len(b) and all(map(same_dim, a, b)) and all(
+        x == y or isinstance(x, str) for x, y in zip(a, b, strict=True))
 
 
 def ranked(node: Node) -> TensorType:

@@ -15,7 +15,7 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, Span, VerifyError
 from deepx_graph.ir import Node
 from deepx_graph.text.relay.syntax import AnyPattern, Binder, Clause, ConstructorPattern, Match, Pattern, TuplePattern
-from deepx_graph.types import DataType, TupleType
+from deepx_graph.types import DataType, TupleType, Type
 from deepx_graph.verify.data import field_types
 
 if TYPE_CHECKING:
@@ -49,16 +49,11 @@ class Matching:
         first = rows[0]
         column = next((k for k, p in enumerate(first.patterns) if not isinstance(p, AnyPattern)), None)
         if column is None:
-            for binder, node in first.bound:
-                self.scope.env[binder] = self._called(node, binder)
+            self.scope.env.update(first.bound)
             return self.lowering.lower(first.clause.body, self.scope)
         if isinstance(first.patterns[column], TuplePattern):
             return self._items(values, rows, column)
         return self._cases(values, rows, column)
-
-    def _called(self, node: Node, binder: Binder) -> Node:
-        """A field under the name that the pattern gives it."""
-        return self.lowering._named(node, binder, None) if node.op is ops.field else node
 
     def _items(self, values: tuple[Node, ...], rows: tuple[Row, ...], column: int) -> Node:
         """Looks into a tuple: its items become columns."""
@@ -94,7 +89,7 @@ class Matching:
         value = values[column]
         assert isinstance(value.type, DataType)
         data, constructor = self.lowering.inference.constructors[name]
-        fields = tuple(self.lowering.make(self.match, ops.field, value, constructor=name, index=k, type=t)
+        fields = tuple(self._field(value, rows, column, name, k, t)
                        for k, t in enumerate(field_types(data, constructor, value.type.args)))
         wild = tuple(_anything(self.match) for _ in fields)
         kept = []
@@ -106,12 +101,21 @@ class Matching:
                 kept.append(_with(row, column, tuple(pattern.items)))
         return self._decide(values[:column] + fields + values[column + 1 :], tuple(kept))
 
+    def _field(self, value: Node, rows: tuple[Row, ...], column: int, constructor: str, index: int, type: Type) -> Node:
+        """A field, under the name that the first pattern gives it that gives it one."""
+        node = self.lowering.make(self.match, ops.field, value, constructor=constructor, index=index, type=type)
+        for row in rows:
+            pattern = row.patterns[column]
+            if isinstance(pattern, ConstructorPattern) and pattern.name == constructor:
+                item = pattern.items[index]
+                if isinstance(item, AnyPattern) and item.binder is not None:
+                    return self.lowering.named(node, item.binder)
+        return node
+
     def _nothing_fits(self) -> Node:
         if self.match.complete:
             raise self._not_covered([])
-        line, _ = self.lowering.source.position(self.match.start)
-        return self.lowering.make(self.match, ops.match_failed, message=f"no pattern of the match in line {line} fits",
-                                  type=self.lowering.settled(self.match.type))
+        return self.lowering.make(self.match, ops.match_failed, type=self.lowering.settled(self.match.type))
 
     def _not_covered(self, missing: list[str]) -> VerifyError:
         span = Span(self.lowering.source, self.match.start, min(self.match.end, self.match.start + 5))

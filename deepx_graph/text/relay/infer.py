@@ -40,6 +40,9 @@ from deepx_graph.types import ANY, BOOL, DataType, RefType, TensorType, TupleTyp
 REFERENCES = {"ref": 1, "ref_read": 1, "ref_write": 2}
 """The operators that touch references, and how many operands each takes."""
 
+MAX_NESTED = 20
+"""How many definitions are inferred within one another, each where the one before uses it; beyond, in their own turn."""
+
 
 class Inference:
     """Fills in the types of a program. `eta` gives, for an operator or constructor used as a value, the function it stands for."""
@@ -55,6 +58,8 @@ class Inference:
         self.pending: list[Call] = []
         self.warnings: list[Diagnostic] = []
         self.marked: list[Effect] = []
+        self._begun: set[str] = set()
+        self._open: list[str] = []
 
     def run(self) -> None:
         """Infers everything. Raises VerifyError with a place for what does not fit."""
@@ -65,8 +70,7 @@ class Inference:
         for d in self.program.definitions:
             self.functions[d.name] = d.fn, self.signature(d.fn)
         for d in self.program.definitions:
-            self.body(d.fn, self.functions[d.name][1])
-            self.resolve()
+            self.define(d.name)
         if self.program.expression is not None:
             self.expr(self.program.expression, Effect())
         self.resolve()
@@ -122,10 +126,23 @@ class Inference:
         fn.instance = type = Fun((p.type for p in fn.params), self.stated(fn.result, fn))
         return type
 
+    def define(self, name: str) -> None:
+        """Infers a definition, unless that was done or begun: where it is first used, so that its result is known there."""
+        if name in self._begun or len(self._open) > MAX_NESTED:
+            return
+        self._begun.add(name)
+        self._open.append(name)
+        fn, type = self.functions[name]
+        self.body(fn, type)
+        self.resolve()
+        self._open.pop()
+
     def body(self, fn: Fn, type: Fun) -> None:
         found = self.expr(fn.body, type.effect)
         result = fn.body.result if isinstance(fn.body, Block) else fn.body
         self.unify(found, type.result, result, "the result")
+        if isinstance(exact := find(found), TensorType) and exact.is_static:
+            type.result = exact
 
     def instance(self, type: Type, names: Sequence[str]) -> Type:
         """A generic type with fresh unknowns for its parameters; functions keep their effects."""
@@ -177,6 +194,7 @@ class Inference:
                 raise self.error(message, e, hint=suggest(e.name, self.functions))
             self.warnings.append(Diagnostic(message, Span(self.source, e.start, e.end), severity="warning"))
             return Unknown()
+        self.define(e.name)
         return self.instance(known[1], known[0].type_params)
 
     def _block(self, e: Block, effect: Effect) -> Type:

@@ -81,9 +81,12 @@ def number_text(literal: Literal) -> str | None:
     suffix = _SUFFIX.get(literal.dtype)
     if suffix is None or not np.isfinite(value):
         return None
-    text = str(int(value)) if literal.dtype.is_integer else repr(float(value) if literal.dtype is F64 else value.item())
-    if literal.dtype in (F16, F32):
-        text = np.format_float_positional(value, trim="-") if 1e-4 <= abs(value) < 1e16 or value == 0 else str(value)
+    if literal.dtype.is_integer:
+        text = str(int(value))
+    elif 1e-4 <= abs(float(value)) < 1e16 or value == 0:
+        text = np.format_float_positional(value, trim="-")
+    else:
+        text = str(value)
     body = text.lstrip("-")
     plain = number(body + suffix, text.startswith("-"))
     return text + suffix if plain.array.tobytes() == np.asarray(value).tobytes() else None

@@ -14,7 +14,8 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, LimitError, Span, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, PHI, REGION, TUPLE
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, REGION, TUPLE
+from deepx_graph.literal import Literal
 from deepx_graph.text.relay.decide import Matching
 from deepx_graph.text.relay.free import FreeVariables
 from deepx_graph.text.relay.infer import REFERENCES, Inference
@@ -50,6 +51,33 @@ class Lifted:
     fn: Fn
 
 
+class ConstantsOnce(Builder):
+    """A builder with one node for equal constants of a function: a text has no way to say that two numbers are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants: dict[Literal, Node] = {}
+
+    def literal(self, value: Literal) -> Node:
+        found = self.constants.get(value)
+        if found is None:
+            found = self.constants[value] = super().literal(value)
+        return found
+
+
+def _called(functions: list[Function]) -> list[Function]:
+    """The functions without the literals that nothing uses."""
+    by_name = {f.name: f for f in functions}
+    used: dict[str, None] = {}
+    stack = [f.name for f in functions if f.public]
+    while stack:
+        name = stack.pop()
+        if name not in used:
+            used[name] = None
+            stack += (n.attrs[0] for n in by_name[name].nodes if n.op is CALL or n.op is PARTIAL)
+    return [f for f in functions if f.name in used]
+
+
 @dataclass
 class Scope:
     """One function being built: its name, what its variables are, and the state, where it has one."""
@@ -69,7 +97,7 @@ class Lowering:
 
     def __init__(self, inference: Inference, max_nodes: int) -> None:
         self.inference, self.source, self.max_nodes = inference, inference.source, max_nodes
-        self.b = Builder()
+        self.b = ConstantsOnce()
         self.functions: list[Function] = []
         self.names: set[str] = {d.name for d in inference.program.definitions}
         self.free = FreeVariables()
@@ -87,6 +115,7 @@ class Lowering:
             self.define(Scope(EXPRESSION), program.expression, (), None, public=True)
         if not self.functions:  # only types are defined
             self.functions.append(Function("main", (), ()))
+        self.functions = _called(self.functions)
         entry = "main" if "main" in self.names else self.functions[0].name
         return Module(tuple(self.functions), entry, self.source, "relay", tuple(self.inference.datas.values()))
 
@@ -94,7 +123,8 @@ class Lowering:
 
     def define(self, scope: Scope, fn: Fn, captured: tuple[tuple[Binder, Type], ...], span: Span | None, *, public: bool) -> None:
         """Builds a function; what its literals become stands behind it."""
-        place = len(self.functions)
+        place, before = len(self.functions), self.b.constants
+        self.b.constants = {}
         self.functions.append(Function(scope.name, (), ()))
         params: list[Node] = []
         for binder, type in (*captured, *((p, self.settled(p.type)) for p in fn.params)):
@@ -109,6 +139,7 @@ class Lowering:
             params.append(scope.state)
         result = self.lower(fn.body, scope)
         results = (result,) if scope.state is None else (result, scope.state)
+        self.b.constants = before
         self.functions[place] = Function(scope.name, tuple(params), results, public=public, span=span, attributes=fn.attributes)
 
     def settled(self, type: Any) -> Type:
@@ -130,10 +161,11 @@ class Lowering:
                 inner.env[v] = known
             elif v is not binder:
                 captured[v] = None
-        lifted = Lifted(inner.name, tuple(captured), fn)
+        lifted = Lifted(inner.name, tuple(sorted(captured, key=lambda v: v.start)), fn)
         if binder is not None:
             inner.env[binder] = lifted
-        self.define(inner, fn, tuple((v, scope.node(v).type) for v in captured), Span(self.source, fn.start, fn.end), public=False)
+        types = tuple((v, scope.node(v).type) for v in lifted.captured)
+        self.define(inner, fn, types, Span(self.source, fn.start, fn.end), public=False)
         return lifted
 
     def fresh(self, name: str) -> str:
@@ -212,18 +244,18 @@ class Lowering:
             if s.binder is not None and isinstance(s.value, Fn):
                 lifted = self.lift(s.value, scope, s.binder)
                 s.value.type = s.value.instance
-                known = lifted if s.binder.scheme else self._named(self.closure(s.value, lifted, scope), s.binder, None)
+                known = lifted if s.binder.scheme else self.named(self.closure(s.value, lifted, scope), s.binder)
                 scope.env[s.binder] = known
                 continue
             mark = self.b.param(0, STATE).serial
             value = self.lower(s.value, scope)
             if s.binder is not None:
-                scope.env[s.binder] = self._named(value, s.binder, mark)
+                scope.env[s.binder] = self.named(value, s.binder, mark)
         return self.lower(e.result, scope)
 
-    def _named(self, node: Node, binder: Binder, mark: int | None) -> Node:
+    def named(self, node: Node, binder: Binder, mark: int | None = None) -> Node:
         """The node under the name of a variable, if it was made for it and has none; `mark` is a node's number from before."""
-        if not binder.name or node.name or (mark is not None and node.serial < mark):
+        if not binder.name or node.name or node.op is CONSTANT or (mark is not None and node.serial < mark):
             return node
         return Node(node.op, node.inputs, node.attrs, node.type, Origin(binder.name, node.origin.spans))
 

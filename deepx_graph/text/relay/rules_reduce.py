@@ -104,7 +104,7 @@ def _place(op: Op, direction: str) -> Rule:
             inner = axes
         else:
             raise InferError(f"{c.name} over axes {list(axes)}", expected="one axis, or all")
-        places = c(ops.iota, dtype=I32, shape=shape, iota_dimension=inner[0])
+        places = c.places(I32, shape, inner[0])
         body = place_body(c.type().dtype, direction, c.flag("select_last_index"))
         start = op.identity_for(c.type().dtype)
         none = c.b.constant(-1 if c.flag("select_last_index") else 2**31 - 1, I32)

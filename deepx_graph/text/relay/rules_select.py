@@ -48,7 +48,7 @@ def _one_hot(c: Context) -> Node:
     at = axis_of(c.number("axis", -1), len(dims) + 1)
     shape = (*dims[:at], depth, *dims[at:])
     spread = c.along(c.args[0], shape, [k for k in range(len(shape)) if k != at])
-    classes = c(ops.iota, dtype=c.type().dtype, shape=shape, iota_dimension=at)
+    classes = c.places(c.type().dtype, shape, at)
     hot = c(ops.compare, classes, spread, direction="EQ")
     on, off = (c.along(c.cast(c.args[k], dtype), shape, ()) for k in (1, 2))
     return c(ops.select, hot, on, off)
@@ -74,7 +74,7 @@ def _sort(c: Context) -> Node:
 
 def sorted_places(c: Context, at: int, direction: str) -> Node:
     """The operand sorted, and the places where its elements were."""
-    places = c(ops.iota, dtype=I32, shape=c.known().shape, iota_dimension=at)
+    places = c.places(I32, c.known().shape, at)
     return c(ops.sort, c.args[0], places, dimension=at, comparator=comparator((c.type().dtype, I32), direction))
 
 

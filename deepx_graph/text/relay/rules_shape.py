@@ -187,7 +187,9 @@ def _strided_slice(c: Context) -> Node:
     if any(isinstance(d, str) for d in limit):
         raise Unsupported("a slice beside an axis whose size is not known")
     cut = c.cut(c.args[0], start, [int(d) for d in limit], strides)
-    return c(ops.reverse, cut, dimensions=tuple(sorted(backwards))) if backwards else cut
+    for axis in sorted(backwards):
+        cut = c(ops.reverse, cut, dimensions=(axis,))
+    return cut
 
 
 def _slice_like(c: Context) -> Node:

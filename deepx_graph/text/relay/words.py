@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.text.relay.literals import NAMES
@@ -19,8 +22,8 @@ def type_text(type: Type) -> str:
             inner = ", ".join(map(type_text, items))
             return f"({inner},)" if len(items) == 1 else f"({inner})"
         case FunctionType(params, results):
-            plain = [t for t in params if not isinstance(t, StateType)]
-            return f"fn ({', '.join(map(type_text, plain))}) -> {type_text(results[0])}"
+            given, made = ([t for t in side if not isinstance(t, StateType)] for side in (params, results))
+            return f"fn ({', '.join(map(type_text, given))}) -> {result_text(made)}"
         case RefType(item):
             return f"ref({type_text(item)})"
         case DataType(name, args):
@@ -28,6 +31,11 @@ def type_text(type: Type) -> str:
         case VarType(name):
             return "_" if name.startswith("?") else name
     return "_"
+
+
+def result_text(results: Sequence[Type]) -> str:
+    """The type of a function's result; several are a tuple."""
+    return type_text(results[0] if len(results) == 1 else TupleType(tuple(results)))
 
 
 def _tensor_text(type: TensorType) -> str:
@@ -50,7 +58,8 @@ def attribute_text(value: Any) -> str:
         case int():
             return str(value)
         case float():
-            return f"{value!r}f" if "e" not in repr(value) and "n" not in repr(value) else f"{value:e}f64"
+            single = float(np.float32(value)) == value
+            return f"{np.format_float_positional(np.float32(value), trim='-')}f" if single else f"{value!r}f64"
         case str():
             return json.dumps(value)
         case tuple() | list():

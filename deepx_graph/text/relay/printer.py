@@ -1,0 +1,74 @@
+"""Printing Relay: any module as text that TVM reads, and that this package reads back as the same module.
+
+What Relay cannot express is a Diagnostic at the node; all of them are reported together, one for each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.ir import Data, Function, Module
+from deepx_graph.text.relay.lower import EXPRESSION
+from deepx_graph.text.relay.metadata import section
+from deepx_graph.text.relay.printer_function import Shared, Writer
+from deepx_graph.text.relay.printer_legal import legal
+from deepx_graph.text.relay.printer_literals import literals
+from deepx_graph.text.relay.printer_names import Names, global_names
+from deepx_graph.text.relay.words import result_text, type_text, variables
+from deepx_graph.types import StateType
+
+HEADER = '#[version = "0.0.5"]'
+
+
+def write(module: Module) -> str:
+    """The text of the module. Raises VerifyError with what Relay cannot express, naming the nodes."""
+    module = module.with_functions(map(legal, module.functions))
+    inside = literals(module)
+    names = global_names([f.name for f in module.functions if f.name not in inside])
+    shared = Shared({f.name: f for f in module.functions}, names, inside, {d.name: d for d in module.datas})
+    parts: list[str] = ["\n".join(_data(d)) for d in module.datas]
+    problems: list[Diagnostic] = []
+    for f in module.functions:
+        if f.name in inside or not f.results:
+            continue
+        try:
+            parts.append("\n".join(_expression(shared, f) if f.name == EXPRESSION else _definition(shared, f)))
+        except VerifyError as e:
+            problems += e.diagnostics
+    if problems:
+        raise VerifyError(*problems)
+    text = f"{HEADER}\n" + "\n\n".join(parts) + "\n"
+    return f"{text}\n{section(list(shared.constants))}\n" if shared.constants else text
+
+
+def _data(data: Data) -> Iterator[str]:
+    params = f"[{', '.join(data.params)}]" if data.params else ""
+    if data.extern and not data.constructors:
+        yield f"extern type {data.name}{params}"
+        return
+    yield f"{'extern ' if data.extern else ''}type {data.name}{params} {{"
+    for c in data.constructors:
+        fields = ", ".join(map(type_text, c.fields))
+        yield f"  {c.name}({fields})," if fields else f"  {c.name},"
+    yield "}"
+
+
+def _definition(shared: Shared, function: Function) -> Iterator[str]:
+    """`def @name[A](%x: T, attribute=value) -> T { ... }`"""
+    writer = Writer(shared, function, Names(), {}, {})
+    heads = [*writer.params(function.params), *(f"{k}={v}" for k, v in function.attributes)]
+    generic = variables(function.type)
+    result = result_text([r.type for r in function.results if not isinstance(r.type, StateType)])
+    arrow = "" if "_" in result else f" -> {result}"
+    params = f"[{', '.join(generic)}]" if generic else ""
+    yield f"def @{shared.names[function.name]}{params}({', '.join(heads)}){arrow} {{"
+    yield from writer.body("  ")
+    yield "}"
+
+
+def _expression(shared: Shared, function: Function) -> Iterator[str]:
+    """What was read from an expression alone: its free variables, and the expression."""
+    writer = Writer(shared, function, Names(), {}, {})
+    yield from (f"free_var {head};" for head in writer.params(function.params))
+    yield from writer.body("")

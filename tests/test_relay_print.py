@@ -1,4 +1,4 @@
-"""Printing Relay: what is printed reads back as the same module and prints the same again, and optimised programs still run the same."""
+"""Printing Relay: what is printed reads back as the same module and prints the same again; optimised programs run the same."""
 
 from __future__ import annotations
 
@@ -149,7 +149,8 @@ def test_names_are_made_legal_and_distinct() -> None:
 def test_random_expressions_survive() -> None:
     """Programs put together at random from the operators: printed, read and run the same, plain and optimised."""
     rng = np.random.default_rng(7)
-    unary = ["tanh({})", "negative({})", "nn.relu({})", "nn.softmax({})", "transpose(transpose({}))", "reshape({}, newshape=[2, 3])",
+    unary = ["tanh({})", "negative({})", "nn.relu({})", "nn.softmax({})",
+             "transpose(transpose({}))", "reshape({}, newshape=[2, 3])",
              "if (max({}) > 0.1f) {{ {} * 2f }} else {{ {} }}", "cumsum({}, axis=1)", "reverse({}, axis=1)"]
     binary = ["{} + {}", "maximum({}, {})", "where({} > 0f, {}, 1f)", "({}, {}).1", "(fn (%a, %b) {{ %a * %b }})({}, {})"]
 

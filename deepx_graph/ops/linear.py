@@ -76,11 +76,12 @@ def _in_order(left: Array, right: Array) -> Array:
     return total
 
 
-def _side(b: Builder, g: Node, other: Node, g_batch: Axes, g_contract: Axes, other_batch: Axes,
-          other_free: Axes, order: Axes) -> Node:
-    product = b(dot_general, g, other, lhs_batching_dimensions=g_batch, rhs_batching_dimensions=other_batch,
-                lhs_contracting_dimensions=g_contract, rhs_contracting_dimensions=other_free)
-    return product if order == tuple(range(len(order))) else b(transpose, product, permutation=order)
+def _side(b: Builder, left: Node, right: Node, batch: tuple[Axes, Axes], contracted: tuple[Axes, Axes],
+          axes: Sequence[int]) -> Node:
+    """A product whose dimensions are `axes` of the wanted tensor, put in its order."""
+    product = b(dot_general, left, right, lhs_batching_dimensions=batch[0], rhs_batching_dimensions=batch[1],
+                lhs_contracting_dimensions=contracted[0], rhs_contracting_dimensions=contracted[1])  # fmt: skip
+    return product if list(axes) == sorted(axes) else b(transpose, product, permutation=_inverse(axes))
 
 
 def _inverse(order: Sequence[int]) -> Axes:
@@ -95,13 +96,12 @@ def _dot_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     nb, nl = len(lhs_batch), len(lhs_free)
     g_batch, g_left = tuple(range(nb)), tuple(range(nb, nb + nl))
     g_right = tuple(range(nb + nl, nb + nl + len(rhs_free)))
-    # g . y over the free axes of y gives batch, free of x, then the contracted axes in y's order
-    by_order, bx_order = sorted(rhs_contract), sorted(lhs_contract)
-    x_axes = [*lhs_batch, *lhs_free, *(lhs_contract[rhs_contract.index(k)] for k in by_order)]
-    y_axes = [*rhs_batch, *rhs_free, *(rhs_contract[lhs_contract.index(k)] for k in bx_order)]
+    # g . y has batch, free of x, contracted of y; x . g has batch, contracted of x, free of y: mostly in order already
+    x_axes = [*lhs_batch, *lhs_free, *(lhs_contract[rhs_contract.index(k)] for k in sorted(rhs_contract))]
+    y_axes = [*rhs_batch, *(rhs_contract[lhs_contract.index(k)] for k in sorted(lhs_contract)), *rhs_free]
     return (
-        _side(b, g, y, g_batch, g_right, rhs_batch, rhs_free, _inverse(x_axes)),
-        _side(b, g, x, g_batch, g_left, lhs_batch, lhs_free, _inverse(y_axes)),
+        _side(b, g, y, (g_batch, rhs_batch), (g_right, rhs_free), x_axes),
+        _side(b, x, g, (lhs_batch, g_batch), (lhs_free, g_left), y_axes),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ops.bit_generator import philox4x32, threefry2x32
+from deepx_graph.runtime.compile import compile
 from deepx_graph.text import ReadOptions, hlo, stablehlo
 from tests import jax_oracle
 from tests.reference import evaluate
@@ -123,3 +124,40 @@ def test_every_width_and_shape_against_xla() -> None:
         assert not isinstance(want, str), want
         for w, g in zip(want, got, strict=True):
             assert np.asarray(w).tobytes() == np.ascontiguousarray(g).tobytes(), case
+
+
+COUNTER = """HloModule m
+body {
+  p = (s32[], u64[2]{0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  s = u64[2]{0} rng-get-and-update-state(), delta=10
+  ROOT t = (s32[], u64[2]{0}) tuple(j, s)
+}
+cond {
+  p = (s32[], u64[2]{0}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(3)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+  a = u64[2]{0} rng-get-and-update-state(), delta=5
+  b = u64[2]{0} rng-get-and-update-state(), delta=7
+  z = s32[] constant(0)
+  k = u64[2]{0} constant({0,0})
+  t = (s32[], u64[2]{0}) tuple(z, k)
+  w = (s32[], u64[2]{0}) while(t), condition=cond, body=body
+  x = u64[2]{0} get-tuple-element(w), index=1
+  ROOT r = (u64[2]{0}, u64[2]{0}, u64[2]{0}) tuple(a, b, x)
+}
+"""
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_states_count_on_as_they_do_in_xla(again: bool) -> None:
+    """As jaxlib gives them: each instruction has a counter, and the loop goes round three times."""
+    module = hlo.read(Source("t.hlo", COUNTER), ReadOptions()).module
+    if again:
+        module = hlo.read(Source("u.hlo", hlo.write(module)), ReadOptions()).module
+    assert [x.tolist() for x in compile(module)()] == [[117515157, 0], [117515157, 0], [117515177, 0]]

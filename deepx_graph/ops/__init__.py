@@ -81,7 +81,7 @@ from deepx_graph.ops.elementwise import (
     xor,
 )  # fmt: skip
 from deepx_graph.ops.evaluate import evaluate
-from deepx_graph.ops.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, send
+from deepx_graph.ops.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, rng_get_and_update_state, send
 from deepx_graph.ops.fusion import FUSION, fusion, inlined, mapped
 from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, gather, scatter
 from deepx_graph.ops.layout import LAYOUT, ensure_type, identity, reshape, reverse, stop_gradient, transpose
@@ -286,6 +286,7 @@ __all__ = [
     "reshape",
     "reverse",
     "rng_bit_generator",
+    "rng_get_and_update_state",
     "rng_normal",
     "rng_uniform",
     "round_nearest_afz",

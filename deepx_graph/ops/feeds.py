@@ -12,11 +12,14 @@ import numpy as np
 
 from deepx_graph.errors import CheckFailed
 from deepx_graph.ir import Attr, Op, Operand, Result
-from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, TUPLE_VALUE
+from deepx_graph.ir.constraint import NON_NEGATIVE, STATE_VALUE, TENSOR, TUPLE_VALUE
 from deepx_graph.ops.check import differing
 from deepx_graph.ops.wires import NO_INFEED
 from deepx_graph.ops.world import World
-from deepx_graph.types import STATE, TensorType, TupleType, Type
+from deepx_graph.types import STATE, U64, TensorType, TupleType, Type, tensor
+
+RANDOM_START = 0x7012395
+"""Where XLA's CPU starts a random state."""
 
 _STATE = Operand("state", "what happened before", type=STATE_VALUE)
 _INPUTS = Operand("inputs", variadic=True, type=TENSOR)
@@ -72,6 +75,12 @@ def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> World:
     return world
 
 
+def _random_state(xs: Sequence[Any], delta: int, index: int) -> tuple[Any, World]:
+    world: World = xs[0]
+    value = world.wires.count(index, RANDOM_START, delta)
+    return np.array([value % (1 << 64), value >> 64], np.uint64), world
+
+
 infeed: Op = Op(
     "infeed", "The next tensors that the host feeds in.", operands=(_STATE,), attrs=(_TYPES, Attr("infeed_config", "str", "")),
     results=_RESULTS, infer=_arrives, eval=_infeed, foldable=False, total=False,
@@ -99,5 +108,11 @@ expect_probed: Op = Op(
     attrs=(Attr("probe_id", "str"), Attr("iteration", "int", 0)), results=(_AFTER,), infer=lambda types, *_: STATE,
     eval=_expect_probed, foldable=False, total=False, source="StableHLO check.expect_serialized_eq",
 )  # fmt: skip
+rng_get_and_update_state: Op = Op(
+    "rng_get_and_update_state", "A 128-bit counter, low word first, which then goes on by delta.", operands=(_STATE,),
+    attrs=(Attr("delta", "int", check=NON_NEGATIVE), Attr("index", "int", summary="each instruction has a counter of its own")),
+    results=(Result(), _AFTER), infer=lambda types, *_: TupleType((tensor(U64, (2,)), STATE)), eval=_random_state, foldable=False,
+    total=False, source="XLA HloRngGetAndUpdateStateInstruction",
+)  # fmt: skip
 
-FEEDS: tuple[Op, ...] = (infeed, outfeed, send, recv, probe, expect_probed)
+FEEDS: tuple[Op, ...] = (infeed, outfeed, send, recv, probe, expect_probed, rng_get_and_update_state)

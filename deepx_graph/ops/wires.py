@@ -67,6 +67,14 @@ class Wires:
     device: int = 0
     grid: Grid | None = None
     """The grid that the device is one of, inside `run_parallel`."""
+    counters: dict[int, int] = field(default_factory=dict)
+    """How far each rng_get_and_update_state has counted."""
+
+    def count(self, index: int, start: int, delta: int) -> int:
+        """The value of a 128-bit counter, which goes on by `delta`."""
+        value = self.counters.get(index, start)
+        self.counters[index] = (value + delta) % (1 << 128)
+        return value
 
     def feed(self, types: Sequence[TensorType]) -> tuple[Array, ...]:
         """The next arrays of the infeed. Raises RunError."""

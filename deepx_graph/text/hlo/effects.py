@@ -17,7 +17,7 @@ COLLECTIVES = frozenset(
     f"{name}{suffix}" for suffix in ("", "-start") for name in
     ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast", "collective-permute")
 )  # fmt: skip
-_ALWAYS = frozenset({"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all"})
+_ALWAYS = frozenset({"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all", "rng-get-and-update-state"})
 _RUNS = ("calls", "condition", "body", "true_computation", "false_computation", "branch_computations")
 
 

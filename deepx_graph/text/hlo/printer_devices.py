@@ -154,6 +154,13 @@ def _recv(w: Writer, node: Node) -> str:
     return whole
 
 
+def _random_state(w: Writer, node: Node) -> str:
+    types = _plain(node)
+    name = w.put(legal(node.name or "state"), _noted(node, types), "rng-get-and-update-state", [], f"delta={node.attr('delta')}",
+                 node.origin)
+    return _spread(w, node, name, types)
+
+
 # --- custom calls -------------------------------------------------------------------------------------------------
 
 _NAMED_VERSIONS = {number: name for name, number in VERSIONS.items()}
@@ -200,6 +207,6 @@ DEVICE_EMITTERS: dict[Op, Emit] = {
     ops.collective_broadcast: _collective("collective-broadcast", _replicas, _static_root),
     ops.replica_id: lambda w, node: w.apply(node, "replica-id"),
     ops.partition_id: lambda w, node: w.apply(node, "partition-id"),
-    ops.infeed: _infeed, ops.outfeed: _outfeed, ops.send: _send, ops.recv: _recv,
+    ops.infeed: _infeed, ops.outfeed: _outfeed, ops.send: _send, ops.recv: _recv, ops.rng_get_and_update_state: _random_state,
 }  # fmt: skip
 """Every operation that can be written, but for custom calls."""

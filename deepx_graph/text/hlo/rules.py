@@ -369,7 +369,6 @@ BINARY: dict[str, Op] = {
 IDENTITY = {"copy": "copy", "domain": "domain", **dict.fromkeys(("opt-barrier", "optimization-barrier"), "optimization_barrier")}
 """What HLO calls an `identity`, with its role."""
 _KEPT: dict[str, tuple[str, ...]] = {
-    "rng-get-and-update-state": ("delta",),
     "set-dimension-size": ("dimensions",), "dynamic-reshape": (), "stochastic-convert": (),
     "ragged-dot": ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "lhs_ragged_dims",
                    "rhs_group_dims"),

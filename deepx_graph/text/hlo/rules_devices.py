@@ -148,6 +148,10 @@ def _infeed(c: Context) -> Node:
     return c.lowering.pack(c.type, act(c, ops.infeed, types=types, infeed_config=text_of(c.instruction, "infeed_config")))
 
 
+def _random_state(c: Context) -> Node:
+    return c.lowering.pack(c.type, act(c, ops.rng_get_and_update_state, delta=c.number("delta"), index=c.lowering.next_seed()))
+
+
 def _outfeed(c: Context) -> Node:
     act(c, ops.outfeed, *_inputs(c), outfeed_config=text_of(c.instruction, "outfeed_config"))
     return token(c)
@@ -233,7 +237,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_COLLECTIVE, _GROUPS), "all-reduce-start": _GROUPS, "all-gather-start": _GROUPS,
     "collective-permute": _PERMUTES, "collective-permute-start": _PERMUTES,
     **dict.fromkeys(("send", "send-done", "recv", "recv-done"), _CHANNELS),
-    "infeed": ("infeed_config",), "outfeed": ("outfeed_config", "outfeed_shape"),
+    "rng-get-and-update-state": ("delta",), "infeed": ("infeed_config",), "outfeed": ("outfeed_config", "outfeed_shape"),
     "copy-start": ("cross_program_prefetch_index", "is_cross_program_prefetch"),
     **dict.fromkeys(("async-start", "async-update", "async-done"), _ASYNC),
     "custom-call": (
@@ -252,6 +256,6 @@ DEVICES: dict[str, Lower] = {
     "send": _send, "send-done": token, "recv": _recv, "recv-done": _recv_done,
     "copy-start": _copy_start, "copy-done": _item(0),
     "async-start": _async_start, "async-update": lambda c: c.operands[0], "async-done": _item(1),
-    "custom-call": _custom_call,
+    "custom-call": _custom_call, "rng-get-and-update-state": _random_state,
 }  # fmt: skip
 """How they are read."""

@@ -15,8 +15,9 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.base import Pass
+from deepx_graph.passes.derivative import closed, input_name, straightened, unused_name, wanted_inputs, with_entry
 from deepx_graph.passes.forward import Forward, Tangent, tangent_types
-from deepx_graph.passes.grad import _closed, _name, _straightened, _unused, _wanted, _with_entry, grad
+from deepx_graph.passes.grad import grad
 from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.types import FunctionType, TupleType, is_state
 
@@ -41,22 +42,22 @@ def jvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
 
     Raises UsageError for a name in `wrt` that is no input, and VerifyError for an operation on the way that has no gradient.
     """
-    module = _straightened(module)
+    module = straightened(module)
     entry = Derivatives(module).prepared(module.entry)
-    inputs = _wanted(entry, wrt)
+    inputs = wanted_inputs(entry, wrt)
     plain = [p for p in entry.params if not is_state(p.type)]
     for p in plain:
         if isinstance(p.type, FunctionType):
             raise VerifyError(Diagnostic("forward mode of a program that takes a function is not supported", p.span))
     b = Builder(peephole=True)
     taken = {p.name for p in entry.params}
-    tangents = {p: b.param(len(plain) + k, p.type, _unused(f"t_{_name(entry, p)}", taken)) for k, p in enumerate(inputs)}
+    tangents = {p: b.param(len(plain) + k, p.type, unused_name(f"t_{input_name(entry, p)}", taken)) for k, p in enumerate(inputs)}
     forward = Forward(replace(module, functions=tuple(entry if f is module.entry else f for f in module.functions)))
     results = forward.run(b, entry, {p: (p, tangents.get(p)) for p in entry.params})
     leaves = [leaf for k, (value, t) in enumerate(results) for leaf in _leaves(b, value, t, entry.result_name(k))]
-    function = _closed(entry, [*plain, *tangents.values()], [t for t, _ in leaves], tuple(f"t_{name}" for _, name in leaves))
+    function = closed(entry, [*plain, *tangents.values()], [t for t, _ in leaves], tuple(f"t_{name}" for _, name in leaves))
     more = forward.finish()
-    return _with_entry(replace(module, functions=(*module.functions, *more)), entry, function)
+    return with_entry(replace(module, functions=(*module.functions, *more)), entry, function, "jvp")
 
 
 def hvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
@@ -65,7 +66,7 @@ def hvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
     The new entry takes the inputs, one cotangent `ct_<output>` for each floating or complex output, then a tangent `t_<input>` for
     each input in `wrt` (all floating and complex ones when None); it gives `t_grad_<input>` for those. Raises as `grad` does.
     """
-    names = [_name(module.entry, p) for p in _wanted(module.entry, wrt)]
+    names = [input_name(module.entry, p) for p in wanted_inputs(module.entry, wrt)]
     return jvp(grad(module, names), names)
 
 

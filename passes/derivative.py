@@ -1,0 +1,106 @@
+"""What reverse and forward mode share: inputs by name, a program made ready, and the result closed into a module.
+
+Effects contribute nothing to a derivative; of them only the loads that it needs are kept, with what comes before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deepx_graph.errors import Diagnostic, UsageError, suggest
+from deepx_graph.ir import Function, Module, Node, reachable
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION
+from deepx_graph.passes.dce import references
+from deepx_graph.passes.inline import Inline
+from deepx_graph.passes.rebuild import with_inputs
+from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, is_state
+
+
+def straightened(module: Module) -> Module:
+    """The functions that the entry needs, with calls inlined as far as they can be."""
+    if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
+        module = Inline(max_nodes=sum(len(f.nodes) for f in module.functions)).run(module)
+    called = _called(module, module.entry) | {module.entry_name}
+    return module.with_functions(f for f in module.functions if f.name in called)
+
+
+def wanted_inputs(entry: Function, wrt: Sequence[str] | None) -> list[Node]:
+    """The inputs of those names, or all floating and complex ones. Raises UsageError for a name that is none of these."""
+    if wrt is None:
+        return [p for p in entry.params if is_differentiable(p.type)]
+    by_name = {input_name(entry, p): p for p in entry.params}
+    for name in wrt:
+        if name not in by_name:
+            known = [n for n, p in by_name.items() if not is_state(p.type)]
+            raise UsageError(Diagnostic(f"no input '{name}' to differentiate with respect to", entry.span,
+                                        expected="one of " + ", ".join(known), hint=suggest(name, known)))  # fmt: skip
+        if not is_differentiable(by_name[name].type):
+            raise UsageError(Diagnostic(f"'{name}' is a {by_name[name].type}, which has no gradient", by_name[name].span,
+                                        expected="an input of floating or complex numbers"))  # fmt: skip
+    return [by_name[name] for name in wrt]
+
+
+def input_name(function: Function, param: Node) -> str:
+    """The name of an input, made up where it has none."""
+    return param.name or f"arg{function.params.index(param)}"
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """The name, with underscores until nothing else has it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def is_differentiable(type: Type) -> bool:
+    """A tensor of floating or complex numbers, as far as is known."""
+    return isinstance(type, TensorType) and (type.dtype.is_differentiable or type.dtype is ANY)
+
+
+def closed(entry: Function, params: list[Node], results: list[Node], names: tuple[str, ...]) -> Function:
+    """The function of these parameters and results; the state, where a load needs it, goes last in both."""
+    nodes = reachable(results)
+    states = [p for p in entry.params if is_state(p.type) and p in set(nodes)]
+    if states:
+        results, names = [*results, _last_state(nodes)], (*names, "state")
+    new: dict[Node, Node] = {}
+    for k, p in enumerate((*params, *states)):
+        new[p] = p if p.attr("index") == k else Node(PARAM, (), (k, p.type), p.type, p.origin)
+    for node in reachable(results):
+        if node not in new:
+            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
+    return Function(entry.name, tuple(new[p] for p in (*params, *states)), tuple(new[r] for r in results), names,
+                    span=entry.span)  # fmt: skip
+
+
+def _last_state(nodes: list[Node]) -> Node:
+    """The state after all effects among the nodes: the newest of their chain."""
+    last = next(n for n in reversed(nodes) if is_state(n.type))
+    if isinstance(last.type, StateType):
+        return last
+    assert isinstance(last.type, TupleType)
+    k = next(k for k, item in enumerate(last.type.items) if is_state(item))
+    return Node(PHI if last.op is REGION else PROJ, (last,), (k,), last.type.items[k], last.origin)
+
+
+def with_entry(module: Module, old: Function, new: Function, prefix: str) -> Module:
+    """The module of the new entry, which gets a name with the prefix where the old one is still called, and what it calls."""
+    wanted = _called(module, new)
+    if old.name in wanted:
+        new = replace(new, name=unused_name(f"{prefix}_{old.name}", {f.name for f in module.functions}))
+    rest = (f for f in module.functions if f.name in wanted and f.name != new.name)
+    return replace(module, functions=(new, *rest), entry_name=new.name)
+
+
+def _called(module: Module, entry: Function) -> set[str]:
+    """The names of the functions that a function may come to call."""
+    wanted: set[str] = set()
+    stack = [entry]
+    while stack:
+        for name in references(stack.pop()):
+            if name not in wanted:
+                wanted.add(name)
+                stack.append(module[name])
+    return wanted

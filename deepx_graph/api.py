@@ -27,7 +27,7 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
     return _warned(session.load(path, format, ReadOptions(broadcast=broadcast)))
 
 
-def loads(text: str, format: str | None = None, *, broadcast: bool = False) -> Module:
+def loads(text: str | bytes, format: str | None = None, *, broadcast: bool = False) -> Module:
     """The program in a text. Otherwise as `load`."""
     return _warned(session.loads(text, format, ReadOptions(broadcast=broadcast)))
 

@@ -48,10 +48,11 @@ def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A text that was read, with its display name (a path, or `<stdin>`)."""
+    """A text that was read, with its display name (a path, or `<stdin>`); or the bytes of a binary file, as characters 0 to 255."""
 
     name: str
     text: str = field(repr=False)
+    binary: bool = False
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -127,6 +128,8 @@ class Span:
         return self.source.text[self.start : self.end]
 
     def __str__(self) -> str:
+        if self.source.binary:
+            return f"{printable(self.source.name)}: byte {self.start}"
         line, column = self.source.position(self.start)
         return f"{printable(self.source.name)}:{line}:{column}"
 
@@ -136,7 +139,10 @@ class Span:
         return f"{self} ({self.place})" if self.place else str(self)
 
     def excerpt(self) -> str:
-        """The source line with carets under the span; long lines are cut around it."""
+        """The source line with carets under the span; long lines are cut around it. Of a binary source, the bytes from there on."""
+        if self.source.binary:
+            shown = self.source.text[self.start : self.start + 16].encode("latin-1").hex(" ")
+            return f"{self.start:#x} | {shown}"
         line, _ = self.source.position(self.start)
         start, end = self.source.line_bounds(line)
         left = max(start, min(self.start - LINE_WINDOW // 3, end - LINE_WINDOW)) if end - start > LINE_WINDOW else start

@@ -24,7 +24,8 @@ def run_tui(args: Arguments) -> int:
     from deepx_graph.text import ReadOptions
     from deepx_graph.tui.app import Browser
 
-    options = ReadOptions(broadcast=args.broadcast, **({"max_nodes": args.max_nodes} if args.max_nodes is not None else {}))
+    limit = {"max_nodes": args.max_nodes} if args.max_nodes is not None else {}
+    options = ReadOptions(broadcast=args.broadcast, weights=args.weights, **limit)
 
     def open_session() -> Session:
         session = Session.open(args.file, args.format, options)

@@ -47,8 +47,10 @@ def add_input(parser: argparse.ArgumentParser) -> None:
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """How programs are read."""
     group = parser.add_argument_group("reading")
-    group.add_argument("--format", metavar="NAME", help="deepx, hlo, stablehlo or sea; recognised by content when left out")
+    group.add_argument("--format", metavar="NAME", help="deepx, hlo, stablehlo, relay, mindir or sea; recognised by content when left out")
     group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
+    group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
+                       help="what the weights that a file holds become")
     group.add_argument("--entry", metavar="NAME", help="the function to enter")
     group.add_argument("--max-nodes", type=int, metavar="N", help="refuse programs of more operations")
 
@@ -107,7 +109,7 @@ def read_program(args: Arguments, file: str | None = None) -> Loaded:
     from deepx_graph import session
     from deepx_graph.text import ReadOptions
 
-    options = ReadOptions(broadcast=args.broadcast)
+    options = ReadOptions(broadcast=args.broadcast, weights=args.weights)
     if args.max_nodes is not None:
         options = replace(options, max_nodes=args.max_nodes)
     path = file if file is not None else args.file

@@ -17,7 +17,7 @@ from deepx_graph.ir import Module
 from deepx_graph.passes.base import Pass, RewriteControl
 from deepx_graph.passes.manager import format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
-from deepx_graph.text import FORMATS, ReadOptions, open_source, read, read_source, write
+from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
 from deepx_graph.verify import verify
 
 STDIN = "-"
@@ -42,8 +42,11 @@ def load(path: str | Path, format: str | None = None, options: ReadOptions | Non
     return loads(open_source(path, options), format, options)
 
 
-def loads(source: Source | str, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
+def loads(source: Source | str | bytes, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
     """The program in a text. Raises as `load`."""
+    options = options or ReadOptions()
+    if isinstance(source, bytes):
+        source = decode_source(source, "<bytes>", options.max_file_bytes)
     source = Source("<text>", source) if isinstance(source, str) else source
     found = read(source, format, options)
     verify(found.module)

@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol, cast
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, UsageError, suggest
 from deepx_graph.ir import Module
+from deepx_graph.text.mindir.wire import looks_like_model
 from deepx_graph.text.options import ReadOptions, ReadResult
 
 SAMPLE = 1 << 16
@@ -75,6 +76,8 @@ FORMATS: dict[str, Format] = {
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo"),
         Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo"),
+        Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
+               writes=False),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay"),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
     )
@@ -159,6 +162,8 @@ def decode_source(data: bytes, name: str, limit: int) -> Source:
     """The text in `data`. Raises LimitError when it is too large, ParseError when it is not UTF-8 text."""
     if len(data) > limit:
         raise LimitError(_too_large(name, limit))
+    if looks_like_model(data[:256]):
+        return Source(name, data.decode("latin-1"), binary=True)
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ParseError(Diagnostic(f"{name} is UTF-16 text", expected="UTF-8 text", hint="convert it to UTF-8"))
     try:
@@ -172,7 +177,7 @@ def decode_source(data: bytes, name: str, limit: int) -> Source:
 def _refuse_unreadable(source: Source, options: ReadOptions) -> None:
     if len(source.text) > options.max_file_bytes:
         raise LimitError(_too_large(source.name, options.max_file_bytes))
-    nul = source.text.find("\0")
+    nul = -1 if source.binary else source.text.find("\0")
     if nul >= 0:
         raise ParseError(Diagnostic(f"{source.name} is binary data: a zero byte at offset {nul}",
                                     expected="a program as UTF-8 text"))

@@ -17,6 +17,8 @@ class ReadOptions:
 
     broadcast: bool = False
     """Elementwise operands of different shapes are broadcast as numpy does, where the language is stricter."""
+    weights: str = "constants"
+    """What the weights that a file holds become: `constants`, or `inputs` of the entry."""
     max_nodes: int = 5_000_000
     max_rank: int = 32
     max_depth: int = 100

@@ -1,0 +1,36 @@
+"""MindSpore MindIR: the binary `.mindir` (protobuf) and, to look at, the `.ir` dumps of its compiler. Read, not written.
+
+The same lowering serves both: func graphs become functions, closures get what they use of their surroundings as captured arguments,
+`Switch` becomes a branch, monads become the state of effects where there are any.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Source
+from deepx_graph.text.options import ReadOptions, ReadResult
+
+__all__ = ["detect", "read"]
+
+_DUMP = re.compile(r"^# IR entry: @|^subgraph @\S+.*\{$", re.MULTILINE)
+
+
+def detect(text: str) -> float:
+    """How likely the text, or the bytes of a binary file as characters, is MindIR: 0 to 1."""
+    from deepx_graph.text.mindir.wire import looks_like_model
+
+    if looks_like_model(text[:256].encode("latin-1", "replace")):
+        return 1.0
+    return 0.95 if _DUMP.search(text) else 0.0
+
+
+def read(source: Source, options: ReadOptions) -> ReadResult:
+    """The program. Raises ParseError or VerifyError with places, LimitError where a bound is exceeded."""
+    from deepx_graph.text.mindir.dump import parse_dump
+    from deepx_graph.text.mindir.lower import Lowering
+    from deepx_graph.text.mindir.schema import decode_model
+
+    model = decode_model(source, options) if source.binary else parse_dump(source, options)
+    lowering = Lowering(source, model, options)
+    return ReadResult(lowering.module(), tuple(lowering.warnings))

@@ -1,0 +1,106 @@
+"""Types and constants as a dump writes them: `<Tensor[Float32], (2, 3)>`, `I64(30)`, `Tensor(shape=[], dtype=Int32, value=1)`."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+from deepx_graph.text.mindir.schema import Attribute, TensorData
+from deepx_graph.text.mindir.values import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, IOMONAD, NONE, STRING, TENSORS, TUPLE, UMONAD
+
+ELIDED = object()
+"""What stands for a constant whose value the dump does not show."""
+
+_NAMES = {"Bool": 9, "Int8": 3, "Int16": 5, "Int32": 6, "Int64": 7, "UInt8": 2, "UInt16": 4, "UInt32": 12, "UInt64": 13,
+          "Float16": 10, "Float32": 1, "Float64": 11, "BFloat16": 16, "Complex64": 14, "Complex128": 15}  # fmt: skip
+_CODES = {9: "?", 3: "b", 5: "h", 6: "i", 7: "q", 2: "B", 4: "H", 12: "I", 13: "Q", 10: "e", 1: "f", 11: "d"}
+_SCALARS = {"I64": INT64, "I32": INT32, "F32": FLOAT, "F64": DOUBLE, "Bool": BOOLEAN}
+_TENSOR = re.compile(r"Tensor\(shape=\[([\d, ]*)\], dtype=(\w+), value=(.*)\)\Z", re.DOTALL)
+_SCALAR = re.compile(r"(\w+)\(([-+\w.]+)\)\Z")
+
+
+def pieces(text: str) -> list[str]:
+    """The parts between the commas that stand in no bracket."""
+    found, depth, start = [], 0, 0
+    for k, c in enumerate(text):
+        depth += 1 if c in "([<{" else -1 if c in ")]>}" else 0
+        if c == "," and depth == 0:
+            found.append(text[start:k].strip())
+            start = k + 1
+    last = text[start:].strip()
+    return [*found, last] if last else found
+
+
+def type_of(text: str) -> Attribute:
+    """The type that `<element type, shape>` names; an unknown one for functions and whatever else."""
+    parts = pieces(text.strip()[1:-1]) if text.strip().startswith("<") else []
+    if len(parts) < 2:
+        return Attribute()
+    return _type(parts[0], parts[1])
+
+
+def _type(kind: str, shape: str) -> Attribute:
+    if kind in ("UMonad", "IOMonad"):
+        return Attribute(type=UMONAD if kind == "UMonad" else IOMONAD)
+    if kind.startswith("Tuple[") and shape.startswith("TupleShape("):
+        kinds = [k for item in pieces(kind[6:-1]) for k in _repeated(item)]
+        return Attribute(type=TUPLE, values=[_type(k, s) for k, s in zip(kinds, pieces(shape[11:-1]), strict=False)])
+    kind = kind[4:-1] if kind.startswith("Ref[") else kind
+    number = _NAMES.get(kind.removeprefix("Tensor[").removesuffix("]"))
+    if number is None:
+        return Attribute()
+    dims = [int(d) if d.lstrip("-").isdigit() else -1 for d in pieces(shape.strip("()"))] if shape.startswith("(") else []
+    return Attribute(type=TENSORS, tensors=[TensorData(dims, number)])
+
+
+def _repeated(item: str) -> list[str]:
+    kind, _, times = item.rpartition("*")
+    return [kind] * int(times) if kind and times.isdigit() and int(times) < 10_000 else [item]
+
+
+def value_of(text: str) -> Any:
+    """The constant as an attribute; ELIDED where its value is not shown."""
+    if text in ("UMonad[U]", "IOMonad[IO]", "U", "IO"):
+        return Attribute(type=IOMONAD if "IO" in text else UMONAD)
+    if text.startswith("(") and text.endswith(")"):
+        values = [value_of(p) for p in pieces(text[1:-1])]
+        return ELIDED if ELIDED in values else Attribute(type=TUPLE, values=values)
+    if text.startswith('"'):
+        return Attribute(type=STRING, s=text.strip('"'))
+    if text == "None" or text.startswith("ValueProblem"):
+        return Attribute(type=NONE)
+    tensor = _TENSOR.match(text)
+    if tensor is not None:
+        return _tensor(tensor[1], tensor[2], tensor[3])
+    scalar = _SCALAR.match(text)
+    return _scalar(scalar[1], scalar[2]) if scalar is not None else ELIDED
+
+
+def _scalar(kind: str, text: str) -> Any:
+    type = _SCALARS.get(kind)
+    try:
+        value = float(text) if type in (FLOAT, DOUBLE) else int(text)
+    except ValueError:
+        return ELIDED
+    if type is None:
+        return ELIDED
+    return Attribute(type=type, f=float(value), d=float(value), i=int(value) if type not in (FLOAT, DOUBLE) else 0)
+
+
+def _tensor(dims: str, kind: str, text: str) -> Any:
+    number = _NAMES.get(kind)
+    shape = [int(d) for d in dims.split(",") if d.strip()]
+    code = _CODES.get(number or 0)
+    words = text.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    size = 1
+    for d in shape:
+        size *= d
+    if number is None or code is None or len(words) != size:
+        return ELIDED
+    try:
+        values = [float(w) if code in "efd" else w == "true" or w == "True" if code == "?" else int(w) for w in words]
+        raw = struct.pack(f"<{size}{code}", *values)
+    except (ValueError, struct.error):
+        return ELIDED
+    return Attribute(type=TENSORS, tensors=[TensorData(shape, number, raw=raw)])

@@ -1,0 +1,94 @@
+"""The types of graphs and names, as the model declares them: what a call needs to know of a graph that is not lowered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deepx_graph.errors import InferError, ParseError
+from deepx_graph.text.mindir.schema import Attribute, Call, ValueInfo
+from deepx_graph.text.mindir.scopes import Scopes
+from deepx_graph.text.mindir.values import GRAPH_CLOSURE, PARTIAL_CLOSURE, UNION, info_type, is_monad_info, plain_type, tensor_type
+from deepx_graph.types import ANY, STATE, FunctionType, RefType, Type, tensor
+
+MAX_DEPTH = 100
+"""How deeply functions may take and give functions."""
+
+
+class Signatures:
+    """Types by name, each worked out once. Raises what `fail` makes where a type is missing."""
+
+    def __init__(self, scopes: Scopes, fail: Callable[..., ParseError]) -> None:
+        self.scopes, self.fail = scopes, fail
+        self._graphs: dict[str, FunctionType] = {}
+        self._inputs: dict[str, ValueInfo] = {i.name: i for g in scopes.graphs.values() for i in g.inputs}
+        self._depth = 0
+
+    def of_graph(self, name: str) -> FunctionType:
+        """The type of a graph's function: what it takes from around it, its own parameters, the state if it has effects."""
+        if name not in self._graphs:
+            self._depth += 1
+            graph = self.scopes.graphs[name]
+            if self._depth > MAX_DEPTH:
+                raise self.fail(graph.at, f"functions of functions nest more than {MAX_DEPTH} deep, in '{name}'")
+            params = [self.of_name(n) for n in self.scopes.free[name]]
+            params += [self.of_input(i) for i in graph.inputs if not is_monad_info(i)]
+            results = [self._of_output(o) for o in graph.outputs[:1]]
+            state = (STATE,) if name in self.scopes.effectful else ()
+            self._graphs[name] = FunctionType((*params, *state), (*results, *state))
+            self._depth -= 1
+        return self._graphs[name]
+
+    def of_input(self, info: ValueInfo) -> Type:
+        """The type of a parameter."""
+        try:
+            found = info_type(info) or (self._closure(info.info) if info.info is not None else None)
+        except InferError as e:
+            raise self.fail(info.at, f"'{info.name}': {e}") from None
+        return found if found is not None else tensor(ANY, None)
+
+    def of_name(self, name: str) -> Type:
+        """The type of a parameter, weight or node."""
+        if name in self._inputs:
+            return self.of_input(self._inputs[name])
+        if name in self.scopes.weights:
+            type = tensor_type(self.scopes.weights[name], name)
+            return RefType(type) if name in self.scopes.assigned else type
+        return self.of_node(self.scopes.nodes[name])
+
+    def of_node(self, node: Call) -> Type:
+        """The type that a node declares; an unknown tensor where it declares none."""
+        attribute = node.attribute("shape") or node.attribute("value")
+        try:
+            found = None if attribute is None else plain_type(attribute, node.name) or self._closure(attribute)
+        except InferError as e:
+            raise self.fail(node.at, f"'{node.name}': {e}") from None
+        return found if found is not None else tensor(ANY, None)
+
+    def _of_output(self, info: ValueInfo) -> Type:
+        declared = info_type(info)
+        if declared is not None:
+            return declared
+        closure = self._closure(info.info) if info.info is not None else None
+        return closure or (self.of_name(info.name) if self._knows(info.name) else tensor(ANY, None))
+
+    def _knows(self, name: str) -> bool:
+        return name in self._inputs or name in self.scopes.weights or name in self.scopes.nodes
+
+    def _closure(self, attribute: Attribute) -> Type | None:
+        """The type of a function value; None where it does not say which."""
+        name = attribute.s or (attribute.strings or [""])[0]
+        if attribute.type == GRAPH_CLOSURE and name in self.scopes.graphs:
+            return self._without(self.of_graph(name), len(self.scopes.free[name]))
+        if attribute.type == PARTIAL_CLOSURE and name in self.scopes.nodes:
+            node = self.scopes.nodes[name]
+            if node.inputs and node.inputs[0] in self.scopes.graphs:
+                graph = node.inputs[0]
+                return self._without(self.of_graph(graph), len(self.scopes.free[graph]) + len(node.inputs) - 1)
+        if attribute.type == UNION and attribute.values:
+            return self._closure(attribute.values[0])
+        return None
+
+    def _without(self, type: FunctionType, given: int) -> FunctionType:
+        return FunctionType(type.params[given:], type.results)
+
+

@@ -32,6 +32,7 @@ RESHAPED = {
     "a tuple that the entry takes or gives is a value for each leaf": {
         "CustomCallWithHasSideEffect", "CustomCallWithLayoutConstraintsTupleShapes", "ParamReplication", "InfeedOutfeed"},
     "an item is taken from where the tuple was made": {"GetTupleElement"},
+    "the values of a constant tuple are constants": {"TupleConstant"},
     "start indices are scalars, as XLA has it today": {"DynamicSlice", "DynamicUpdateSlice"},
     "computations of fusion and map are part of the graph around": {"Fusion", "Map"},
     "a branch has what it uses from outside as its parameter, small constants in itself": {

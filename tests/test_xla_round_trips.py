@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from deepx_graph.errors import Source, VerifyError
+from deepx_graph.errors import ParseError, RunError, Source, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.session.diff import diff
 from deepx_graph.text import read, write
 from deepx_graph.verify import verify
+from tests.reference import evaluate
 
 SHARED = Path(__file__).parents[2] / "shared"
 JAX = SHARED / "corpus" / "jax"
@@ -156,3 +158,58 @@ def test_a_program_and_its_places_from_json() -> None:
     with pytest.raises(VerifyError) as failure:
         load(LOCATED.replace("sine %0 : tensor<2xf32>", "sine %0 : (tensor<2xf32>) -> tensor<3xf32>"), "stablehlo")
     assert json.loads(json.dumps(failure.value.diagnostics[0].to_json()))["made_from"] == "train.py:7"
+
+# --- what is not known here
+
+FOREIGN = """\
+module @jit_f attributes {foo.bar = #foo<x = 1>} {
+  sdy.mesh @mesh = <["x"=2]>
+  func.func @main(%arg0: tensor<2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> (tensor<2xf32>) {
+    %0 = "my.frob"(%arg0) <{level = 3 : i32}> {some.thing = "x"} : (tensor<2xf32>) -> tensor<2xf32>
+    %1 = my.twist %0, %arg0 level = 4 : tensor<2xf32>
+    %2 = sdy.sharding_constraint %1 <@mesh, [{}]> : tensor<2xf32>
+    return %2 : tensor<2xf32>
+  }
+}
+"""
+
+
+def test_other_dialects_survive_and_are_not_run() -> None:
+    module = load(FOREIGN, "stablehlo")
+    text = write(module, "stablehlo")
+    for line in FOREIGN.splitlines():
+        if "sharding_constraint" not in line:
+            assert line in text
+    assert '%2 = "sdy.sharding_constraint"(%1) <{sharding = #sdy.sharding<@mesh, [{}]>}> : (tensor<2xf32>) -> tensor<2xf32>' in text
+    assert write(load(text, "stablehlo"), "stablehlo") == text
+    with pytest.raises(RunError, match=r"'my\.frob' cannot be run"):
+        evaluate(module, [np.zeros(2, "f4")])
+
+
+def test_a_sharding_constraint_does_not_change_its_operand() -> None:
+    text = "\n".join(line for line in FOREIGN.splitlines() if "my." not in line).replace("constraint %1", "constraint %arg0")
+    assert evaluate(load(text, "stablehlo"), [np.array([1, 2], "f4")])[0].tolist() == [1, 2]
+
+
+def test_tuple_constants_bounds_and_tiles() -> None:
+    module = load("""HloModule t
+ENTRY e { p = f32[<=4,2]{1,0:T(8,128)(2,1)} parameter(0)
+ c = (f32[2]{0}, (s32[], pred[2]{0})) constant(({1, 2}, (3, {1, 0})))
+ a = f32[2]{0} get-tuple-element(c), index=0
+ d = (s32[], pred[2]{0}) get-tuple-element(c), index=1
+ q = f32[<=4,2]{1,0:T(8,128)(2,1)} negate(p)
+ ROOT t = (f32[2]{0}, (s32[], pred[2]{0}), f32[<=4,2]{1,0:T(8,128)(2,1)}) tuple(a, d, q) }""", "hlo")
+    text = write(module, "hlo")
+    assert "q = f32[<=4,2]{1,0:T(8,128)(2,1)} negate(p)" in text
+    a, three, flags, q = evaluate(load(text, "hlo"), [np.ones((4, 2), "f4")])
+    assert (a.tolist(), three.tolist(), flags.tolist(), q.shape) == ([1, 2], 3, [True, False], (4, 2))
+
+
+@pytest.mark.parametrize(
+    ("constant", "message"),
+    [("({1, 2})", "1 values for a"), ("{1, 2}, 3", "0 values for a"), ("({1, 2}, {3})", "braces do not have the shape"),
+     ("({1, x}, 3)", "is not a f32 value")],
+)  # fmt: skip
+def test_constants_that_are_no_tuple_of_the_shape(constant: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        load(f"HloModule t\nENTRY e {{ ROOT c = (f32[2], s32[]) constant({constant}) }}", "hlo")

@@ -13,11 +13,12 @@ import numpy as np
 
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.hlo.shapes import ShapeError
-from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType
+from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, TupleType
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _PAIR = re.compile(r"\(\s*([^(),]+)\s*,\s*([^(),]+)\s*\)")
 _NAN = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]+)\))?")
+_MARK = re.compile(r"[(){},]")
 _BARE = re.compile(r"[^{},]+")
 _BITS = {F16: (np.uint16, 0x7C00, 10), BF16: (np.uint16, 0x7F80, 7), F32: (np.uint32, 0x7F800000, 23),
          F64: (np.uint64, 0x7FF0000000000000, 52)}  # fmt: skip
@@ -40,6 +41,34 @@ def parse_literal(text: str, type: TensorType, at: int) -> Literal:
         raise ShapeError("the braces do not have the shape of the constant", at, f"{_example(shape)} for {type}")
     words = [w.strip() for w in clean.replace("{", " ").replace("}", " ").split(",")]
     return Literal(_numbers(words, type.dtype, at).reshape(shape))
+
+
+def parse_tuple(text: str, type: TupleType, at: int) -> list[Literal]:
+    """The leaves of a constant tuple, `({1, 2}, (3, true))`. Raises ShapeError."""
+    inner = _COMMENT.sub("", text).strip()
+    parts = _parts(inner[1:-1]) if inner.startswith("(") and inner.endswith(")") else []
+    if len(parts) != len(type.items):
+        raise ShapeError(f"{len(parts)} values for a {type}", at, f"({', '.join(['...'] * len(type.items))})")
+    found: list[Literal] = []
+    for part, item in zip(parts, type.items, strict=True):
+        if isinstance(item, TupleType):
+            found += parse_tuple(part, item, at)
+        elif isinstance(item, TensorType):
+            found.append(parse_literal(part, item, at))
+        else:
+            raise ShapeError(f"a constant {item}", at, "arrays and tuples of them")
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the outer commas."""
+    cuts, depth = [-1], 0
+    for mark in _MARK.finditer(text):
+        depth += (mark[0] in "({") - (mark[0] in ")}")
+        if mark[0] == "," and depth == 0:
+            cuts.append(mark.start())
+    ends = [*cuts[1:], len(text)]
+    return [text[a + 1 : b].strip() for a, b in zip(cuts, ends, strict=True)] if text.strip() else []
 
 
 @lru_cache(maxsize=4096)

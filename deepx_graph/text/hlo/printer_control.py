@@ -117,7 +117,7 @@ def kept(w: Writer, node: Node, attributes: str) -> str:
 
 
 def _kept_constant(w: Writer, node: Node) -> str:
-    """A constant whose values were not taken in: a tuple, or one whose values were left out of the text."""
+    """A constant whose values were left out of the text."""
     text = node.span.text if node.span else ""
     found = re.search(r"\bconstant\((.*)\)", text.partition(", metadata=")[0], re.DOTALL)
     if found is None:

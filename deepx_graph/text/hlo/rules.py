@@ -16,7 +16,7 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_padding, parse_slices
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.effects import plain_leaves
-from deepx_graph.text.hlo.literals import parse_literal
+from deepx_graph.text.hlo.literals import parse_literal, parse_tuple
 from deepx_graph.text.hlo.rules_devices import ATTRIBUTES, DEVICES
 from deepx_graph.text.hlo.shapes import ShapeError, layout_of
 from deepx_graph.text.hlo.syntax import Computation, Instruction
@@ -58,10 +58,13 @@ def _same(op: Op, count: int, *attributes: str, **fixed: Any) -> Rule:
 
 def _constant(c: Context) -> Node:
     payload = c.instruction.payload
-    if isinstance(c.type, TupleType) or payload.text.strip() == "{...}":
+    if "..." in payload.text:
         return opaque(c)
     try:
-        return c.b.literal(parse_literal(payload.text, c.tensor, payload.start))
+        if not isinstance(c.type, TupleType):
+            return c.b.literal(parse_literal(payload.text, c.tensor, payload.start))
+        values = parse_tuple(payload.text, c.type, payload.start)
+        return c.lowering.pack(c.type, [c.b.literal(v) for v in values])
     except ShapeError as e:
         raise c.fail(e.message, payload, e.expected) from None
 

@@ -101,8 +101,10 @@ def _skip(text: str, at: int) -> int:
 
 @lru_cache(maxsize=65536)
 def is_plain(text: str) -> bool:
-    """Whether the layouts of a shape are the row-major ones, or none is given."""
-    return all(layout in ("", "{}") or "".join(layout.split()) == _row_major(dims) for _, dims, layout in _ARRAY.findall(text))
+    """Whether a shape is all that its type says: no bounds, and the row-major layouts or none."""
+    return "<=" not in text and all(
+        layout in ("", "{}") or "".join(layout.split()) == _row_major(dims)
+        for _, dims, layout in _ARRAY.findall(text))
 
 
 def _row_major(dims: str) -> str:

@@ -15,7 +15,7 @@ from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.locations import Locations
-from deepx_graph.text.stablehlo.notes import notes_of
+from deepx_graph.text.stablehlo.notes import LINE, is_foreign, notes_of
 from deepx_graph.text.stablehlo.rules import RULES
 from deepx_graph.text.stablehlo.syntax import VJP, Block, Noted, Operation
 from deepx_graph.types import STATE, FunctionType, Type, compatible
@@ -40,7 +40,8 @@ class Lowering:
             _named(op)
         if "!quant" in source.text:
             quantised.set_aside(functions)
-        self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra}
+        self.others = [op for op in functions if is_foreign(op.name)]
+        self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and not is_foreign(op.name)}
         self.seeds = 0
         self.depth = 0
         self.state: Node | None = None
@@ -54,6 +55,8 @@ class Lowering:
         seen: set[str] = set()
         for op in functions:
             name = op.extra.get("symbol")
+            if is_foreign(op.name):
+                continue
             if op.name != "func.func" or name is None:
                 raise self.error(f"'{op.name}' stands outside a function", op, "func.func")
             if name in seen:
@@ -67,6 +70,7 @@ class Lowering:
         public = [f.name for f in functions if f.public]
         entry = "main" if "main" in self.syntax else (public or [functions[0].name])[0]
         name, notes = (self.whole.extra.get("symbol", ""), notes_of(self.whole.attributes)) if self.whole else ("", ())
+        notes += tuple((LINE, self.source.text[op.start : op.end].strip()) for op in self.others)
         return Module(functions, entry, self.source, "stablehlo", name=name, notes=notes)
 
     # --- errors

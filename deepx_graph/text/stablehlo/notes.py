@@ -14,9 +14,20 @@ from deepx_graph.ir.node import Notes
 from deepx_graph.text.stablehlo.printer_values import string_text
 from deepx_graph.text.stablehlo.syntax import Noted
 
+LINE = "line"
+"""The name of a note of a module that is a whole operation beside its functions, as it stands."""
+
+OWN = ("stablehlo", "chlo", "check", "func", "mhlo", "builtin", "vhlo")
+"""The dialects whose operations mean something here."""
+
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _ENTRY = re.compile(rf"({_STRING}|[\w.$\-]+)\s*=\s*({_STRING})")
 _SHARDING, _FRONTEND = "sharding", "frontend_attributes"
+
+
+def is_foreign(operation: str) -> bool:
+    """Whether another dialect gives the operation its meaning."""
+    return "." in operation and operation.partition(".")[0] not in OWN
 
 
 def notes_of(attributes: Mapping[str, Any]) -> Notes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
 from deepx_graph.text.stablehlo.forms import FORMS
+from deepx_graph.text.stablehlo.notes import is_foreign
 from deepx_graph.text.stablehlo.scanner import Scanner
 from deepx_graph.text.stablehlo.syntax import Argument, Block, Operation
 from deepx_graph.types import FunctionType
@@ -205,6 +206,11 @@ class Parser(Scanner):
             op.result_types = [op.attributes["value"].type] if op.results and op.attributes["value"].type else []
         elif slices := self.match(_SLICE):
             op.extra["slice"] = slices[0]
+        elif is_foreign(op.name) and (self.take("=") or self.peek("<")):  # a form that another dialect gives its meaning
+            if not self.peek("<"):
+                return True
+            start, self.at = self.at, self.closing("<", ">")
+            op.extra["form"] = self.text[start : self.at]
         elif string := self.match(_STRING):
             op.extra["string"] = string[1]
         elif word := self.match(_WORD):

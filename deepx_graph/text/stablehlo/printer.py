@@ -11,7 +11,7 @@ import re
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module
 from deepx_graph.text.stablehlo.locations import LocationTable
-from deepx_graph.text.stablehlo.notes import notes_text
+from deepx_graph.text.stablehlo.notes import LINE, notes_text
 from deepx_graph.text.stablehlo.printer_devices import has_tokens
 from deepx_graph.text.stablehlo.printer_function import FunctionWriter
 from deepx_graph.text.stablehlo.printer_names import hides_state
@@ -27,7 +27,7 @@ def write(module: Module) -> str:
     checking = set() if has_tokens(module) else {f.name for f in module.functions if hides_state(f)}
     symbols = _symbols(module)
     locations = LocationTable()
-    lines = [_module_head(module)]
+    lines = [_module_head(module), *(f"  {text}" for name, text in module.notes if name == LINE)]
     problems: list[Diagnostic] = []
     for f in module.functions:
         w = FunctionWriter(f, symbols, checking, locations, starts=f is module.entry and not checking)

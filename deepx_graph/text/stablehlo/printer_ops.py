@@ -187,6 +187,8 @@ def _identity(n: Node) -> Form:
     """StableHLO has the barrier alone; what else it is for is said beside it."""
     if n.attrs[0] in custom_calls.UNCHANGED:
         return Form("stablehlo.custom_call", f"call_target_name = {string_text(n.attrs[0])}")
+    if n.attrs[0] == "sharding_constraint" and (said := dict(n.origin.notes).get("constraint")):
+        return Form("sdy.sharding_constraint", f"sharding = {said}")
     barrier = n.attrs[0] == "optimization_barrier"
     return Form("stablehlo.optimization_barrier", notes="" if barrier else f"role = {string_text(n.attrs[0])}")
 

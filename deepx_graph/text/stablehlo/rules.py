@@ -6,6 +6,7 @@ A rule gives the list of results. Attribute names are those of the dialect, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -322,6 +323,13 @@ def _barrier(c: Context) -> list[Node]:
     return [c(ops.identity, x, role=c.word("role", default="optimization_barrier")) for x in c.inputs]
 
 
+def _sharding(c: Context) -> list[Node]:
+    """The operand: where its parts lie does not change it. The constraint is kept as a note."""
+    said = c.op.extra.get("form") or c.word("sharding", default="").removeprefix("#sdy.sharding")
+    c.b.origin = replace(c.b.origin, notes=(*c.b.origin.notes, ("constraint", f"#sdy.sharding{said}")))
+    return [c(ops.identity, c.inputs[0], role="sharding_constraint")]
+
+
 def _get_dimension_size(c: Context) -> list[Node]:
     return [c.b.constant(np.int32(as_tensor(c.inputs[0].type).shape[c.number("dimension", "dim")]))]
 
@@ -428,6 +436,7 @@ RULES: dict[str, Rule] = {
     "stablehlo.composite": _call,
     "stablehlo.custom_call": _custom_call,
     "stablehlo.optimization_barrier": _barrier,
+    "sdy.sharding_constraint": _sharding,
     "stablehlo.get_dimension_size": _get_dimension_size,
     "stablehlo.rng": _rng,
     "stablehlo.rng_bit_generator": _rng_bits,

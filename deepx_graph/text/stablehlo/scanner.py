@@ -263,15 +263,15 @@ class Scanner:
                 self.expect(">")
                 return found[0] if found else ""
             return self.dictionary(">")
-        found = self.match(_ALIAS)
-        if found and self.peek("<"):
+        start = self.at
+        if self.match(_ALIAS) and self.peek("<"):
             self.at = self.closing("<", ">")
-        return Word(found[0] if found else "#")
+        return Word(self.text[start : max(self.at, start + 1)])
 
     def closing(self, open_: str, close: str) -> int:
         """The offset after the bracket that closes the one at the cursor."""
         depth, at = 0, self.at
-        for found in re.compile(f"[{re.escape(open_ + close)}]|{_STRING.pattern}").finditer(self.text, self.at):
+        for found in re.compile(f"->|[{re.escape(open_ + close)}]|{_STRING.pattern}").finditer(self.text, self.at):
             depth += (found[0] == open_) - (found[0] == close)
             if depth == 0:
                 return found.end()

@@ -12,6 +12,7 @@ from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node, reachable
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION
 from deepx_graph.passes.dce import references
+from deepx_graph.passes.grad_refuse import without_data
 from deepx_graph.passes.inline import Inline
 from deepx_graph.passes.rebuild import with_inputs
 from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, is_state
@@ -22,7 +23,7 @@ def straightened(module: Module) -> Module:
     if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
         module = Inline(max_nodes=sum(len(f.nodes) for f in module.functions)).run(module)
     called = _called(module, module.entry) | {module.entry_name}
-    return module.with_functions(f for f in module.functions if f.name in called)
+    return without_data(module.with_functions(f for f in module.functions if f.name in called))
 
 
 def wanted_inputs(entry: Function, wrt: Sequence[str] | None) -> list[Node]:

@@ -75,9 +75,9 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name, model in texts(args.texts).items():
         cells = row(name, model, args.repeat)
-        worse = ["" if a <= b else " !" for a, b in zip(cells[1:7:2], cells[2:7:2], strict=True)]
-        print(f"| {cells[0]} | {cells[1]:,}{worse[0]} | {cells[2]:,} | {cells[3]:,}{worse[1]} | {cells[4]:,} | {cells[5]:,}{worse[2]} "
-              f"| {cells[6]:,} | {cells[7]:.2f} |".replace(",", " "))
+        worse = [" !" if a > b else "" for a, b in zip(cells[1:7:2], cells[2:7:2], strict=True)]
+        numbers = (f"{a:,}{w} | {b:,}".replace(",", " ") for a, b, w in zip(cells[1:7:2], cells[2:7:2], worse, strict=True))
+        print(f"| {cells[0]} | {' | '.join(numbers)} | {cells[7]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ def main() -> None:
         "layer norm": (layernorm, arrays((256, 512), (512,), (512,))),
         "attention": (attention, arrays((128, 64), (128, 64), (128, 64))),
         "transformer block": (block, arrays((n, d), (d, d), (d, d), (d, d), (d, d), (d,), (d,), (d, 256), (256, d))),
-        "rnn, 50 steps": (rnn, arrays((50, 32, 64), (32, 128), (128, 128), (64, 128), (128,))),
-        "gru, 30 steps": (gru, arrays((30, 16, 64), (16, 64), (128, 64), (128, 64), (128, 64))),
+        "rnn of 50 steps": (rnn, arrays((50, 32, 64), (32, 128), (128, 128), (64, 128), (128,))),
+        "gru of 30 steps": (gru, arrays((30, 16, 64), (16, 64), (128, 64), (128, 64), (128, 64))),
         "loop of 20": (power, arrays((256, 256), (256, 256))),
         "branch": (branch, arrays((256, 256), (1,))),
     }
@@ -84,11 +84,12 @@ def main() -> None:
     for name, (f, args) in models.items():
         out = jax.tree.leaves(jax.eval_shape(f, *args))
 
-        def gradient(*given, f=f, count=len(args)):
-            _, pull = jax.vjp(f, *given[:count])
-            return pull(*given[count:])
+        def gradient(*given, f=f, args=args):
+            _, pull = jax.vjp(f, *given[: len(args)])
+            return pull(*given[len(args) :])
 
-        found[name] = {"forward": jax.jit(f).lower(*args).as_text(), "gradient": jax.jit(gradient, keep_unused=True).lower(*args, *out).as_text()}
+        both = jax.jit(f).lower(*args), jax.jit(gradient, keep_unused=True).lower(*args, *out)
+        found[name] = {"forward": both[0].as_text(), "gradient": both[1].as_text()}
     json.dump(found, sys.stdout)
 
 

@@ -27,6 +27,7 @@ from deepx_graph.passes.grad_calls import Derivatives, Variant, cotangents
 from deepx_graph.passes.grad_rebuild import Rebuild
 from deepx_graph.passes.grad_residuals import Residuals
 from deepx_graph.passes.grad_scopes import Flow, Scopes
+from deepx_graph.passes.grad_shift import shifts_only
 from deepx_graph.passes.grad_sweep import Frame, Sweep
 from deepx_graph.passes.prune import prune
 from deepx_graph.types import ANY, TensorType, TupleType, is_state
@@ -94,7 +95,7 @@ def _given_back(sweep: Sweep, frame: Frame, variant: Variant, params: Sequence[N
 def _swept(derivatives: Derivatives, b: Builder, function: Function, roots: Sequence[Node], given: Sequence[Node],
            by: Sequence[Node]) -> tuple[Sweep, Frame]:
     scopes = Scopes(function)
-    flow = Flow(function, scopes.ends, by, roots)
+    flow = Flow(function, scopes.ends, by, roots, shifts_only(function))
     for node in function.nodes:
         if flow.passes(node):
             try:

@@ -120,8 +120,9 @@ def _use(late: dict[Node, Scope], nodes: Iterable[Node], at: Scope) -> None:
 class Flow:
     """The nodes and loop variables on a way from `wrt` to `roots` along which a derivative may pass."""
 
-    def __init__(self, function: Function, ends: dict[Node, Node], wrt: Collection[Node], roots: Iterable[Node]) -> None:
-        self.ends = ends
+    def __init__(self, function: Function, ends: dict[Node, Node], wrt: Collection[Node], roots: Iterable[Node],
+                 stopped: Collection[Node] = ()) -> None:
+        self.ends, self.stopped = ends, stopped
         self.wrt = frozenset(wrt)
         users: dict[Key, list[Key]] = {}
         keys: list[Key] = list(function.nodes)
@@ -137,7 +138,7 @@ class Flow:
         if isinstance(key, tuple):
             begin, k = key
             return begin.inputs[k], self.ends[begin].inputs[2 + k]
-        if key in self.wrt or not carries(key.type) or key.op is stop_gradient:
+        if key in self.wrt or not carries(key.type) or key.op is stop_gradient or key in self.stopped:
             return ()
         source = key.inputs[0] if key.inputs else key
         if key.op is PHI and source.op is LOOP_BEGIN:

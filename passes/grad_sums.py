@@ -12,15 +12,24 @@ from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ops import add, dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.pullback import Cotangent, is_nonzero, plus, zeros
 from deepx_graph.ops.tape import cotangent_type
+from deepx_graph.passes.grad_trips import rows_apart
 from deepx_graph.types import TensorType, TupleType, Type
 
 MAX_ADDENDS = 64
 """A sum of more values than this is taken as one."""
 
 
-def onto(b: Builder, total: Node, g: Node) -> Node:
-    """`total + g`; what `g` puts into a box of zeros is added to that box of the total alone."""
+def onto(b: Builder, total: Node, g: Node, end: Node) -> Node:
+    """`total + g` in the body of the loop that `end` closes, where the total starts as zero.
+
+    What `g` puts into a box of zeros is added to that box of the total alone; where no turn has written to it, it is put there.
+    """
     parts = _addends(g)
+    if len(parts) == 1 and _is_box(g):
+        box, whole, starts = g.inputs[1], g.type, g.inputs[2:]
+        assert isinstance(box.type, TensorType) and isinstance(whole, TensorType)
+        if rows_apart(end, starts, box.type.shape, whole.shape):
+            return b(dynamic_update_slice, total, box, *starts)
     for x in parts if any(map(_is_box, parts)) else [g]:
         if not _is_box(x):
             total = plus(b, total, x)

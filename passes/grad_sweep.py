@@ -15,14 +15,14 @@ from typing import Any
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width
-from deepx_graph.ops import add, compare, subtract
+from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
 from deepx_graph.ops.pullback import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.tape import cotangent_type, tape_pop
 from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_scopes import Flow, Scope, Scopes, items_of
 from deepx_graph.passes.grad_sums import mapped, numbered, one_node, onto
-from deepx_graph.passes.grad_trips import counters, trip_count
-from deepx_graph.types import I32, FunctionType, TupleType, Type, scalar
+from deepx_graph.passes.grad_trips import counters, is_variable, rows_apart, trip_count
+from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, scalar
 
 
 @dataclass(eq=False)
@@ -214,6 +214,8 @@ class Sweep:
         origin = b.origin
         count = trip_count(end)
         columns = [k for k in range(len(begin.inputs)) if self.flow.passes((begin, k))]
+        written = {k: g[k] for k in columns if g[k] is not None and self._is_written_by_rows(end, k)}
+        columns = [k for k in columns if k not in written]
         if count == 0:
             for k in columns:
                 self.add(frame, begin.inputs[k], g[k])
@@ -227,6 +229,10 @@ class Sweep:
         inner = Frame(self.scopes.bodies[end])
         for at, k in enumerate(columns):
             self.add(inner, end.inputs[2 + k], b(PHI, back, index=1 + at))
+        for k, rows in written.items():
+            _, update, *starts = end.inputs[2 + k].inputs
+            assert isinstance(update.type, TensorType)
+            self.add(inner, update, b(dynamic_slice, rows, *starts, slice_sizes=update.type.shape))
         yield inner
         b.origin = origin
         nexts = [index, *(self.value(inner.variables.get(k), begin.inputs[k]) for k in columns)]
@@ -235,23 +241,39 @@ class Sweep:
         for at, k in enumerate(columns):
             self.add(frame, begin.inputs[k], b(PROJ, pair.back_end, index=1 + at))
         for n, leak in inner.leaks.items():
-            self._put(frame, n, self._summed(pair.back_end, n, n.type, leak))
+            self._put(frame, n, self._summed(pair, n, n.type, leak))
+
+    def _is_written_by_rows(self, end: Node, k: int) -> bool:
+        """Whether a loop variable only takes up a row in each turn, over a first value that no derivative passes.
+
+        Then each turn reads its row of the cotangent, which stays as it is.
+        """
+        begin, after = end.inputs[0], end.inputs[2 + k]
+        if after.op is not dynamic_update_slice or self.flow.passes(begin.inputs[k]) or not is_variable(after.inputs[0], begin, k):
+            return False
+        box, whole, users = after.inputs[1].type, after.type, self.scopes.function.users
+        same = [n for n in users[begin] if is_variable(n, begin, k)]
+        alone = same == [after.inputs[0]] and users[same[0]] == (after,) and users[after] == (end,)
+        assert isinstance(box, TensorType) and isinstance(whole, TensorType)
+        static = alone and box.is_static and whole.is_static
+        return static and rows_apart(end, after.inputs[2:], box.shape, whole.shape)
 
     def value(self, g: Cotangent, like: Node) -> Node:
         """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
         return one_node(self.b, g, like.type, like)
 
-    def _summed(self, back_end: Node, n: Node, type: Type, leak: Cotangent) -> Cotangent:
+    def _summed(self, pair: Turns, n: Node, type: Type, leak: Cotangent) -> Cotangent:
         """The sum, over the turns of a backward loop, of what its body gives for a value from outside."""
         if leak is None:
             return None
         if isinstance(leak, tuple):
             assert isinstance(type, TupleType)
-            return tuple(self._summed(back_end, n, t, g) for t, g in zip(type.items, leak, strict=True))
-        back = back_end.inputs[0]
+            return tuple(self._summed(pair, n, t, g) for t, g in zip(type.items, leak, strict=True))
+        assert pair.back_end is not None
+        back, end = pair.back_begin, pair.end
         phi = self.column(back, leak.type)
-        self.grow(back, zeros(self.b, leak.type, n), onto(self.b, phi, leak))
-        return Node(PROJ, (back_end,), phi.attrs, leak.type, self.b.origin)
+        self.grow(back, zeros(self.b, leak.type, n), onto(self.b, phi, leak, end))
+        return Node(PROJ, (pair.back_end,), phi.attrs, leak.type, self.b.origin)
 
     # --- columns beyond those that a construct has
 

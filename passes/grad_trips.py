@@ -5,6 +5,7 @@ Exact integer arithmetic; a counter that would wrap around its dtype counts as n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,3 +103,16 @@ def _turns(counter: Counter, direction: str, limit: int) -> int | None:
     if way < 0 or (way == 0 and not inclusive):
         return 0
     return way // step + 1 if inclusive and step > 0 else -(-way // step) if step > 0 else None
+
+
+def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether boxes of that size at these starts lie apart, and inside, for all turns of a loop of known length."""
+    begin, turns = end.inputs[0], trip_count(end)
+    found = counters(end) if turns else {}
+    for at, size, room in zip(starts, box, whole, strict=True):
+        counter = found.get(at.attrs[0]) if at.op is PHI and at.inputs[0] is begin else None
+        if counter is not None and turns and abs(counter.step) >= size:
+            last = counter.first + (turns - 1) * counter.step
+            if min(counter.first, last) >= 0 and max(counter.first, last) + size <= room:
+                return True
+    return False

@@ -54,7 +54,8 @@ def log_softmax(b: Builder, x: Node) -> list[Node]:
 
 
 def log_sum_exp(b: Builder, x: Node) -> list[Node]:
-    return [b(add, b(log, row_sum(b, b(exponential, shifted(b, x)))), top(b, x))]
+    m = top(b, x)
+    return [b(add, b(log, row_sum(b, b(exponential, b(subtract, x, spread(b, m))))), m)]
 
 
 def jax_softmax(b: Builder, x: Node) -> list[Node]:

@@ -7,14 +7,16 @@ from typing import ClassVar
 
 from deepx_graph.ir import Function, Module
 from deepx_graph.passes.base import Pass, PassError, RewriteControl
+from deepx_graph.passes.loops import merge_equal_variables, once
 from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rewrite import Rule, RuleSet, rewrite_function
 from deepx_graph.passes.rules_control import CONTROL
 from deepx_graph.passes.rules_moves import MOVES
+from deepx_graph.passes.rules_orders import ORDERS
 from deepx_graph.passes.rules_shape import SHAPES
 from deepx_graph.passes.rules_windows import WINDOWS
 
-CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS
+CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + ORDERS
 """The rules of this pass."""
 
 
@@ -31,8 +33,7 @@ def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
 
     def settled(function: Function) -> Function:
         for _ in range(MAX_ROUNDS):
-            while (pruned := prune(function, control, invariants=True)) is not function:
-                function = pruned
+            function = _straight(function, control)
             after = rewrite_function(function, rules, control, bodies=bodies)
             if after is function or control.exhausted:
                 return after
@@ -40,6 +41,20 @@ def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
         raise PassError(f"rewriting '{function.name}' does not end")
 
     return module.with_functions(map(settled, module.functions))
+
+
+def _straight(function: Function, control: RewriteControl) -> Function:
+    """Without unneeded variables and branch values, variables that are always equal, and loops that go round at most once."""
+    while True:
+        before = function
+        for step in (_pruned, merge_equal_variables, once):
+            function = step(function, control)
+        if function is before:
+            return function
+
+
+def _pruned(function: Function, control: RewriteControl) -> Function:
+    return prune(function, control, invariants=True)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class _Run:
                 stops = [stop]
             results = exchange.combine(self.grid, group, [s.values[1:] if _has_state(s.node) else s.values for s in stops], *attrs)
         except (ValueError, LookupError) as e:
-            hint = f"the program runs on {self.grid}"
+            hint = f"the program runs on {self.grid}: replicas= and partitions=, or --replicas and --partitions, say on how many"
             raise RunError(Diagnostic(f"{stop.node.op.name}: {e}", stop.node.span, hint=hint)) from None
         for d, s, result in zip(group, stops, results, strict=True):
             self.stopped.pop(d, None)

@@ -203,6 +203,10 @@ def _async_start(c: Context) -> Node:
 
 # --- custom calls -------------------------------------------------------------------------------------------------
 
+_BY_OPERAND = ("operand_layout_constraints", "output_to_operand_aliasing", "output_operand_aliasing")
+"""Attributes that say something of operands by number, tokens included."""
+
+
 def _custom_call(c: Context) -> Node:
     """A call of the host, or what a target that XLA knows means."""
     i, inputs = c.instruction, [x for x in c.operands if x.type != STATE]
@@ -214,7 +218,8 @@ def _custom_call(c: Context) -> Node:
     given = {
         "target": target, "backend_config": text_of(i, "backend_config"), "language": "hlo",
         "api_version": VERSIONS.get(text_of(i, "api_version"), 0),
-        "text": ", ".join(f"{name}={raw.text}" for name, raw in i.attributes.items() if name in ATTRIBUTES["custom-call"]),
+        "text": ", ".join(f"{name}={raw.text}" for name, raw in i.attributes.items()
+                          if name in ATTRIBUTES["custom-call"] and (name not in _BY_OPERAND or len(inputs) == len(c.operands))),
     }  # fmt: skip
     if acts:
         return c.lowering.pack(c.type, act(c, ops.custom_effect, *inputs, types=TupleType(plain_leaves(c.type)), **given))

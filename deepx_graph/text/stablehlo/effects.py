@@ -15,7 +15,7 @@ from deepx_graph.text.stablehlo.context import plain
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed
 from deepx_graph.types import STATE, TensorType, TupleType, Type, is_state
 
-_ALWAYS = re.compile(r"^(check\.|interpreter\.)")
+_ALWAYS = re.compile(r"^(check\.|interpreter\.|sdy\.manual_computation$)")
 COLLECTIVES = {
     f"stablehlo.{n}" for n in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute",
                                "collective_broadcast", "collective_reduce")

@@ -7,6 +7,7 @@ outside are copied into it. Every result is checked against the type the text st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
@@ -17,13 +18,14 @@ from deepx_graph.text.stablehlo.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.locations import Locations
 from deepx_graph.text.stablehlo.notes import LINE, is_foreign, notes_of
 from deepx_graph.text.stablehlo.rules import RULES
+from deepx_graph.text.stablehlo.shardy import Mesh, parse_mesh
 from deepx_graph.text.stablehlo.syntax import VJP, Block, Noted, Operation
 from deepx_graph.types import STATE, FunctionType, Type, compatible
 
 MAX_NESTING = 100
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What reading an attribute of another form than a rule expects raises."""
-_RETURNS = ("func.return", "stablehlo.return", "mhlo.return")
+_RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return")
 Scope = dict[str, Node]
 
 
@@ -33,6 +35,10 @@ class Lowering:
     def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
                  module: Operation | None) -> None:
         self.source = source
+        self.meshes: dict[str, Mesh] = {}
+        self.made: list[Function] = []
+        """Functions that are none of the text."""
+        functions = [op for op in functions if not self._is_mesh(op)]
         self.locations = Locations(aliases)
         self.whole = module
         self.b = Builder()
@@ -65,8 +71,21 @@ class Lowering:
                 raise self.error(f"function '{name}' has no body of one block", op)
             seen.add(name)
 
+    def _is_mesh(self, op: Operation) -> bool:
+        """Whether the operation declares a mesh, which is noted then."""
+        if op.name == "sdy.mesh":
+            with suppress(ValueError):  # nothing can be run on it, which is said where something is
+                self.meshes[op.extra["symbol"]] = parse_mesh(op.extra["axes"])
+        return op.name == "sdy.mesh"
+
+    def unused(self, name: str) -> str:
+        """The name of a function that no other has."""
+        taken = {*self.syntax, *(f.name for f in self.made)}
+        return next(n for n in (name, *(f"{name}.{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+
     def module(self) -> Module:
         functions = tuple(self.function(op) for op in self.syntax.values())
+        functions += tuple(self.made)
         public = [f.name for f in functions if f.public]
         entry = "main" if "main" in self.syntax else (public or [functions[0].name])[0]
         name, notes = (self.whole.extra.get("symbol", ""), notes_of(self.whole.attributes)) if self.whole else ("", ())

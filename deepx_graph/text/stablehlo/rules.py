@@ -16,6 +16,7 @@ from deepx_graph.text.stablehlo import dynamic
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import callees, target
 from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
+from deepx_graph.text.stablehlo.rules_manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.types import TupleType, as_tensor
 
@@ -389,6 +390,8 @@ RULES: dict[str, Rule] = {
     **{f"stablehlo.{op.name}": _same(op) for op in _STABLEHLO_SAME},
     **{f"chlo.{op.name}": _same(op) for op in _CHLO_SAME},
     **DEVICES,
+    "sdy.manual_computation": manual_computation,
+    "sdy.sharding_constraint": lambda c: list(c.inputs),
     **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(_same(op)) for op in _CHLO_BROADCAST},
     "chlo.broadcast_compare": dynamic.broadcasting(_compare),
     **{f"check.expect_{n}{suffix}": _plain_check for n in ("eq", "almost_eq", "close") for suffix in ("", "_const")},

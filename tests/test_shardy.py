@@ -1,0 +1,104 @@
+"""Programs on a mesh of devices, as JAX writes `shard_map`: every device has its part, and the whole comes out right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.text.stablehlo.shardy import parse_mesh, parse_shardings
+
+X = np.arange(32, dtype="f4").reshape(8, 4)
+HEAD = """module @m attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @mesh = <["a"=2, "b"=2]> {stablehlo.mesh = {axes = [{name = "a", size = 2 : i64}]}}
+"""
+SUM = """({
+      ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+        %s = stablehlo.add %p, %q : tensor<f32>
+        stablehlo.return %s : tensor<f32>
+      })"""
+
+
+def program(before: str, after: str, inner: str, body: str, result: str, given: str = "tensor<8x4xf32>") -> dx.Module:
+    return dx.loads(HEAD + f"""  func.func public @main(%x: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"a"}}, {{}}]>}})
+      -> {given} {{
+    %y = sdy.sharding_constraint %x <@mesh, [{{"a"}}, {{"b"}}]> : tensor<8x4xf32>
+    %0 = sdy.manual_computation(%y) in_shardings=[<@mesh, [{before}]>] out_shardings=[<@mesh, [{after}]>]
+      manual_axes={{"a", "b"}} (%v: {inner}) {{
+      {body}
+      sdy.return %r : {result}
+    }} : (tensor<8x4xf32>) -> {given}
+    return %0 : {given}
+  }}
+}}""", "stablehlo")
+
+
+def run(module: dx.Module) -> np.ndarray:
+    again = [dx.loads(dx.dumps(module, form), form) for form in ("stablehlo", "sea")]
+    first, *others = [dx.compile(m)(X)[0] for m in (module, dx.optimize(module), *again)]
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+    return first
+
+
+def test_parts_are_taken_and_put_together() -> None:
+    body = "%r = stablehlo.negate %v : tensor<4x2xf32>"
+    np.testing.assert_array_equal(run(program('{"a"}, {"b"}', '{"a"}, {"b"}', "tensor<4x2xf32>", body, "tensor<4x2xf32>")), -X)
+    turned = run(program('{"a"}, {"b"}', '{"b"}, {"a"}', "tensor<4x2xf32>", body, "tensor<4x2xf32>"))
+    np.testing.assert_array_equal(turned, -np.block([[X[:4, :2], X[4:, :2]], [X[:4, 2:], X[4:, 2:]]]))
+
+
+def test_a_dimension_along_two_axes_has_the_first_outermost() -> None:
+    body = """%i = stablehlo.partition_id : tensor<ui32>
+      %f = stablehlo.convert %i : (tensor<ui32>) -> tensor<f32>
+      %r = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<2x4xf32>"""
+    for axes, order in (('{"a", "b"}, {}', [0, 1, 2, 3]), ('{"b", "a"}, {}', [0, 2, 1, 3])):
+        found = run(program(axes, axes, "tensor<2x4xf32>", body, "tensor<2x4xf32>"))
+        assert found[::2, 0].tolist() == order
+
+
+def test_devices_meet_along_an_axis() -> None:
+    body = f"""%r = "stablehlo.all_reduce"(%v) <{{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+      replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids}}> {SUM} :
+      (tensor<4x2xf32>) -> tensor<4x2xf32>"""
+    found = run(program('{"a"}, {"b"}', '{}, {"b"}', "tensor<4x2xf32>", body, "tensor<4x2xf32>", "tensor<4x4xf32>"))
+    np.testing.assert_array_equal(found, X[:4] + X[4:])
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('manual_axes={"a", "b"}', 'manual_axes={"a"}', "leaves axes of its mesh to a partitioner"),
+    ('in_shardings=[<@mesh, [{"a"}', 'in_shardings=[<@mesh, [{"a":(1)2}', "along part of an axis, which is not supported"),
+    ("in_shardings=[<@mesh", "in_shardings=[<@other", "needs one mesh"),
+    ('in_shardings=[<@mesh, [{"a"}', 'in_shardings=[<@mesh, [{"z"}', "does not have the operands and attributes"),
+])  # fmt: skip
+def test_what_cannot_be_run_is_said(old: str, new: str, message: str) -> None:
+    text = HEAD + """  func.func @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"a"}, {"b"}]>] out_shardings=[<@mesh, [{"a"}, {"b"}]>]
+      manual_axes={"a", "b"} (%v: tensor<4x2xf32>) {
+      sdy.return %v : tensor<4x2xf32>
+    } : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    return %0 : tensor<8x4xf32>
+  }
+}"""
+    dx.compile(dx.loads(text, "stablehlo"))(X)
+    with pytest.raises(dx.ParseError, match=message):
+        dx.loads(text.replace(old, new), "stablehlo")
+
+
+def test_meshes_and_shardings_as_text() -> None:
+    mesh = parse_mesh('<["a"=2, "b"=3]>')
+    assert (mesh.count, mesh.shards(("a", "b"))) == (6, 6)
+    assert mesh.parts(4, (("b",), ("a",), ())) == (1, 1, 0)
+    assert mesh.owners((("a",), ())) == {(0, 0): 0, (1, 0): 3}
+    assert parse_shardings('[<@m, [{"a", "b"}, {?}], replicated={"c"}>, <@m, []>]') == [("m", (("a", "b"), ())), ("m", ())]
+    with pytest.raises(ValueError, match="order of their own"):
+        parse_mesh('<["a"=2], device_ids=[1, 0]>')
+
+
+def test_attributes_with_arrows_are_read_over() -> None:
+    module = dx.loads("""func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+ %y = stablehlo.custom_call @my(%x) {sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([k, l], []) {i=4, j=4}, custom>} :
+   (tensor<4x4xf32>) -> tensor<4x4xf32>
+ return %y : tensor<4x4xf32>
+}""", "stablehlo")
+    assert "->([k, l], [])" in dx.dumps(module, "stablehlo")

@@ -20,7 +20,7 @@ SUM = """({
 
 
 def program(before: str, after: str, inner: str, body: str, result: str, given: str = "tensor<8x4xf32>") -> dx.Module:
-    return dx.loads(HEAD + f"""  func.func public @main(%x: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"a"}}, {{}}]>}})
+    return dx.loads(HEAD + f"""  func.func @main(%x: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"a"}}, {{}}]>}})
       -> {given} {{
     %y = sdy.sharding_constraint %x <@mesh, [{{"a"}}, {{"b"}}]> : tensor<8x4xf32>
     %0 = sdy.manual_computation(%y) in_shardings=[<@mesh, [{before}]>] out_shardings=[<@mesh, [{after}]>]

@@ -163,17 +163,6 @@ def precision(p: Parser, name: str, results: list[str], start: int) -> Operation
     return op
 
 
-def mesh(p: Parser, name: str, results: list[str], start: int) -> Operation:
-    """`sdy.mesh @name = <["a"=2]> {attributes}`."""
-    op = Operation(name, results, [], {}, [], [], [], [], start, start)
-    op.extra["symbol"] = p.symbol() or ""
-    p.expect("=", "before the mesh")
-    op.extra["axes"] = _bracketed(p, "<", ">")
-    if p.take("{"):
-        op.attributes = p.dictionary("}")
-    return op
-
-
 def manual_computation(p: Parser, name: str, results: list[str], start: int) -> Operation:
     """`sdy.manual_computation(%x) in_shardings=[..] out_shardings=[..] manual_axes={..} (%a: type) {..} : (types) -> types`."""
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
@@ -194,17 +183,6 @@ def manual_computation(p: Parser, name: str, results: list[str], start: int) -> 
     return op
 
 
-def sharding_constraint(p: Parser, name: str, results: list[str], start: int) -> Operation:
-    """`sdy.sharding_constraint %x <@mesh, [..]> : type`."""
-    op = Operation(name, results, [], {}, [], [], [], [], start, start)
-    if operand := p.value_name():
-        op.operands.append(operand)
-    op.extra["sharding"] = _bracketed(p, "<", ">")
-    p.expect(":", "before the type")
-    p.signature(op)
-    return op
-
-
 def _bracketed(p: Parser, open_: str, close: str) -> str:
     """The text of a bracket and all that stands in it."""
     if not p.peek(open_):
@@ -216,8 +194,8 @@ def _bracketed(p: Parser, open_: str, close: str) -> str:
 
 
 FORMS: dict[str, Callable[[Parser, str, list[str], int], Operation]] = {
-    "builtin.module": module, "func.func": function, "sdy.mesh": mesh, "sdy.manual_computation": manual_computation,
-    "sdy.sharding_constraint": sharding_constraint, "stablehlo.while": while_, "stablehlo.reduce": reduce,
+    "builtin.module": module, "func.func": function, "sdy.manual_computation": manual_computation,
+    "stablehlo.while": while_, "stablehlo.reduce": reduce,
     "stablehlo.reduce_precision": precision,
 }  # fmt: skip
 """Every operation that is not read by the common scheme."""

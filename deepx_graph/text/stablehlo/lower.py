@@ -6,7 +6,7 @@ outside are copied into it. Every result is checked against the type the text st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
@@ -35,10 +35,8 @@ class Lowering:
     def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
                  module: Operation | None) -> None:
         self.source = source
-        self.meshes: dict[str, Mesh] = {}
         self.made: list[Function] = []
         """Functions that are none of the text."""
-        functions = [op for op in functions if not self._is_mesh(op)]
         self.locations = Locations(aliases)
         self.whole = module
         self.b = Builder()
@@ -47,6 +45,7 @@ class Lowering:
         if "!quant" in source.text:
             quantised.set_aside(functions)
         self.others = [op for op in functions if is_foreign(op.name)]
+        self.meshes = dict(self._meshes())
         self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and not is_foreign(op.name)}
         self.seeds = 0
         self.depth = 0
@@ -71,12 +70,12 @@ class Lowering:
                 raise self.error(f"function '{name}' has no body of one block", op)
             seen.add(name)
 
-    def _is_mesh(self, op: Operation) -> bool:
-        """Whether the operation declares a mesh, which is noted then."""
-        if op.name == "sdy.mesh":
-            with suppress(ValueError):  # nothing can be run on it, which is said where something is
-                self.meshes[op.extra["symbol"]] = parse_mesh(op.extra["axes"])
-        return op.name == "sdy.mesh"
+    def _meshes(self) -> Iterator[tuple[str, Mesh]]:
+        """The meshes of the text by name, but for those on which nothing can be run, which is said where something is."""
+        for op in self.others:
+            if op.name == "sdy.mesh" and "symbol" in op.extra:
+                with suppress(ValueError):
+                    yield op.extra["symbol"], parse_mesh(op.extra.get("form", ""))
 
     def unused(self, name: str) -> str:
         """The name of a function that no other has."""

@@ -391,7 +391,6 @@ RULES: dict[str, Rule] = {
     **{f"chlo.{op.name}": _same(op) for op in _CHLO_SAME},
     **DEVICES,
     "sdy.manual_computation": manual_computation,
-    "sdy.sharding_constraint": lambda c: list(c.inputs),
     **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(_same(op)) for op in _CHLO_BROADCAST},
     "chlo.broadcast_compare": dynamic.broadcasting(_compare),
     **{f"check.expect_{n}{suffix}": _plain_check for n in ("eq", "almost_eq", "close") for suffix in ("", "_const")},

@@ -185,7 +185,7 @@ def _swapped(b: Builder, node: Node) -> Node | None:
 def gather_at_known(b: Builder, node: Node) -> Node | None:
     """gather(x, c) = slice(x) for one known place and no axis left out"""
     x, indices = node.inputs
-    dims = static_dims(x)
+    dims = static_dims(x) if static_dims(node) is not None else None
     if dims is None or _is_batched(node, indices) or node.attr("collapsed_slice_dims"):
         return None
     starts = _starts(indices, node.attr("start_index_map"), dims)
@@ -201,7 +201,7 @@ def gather_at_known(b: Builder, node: Node) -> Node | None:
 def gather_of_one(b: Builder, node: Node) -> Node | None:
     """gather(x, reshape(i)) = reshape(dynamic_slice(x, i)) for one index i"""
     x, indices = node.inputs
-    dims = static_dims(x)
+    dims = static_dims(x) if static_dims(node) is not None else None
     index_map: Axes = node.attr("start_index_map")
     if dims is None or indices.op is not reshape or _is_batched(node, indices) or len(index_map) != 1:
         return None

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.errors import ParseError, Source
+import deepx_graph as dx
+from deepx_graph.errors import CheckFailed, ParseError, Source
 from deepx_graph.ops import opaque
 from deepx_graph.text import ReadOptions
 from deepx_graph.text.stablehlo import read
@@ -156,3 +157,60 @@ def test_regions_compute_on_quantised_values() -> None:
 def test_a_type_that_is_no_quantised_one() -> None:
     with pytest.raises(ParseError, match="unknown element type"):
         load("  %r = stablehlo.negate %x : tensor<2xf32>", "%x: tensor<2x!quant.uniform<i8:f32, {0.1, 0.2}>>", "tensor<2xf32>")
+
+
+# --- sizes that stay symbols until the inputs are known ------------------------------------------------------------
+
+ANY_BATCH = """func.func @main(%x: tensor<?x4xf32>, %y: tensor<?xf32>) -> (tensor<?x4xf32>, tensor<?xf32>, tensor<?x4xf32>, tensor<?xi32>, tensor<f32>) {
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+  %one = stablehlo.constant dense<2> : tensor<i32>
+  %good = stablehlo.compare GE, %n, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  stablehlo.custom_call @shape_assertion(%good, %n) {api_version = 2 : i32, has_side_effect = true} : (tensor<i1>, tensor<i32>) -> ()
+  %r:5 = call @inner(%n, %x, %y) : (tensor<i32>, tensor<?x4xf32>, tensor<?xf32>) -> (tensor<?x4xf32>, tensor<?xf32>, tensor<?x4xf32>, tensor<?xi32>, tensor<f32>)
+  return %r#0, %r#1, %r#2, %r#3, %r#4 : tensor<?x4xf32>, tensor<?xf32>, tensor<?x4xf32>, tensor<?xi32>, tensor<f32>
+}
+func.func private @inner(%n: tensor<i32>, %x: tensor<?x4xf32>, %y: tensor<?xf32>) -> (tensor<?x4xf32>, tensor<?xf32>, tensor<?x4xf32>, tensor<?xi32>, tensor<f32>) {
+  %four = stablehlo.constant dense<4> : tensor<1xi32>
+  %more = stablehlo.constant dense<-1> : tensor<i32>
+  %half = stablehlo.constant dense<0.5> : tensor<f32>
+  %zero = stablehlo.constant dense<0> : tensor<1xi32>
+  %n1 = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+  %shape = stablehlo.concatenate %n1, %four, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %h = stablehlo.dynamic_broadcast_in_dim %half, %shape, dims = [] : (tensor<f32>, tensor<2xi32>) -> tensor<?x4xf32>
+  %a = stablehlo.add %x, %h : tensor<?x4xf32>
+  %all = stablehlo.multiply %n1, %four : tensor<1xi32>
+  %flat = stablehlo.dynamic_reshape %a, %all : (tensor<?x4xf32>, tensor<1xi32>) -> tensor<?xf32>
+  %less = stablehlo.add %n, %more : tensor<i32>
+  %less1 = stablehlo.reshape %less : (tensor<i32>) -> tensor<1xi32>
+  %size = stablehlo.concatenate %less1, %four, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %part = "stablehlo.dynamic_gather"(%a, %zero, %size) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1],
+    start_index_map = [0]>, indices_are_sorted = true}> : (tensor<?x4xf32>, tensor<1xi32>, tensor<2xi32>) -> tensor<?x4xf32>
+  %count = stablehlo.dynamic_iota %n1, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+  %f = stablehlo.convert %n : (tensor<i32>) -> tensor<f32>
+  %i = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.reduce(%y init: %i) applies stablehlo.add across dimensions = [0] : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+  %mean = stablehlo.divide %s, %f : tensor<f32>
+  return %a, %flat, %part, %count, %mean : tensor<?x4xf32>, tensor<?xf32>, tensor<?x4xf32>, tensor<?xi32>, tensor<f32>
+}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("optimised", [False, True])
+def test_a_program_for_any_batch_size(optimised: bool) -> None:
+    """Shapes computed from shapes, through a call; sizes of different inputs are different symbols."""
+    module = dx.loads(ANY_BATCH)
+    run = dx.compile(dx.optimize(module) if optimised else module)
+    assert [str(p.type) for p in run.inputs] == ["f32[?0,4]", "f32[?1]"]
+    for n in (3, 2):
+        x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+        a, flat, part, count, mean = run(x, np.array([1, 2, 3, 6, 0], np.float32))
+        np.testing.assert_array_equal(a, x + 0.5)
+        np.testing.assert_array_equal(flat, (x + 0.5).reshape(-1))
+        np.testing.assert_array_equal(part, (x + 0.5)[: n - 1])
+        np.testing.assert_array_equal(count, np.arange(n))
+        assert mean == np.float32(12 / n)
+
+
+def test_the_assertion_of_a_program_about_its_shapes_holds_or_fails() -> None:
+    with pytest.raises(CheckFailed):
+        dx.compile(dx.loads(ANY_BATCH))(np.zeros((1, 4), np.float32), np.zeros(1, np.float32))

@@ -84,7 +84,7 @@ from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, rng_get_and_update_state, send
 from deepx_graph.ops.fusion import FUSION, fusion, inlined, mapped
 from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, gather, scatter
-from deepx_graph.ops.layout import LAYOUT, ensure_type, identity, reshape, reverse, stop_gradient, transpose
+from deepx_graph.ops.layout import LAYOUT, ensure_type, get_dimension_size, identity, reshape, reverse, stop_gradient, transpose
 from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
 from deepx_graph.ops.linear import LINEAR, dot_general, matmul
 from deepx_graph.ops.norm import NORM, batch_norm_grad, batch_norm_inference, batch_norm_training
@@ -230,6 +230,7 @@ __all__ = [
     "floor_mod",
     "fusion",
     "gather",
+    "get_dimension_size",
     "groups_alone",
     "identity",
     "imag",

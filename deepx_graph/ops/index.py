@@ -181,13 +181,15 @@ _GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "star
 
 
 def _gather_type(types: Sequence[Type], offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes, index_map: Axes,
-                 vector_dim: int, sizes: Axes) -> Type:
+                 vector_dim: int, sizes: Dims) -> Type:
     operand, indices = as_tensor(types[0], 0), as_tensor(types[1], 1)
     if operand.dims is None or indices.dims is None:
         return operand.with_dims(None)
     for k, size in enumerate(sizes):
         whole = operand.dims[k]
-        if (isinstance(whole, int) and size > whole) or (k in collapsed + batching and size > 1):
+        if isinstance(size, str):
+            continue
+        if size < 0 or (isinstance(whole, int) and size > whole) or (k in collapsed + batching and size > 1):
             raise InferError(f"slice size {size} of dimension {k} of {operand}")
     kept = [s for k, s in enumerate(sizes) if k not in collapsed + batching]
     if len(kept) != len(offset):
@@ -251,7 +253,7 @@ def _gather_samples(rng: Any) -> Any:
 gather: Op = Op(
     "gather", "Slices of the operand at computed start indices, which are clamped so that each slice fits.",
     operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
-    attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "ints", check=NON_NEGATIVE)),
+    attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "dims")),
     constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
     infer=_gather_type, eval=_gather, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip

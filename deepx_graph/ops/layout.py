@@ -11,9 +11,9 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Node, Op, Result
-from deepx_graph.ir.constraint import PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
+from deepx_graph.ir.constraint import NON_NEGATIVE, PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
 from deepx_graph.ops.declare import one, shape_attr
-from deepx_graph.types import F32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, tensor
+from deepx_graph.types import F32, I32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, scalar, tensor
 
 _X = one(TENSOR)
 
@@ -80,6 +80,17 @@ reverse: Op = Op(
 )  # fmt: skip
 
 
+# --- sizes --------------------------------------------------------------------------------------------------------
+
+
+get_dimension_size: Op = Op(
+    "get_dimension_size", "The size of one dimension.", operands=_X, attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
+    constraints=(axes_of("operand", "dimension"),), infer=lambda types, dimension: scalar(I32),
+    eval=lambda xs, dimension: np.asarray(xs[0].shape[dimension], np.int32),
+    vjp=lambda b, node, g: (None,), source="StableHLO get_dimension_size",
+    samples=lambda rng: [((rng.random((2, 3)),), {"dimension": d}) for d in (0, 1)],
+)  # fmt: skip
+
 # --- types and gradients ------------------------------------------------------------------------------------------
 
 
@@ -109,4 +120,4 @@ identity: Op = Op(
     samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
 )  # fmt: skip
 
-LAYOUT: tuple[Op, ...] = (reshape, transpose, reverse, ensure_type, stop_gradient, identity)
+LAYOUT: tuple[Op, ...] = (reshape, transpose, reverse, ensure_type, stop_gradient, identity, get_dimension_size)

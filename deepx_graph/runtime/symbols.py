@@ -69,7 +69,7 @@ def dim_value(dim: Dim, sizes: Sizes) -> Dim:
                 return dim
             terms[-1][-1].append(value)
         elif token != "*":
-            if token not in sizes and not token.isdecimal():
+            if token not in sizes and not token.removeprefix("-").isdecimal():
                 return dim
             terms[-1][-1].append(sizes[token] if token in sizes else int(token))
     return sum(map(math.prod, terms[0])) if len(terms) == 1 else dim

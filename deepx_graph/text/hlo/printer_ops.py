@@ -344,6 +344,7 @@ EMITTERS: dict[Op, Emit] = {
     ops.batch_norm_grad: _plain("batch-norm-grad", **_NORM),
     ops.rng_uniform: _rng("rng_uniform"),
     ops.rng_normal: _rng("rng_normal"),
+    ops.get_dimension_size: lambda w, n: w.apply(n, "get-dimension-size", _listed("dimensions", n.attrs)),
     ops.rng_bit_generator: _rng_bits,
     ops.module_seed: _seed,
     ops.stop_gradient: _same_value,

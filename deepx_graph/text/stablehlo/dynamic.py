@@ -1,22 +1,23 @@
 """Operations whose shape, padding or sizes are operands: written as the static ones where those operands are known when the text
-is read, or follow from the result's stated type. What depends on values that only a run knows stays opaque.
+is read, are computed from the shapes of other values (their sizes stay symbols), or follow from the result's stated type. What
+depends on values that only a run knows stays opaque.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.node import reachable
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops import evaluate
 from deepx_graph.text.stablehlo.context import Context
-from deepx_graph.types import as_tensor
+from deepx_graph.types import Dim, Dims, TensorType, Type, add_dims, as_tensor, mul_dims
 
 Rule = Callable[[Context], list[Node]]
 MAX_CONE = 1000
@@ -36,12 +37,76 @@ def _ints(node: Node) -> tuple[int, ...] | None:
     return None if value is None else tuple(int(v) for v in value.reshape(-1))
 
 
+# --- shapes that are computed from shapes -------------------------------------------------------------------------
+
+
+def dims_of_value(node: Node) -> Dims | None:
+    """The elements of integers as sizes, symbols among them; None where they are no sums and products of sizes."""
+    found: dict[Node, Dims | None] = {}
+    for n in reachable([node]):
+        inputs = [found[i] for i in n.inputs] if n.op in _ON_SIZES else []
+        ready = [i for i in inputs if i is not None]
+        if n.op is CONSTANT and n.attrs[0].dtype.is_integer and n.attrs[0].array.size <= MAX_RANK:
+            found[n] = tuple(int(v) for v in n.attrs[0].array.reshape(-1))
+        elif n.op is ops.get_dimension_size:
+            dims = as_tensor(n.inputs[0].type).dims
+            found[n] = None if dims is None else (dims[n.attrs[0]],)
+        else:
+            found[n] = _ON_SIZES[n.op](n, ready) if inputs and len(ready) == len(inputs) else None
+    return found[node]
+
+
+MAX_RANK = 64
+
+
+def _each(combine: Callable[[Sequence[Dim]], Dim]) -> Callable[[Node, list[Dims]], Dims | None]:
+    def rule(n: Node, parts: list[Dims]) -> Dims | None:
+        length = max(map(len, parts))
+        if any(len(p) not in (1, length) for p in parts):
+            return None
+        return tuple(combine([p[k % len(p)] for p in parts]) for k in range(length))
+
+    return rule
+
+
+def _same(n: Node, parts: list[Dims]) -> Dims | None:
+    return parts[0] if as_tensor(n.type).dtype.is_integer else None
+
+
+def _repeated(n: Node, parts: list[Dims]) -> Dims | None:
+    size = as_tensor(n.type).size if n.type.is_static else MAX_RANK + 1  # type: ignore[attr-defined]
+    return parts[0] * size if len(parts[0]) == 1 and size <= MAX_RANK else None
+
+
+def _cut(n: Node, parts: list[Dims]) -> Dims | None:
+    start, limit, stride = (v[0] if len(v) == 1 else None for v in n.attrs)
+    return parts[0][start:limit:stride] if start is not None else None
+
+
+_ON_SIZES: dict[Op, Callable[[Node, list[Dims]], Dims | None]] = {
+    ops.convert: _same, ops.reshape: _same, ops.broadcast_in_dim: _repeated, ops.slice_: _cut,
+    ops.concatenate: lambda n, parts: tuple(d for p in parts for d in p),
+    ops.add: _each(lambda dims: add_dims(*dims)), ops.multiply: _each(mul_dims),
+}  # fmt: skip
+
+
+def named_dims(type: Type, start: int) -> tuple[Type, int]:
+    """A tensor type whose unknown sizes are symbols of their own, numbered from `start`, and the next number."""
+    if not isinstance(type, TensorType) or type.dims is None or type.is_static:
+        return type, start
+    dims: list[Dim] = []
+    for d in type.dims:
+        dims.append(f"?{start}" if isinstance(d, str) else d)
+        start += isinstance(d, str)
+    return type.with_dims(dims), start
+
+
 def of_result(op: Rule, otherwise: Rule) -> Rule:
     """An op whose shape comes as the last operand too; the stated result type says it, or the operand's value."""
 
     def rule(c: Context) -> list[Node]:
         *rest, shape = c.inputs
-        dims = _ints(shape)
+        dims = None if c.tensor.is_static else dims_of_value(shape) or _ints(shape)
         if not c.tensor.is_static and dims is None:
             return otherwise(c)
         if dims is not None:
@@ -66,11 +131,11 @@ def with_values(op: Rule, otherwise: Rule, **names: int) -> Rule:
     return rule
 
 
-def gather(op: Rule, otherwise: Rule) -> Rule:
+def gather(op: Callable[[Context, Dims], list[Node]], otherwise: Rule) -> Rule:
     """Slice sizes from the operand, or from the stated result: a collapsed dimension has size 1."""
 
     def rule(c: Context) -> list[Node]:
-        sizes = _ints(c.inputs[2])
+        sizes = dims_of_value(c.inputs[2]) or _ints(c.inputs[2])
         if sizes is None and c.tensor.is_static:
             numbers = c.need("dimension_numbers")
             dropped = (*numbers.get("collapsed_slice_dims", ()), *numbers.get("operand_batching_dims", ()))
@@ -78,9 +143,8 @@ def gather(op: Rule, otherwise: Rule) -> Rule:
             sizes = tuple(1 if k in dropped else next(kept) for k in range(len(as_tensor(c.inputs[0].type).dims or ())))
         if sizes is None:
             return otherwise(c)
-        c.op = replace(c.op, attributes=c.op.attributes | {"slice_sizes": list(sizes)})
         c.inputs = c.inputs[:2]
-        return op(c)
+        return op(c, sizes)
 
     return rule
 

@@ -14,6 +14,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.context import Context
+from deepx_graph.text.stablehlo.dynamic import named_dims
 from deepx_graph.text.stablehlo.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.locations import Locations
 from deepx_graph.text.stablehlo.notes import LINE, is_foreign, notes_of
@@ -53,6 +54,7 @@ class Lowering:
         self.effects = Effects(self.syntax)
         self.effectful = self.effects.functions
         self.closed = 0
+        self.sizes = 0
         """How many bodies of operations, which have no calls, the operation being lowered stands in."""
         self._check_functions(functions)
 
@@ -114,6 +116,7 @@ class Lowering:
     def function(self, op: Operation) -> Function:
         name = op.extra["symbol"]
         block = op.regions[0][0]
+        self._name_sizes(block)
         params = self.params(block)
         plain, self.state = list(params), None
         if name in self.effectful:
@@ -126,6 +129,12 @@ class Lowering:
         vjp = named.text.lstrip("@").strip('"') if isinstance(named, Noted) else None
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
                         vjp=vjp, span=Span(self.source, op.start, op.start + 9))
+
+    def _name_sizes(self, block: Block) -> None:
+        """Unknown sizes of different parameters are different symbols."""
+        for k, arg in enumerate(block.args):
+            type, self.sizes = named_dims(arg.type, self.sizes)
+            block.args[k] = arg._replace(type=type)
 
     def params(self, block: Block) -> list[Node]:
         """Parameters for the arguments of a block that are no tokens."""

@@ -249,6 +249,7 @@ FORMS: dict[Op, Rule] = {
     ops.expect_close: _close,
     ops.rng_uniform: _distribution("UNIFORM"),
     ops.rng_normal: _distribution("NORMAL"),
+    ops.get_dimension_size: _with(ops.get_dimension_size, "dimension"),
     ops.rng_bit_generator: _rng_bits,
     **{op: _reaching(parts) for op, parts in DEVICE_PARTS.items()},
 }

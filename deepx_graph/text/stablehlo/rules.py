@@ -18,7 +18,7 @@ from deepx_graph.text.stablehlo.effects import callees, target
 from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
 from deepx_graph.text.stablehlo.rules_manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
-from deepx_graph.types import TupleType, as_tensor
+from deepx_graph.types import Dims, TupleType, as_tensor
 
 Rule = Callable[[Context], list[Node]]
 
@@ -119,11 +119,11 @@ _SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims",
             "scatter_dims_to_operand_dims")
 
 
-def _gather(c: Context) -> list[Node]:
+def _gather(c: Context, sizes: Dims) -> list[Node]:
     numbers = c.need("dimension_numbers")
     attrs = {k: tuple(numbers.get(k, ())) for k in _GATHER}
     vector_dim = numbers.get("index_vector_dim", 0)
-    return [c(ops.gather, *c.inputs, index_vector_dim=vector_dim, slice_sizes=c.ints("slice_sizes"), **attrs)]
+    return [c(ops.gather, *c.inputs, index_vector_dim=vector_dim, slice_sizes=sizes, **attrs)]
 
 
 def _scatter(c: Context) -> list[Node]:
@@ -332,7 +332,9 @@ def _sharding(c: Context) -> list[Node]:
 
 
 def _get_dimension_size(c: Context) -> list[Node]:
-    return [c.b.constant(np.int32(as_tensor(c.inputs[0].type).shape[c.number("dimension", "dim")]))]
+    dims, k = as_tensor(c.inputs[0].type).dims or (), c.number("dimension", "dim")
+    known = dims[k] if 0 <= k < len(dims) else None
+    return [c.b.constant(np.int32(known)) if isinstance(known, int) else c(ops.get_dimension_size, c.inputs[0], dimension=k)]
 
 
 def _top_k(c: Context) -> list[Node]:
@@ -412,7 +414,7 @@ RULES: dict[str, Rule] = {
     "stablehlo.slice": _slice,
     "stablehlo.pad": _pad,
     "stablehlo.dynamic_slice": lambda c: [c(ops.dynamic_slice, *c.inputs, slice_sizes=c.ints("slice_sizes", "sizes"))],
-    "stablehlo.gather": _gather,
+    "stablehlo.gather": lambda c: _gather(c, c.ints("slice_sizes")),
     "stablehlo.scatter": _scatter,
     "stablehlo.reduce": _reduce,
     "stablehlo.reduce_window": _reduce_window,

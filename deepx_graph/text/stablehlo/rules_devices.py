@@ -15,7 +15,7 @@ from deepx_graph.ops import custom_calls
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import is_alone, numbers, target, without_tokens
 from deepx_graph.text.stablehlo.syntax import Noted, Symbol
-from deepx_graph.types import STATE, TupleType, as_tensor, compatible, scalar
+from deepx_graph.types import STATE, TupleType, as_tensor, compatible, is_static, scalar
 
 Rule = Callable[[Context], list[Node]]
 
@@ -184,10 +184,10 @@ def _symbol(value: Any) -> str:
 
 
 def call(c: Context, name: str, args: Sequence[Node]) -> list[Node]:
-    """The results of a function of the text; inlined where a body stands for a whole."""
+    """The results of a function of the text; inlined where a body stands for a whole, and where sizes pass through the call."""
     lowering = c.lowering
     signature = lowering.signature(name, c.op)
-    if lowering.closed:
+    if lowering.closed or not is_static(signature):
         return lowering.inlined(name, args, c.op)
     acts = bool(signature.params) and signature.params[-1] == STATE
     results = list(c.b.call((name, signature), *args, *([_current(c)] if acts else [])))
@@ -203,6 +203,8 @@ def custom_call(c: Context) -> list[Node]:
     name, types = target(c.op), without_tokens(c.op.result_types)
     if name in custom_calls.UNCHANGED and [x.type for x in c.inputs] == types:
         return [c(ops.identity, x, role=name) for x in c.inputs]
+    if name == "shape_assertion":
+        return act(c, ops.expect_eq, c.inputs[0], c.b.constant(True))
     known = _KNOWN.get(name.rpartition("mhlo.")[2]) if name.startswith("mhlo.") else None
     found = known(c) if known is not None and custom_calls.find(name) is None else None
     if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):

@@ -11,8 +11,10 @@ import pytest
 from deepx_graph.errors import ParseError, RunError, Source, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.session.diff import diff
+from deepx_graph.session.report import module_info
 from deepx_graph.text import read, write
 from deepx_graph.verify import verify
+from deepx_graph.viz.labels import tooltip
 from tests.reference import evaluate
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -213,3 +215,11 @@ ENTRY e { p = f32[<=4,2]{1,0:T(8,128)(2,1)} parameter(0)
 def test_constants_that_are_no_tuple_of_the_shape(constant: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         load(f"HloModule t\nENTRY e {{ ROOT c = (f32[2], s32[]) constant({constant}) }}", "hlo")
+
+
+def test_reports_name_the_lines_of_the_users_program() -> None:
+    module = load(LOCATED, "stablehlo")
+    assert module_info(module).functions[0].places == {"model.py:42": 1, "train.py:7": 1, "plain.py:3": 1}
+    assert "made from model.py:42 (1), train.py:7 (1), plain.py:3 (1)" in str(module_info(module))
+    shown = tooltip(module.entry.nodes[1], "main.1")
+    assert "made from model.py:42 in loss, called from train.py:7 in main" in shown

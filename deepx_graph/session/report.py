@@ -6,12 +6,15 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deepx_graph.errors import DeepxGraphError, InferError
+from deepx_graph.errors import DeepxGraphError, InferError, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.costs import bytes_moved, flops, kernels
 from deepx_graph.types import is_static
+
+SHOWN_PLACES = 6
+"""How many lines of the user's program a report names."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class FunctionInfo:
     flops: int | None
     bytes_moved: int | None
     peak_bytes: int | None
+    places: dict[str, int]
+    """Lines of the user's own program, where the text tells them, with how many nodes each has become; the most first."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ def function_info(function: Function) -> FunctionInfo:
         sum(map(flops, work)) if known else None,
         sum(map(bytes_moved, work)) if known else None,
         _peak(function) if known else None,
+        dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
     )
 
 
@@ -117,6 +123,9 @@ def _show(f: FunctionInfo) -> str:
         f"  {costs}",
         "  " + ", ".join(f"{count} {name}" for name, count in f.ops.items()),
     ]
+    if f.places:
+        listed = ", ".join(f"{printable(name)} ({count})" for name, count in list(f.places.items())[:SHOWN_PLACES])
+        lines.append(f"  made from {listed}" + (f" and {len(f.places) - SHOWN_PLACES} more lines" * (len(f.places) > SHOWN_PLACES)))
     return "\n".join(lines)
 
 

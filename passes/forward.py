@@ -3,7 +3,7 @@
 A tangent is made by `ops.pushforward`, out of the op's `vjp`; what is here is control. A region and a loop get further columns for
 tangents, a zero standing where one side has none; only loop variables that a derivative reaches are doubled. A function that is
 called, and not inlined, is built once with every floating value doubled: each parameter and result is followed by its tangents.
-Where no derivative passes, nodes stay as they are.
+One that names its own derivative is asked for it. Where no derivative passes, nodes stay as they are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
-from deepx_graph.ops import carries, pushforward
+from deepx_graph.ops import carries, inlined, pullback, pushforward
 from deepx_graph.ops.pullback import zeros
+from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_scopes import Flow
 from deepx_graph.types import FunctionType, TupleType, Type
 
@@ -83,7 +84,7 @@ class Forward:
 
     def _dual(self, function: Function) -> Function:
         if function.vjp is not None:
-            message = f"'{function.name}' names its own reverse derivative and has no forward one"
+            message = f"'{function.name}' names its own derivative, which forward mode does not use where it is a value"
             raise VerifyError(Diagnostic(message, function.span))
         b = Builder(peephole=True)
         params: list[Node] = []
@@ -220,9 +221,28 @@ class _Body:
     def _call(self, node: Node) -> Tangent:
         if all(is_zero(self.tangent.get(i)) and not _has_function(i.type) for i in node.inputs):
             return self._plain(node)
+        if self.forward.module[node.attr("callee")].vjp is not None:
+            return self._transposed(node)
         signature = dual_type(node.attr("signature"))
         call = self.b(CALL, *self._arguments(node.inputs), callee=self.forward.dual_name(node.attr("callee")), signature=signature)
         return self._results(node, call)
+
+    def _transposed(self, node: Node) -> Tangent:
+        """A call of a function that names its own derivative, which is linear in the cotangents: the transpose of that."""
+        assert isinstance(node.type, TupleType)
+        inputs = self._keep(node)
+        try:
+            rule = Derivatives(self.forward.module).own(node)
+            assert rule is not None
+            slots = [self.b.param(k, t) if tangent_types(t) else None for k, t in enumerate(node.type.items)]
+            wanted = [s for s in slots if s is not None]
+            pulled = iter(inlined(self.b, rule, [*inputs, *wanted]))
+            pairs = [(next(pulled), self.tangent.get(i)) for i in node.inputs if tangent_types(i.type)]
+            moving = [(c, t) for c, t in pairs if t is not None]
+            found = iter(pullback(self.b, [c for c, _ in moving], [t for _, t in moving], wanted))
+        except InferError as e:
+            raise self.flow.refusal(node, e) from None
+        return tuple(None if s is None else next(found) for s in slots)
 
     def _partial(self, node: Node) -> Tangent:
         self.primal[node] = self.b(PARTIAL, *self._arguments(node.inputs), callee=self.forward.dual_name(node.attr("callee")),

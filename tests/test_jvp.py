@@ -242,6 +242,26 @@ def test_closures_chosen_at_run_time() -> None:
         check(m, [x, w, np.float64(p)])
 
 
+def test_a_function_with_a_derivative_of_its_own() -> None:
+    """f(w, x) = w sin x, whose derivative says 3 cos x by x and 2 sin x by w."""
+    b = Builder()
+    f = b.function("f", (("w", M), ("x", M)), lambda w, x: [b(multiply, w, b(sine, x))], public=False, vjp="f_vjp")
+
+    def rule(w: Node, x: Node, g: Node) -> list[Node]:
+        by_w, by_x = b(multiply, g, b(sine, x)), b(multiply, g, b(cosine, x))
+        return [b(multiply, by_w, b.constant(2.0)), b(multiply, by_x, b.constant(3.0))]
+
+    own = b.function("f_vjp", (("w", M), ("x", M), ("g", M)), rule, public=False)
+    m = Module((b.function("main", (("w", M), ("x", M)), lambda w, x: [b(exponential, b.call(f, w, x)[0])]), f, own))
+    w, x, tw, tx, ct = sampled((M,) * 5)
+    y = np.exp(w * np.sin(x))
+    moved = y * (2 * np.sin(x) * tw + 3 * np.cos(x) * tx)
+    np.testing.assert_allclose(evaluate(jvp(m), [w, x, tw, tx])[0], moved, rtol=1e-12)
+    np.testing.assert_allclose(evaluate(jvp(m, ["x"]), [w, x, tx])[0], y * 3 * np.cos(x) * tx, rtol=1e-12)
+    by_w = evaluate(hvp(m), [w, x, ct, tw, tx])[0]
+    np.testing.assert_allclose(by_w, ct * 2 * (moved * np.sin(x) + y * np.cos(x) * tx), rtol=1e-12)
+
+
 # --- second order -------------------------------------------------------------------------------------------------
 
 

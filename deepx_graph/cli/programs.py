@@ -1,4 +1,4 @@
-"""The commands that turn a program into another, or into a picture: opt, grad, draw."""
+"""The commands that turn a program into another, or into a picture: opt, draw."""
 
 from __future__ import annotations
 
@@ -116,26 +116,6 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
         raise UsageError(Diagnostic(f"cannot emit '{form}'", expected=", ".join(known), hint=suggest(form, known)))
     text = session.dumps(module, form, **({"dialect": dialect} if dialect else {}))
     return text if text.endswith("\n") else text + "\n"
-
-
-def add_grad(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
-    parser.add_argument("--wrt", metavar="NAME,...", help="the inputs to differentiate by (default: every floating one)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
-    parser.add_argument("--emit", metavar="FORM", help="as for opt")
-    parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
-    add_reading(parser)
-    add_pipeline(parser, "clean")
-
-
-def run_grad(args: Arguments) -> int:
-    from deepx_graph import session
-
-    wrt = [name.strip() for name in args.wrt.split(",")] if args.wrt else None
-    module = session.gradient(read_program(args).module, wrt)
-    done = session.optimise(module, args.pass_pipeline, watch(args))
-    emit(rendered(done.module, args.emit, args.dialect), args.output)
-    return 0
 
 
 def add_draw(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from deepx_graph.session.programs import (
     dumps,
     forward,
     gradient,
+    gradient_choices,
     load,
     loads,
     optimise,
@@ -21,6 +22,7 @@ from deepx_graph.session.session import Session, Version
 
 __all__ = [
     "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Query", "Session", "Version", "Watch", "critical_path", "diff",
-    "dumps", "forward", "gradient", "load", "loads", "module_info", "module_json", "optimise", "own_format", "parse_query",
+    "dumps", "forward", "gradient", "gradient_choices", "load", "loads", "module_info",
+    "module_json", "optimise", "own_format", "parse_query",
     "with_derivative",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Diagnostic, Source, UsageError
 from deepx_graph.ir import Module
@@ -19,6 +19,9 @@ from deepx_graph.passes.manager import format_pipeline, parse_pipeline, run_pipe
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
 from deepx_graph.verify import verify
+
+if TYPE_CHECKING:
+    from deepx_graph.passes.grad import Gradient
 
 STDIN = "-"
 
@@ -142,6 +145,13 @@ def gradient(module: Module, wrt: Sequence[str] | None = None, loop: str = "auto
     from deepx_graph.passes.grad import BUDGET, grad
 
     return grad(module, wrt, loop=loop, budget=BUDGET if budget is None else budget)
+
+
+def gradient_choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
+    """The gradient program under each way to treat loops, with the bytes that it keeps. Raises as `gradient` does."""
+    from deepx_graph.passes.grad import choices
+
+    return choices(module, wrt)
 
 
 def with_derivative(module: Module, name: str, vjp_name: str) -> Module:

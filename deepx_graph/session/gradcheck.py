@@ -1,0 +1,275 @@
+"""Are the gradients of a program right? Finite differences on random inputs; and if they differ, which operation is to blame.
+
+The program is checked in double precision where that is possible. At each sample the gradient of a random combination of outputs is
+compared with differences along random directions. Two step sizes that disagree mean that the point lies on an edge (a comparison
+flips): it does not count. When an input differs, the rule of every operation is held against differences of that operation alone,
+at the values that it met, and so are the derivatives that functions name themselves.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import DeepxGraphError, UsageError, printable
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.literal import Array
+from deepx_graph.ops import evaluate, pullback
+from deepx_graph.passes.fuse import unfused
+from deepx_graph.passes.grad import grad
+from deepx_graph.runtime.compile import Compiled, compile
+from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
+from deepx_graph.session.widen import widened
+from deepx_graph.types import TensorType, TupleType, dtype_of
+
+STEP = 1e-5
+TOLERANCE = 1e-4
+"""Largest relative error that still counts as equal; in single precision a hundred times this."""
+
+
+@dataclass(frozen=True)
+class InputCheck:
+    """What was found for one input: the largest relative error over the samples that count, and the derivatives there."""
+
+    name: str
+    type: str
+    samples: int
+    error: float
+    gradient: float
+    difference: float
+    ok: bool
+
+
+@dataclass(frozen=True)
+class GradCheck:
+    """The report. `str()` is a table; `culprits` are the operations whose own rule disagrees with differences, worst first."""
+
+    inputs: tuple[InputCheck, ...]
+    culprits: tuple[str, ...] = ()
+    double: bool = True
+
+    @property
+    def ok(self) -> bool:
+        return all(i.ok for i in self.inputs)
+
+    def to_json(self) -> dict[str, object]:
+        """The report as plain data."""
+        return {"ok": self.ok, "double": self.double, "culprits": list(self.culprits), "inputs": [asdict(i) for i in self.inputs]}
+
+    def __str__(self) -> str:
+        lines = [f"{'input':<16} {'type':<20} {'samples':>7} {'error':>9} {'gradient':>13} {'difference':>13}"]
+        for i in self.inputs:
+            verdict = "ok" if i.ok else "no sample counts" if not i.samples else "DIFFERS"
+            lines.append(f"{printable(i.name):<16} {i.type:<20} {i.samples:>7} {i.error:>9.1e} {i.gradient:>13.6g} "
+                         f"{i.difference:>13.6g}  {verdict}")
+        if not self.ok:
+            lines += [f"likely culprit: {c}" for c in self.culprits[:5]]
+            if not self.culprits:
+                lines.append("no single operation is at fault")
+        return "\n".join(lines) + "\n"
+
+
+def check_gradient(module: Module, wrt: Sequence[str] | None = None, *, seed: int = 0, samples: int = 3,
+                   data_root: Path | None = None) -> GradCheck:
+    """Compares the gradients of the entry with finite differences. Raises as `grad` and `compile` do."""
+    try:
+        module, double = widened(module), True
+    except DeepxGraphError:
+        double = False
+    recorder = _Recorder()
+    check = _Check(module, wrt, recorder, double, seed, data_root)
+    for k in range(samples):
+        check.sample(k)
+    inputs = tuple(check.report())
+    culprits: tuple[str, ...] = ()
+    if not all(i.ok or not i.samples for i in inputs):
+        culprits = (*_own_derivatives(module, seed, check.tolerance), *recorder.culprits(seed, check.tolerance))
+    return GradCheck(inputs, culprits, double)
+
+
+class _Check:
+    """The program and its gradient, compiled; sums up what samples give."""
+
+    def __init__(self, module: Module, wrt: Sequence[str] | None, recorder: _Recorder, double: bool, seed: int,
+                 data_root: Path | None) -> None:
+        plain = module.with_functions(map(unfused, module.functions))
+
+        def ready(m: Module) -> Compiled:
+            return compile(m, engine=recorder, seed=seed, data_root=data_root, out=io.StringIO())
+
+        self.f = ready(plain)
+        self.g = compile(grad(module, wrt), engine="numpy", seed=seed, data_root=data_root, out=io.StringIO())
+        for p in self.f.inputs:
+            if not isinstance(p.type, TensorType) or p.type.dims is None:
+                raise UsageError(f"input '{p.name}' is a {p.type}: its rank must be known")
+        self.tolerance = TOLERANCE if double else 100 * TOLERANCE
+        self.step = STEP if double else 100 * STEP
+        names = [p.name for p in self.f.inputs]
+        self.places = [names.index(o.name.removeprefix("grad_")) for o in self.g.outputs]
+        self.rng = np.random.default_rng(seed)
+        self.recorder = recorder
+        self.worst: dict[int, tuple[float, float, float]] = {}
+        self.counted = dict.fromkeys(self.places, 0)
+
+    def sample(self, number: int) -> None:
+        """One random input: records the values that operations meet, and compares along one direction for each input."""
+        args = [random_value(self.rng, p.type) for p in self.f.inputs]
+        with self.recorder:
+            outs = self.f(*args)
+        cts = [random_value(self.rng, TensorType(dtype_of(o.dtype), o.shape)) for o in outs if o.dtype.kind in "fcV"]
+        gradients = self.g(*args, *cts)
+        for at, gradient in zip(self.places, gradients, strict=True):
+            direction = random_value(self.rng, TensorType(dtype_of(gradient.dtype), gradient.shape))
+            found = float(np.sum(gradient * direction).real)
+
+            def value(x: Array, at: int = at) -> float:
+                return self._value([*args[:at], x, *args[at + 1 :]], cts)
+
+            wanted = differences(value, args[at], direction, self.step)
+            if wanted is None:
+                continue
+            self.counted[at] += 1
+            error = relative(found, wanted)
+            if error >= self.worst.get(at, (-1.0, 0.0, 0.0))[0]:
+                self.worst[at] = error, found, wanted
+
+    def _value(self, args: Sequence[Array], cts: Sequence[Array]) -> float:
+        outs = [o for o in self.f(*args) if o.dtype.kind in "fcV"]
+        return float(sum(np.sum(o * c).real for o, c in zip(outs, cts, strict=True)))
+
+    def report(self) -> list[InputCheck]:
+        found = []
+        for at in self.places:
+            error, gradient, difference = self.worst.get(at, (0.0, 0.0, 0.0))
+            port, count = self.f.inputs[at], self.counted[at]
+            ok = count > 0 and error <= self.tolerance
+            found.append(InputCheck(port.name, str(port.type), count, error, gradient, difference, ok))
+        return found
+
+
+def random_value(rng: np.random.Generator, type: Any) -> Array:
+    """Numbers between -2 and 2, small integers, bools; a dimension that is not known is 3."""
+    shape = tuple(d if isinstance(d, int) else 3 for d in type.dims)
+    if type.dtype.kind == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    if type.dtype.is_integer:
+        return np.asarray(rng.integers(0, 4, shape)).astype(type.dtype.np)
+    value = rng.uniform(-2, 2, shape) + (1j * rng.uniform(-2, 2, shape) if type.dtype.kind == "complex" else 0)
+    return np.asarray(value).astype(type.dtype.np)
+
+
+def differences(f: Callable[[Array], float], x: Array, direction: Array, step: float) -> float | None:
+    """The derivative of f along a direction by central differences; None where two step sizes disagree or it is not finite."""
+    slopes = [(f(x + h * direction) - f(x - h * direction)) / (2 * h) for h in (step, step / 3)]
+    if not np.all(np.isfinite(slopes)) or relative(*slopes) > 0.1 * (step / STEP) ** 0.5:
+        return None
+    return slopes[1]
+
+
+def relative(a: float, b: float) -> float:
+    """The difference of two numbers relative to the larger, or to 1 where both are small."""
+    return abs(a - b) / max(abs(a), abs(b), 1.0) if np.isfinite(a) and np.isfinite(b) else float("inf")
+
+
+@dataclass
+class _Recorder(NumpyEngine):
+    """The reference engine; while entered, keeps the first values that each operation meets."""
+
+    on: bool = False
+    met: dict[Node, list[Any]] = field(default_factory=dict)
+
+    def __enter__(self) -> None:
+        self.on = True
+
+    def __exit__(self, *_: object) -> None:
+        self.on = False
+
+    def kernel(self, node: Node) -> KernelFn:
+        """The kernel of the reference engine, which is listened to."""
+        inner = super().kernel(node)
+
+        def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
+            if self.on and node not in self.met:
+                self.met[node] = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
+            return inner(values, out)
+
+        return run
+
+    def culprits(self, seed: int, tolerance: float) -> list[str]:
+        """The operations whose rule disagrees with differences at the values met, worst first."""
+        rng = np.random.default_rng(seed)
+        found = []
+        for node, values in self.met.items():
+            error = _error_of_rule(node, values, rng)
+            if error is not None and error > tolerance:
+                where = f" at {node.span}" if node.span else ""
+                found.append((error, f"{node.op.name}{where}: its rule is off by {error:.1e}"))
+        return [text for _, text in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _error_of_rule(node: Node, values: Sequence[Any], rng: np.random.Generator) -> float | None:
+    """How far the `vjp` of one operation is from differences; None where that cannot be told."""
+    if node.op.vjp is None or isinstance(node.type, TupleType) or not all(isinstance(v, np.ndarray) for v in values):
+        return None
+    floats = [k for k, v in enumerate(values) if v.dtype.kind in "fc"]
+    if not floats or not isinstance(node.type, TensorType) or not node.type.dtype.is_differentiable:
+        return None
+    b = Builder()
+    params = [b.param(k, i.type) for k, i in enumerate(node.inputs)]
+    result = b.make(node.op, tuple(params), node.attrs, node.type)
+    ct = random_value(rng, node.type)
+    grads = pullback(b, [result], [b.constant(ct)], params)
+    worst: float | None = None
+    for k in floats:
+        direction = random_value(rng, params[k].type)
+        gradient = grads[k]
+        function = Function("rule", tuple(params), () if gradient is None else (gradient,))
+        exact = 0.0 if gradient is None else float(np.sum(evaluate(function, values)[0] * direction).real)
+
+        def value(x: Array, k: int = k) -> float:
+            moved = [*values[:k], x, *values[k + 1 :]]
+            return float(np.sum(node.op.eval(moved, *node.attrs) * ct).real)  # type: ignore[misc]
+
+        wanted = differences(value, values[k], direction, STEP if values[k].dtype.itemsize > 4 else 100 * STEP)
+        if wanted is not None:
+            worst = max(worst or 0.0, relative(exact, wanted))
+    return worst
+
+
+def _own_derivatives(module: Module, seed: int, tolerance: float) -> list[str]:
+    """The functions whose named derivative disagrees with differences of them."""
+    found = []
+    for f in module.functions:
+        if f.vjp is not None and f.vjp in module and all(isinstance(p.type, TensorType) and p.type.is_static for p in f.params):
+            alone = module.with_functions(o.with_(vjp=None) if o is f else o for o in module.functions)
+            rng = np.random.default_rng(seed)
+            run, back = compile(alone, entry=f.name, engine="numpy"), compile(alone, entry=f.vjp, engine="numpy")
+            args = [random_value(rng, p.type) for p in run.inputs]
+            cts = [random_value(rng, TensorType(dtype_of(o.dtype), o.shape)) for o in run(*args) if o.dtype.kind in "fc"]
+            error = _error_of_pair(run, back, args, cts, rng)
+            if error > tolerance:
+                found.append(f"'{f.vjp}', which '{f.name}' names as its derivative: off by {error:.1e}")
+    return found
+
+
+def _error_of_pair(run: Compiled, back: Compiled, args: list[Array], cts: list[Array], rng: np.random.Generator) -> float:
+    """How far a derivative is from differences of the function it is said to belong to."""
+    worst = 0.0
+    places = [k for k, a in enumerate(args) if a.dtype.kind in "fc"]
+    for at, gradient in zip(places, back(*args, *cts), strict=True):
+        direction = random_value(rng, run.inputs[at].type)
+
+        def value(x: Array, at: int = at) -> float:
+            outs = [o for o in run(*args[:at], x, *args[at + 1 :]) if o.dtype.kind in "fc"]
+            return float(sum(np.sum(o * c).real for o, c in zip(outs, cts, strict=True)))
+
+        wanted = differences(value, args[at], direction, STEP if args[at].dtype.itemsize > 4 else 100 * STEP)
+        if wanted is not None:
+            worst = max(worst, relative(float(np.sum(gradient * direction).real), wanted))
+    return worst

@@ -1,0 +1,103 @@
+"""`check-grad`: right programs pass, a wrong rule and a wrong named derivative are found and blamed, edges do not count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.cli.main import main
+from deepx_graph.ir import Builder, Node
+from deepx_graph.ops import multiply, sine, tanh
+from deepx_graph.session.gradcheck import check_gradient, differences
+from deepx_graph.session.widen import widened
+from deepx_graph.types import F32, F64, TensorType, tensor
+from tests.test_grad import M, module
+from tests.test_grad_calls import own, recursion
+from tests.test_grad_control import PROGRAMS
+
+P = tensor(F32, (2, 3))
+
+
+def wave(b: Builder, x: Node, y: Node) -> list[Node]:
+    return [b(multiply, b(sine, b(multiply, x, y)), b(tanh, y))]
+
+
+@pytest.mark.parametrize("types", [(M, M), (P, P)], ids=["double", "single"])
+def test_right_gradients_pass(types: tuple[TensorType, TensorType]) -> None:
+    report = check_gradient(module(wave, *types))
+    assert report.ok
+    assert report.double
+    assert [i.name for i in report.inputs] == ["x0", "x1"]
+    assert all(i.samples == 3 and i.error < 1e-6 for i in report.inputs)
+
+
+@pytest.mark.parametrize("name", ["nested", "data dependent", "loop in branch"])
+def test_control_flow_passes(name: str) -> None:
+    body, types = PROGRAMS[name]
+    assert all(i.ok or not i.samples for i in check_gradient(module(body, *types), samples=2).inputs)
+
+
+def test_recursion_passes() -> None:
+    assert check_gradient(recursion()).ok
+
+
+def test_a_wrong_rule_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(b: Builder, node: Node, g: Node) -> Any:
+        return (b(multiply, g, node),)
+
+    right = sine.vjp
+    object.__setattr__(sine, "vjp", wrong)
+    try:
+        report = check_gradient(module(wave, M, M))
+    finally:
+        object.__setattr__(sine, "vjp", right)
+    assert not report.ok
+    assert report.culprits[0].startswith("sine")
+    assert len(report.culprits) == 1
+    assert "likely culprit: sine" in str(report)
+
+
+def test_a_wrong_named_derivative_is_blamed() -> None:
+    report = check_gradient(own())
+    assert not report.ok
+    assert report.culprits[0].startswith("'f_vjp', which 'f' names as its derivative")
+
+
+def test_edges_do_not_count() -> None:
+    assert differences(lambda x: float(np.sum(x > 0)), np.array([1e-9]), np.ones(1), 1e-5) is None
+    assert differences(lambda x: float(np.sum(x * x)), np.array([3.0]), np.ones(1), 1e-5) == pytest.approx(6)
+
+
+def test_widening_keeps_integers_and_bodies() -> None:
+    text = dx.dumps(widened(module(lambda b, x: [b(sine, x)], P)), "sea")
+    assert "f32" not in text
+    assert "f64[2,3]" in text
+    assert module(lambda b, x: [x], tensor(F64, ())).entry.type.params == (tensor(F64, ()),)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.sea", tmp_path / "bad.sea"
+    good.write_text(dx.dumps(module(wave, P, P), "sea"))
+    bad.write_text(dx.dumps(own(), "sea"))
+    assert main(["check-grad", str(good), "--json", "--wrt", "x1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"]
+    assert [i["name"] for i in found["inputs"]] == ["x1"]
+    assert main(["check-grad", str(bad), "--samples", "1"]) == 1
+    assert "likely culprit: 'f_vjp'" in capsys.readouterr().out
+    assert main(["check-grad", str(good), "--wrt", "y"]) == 2
+
+
+def test_grad_says_what_loops_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body, types = PROGRAMS["nested"]
+    path = tmp_path / "m.sea"
+    path.write_text(dx.dumps(module(body, *types), "sea"))
+    assert main(["grad", str(path), "--loop-bytes", "--loop", "recompute", "--emit", "hlo"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("HloModule")
+    assert [line.split(":")[0] for line in shown.err.splitlines()] == ["loop=keep", "loop=recompute", "loop=sqrt"]

@@ -26,7 +26,24 @@ from deepx_graph.ir.constraint import (
     some,
 )
 from deepx_graph.ir.declared import SEGMENTS, portions
-from deepx_graph.ops import add, compare, monoid_body, reduce, select, subtract
+from deepx_graph.ops import (
+    OPS,
+    add,
+    broadcast_in_dim,
+    compare,
+    concatenate,
+    dot_general,
+    dynamic_slice,
+    iota,
+    monoid_body,
+    pad,
+    reduce,
+    reverse,
+    select,
+    slice_,
+    subtract,
+    transpose,
+)
 from deepx_graph.types import ANY, BOOL, C64, F16, F32, I32, STATE, U8, TupleType, scalar, tensor
 
 X = tensor(F32, (2, 3))
@@ -132,6 +149,10 @@ def test_operands_are_given_and_read_by_name() -> None:
 
 B, N, F, T = scalar(BOOL), tensor(I32, (2, 3)), X, STATE
 
+PAIR = Builder().function("pair", [("a", scalar(F32))], lambda x: (x, x), public=False)
+
+PADDING = dict.fromkeys(("edge_padding_low", "edge_padding_high", "interior_padding"), (0, 0))
+
 WRONG: list[tuple[Op, list[Any], dict[str, Any], str]] = [
     (add, [T, T], {}, "a tensor of bool or int"),
     (subtract, [B, B], {}, "a tensor of int or uint or float or complex"),
@@ -139,6 +160,38 @@ WRONG: list[tuple[Op, list[Any], dict[str, Any], str]] = [
     (compare, [tensor(C64, ()), tensor(C64, ())], {"direction": "LT"}, "direction EQ or NE, for complex numbers"),
     (compare, [N, N], {"direction": "<"}, "one of EQ, NE, LT, LE, GT, GE"),
     (select, [N, F, F], {}, "a tensor of bool"),
+    (transpose, [F], {"permutation": (0, 0)}, "an order of 0, 1, 2, ..."),
+    (transpose, [F], {"permutation": (0, 2, 1)}, "one value of permutation for each axis of operand"),
+    (reverse, [F], {"dimensions": (2,)}, "dimensions to name different axes of operand"),
+    (broadcast_in_dim, [F], {"shape": (2, 3), "broadcast_dimensions": (0, 0)}, "without a value twice"),
+    (broadcast_in_dim, [F], {"shape": (2, 3), "broadcast_dimensions": (0, 2)}, "broadcast_dimensions within shape"),
+    (iota, [], {"dtype": BOOL, "shape": (2,)}, "an element type of int or uint or float or complex"),
+    (iota, [], {"dtype": F32, "shape": (-2,)}, "sizes of at least 0"),
+    (concatenate, [], {"dimension": 0}, "at least one of inputs"),
+    (concatenate, [F, N], {"dimension": 0}, "one element type of inputs"),
+    (concatenate, [F, scalar(F32)], {"dimension": 0}, "inputs of one shape but for the size of dimension"),
+    (slice_, [F], {"start_indices": (0, 0), "limit_indices": (1, 1), "strides": (1, 0)}, "at least 1"),
+    (slice_, [F], {"start_indices": (0,), "limit_indices": (1,), "strides": (1,)},
+     "one value of start_indices for each axis of operand"),
+    (pad, [F, scalar(I32)], PADDING,
+     "one element type of operand and padding_value"),
+    (pad, [F, F], PADDING, "a tensor, of rank 0"),
+    (dynamic_slice, [F, scalar(I32)], {"slice_sizes": (1,)}, "one value of start_indices for each axis of operand"),
+    (dynamic_slice, [F, F, F], {"slice_sizes": (1, 1)}, "a tensor of int or uint, of rank 0"),
+    (dot_general, [F, F], {"lhs_contracting_dimensions": (1,)},
+     "equally many lhs_contracting_dimensions and rhs_contracting_dimensions"),
+    (dot_general, [F, N], {}, "one element type of lhs and rhs"),
+    (reduce, [F, scalar(I32)], {"dimensions": (0,), "body": BODY}, "the element types of inputs for init_values"),
+    (reduce, [F, scalar(F32)], {"dimensions": (0,), "body": PAIR}, "body to take two values and give one for each of inputs"),
+    (OPS["cholesky"], [F], {}, "a tensor of float or complex, square in the last two dimensions"),
+    (OPS["fft"], [F], {"fft_type": "FFT", "fft_length": (3,)}, "floats for RFFT, complex numbers for the others"),
+    (OPS["fft"], [F], {"fft_type": "RFFT", "fft_length": ()}, "of 1 to 3 values"),
+    (OPS["batch_norm_inference"], [F, *[tensor(F32, (2,))] * 4], {"epsilon": 0.1, "feature_index": 1},
+     "one value of scale, offset, mean and variance for each feature of operand"),
+    (OPS["sort"], [F], {"dimension": 0, "comparator": PAIR}, "comparator to take two values for each of inputs and give one"),
+    (OPS["print"], [F, F], {}, "the state"),
+    (OPS["proj"], [F], {"index": 0}, "a tuple or several results"),
+    (OPS["call_value"], [F], {}, "a function value"),
 ]
 
 

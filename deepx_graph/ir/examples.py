@@ -102,3 +102,13 @@ TAPE = program(
     "(%x: f32[2]) -> (%y: f32[2])", "%none = tape_empty : tape", "%one = tape_push %none, %x : tape",
     "%sum = tape_add %one, %one : tape", "%both = tape_pop %sum {type = f32[2]} : (tape, f32[2])", "%y = proj %both[1] : f32[2]",
     "return %y")
+
+_SUM = "computation = func @add(%a: f32[], %b: f32[]) -> (%sum: f32[]) {\n    %sum = add %a, %b : f32[]\n    return %sum\n  }"
+
+
+def collective(name: str, attributes: str) -> str:
+    """A program in which devices meet by the op of that name; `SUM` stands for the sum as its computation."""
+    return program(
+        "(%x: f32[4], %before: state) -> (%y: f32[4], %after: state)",
+        f"%both = {name} %before, %x {{{attributes.replace('SUM', _SUM)}}} : (f32[4], state)",
+        "%y = proj %both[0] : f32[4]", "%after = proj %both[1] : state", "return %y, %after")

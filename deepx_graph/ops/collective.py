@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Function, Op, Operand, Result
+from deepx_graph.ir import Attr, Function, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, Constraint
 from deepx_graph.ir.exchange import Devices, Exchange, Grid, nothing
 from deepx_graph.literal import Array
@@ -228,40 +228,41 @@ def _broadcast_type(types: Sequence[Type], groups: Groups, channel: int, has_dyn
 
 
 def _collective(name: str, summary: str, attrs: tuple[Attr, ...], infer: Callable[..., Type], exchange: Exchange,
-                source: str = "") -> Op:
+                shown: str, source: str = "") -> Op:
     def alone(xs: Sequence[Any], *values: Any) -> Any:
         return (*exchange.alone(xs[1:], values), xs[0])
 
     return Op(name, summary, operands=_OPERANDS, attrs=attrs, results=_RESULTS, infer=infer, eval=alone, exchange=exchange,
-              foldable=False, total=False, source=source or f"StableHLO {name}")
+              foldable=False, total=False, example=examples.collective(name, shown), source=source or f"StableHLO {name}")
 
 
 all_reduce: Op = _collective(
     "all_reduce", "Each operand combined over the devices of a group.", (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type,
-    Exchange(_reducing, _all_reduce))  # fmt: skip
+    Exchange(_reducing, _all_reduce), "replica_groups = [], SUM")  # fmt: skip
 all_gather: Op = _collective(
     "all_gather", "The operands of the devices of a group, one after the other along a dimension.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("all_gather_dim", "int"), _SIZE), _all_gather_type,
-    Exchange(_reducing, _all_gather))  # fmt: skip
+    Exchange(_reducing, _all_gather), "replica_groups = [], all_gather_dim = 0, shard_count = 1")  # fmt: skip
 reduce_scatter: Op = _collective(
     "reduce_scatter", "Each operand combined over a group; every device gets its part of it.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("scatter_dimension", "int"), _SIZE, _BODY), _reduce_scatter_type,
-    Exchange(_reducing, _reduce_scatter))  # fmt: skip
+    Exchange(_reducing, _reduce_scatter), "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM")  # fmt: skip
 all_to_all: Op = _collective(
     "all_to_all", "Part k of each device's operand goes to device k of its group; with split_dimension -1, operand k goes there.",
     (_GROUPS, _CHANNEL, Attr("split_dimension", "int", -1), Attr("concat_dimension", "int", -1), Attr("split_count", "int")),
-    _all_to_all_type, Exchange(_moving_all, _all_to_all))  # fmt: skip
+    _all_to_all_type, Exchange(_moving_all, _all_to_all),
+    "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1")  # fmt: skip
 collective_permute: Op = _collective(
     "collective_permute", "Sent from source to target; zeros where nothing arrives.",
     (Attr("source_target_pairs", "any", check=_OF_NUMBERS & _PAIRS), _CHANNEL), _same_types,
-    Exchange(_permuting, _permute))  # fmt: skip
+    Exchange(_permuting, _permute), "source_target_pairs = [[0, 0]]")  # fmt: skip
 collective_broadcast: Op = _collective(
     "collective_broadcast", "The operands of the first device of each group; zeros outside all groups.",
     (_GROUPS, _CHANNEL, Attr("has_dynamic_root", "bool", False, "the last operand says which member each operand is from")),
-    _broadcast_type, Exchange(_moving, _broadcast))  # fmt: skip
+    _broadcast_type, Exchange(_moving, _broadcast), "replica_groups = []")  # fmt: skip
 collective_reduce: Op = _collective(
     "collective_reduce", "Each operand combined over a group, for its first device; zeros for the others.",
-    (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type, Exchange(_reducing, _to_root))  # fmt: skip
+    (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type, Exchange(_reducing, _to_root), "replica_groups = [], SUM")  # fmt: skip
 
 
 def _number(name: str, summary: str, of: Callable[[Grid, int], int]) -> Op:

@@ -16,7 +16,19 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
-from deepx_graph.ops import broadcast_in_dim, concatenate, ensure_type, identity, pad, reduce, reshape, reverse, slice_, transpose
+from deepx_graph.ops import (
+    broadcast_in_dim,
+    concatenate,
+    ensure_type,
+    get_dimension_size,
+    identity,
+    pad,
+    reduce,
+    reshape,
+    reverse,
+    slice_,
+    transpose,
+)
 from deepx_graph.passes.pattern import X, op_of
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.types import ANY, Dims, TensorType, as_tensor
@@ -48,6 +60,14 @@ def same_type(node: Node) -> Node | None:
 def identity_of_anything(x: Node) -> Node:
     """identity(x) = x"""
     return x
+
+
+@rule(op_of(get_dimension_size, X))
+def known_size(b: Builder, node: Node, x: Node) -> Node | None:
+    """get_dimension_size(x) = a constant where the size is known"""
+    dims = dims_of(x)
+    size = None if dims is None else dims[node.attrs[0]]
+    return b.constant(np.int32(size)) if isinstance(size, int) else None
 
 
 @rule(op_of(reshape, op_of(reshape, X)))

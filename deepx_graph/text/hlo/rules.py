@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_padding, parse_slices
@@ -328,10 +326,7 @@ def _fusion(c: Context) -> Node:
 
 
 def _get_dimension_size(c: Context) -> Node:
-    dims, k = as_tensor(c.operands[0].type).shape, c.number("dimensions")
-    if not 0 <= k < len(dims):
-        raise c.fail(f"dimension {k} of a {c.operands[0].type}", c.raw("dimensions"))
-    return c.b.constant(np.int32(dims[k]))
+    return c(ops.get_dimension_size, c.operands[0], dimension=c.number("dimensions"))
 
 
 def _rng(c: Context) -> Node:

@@ -12,24 +12,47 @@ from typing import Any
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.node import reachable
+from deepx_graph.ir import Node, Op
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.ops import evaluate
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.types import Dim, Dims, TensorType, Type, add_dims, as_tensor, mul_dims
 
 Rule = Callable[[Context], list[Node]]
 MAX_CONE = 1000
 """Nodes that are looked through to find the value of an operand."""
+MAX_ELEMENTS = 4096
+"""Elements that each of them may have."""
 
 
 def known(node: Node) -> np.ndarray[Any, Any] | None:
-    """The value of a node that depends on constants alone, else None."""
-    cone = reachable([node])
-    if len(cone) > MAX_CONE or any(n.op is not CONSTANT and (n.op.eval is None or not n.inputs) for n in cone):
-        return None
-    return np.asarray(evaluate(Function("cone", (), (node,)), [])[0])
+    """The value of a node that depends on constants and known sizes alone, else None."""
+    values: dict[Node, Any] = {}
+    for n in _cone(node):
+        if n.op is ops.get_dimension_size:
+            dims = as_tensor(n.inputs[0].type).dims
+            size = None if dims is None else dims[n.attrs[0]]
+            if not isinstance(size, int):
+                return None
+            values[n] = np.asarray(size, np.int32)
+        elif n.op.eval is None or not (n.inputs or n.op is CONSTANT):
+            return None
+        else:
+            values[n] = n.op.eval([values[i] for i in n.inputs], *n.attrs)
+    return np.asarray(values[node]) if node in values else None
+
+
+def _cone(node: Node) -> list[Node]:
+    """What the value depends on, not looking beyond sizes, in topological order; nothing where that is too much."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack and len(seen) <= MAX_CONE:
+        n = stack.pop()
+        if n not in seen:
+            if not (isinstance(n.type, TensorType) and n.type.is_static and n.type.size <= MAX_ELEMENTS):
+                return []
+            seen.add(n)
+            stack += () if n.op is ops.get_dimension_size else n.inputs
+    return [] if stack else sorted(seen, key=lambda n: n.serial)
 
 
 def _ints(node: Node) -> tuple[int, ...] | None:
@@ -43,7 +66,7 @@ def _ints(node: Node) -> tuple[int, ...] | None:
 def dims_of_value(node: Node) -> Dims | None:
     """The elements of integers as sizes, symbols among them; None where they are no sums and products of sizes."""
     found: dict[Node, Dims | None] = {}
-    for n in reachable([node]):
+    for n in _cone(node):
         inputs = [found[i] for i in n.inputs] if n.op in _ON_SIZES else []
         ready = [i for i in inputs if i is not None]
         if n.op is CONSTANT and n.attrs[0].dtype.is_integer and n.attrs[0].array.size <= MAX_RANK:
@@ -53,7 +76,7 @@ def dims_of_value(node: Node) -> Dims | None:
             found[n] = None if dims is None else (dims[n.attrs[0]],)
         else:
             found[n] = _ON_SIZES[n.op](n, ready) if inputs and len(ready) == len(inputs) else None
-    return found[node]
+    return found.get(node)
 
 
 MAX_RANK = 64

@@ -332,9 +332,7 @@ def _sharding(c: Context) -> list[Node]:
 
 
 def _get_dimension_size(c: Context) -> list[Node]:
-    dims, k = as_tensor(c.inputs[0].type).dims or (), c.number("dimension", "dim")
-    known = dims[k] if 0 <= k < len(dims) else None
-    return [c.b.constant(np.int32(known)) if isinstance(known, int) else c(ops.get_dimension_size, c.inputs[0], dimension=k)]
+    return [c(ops.get_dimension_size, c.inputs[0], dimension=c.number("dimension", "dim"))]
 
 
 def _top_k(c: Context) -> list[Node]:

@@ -87,6 +87,7 @@ from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, ga
 from deepx_graph.ops.layout import LAYOUT, ensure_type, get_dimension_size, identity, reshape, reverse, stop_gradient, transpose
 from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
 from deepx_graph.ops.linear import LINEAR, dot_general, matmul
+from deepx_graph.ops.mapping import MAPPING, map_
 from deepx_graph.ops.norm import NORM, batch_norm_grad, batch_norm_inference, batch_norm_training
 from deepx_graph.ops.opaque import OPAQUE, opaque
 from deepx_graph.ops.parallel import PARALLEL, run_parallel
@@ -133,7 +134,7 @@ FAMILIES: dict[str, tuple[Op, ...]] = {
     "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
     "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
     "random": RANDOM, "bit_generator": BIT_GENERATOR, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION, "tape": TAPES,
-    "collective": COLLECTIVE, "feeds": FEEDS, "parallel": PARALLEL, "custom": CUSTOM,
+    "collective": COLLECTIVE, "feeds": FEEDS, "parallel": PARALLEL, "custom": CUSTOM, "map": MAPPING,
 }  # fmt: skip
 """Every op, by the family (the file) that declares it."""
 
@@ -247,6 +248,7 @@ __all__ = [
     "log",
     "log_plus_one",
     "logistic",
+    "map_",
     "mapped",
     "match_failed",
     "matmul",

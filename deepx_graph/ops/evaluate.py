@@ -1,4 +1,4 @@
-"""Running a straight-line function by `op.eval` in order: for bodies of reductions and fusions, and as the plainest reference."""
+"""Running a function by `op.eval` in order: for bodies of reductions and fusions, and as the plainest reference."""
 
 from __future__ import annotations
 
@@ -10,19 +10,28 @@ import numpy as np
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array
+from deepx_graph.ops.control import CONTROL, compute
 from deepx_graph.ops.fallback import general
 from deepx_graph.types import as_tensor
 
 
 def evaluate(function: Function, args: Sequence[Any]) -> list[Any]:
-    """The results for the given values. Raises VerifyError for an op that only a schedule can run (branches, loops, calls)."""
+    """The results for the given values. Raises VerifyError for an op that only a schedule can run (calls, effects)."""
     values: dict[Node, Any] = dict(zip(function.params, args, strict=True))
-    for node in function.nodes:
-        if node not in values:
-            if node.op.eval is None:
-                raise VerifyError(f"{node.op.name} cannot stand in the body of another operation")
-            values[node] = node.op.eval([values[i] for i in node.inputs], *node.attrs)
+    _run(function.nodes, values)
     return [values[r] for r in function.results]
+
+
+def _run(nodes: Sequence[Node], values: dict[Node, Any]) -> None:
+    """Computes the nodes that have no value yet."""
+    for node in nodes:
+        if node not in values:
+            if node.op.eval is not None:
+                values[node] = node.op.eval([values[i] for i in node.inputs], *node.attrs)
+            elif node.op in CONTROL:
+                compute(node, nodes, values, _run)
+            else:
+                raise VerifyError(f"{node.op.name} cannot stand in the body of another operation")
 
 
 def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:

@@ -212,6 +212,11 @@ def _with_body(opcode: str, body: str, **words: str) -> Emit:
     return emit
 
 
+def _map(w: Writer, node: Node) -> str:
+    dimensions = tuple(range(as_tensor(node.type).rank or 0))
+    return w.apply(node, "map", _present(_listed("dimensions", dimensions), f"to_apply={w.body(node.attr('computation'), node)}"))
+
+
 def _sort(w: Writer, node: Node) -> str:
     stable = "is_stable=true" if node.attr("is_stable") else ""
     return w.apply(node, "sort", _present(
@@ -331,6 +336,7 @@ EMITTERS: dict[Op, Emit] = {
     ops.reduce: _with_body("reduce", "body", dimensions="dimensions"),
     ops.reduce_window: _reduce_window,
     ops.select_and_scatter: _select_and_scatter,
+    ops.map_: _map,
     ops.sort: _sort,
     ops.dot_general: _dot,
     ops.convolution: _convolution,

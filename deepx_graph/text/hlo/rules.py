@@ -125,8 +125,9 @@ def _reduce_precision(c: Context) -> Node:
 
 
 def _map(c: Context) -> Node:
-    """The body applied to whole arrays, its scalar ops being elementwise."""
-    return ops.mapped(c.b, c.body("to_apply"), c.operands, c.tensor) or opaque(c)
+    """The body applied to whole arrays where its scalar ops are elementwise."""
+    body = c.body("to_apply")
+    return ops.mapped(c.b, body, c.operands, c.tensor) or c(ops.map_, *c.operands, computation=body)
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------

@@ -91,8 +91,9 @@ def _expect_probed(n: Node) -> Parts:
 def custom_call(n: Node) -> Parts:
     """A custom call by what is known of it."""
     version, config = n.attr("api_version"), n.attr("backend_config")
+    said = config if version == 4 and config.startswith("{") else json.dumps(config)  # a dictionary is one in MLIR too
     return "stablehlo.custom_call", _joined(
-        f"api_version = {version} : i32" if version else "", f"backend_config = {json.dumps(config)}" if config else "",
+        f"api_version = {version} : i32" if version else "", f"backend_config = {said}" if config else "",
         f"call_target_name = {json.dumps(n.attr('target'))}", f"has_side_effect = {str(n.op is ops.custom_effect).lower()}"), ()
 
 

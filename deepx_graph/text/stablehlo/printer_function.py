@@ -197,7 +197,8 @@ class FunctionWriter:
         operands, types = ", ".join(map(self.use, shown)), ", ".join(type_text(i.type) for i in shown)
         attributes = f" <{{{form.attributes}}}>" if form.attributes else ""
         regions = self.bodies(form.bodies) if form.bodies else ""
-        notes = _dictionary(form.notes, notes_text(node.origin.notes))
+        said = [(k, v) for k, v in node.origin.notes if k != "sdy.sharding" or "token" not in _kept_text(node)]
+        notes = _dictionary(form.notes, notes_text(tuple(said)))
         if isinstance(node.type, TupleType):
             head, result = self.results(node, node.type.items, [t == STATE and not is_token for t in node.type.items])
             self.parts[node] = [p or before for p in self.parts[node]]
@@ -373,6 +374,11 @@ class FunctionWriter:
 
     def shallower(self) -> None:
         self.level -= 1
+
+
+def _kept_text(node: Node) -> str:
+    """The text of a custom call; a sharding of its tokens does not fit without them."""
+    return str(node.attr("text")) if node.op is ops.custom_effect else ""
 
 
 def _dictionary(*parts: str) -> str:

@@ -25,6 +25,7 @@ from deepx_graph.text.stablehlo.printer_values import (
     type_text,
     word_text,
 )
+from deepx_graph.types import as_tensor
 
 
 class Form(NamedTuple):
@@ -193,6 +194,10 @@ def _identity(n: Node) -> Form:
     return Form("stablehlo.optimization_barrier", notes="" if barrier else f"role = {string_text(n.attrs[0])}")
 
 
+def _map(n: Node) -> Form:
+    return Form("stablehlo.map", f"dimensions = {ints_text(range(as_tensor(n.type).rank or 0))}", (n.attr("computation"),))
+
+
 def _distribution(word: str) -> Rule:
     form = Form("stablehlo.rng", f"rng_distribution = {word_text('rng_distribution', word)}")
     return lambda n: form
@@ -235,6 +240,7 @@ FORMS: dict[Op, Rule] = {
     ops.reduce_window: _reduce_window,
     ops.select_and_scatter: _select_and_scatter,
     ops.convolution: _convolution,
+    ops.map_: _map,
     ops.sort: _with(ops.sort, "dimension", "is_stable", body="comparator"),
     ops.top_k: _top_k,
     ops.batch_norm_training: _norm(ops.batch_norm_training),

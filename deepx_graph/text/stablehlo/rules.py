@@ -353,8 +353,9 @@ def _rng_bits(c: Context) -> list[Node]:
 
 
 def _map(c: Context) -> list[Node]:
-    result = ops.mapped(c.b, c.body(), c.inputs, c.tensor)
-    return opaque(c) if result is None else [result]
+    body = c.body()
+    result = ops.mapped(c.b, body, c.inputs, c.tensor)
+    return [c(ops.map_, *c.inputs, computation=body) if result is None else result]
 
 
 def _get_tuple_element(c: Context) -> list[Node]:

@@ -1,0 +1,93 @@
+"""Bodies of operations that are more than elementwise: branches, loops and calls in reducers, comparators and maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+
+X = np.array([3, -1, 4, -1, 5], "f4")
+BRANCH = """ %z = stablehlo.constant dense<0.0> : tensor<f32>
+   %c = stablehlo.compare GT, %a, %z : (tensor<f32>, tensor<f32>) -> tensor<i1>
+   %r = "stablehlo.if"(%c) ({ stablehlo.return %a : tensor<f32> }, {
+     %n = stablehlo.negate %a : tensor<f32>
+     %m = stablehlo.multiply %n, %n : tensor<f32>
+     stablehlo.return %m : tensor<f32> }) : (tensor<i1>) -> tensor<f32>
+"""
+LOOP = """ %z = stablehlo.constant dense<0> : tensor<i32>
+   %o = stablehlo.constant dense<1> : tensor<i32>
+   %t = stablehlo.constant dense<3> : tensor<i32>
+   %w:2 = stablehlo.while(%i = %z, %v = %a) : tensor<i32>, tensor<f32>
+    cond { %c = stablehlo.compare LT, %i, %t : (tensor<i32>, tensor<i32>) -> tensor<i1>
+     stablehlo.return %c : tensor<i1> }
+    do { %j = stablehlo.add %i, %o : tensor<i32>
+     %u = stablehlo.add %v, %a : tensor<f32>
+     stablehlo.return %j, %u : tensor<i32>, tensor<f32> }
+   %r = stablehlo.add %w#1, %a : tensor<f32>
+"""
+
+
+def mapped(body: str) -> dx.Module:
+    return dx.loads(f"""func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {{
+ %y = "stablehlo.map"(%x) ({{
+  ^bb0(%a: tensor<f32>):
+  {body}
+   stablehlo.return %r : tensor<f32>
+ }}) {{dimensions = array<i64: 0>}} : (tensor<5xf32>) -> tensor<5xf32>
+ return %y : tensor<5xf32>
+}}""", "stablehlo")
+
+
+def outputs(module: dx.Module, *args: object) -> list[list[float]]:
+    found = []
+    for form in (None, "stablehlo", "hlo", "sea"):
+        m = dx.loads(dx.dumps(module, form), form) if form else module
+        found += [dx.compile(n, engine=e)(*args)[0].tolist() for n in (m, dx.optimize(m)) for e in ("numpy", "numexpr")]
+    return found
+
+
+@pytest.mark.parametrize(("body", "wanted"), [(BRANCH, np.where(X > 0, X, X * X)), (LOOP, 5 * X)])
+def test_maps_with_branches_and_loops(body: str, wanted: np.ndarray) -> None:
+    assert all(found == wanted.tolist() for found in outputs(mapped(body), X))
+
+
+def test_a_map_that_calls() -> None:
+    module = dx.loads("""func.func private @f(%a: tensor<f32>) -> tensor<f32> {
+ %r = stablehlo.add %a, %a : tensor<f32>
+ return %r : tensor<f32>
+}
+func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {
+ %y = "stablehlo.map"(%x) ({
+  ^bb0(%a: tensor<f32>):
+   %r = func.call @f(%a) : (tensor<f32>) -> tensor<f32>
+   stablehlo.return %r : tensor<f32>
+ }) {dimensions = array<i64: 0>} : (tensor<5xf32>) -> tensor<5xf32>
+ return %y : tensor<5xf32>
+}""", "stablehlo")
+    assert all(found == (2 * X).tolist() for found in outputs(module, X))
+
+
+def test_reducers_and_comparators_with_branches() -> None:
+    module = dx.loads("""HloModule m
+first { p = f32[] parameter(0) ROOT r = f32[] copy(p) }
+longer { a = f32[] parameter(0) b = f32[] parameter(1) aa = f32[] abs(a) bb = f32[] abs(b)
+ c = pred[] compare(aa, bb), direction=GE
+ ROOT r = f32[] conditional(c, a, b), true_computation=first, false_computation=first }
+by { a = f32[] parameter(0) b = f32[] parameter(1) l = f32[] call(a, b), to_apply=longer
+ ROOT r = pred[] compare(l, a), direction=EQ }
+ENTRY e { x = f32[5] parameter(0) z = f32[] constant(0)
+ s = f32[5] sort(x), dimensions={0}, to_apply=by
+ m = f32[] reduce(x, z), dimensions={0}, to_apply=longer
+ ROOT t = (f32[5], f32[]) tuple(s, m) }""", "hlo")
+    x = np.array([2, -7, 4, 1, -5], "f4")
+    for form in ("stablehlo", "hlo", "sea"):
+        m = dx.loads(dx.dumps(module, form), form)
+        ordered, most = dx.compile(m)(x)
+        assert (ordered.tolist(), float(most)) == ([-7, -5, 4, 2, 1], -7)
+
+
+def test_effects_in_bodies_are_refused() -> None:
+    body = "check.expect_eq_const %a, dense<0.0> : tensor<f32>\n %r = stablehlo.negate %a : tensor<f32>"
+    with pytest.raises(dx.ParseError, match="body of an operation can have none"):
+        mapped(body)

@@ -1,4 +1,4 @@
-"""Second derivatives of real programs: Hessian-vector products against differences of the gradient, in double precision."""
+"""Real programs in double precision: tangents against differences, and Hessian-vector products against those of the gradient."""
 
 from __future__ import annotations
 
@@ -30,26 +30,30 @@ def in_double(name: str) -> dx.Module:
     return dx.loads(text)
 
 
-def check(name: str) -> bool:
-    """Whether any second derivative is not zero; fails where one is wrong."""
+def check(name: str, program: Any, derivative: Any) -> bool:
+    """Whether any derivative of what `program` makes of the module is not zero; fails where one is wrong."""
     module, stored, rng = in_double(name), np.load(JAX / f"{name}.npz"), np.random.default_rng(0)
-    gradient, product = (dx.compile(dx.optimize(make(module))) for make in (dx.grad, dx.hvp))
+    plain, forward = (dx.compile(dx.optimize(make(module))) for make in (program, derivative))
     inputs = len(module.entry.params)
-    args: list[Any] = [np.asarray(stored[f"in{k}"]).astype(p.type.dtype.np) for k, p in enumerate(gradient.inputs[:inputs])]
-    cts = [rng.standard_normal(p.type.shape).astype(p.type.dtype.np) for p in gradient.inputs[inputs:]]
-    moving = [k for k, p in enumerate(gradient.inputs[:inputs]) if p.type.dtype.is_differentiable]
+    args: list[Any] = [np.asarray(stored[f"in{k}"]).astype(p.type.dtype.np) for k, p in enumerate(plain.inputs[:inputs])]
+    cts = [rng.standard_normal(p.type.shape).astype(p.type.dtype.np) for p in plain.inputs[inputs:]]
+    moving = [k for k, p in enumerate(plain.inputs[:inputs]) if p.type.dtype.is_differentiable]
     direction = [rng.standard_normal(args[k].shape) for k in moving]
 
-    def at(step: float) -> Any:
+    def at(step: float) -> list[Any]:
         moved = list(args)
         for k, v in zip(moving, direction, strict=True):
             moved[k] = np.asarray(args[k] + step * v)
-        return gradient(*moved, *cts)
+        return [y for y in plain(*moved, *cts) if y.dtype.kind in "fc"]
 
-    found = product(*args, *cts, *direction)
+    found = forward(*args, *cts, *direction)
     for got, plus, minus in zip(found, at(1e-6), at(-1e-6), strict=True):
         np.testing.assert_allclose(got, (plus - minus) / 2e-6, rtol=1e-5, atol=1e-6)
     return any(np.any(x) for x in found)
+
+
+def itself(module: dx.Module) -> dx.Module:
+    return module
 
 
 needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
@@ -57,11 +61,18 @@ needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared
 
 @needs_corpus
 @pytest.mark.parametrize("name", names()[::5])
-def test_second_derivatives_sampled(name: str) -> None:
-    check(name)
+def test_derivatives_sampled(name: str) -> None:
+    check(name, itself, dx.jvp)
+    check(name, dx.grad, dx.hvp)
 
 
 @needs_corpus
 @pytest.mark.conformance
 def test_second_derivatives() -> None:
-    assert sum(map(check, names())) >= 20
+    assert sum(check(name, dx.grad, dx.hvp) for name in names()) >= 20
+
+
+@needs_corpus
+@pytest.mark.conformance
+def test_tangents() -> None:
+    assert sum(check(name, itself, dx.jvp) for name in names()) >= 40

@@ -172,6 +172,19 @@ def test_complex_order_angle_and_root() -> None:
     assert ops.logistic.eval([np.array([-1e4 + 1j])])[0] == 0
 
 
+# --- integers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["i4", "i8", "u8", "i32", "u32", "i64", "u64"])
+def test_the_upper_half_of_products(name: str) -> None:
+    dtype = dtype_named(name)
+    low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    pairs = [(a, b) for a in (low, -1 if low else 1, 0, 3, high) for b in (low, 2, high)]
+    got = ops.mulhi.eval([np.array(column, dtype=object).astype(dtype.np) for column in zip(*pairs, strict=True)])
+    assert got.dtype == dtype.np
+    assert [int(v) for v in got] == [(a * b) >> dtype.bits for a, b in pairs]
+
+
 # --- narrow types --------------------------------------------------------------------------------------------------
 
 

@@ -96,6 +96,19 @@ popcnt: Op = unary("popcnt", "The number of bits that are 1.", _popcnt, kinds=IN
 count_leading_zeros: Op = unary("count_leading_zeros", "The number of zero bits above the highest 1.", _clz, kinds=INTEGER)
 
 
+def _high_half(xs: Sequence[Array]) -> Array:
+    """Through twice the width; 64-bit integers through Python's."""
+    x, y = xs
+    bits = _width(x)
+    wide: Any = object if bits > 32 else f"{'u' if dtype_of(x.dtype).kind == 'uint' else 'i'}8"
+    product = np.multiply(x.astype(wide), y.astype(wide))
+    return np.asarray(np.right_shift(product, bits)).astype(x.dtype)
+
+
+mulhi: Op = binary("mulhi", "The upper half of the product of twice the width.", _high_half, kinds=INTEGER, commutative=True,
+                   source="CHLO mulhi")
+
+
 # --- representation -----------------------------------------------------------------------------------------------
 
 
@@ -181,5 +194,5 @@ reduce_precision: Op = Op(
 )  # fmt: skip
 
 BITS: tuple[Op, ...] = (
-    shift_left, shift_right_logical, shift_right_arithmetic, popcnt, count_leading_zeros, bitcast_convert, reduce_precision,
+    shift_left, shift_right_logical, shift_right_arithmetic, mulhi, popcnt, count_leading_zeros, bitcast_convert, reduce_precision,
 )  # fmt: skip

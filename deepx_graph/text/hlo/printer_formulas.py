@@ -146,7 +146,21 @@ def _real_or_complex(formula: Callable[[Builder, Node], Node], join: Op) -> Form
     return either
 
 
+def _mulhi(b: Builder, x: Node, y: Node) -> Node:
+    """By halves, as in Warren's Hacker's Delight, 8-2: no product of two halves leaves the width."""
+    dtype = _dtype(x)
+    half = b.like(dtype.bits // 2, x)
+    mask = b.like((1 << (dtype.bits // 2)) - 1, x)
+    down = ops.shift_right_arithmetic if dtype.kind == "int" else ops.shift_right_logical
+    (x0, x1), (y0, y1) = ((b(ops.and_, v, mask), b(down, v, half)) for v in (x, y))
+    low = b(ops.shift_right_logical, b(ops.multiply, x0, y0), half)
+    middle = b(ops.add, b(ops.multiply, x1, y0), low)
+    other = b(ops.add, b(ops.multiply, x0, y1), b(ops.and_, middle, mask))
+    return b(ops.add, b(ops.add, b(ops.multiply, x1, y1), b(down, middle, half)), b(down, other, half))
+
+
 FORMULAS: dict[Op, Formula] = {
+    ops.mulhi: _mulhi,
     ops.floor_mod: _floor_mod,
     ops.abs_: _abs,
     ops.sign: _sign,

@@ -216,7 +216,7 @@ _STABLEHLO_PLAIN = (
 _CHLO_PLAIN = (
     ops.acos, ops.acosh, ops.asin, ops.asinh, ops.atan, ops.atanh, ops.bessel_i1e, ops.conj, ops.cosh, ops.digamma, ops.erf,
     ops.erf_inv, ops.erfc, ops.is_inf, ops.is_neg_inf, ops.is_pos_inf, ops.lgamma, ops.next_after, ops.polygamma, ops.sinh,
-    ops.square, ops.zeta,
+    ops.mulhi, ops.square, ops.zeta,
 )  # fmt: skip
 
 FORMS: dict[Op, Rule] = {

@@ -377,7 +377,7 @@ _STABLEHLO_SAME = (
 _CHLO_SAME = (
     ops.acos, ops.acosh, ops.asin, ops.asinh, ops.atan, ops.atanh, ops.bessel_i1e, ops.conj, ops.cosh, ops.digamma, ops.erf,
     ops.erf_inv, ops.erfc, ops.is_inf, ops.is_neg_inf, ops.is_pos_inf, ops.lgamma, ops.next_after, ops.polygamma, ops.sinh,
-    ops.square, ops.tan, ops.zeta,
+    ops.mulhi, ops.square, ops.tan, ops.zeta,
 )  # fmt: skip
 
 _CHLO_BROADCAST = (

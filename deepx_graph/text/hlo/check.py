@@ -1,4 +1,5 @@
-"""What XLA's parser asks of one instruction apart from what it computes: attributes that refer to others, and forms of its shape.
+"""What XLA's parser asks of a text apart from what it computes: names given once, attributes that refer to others, tuples.
+
 
 Each check looks at the syntax alone and raises ParseError at the attribute. Meaning and shapes are the lowering's business.
 """
@@ -9,10 +10,34 @@ from collections.abc import Callable, Mapping
 
 from deepx_graph.errors import suggest
 from deepx_graph.text.hlo.attributes import AttributeFault, parse_names, parse_shapes
-from deepx_graph.text.hlo.syntax import Instruction, Program
+from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import STATE, TupleType, Type
 
 ByName = Mapping[str, Instruction]
+
+
+def check_program(program: Program) -> Computation:
+    """The entry computation. Raises ParseError for two entries, two roots or a name used twice."""
+    entries = [c for c in program.computations if c.is_entry]
+    if len(entries) > 1:
+        raise program.error("a second ENTRY computation", Raw(entries[1].name, entries[1].start))
+    seen: set[str] = set()
+    for c in program.computations:
+        if c.name in seen:
+            raise program.error(f"a second computation named '{c.name}'", Raw(c.name, c.start))
+        seen.add(c.name)
+        roots = [i for i in c.instructions if i.is_root]
+        if len(roots) > 1:
+            raise program.error("a second ROOT instruction", roots[1])
+        if c.result is not None and not _alike(c.result, c.root.type):
+            raise program.error(f"the root is a {c.root.type} and the computation says {c.result}", c.root)
+    return entries[0] if entries else program.computations[-1]
+
+
+def _alike(a: Type, b: Type) -> bool:
+    if isinstance(a, TupleType) and isinstance(b, TupleType):
+        return len(a.items) == len(b.items) and all(map(_alike, a.items, b.items))
+    return a == b
 
 
 def check_instruction(program: Program, i: Instruction, by_name: ByName) -> None:

@@ -14,10 +14,9 @@ from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.text.hlo.attributes import parse_names
-from deepx_graph.text.hlo.check import check_instruction
+from deepx_graph.text.hlo.check import check_instruction, check_program
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.effects import acting_computations, acts_itself, named, plain_leaves
-from deepx_graph.text.hlo.parser import check_program
 from deepx_graph.text.hlo.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, Rule, opaque
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import STATE, TupleType, Type, merge_types

@@ -11,7 +11,7 @@ import re
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
 from deepx_graph.text.hlo.shapes import SPACE, ShapeError, array_type, is_plain, parse_shape
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
-from deepx_graph.types import TupleType, Type
+from deepx_graph.types import Type
 
 NAME = r"[A-Za-z_0-9][\w.\-]*"
 _HEAD = re.compile(rf"HloModule\s+({NAME})")
@@ -302,28 +302,3 @@ class Parser:
             if not match:
                 raise self.fail("expected the attribute's value", expected="a word, a number, {...} or \"...\"")
             self.at = match.end()
-
-
-def check_program(program: Program) -> Computation:
-    """The entry computation. Raises ParseError for two entries, two roots or a name used twice."""
-    entries = [c for c in program.computations if c.is_entry]
-    if len(entries) > 1:
-        raise program.error("a second ENTRY computation", Raw(entries[1].name, entries[1].start))
-    seen: set[str] = set()
-    for c in program.computations:
-        if c.name in seen:
-            raise program.error(f"a second computation named '{c.name}'", Raw(c.name, c.start))
-        seen.add(c.name)
-        roots = [i for i in c.instructions if i.is_root]
-        if len(roots) > 1:
-            raise program.error("a second ROOT instruction", roots[1])
-        if c.result is not None and not _alike(c.result, c.root.type):
-            raise program.error(f"the root is a {c.root.type} and the computation says {c.result}", c.root)
-    return entries[0] if entries else program.computations[-1]
-
-
-def _alike(a: Type, b: Type) -> bool:
-    if isinstance(a, TupleType) and isinstance(b, TupleType):
-        return len(a.items) == len(b.items) and all(map(_alike, a.items, b.items))
-    return a == b
-

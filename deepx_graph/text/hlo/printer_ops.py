@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 from deepx_graph import ops
-from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.node import reachable
 from deepx_graph.ops import custom_calls
+from deepx_graph.text.hlo import printer_index as index
 from deepx_graph.text.hlo.printer_body import Emit, Writer
 from deepx_graph.text.hlo.printer_control import control_table, kept
 from deepx_graph.text.hlo.printer_devices import DEVICE_EMITTERS, custom_call
 from deepx_graph.text.hlo.printer_formulas import FORMULAS, formula
-from deepx_graph.text.hlo.printer_values import ints, labels_text, string_text, window_text
+from deepx_graph.text.hlo.printer_values import ints, labels_text, listed, present, string_text, window_text
 from deepx_graph.text.hlo.rules import BINARY, IDENTITY, UNARY
-from deepx_graph.types import BOOL, DType, TensorType, as_tensor, scalar
+from deepx_graph.types import BOOL, DType, TensorType, as_tensor
 
 # --- families -----------------------------------------------------------------------------------------------------
 
@@ -54,22 +55,9 @@ def _word(value: Any) -> str:
     return ints(value) if isinstance(value, tuple) else str(value)
 
 
-def _listed(name: str, values: tuple[int, ...]) -> str:
-    return f"{name}={ints(values)}"
-
-
-def _present(*parts: str) -> str:
-    return ", ".join(p for p in parts if p)
-
-
-def _given(node: Node, *names: str) -> list[str]:
-    """Lists under our own names, empty ones left out."""
-    return [_listed(n, node.attr(n)) for n in names if node.attr(n)]
-
-
 def _flags(node: Node, *names: str) -> str:
     """`lower=true`: those that are set."""
-    return _present(*(f"{name}=true" for name in names if node.attr(name)))
+    return present(*(f"{name}=true" for name in names if node.attr(name)))
 
 
 def _same_value(w: Writer, node: Node) -> str:
@@ -92,7 +80,7 @@ def _identity(w: Writer, node: Node) -> str:
 def _compare(w: Writer, node: Node) -> str:
     dims = as_tensor(node.type).dims
     type_ = f"type={node.attr('compare_type')}" if node.attr("compare_type") else ""
-    given = _present(f"direction={node.attr('direction')}", type_)
+    given = present(f"direction={node.attr('direction')}", type_)
     return w.write(node, "compare", [w.spread(i, dims) for i in node.inputs], given)
 
 
@@ -129,7 +117,7 @@ def _broadcast(w: Writer, node: Node) -> str:
     value = w.value(x)
     if len(kept) < len(dims):
         value = w.step("reshape", source.with_dims(dims[k] for k in kept), value)
-    return w.write(node, "broadcast", [value], _listed("dimensions", tuple(at[k] for k in kept)))
+    return w.write(node, "broadcast", [value], listed("dimensions", tuple(at[k] for k in kept)))
 
 
 def _slice(w: Writer, node: Node) -> str:
@@ -147,67 +135,13 @@ def _pad(w: Writer, node: Node) -> str:
     return w.apply(node, "pad", f"padding={text}")
 
 
-_GATHER = ("operand_batching_dims", "start_indices_batching_dims")
-_SCATTER = ("input_batching_dims", "scatter_indices_batching_dims")
-
-
-def _gather(w: Writer, node: Node) -> str:
-    a = node.attr
-    return w.apply(node, "gather", _present(
-        _listed("offset_dims", a("offset_dims")), _listed("collapsed_slice_dims", a("collapsed_slice_dims")),
-        _listed("start_index_map", a("start_index_map")), *_given(node, *_GATHER), f"index_vector_dim={a('index_vector_dim')}",
-        _listed("slice_sizes", a("slice_sizes"))))  # fmt: skip
-
-
-def _scatter(w: Writer, node: Node) -> str:
-    a = node.attr
-    return w.apply(node, "scatter", _present(
-        _listed("update_window_dims", a("update_window_dims")), _listed("inserted_window_dims", a("inserted_window_dims")),
-        _listed("scatter_dims_to_operand_dims", a("scatter_dims_to_operand_dims")), *_given(node, *_SCATTER),
-        f"index_vector_dim={a('index_vector_dim')}", f"to_apply={w.body(a('update_computation'), node)}"))  # fmt: skip
-
-
-def _window_dims(node: Node, dim: int) -> tuple[tuple[int, ...], int]:
-    """Where the dimensions of a slice stand in a result with index dimensions at `dim`, and the rank of the index."""
-    rank, of_index = as_tensor(node.inputs[0].type).rank or 0, as_tensor(node.inputs[1].type).rank or 0
-    return (*range(dim), *range(dim + of_index, rank - 1 + of_index)), of_index
-
-
-def _index_select(w: Writer, node: Node) -> str:
-    dim: int = node.attr("dim")
-    offsets, of_index = _window_dims(node, dim)
-    sizes = tuple(1 if k == dim else d for k, d in enumerate(as_tensor(node.inputs[0].type).shape))
-    return w.apply(node, "gather", _present(
-        _listed("offset_dims", offsets), _listed("collapsed_slice_dims", (dim,)), _listed("start_index_map", (dim,)),
-        f"index_vector_dim={of_index}", _listed("slice_sizes", sizes)))  # fmt: skip
-
-
-def _index_add(w: Writer, node: Node) -> str:
-    """A scatter drops what falls outside, `index_add` clamps it."""
-    dim: int = node.attr("dim")
-    operand, index = as_tensor(node.inputs[0].type), as_tensor(node.inputs[1].type)
-    offsets, of_index = _window_dims(node, dim)
-    x, i, updates = map(w.value, node.inputs)
-    bounds = [w.number(v, index.dtype, index.dims) for v in (0, max(operand.shape[dim] - 1, 0))]
-    clamped = w.step("clamp", index, bounds[0], i, bounds[1])
-    return w.write(node, "scatter", [x, clamped, updates], _present(
-        _listed("update_window_dims", offsets), _listed("inserted_window_dims", (dim,)),
-        _listed("scatter_dims_to_operand_dims", (dim,)), f"index_vector_dim={of_index}",
-        f"to_apply={w.body(_sum(operand.dtype), node)}"))  # fmt: skip
-
-
-def _sum(dtype: DType) -> Function:
-    b = Builder()
-    return b.function("sum", [("x", scalar(dtype)), ("y", scalar(dtype))], lambda x, y: [b(ops.add, x, y)])
-
-
 # --- reductions, windows, products --------------------------------------------------------------------------------
 
 
 def _with_body(opcode: str, body: str, **words: str) -> Emit:
     def emit(w: Writer, node: Node) -> str:
         given = [f"{word}={_word(node.attr(name))}" for word, name in words.items()]
-        return w.apply(node, opcode, _present(*given, f"to_apply={w.body(node.attr(body), node)}"))
+        return w.apply(node, opcode, present(*given, f"to_apply={w.body(node.attr(body), node)}"))
 
     return emit
 
@@ -219,7 +153,7 @@ def _map(w: Writer, node: Node) -> str:
 
 def _sort(w: Writer, node: Node) -> str:
     stable = "is_stable=true" if node.attr("is_stable") else ""
-    return w.apply(node, "sort", _present(
+    return w.apply(node, "sort", present(
         f"dimensions={{{node.attr('dimension')}}}", stable, f"to_apply={w.body(node.attr('comparator'), node)}"))
 
 
@@ -227,13 +161,13 @@ def _reduce_window(w: Writer, node: Node) -> str:
     a = node.attr
     window = window_text(a("window_dimensions"), stride=a("window_strides"), low=a("padding_low"), high=a("padding_high"),
                          lhs_dilate=a("base_dilations"), rhs_dilate=a("window_dilations"))
-    return w.apply(node, "reduce-window", _present(window, f"to_apply={w.body(a('body'), node)}"))
+    return w.apply(node, "reduce-window", present(window, f"to_apply={w.body(a('body'), node)}"))
 
 
 def _select_and_scatter(w: Writer, node: Node) -> str:
     a = node.attr
     window = window_text(a("window_dimensions"), stride=a("window_strides"), low=a("padding_low"), high=a("padding_high"))
-    return w.apply(node, "select-and-scatter", _present(
+    return w.apply(node, "select-and-scatter", present(
         window, f"select={w.body(a('select'), node)}", f"scatter={w.body(a('scatter'), node)}"))
 
 
@@ -241,7 +175,7 @@ def _dot(w: Writer, node: Node) -> str:
     a = node.attr
     rows = [("lhs_batch_dims", a("lhs_batching_dimensions")), ("lhs_contracting_dims", a("lhs_contracting_dimensions")),
             ("rhs_batch_dims", a("rhs_batching_dimensions")), ("rhs_contracting_dims", a("rhs_contracting_dimensions"))]
-    return w.apply(node, "dot", _present(*(_listed(n, v) for n, v in rows if v)))
+    return w.apply(node, "dot", present(*(listed(n, v) for n, v in rows if v)))
 
 
 def _convolution(w: Writer, node: Node) -> str:
@@ -255,7 +189,7 @@ def _convolution(w: Writer, node: Node) -> str:
     rhs = labels_text(a("kernel_input_feature_dimension"), a("kernel_output_feature_dimension"),
                       a("kernel_spatial_dimensions"), "io")
     groups = [f"{n}={a(n)}" for n in ("feature_group_count", "batch_group_count") if a(n) != 1]
-    return w.apply(node, "convolution", _present(window, f"dim_labels={lhs}_{rhs}->{out}", *groups))
+    return w.apply(node, "convolution", present(window, f"dim_labels={lhs}_{rhs}->{out}", *groups))
 
 
 # --- random numbers, types ----------------------------------------------------------------------------------------
@@ -323,16 +257,16 @@ EMITTERS: dict[Op, Emit] = {
     ops.broadcast_in_dim: _broadcast,
     ops.transpose: _plain("transpose", dimensions="permutation"),
     ops.reverse: _plain("reverse", dimensions="dimensions"),
-    ops.concatenate: lambda w, n: w.apply(n, "concatenate", _listed("dimensions", n.attrs)),
+    ops.concatenate: lambda w, n: w.apply(n, "concatenate", listed("dimensions", n.attrs)),
     ops.slice_: _slice,
     ops.pad: _pad,
     ops.iota: _iota,
     ops.dynamic_slice: _plain("dynamic-slice", dynamic_slice_sizes="slice_sizes"),
     ops.dynamic_update_slice: _plain("dynamic-update-slice"),
-    ops.gather: _gather,
-    ops.scatter: _scatter,
-    ops.torch_index_select: _index_select,
-    ops.index_add: _index_add,
+    ops.gather: index.gather,
+    ops.scatter: index.scatter,
+    ops.torch_index_select: index.index_select,
+    ops.index_add: index.index_add,
     ops.reduce: _with_body("reduce", "body", dimensions="dimensions"),
     ops.reduce_window: _reduce_window,
     ops.select_and_scatter: _select_and_scatter,
@@ -342,7 +276,7 @@ EMITTERS: dict[Op, Emit] = {
     ops.convolution: _convolution,
     ops.top_k: lambda w, n: w.apply(n, "topk", f"k={n.attr('k')}, largest=true"),
     ops.cholesky: lambda w, n: w.apply(n, "cholesky", _flags(n, "lower")),
-    ops.triangular_solve: lambda w, n: w.apply(n, "triangular-solve", _present(
+    ops.triangular_solve: lambda w, n: w.apply(n, "triangular-solve", present(
         _flags(n, "left_side", "lower", "unit_diagonal"), f"transpose_a={n.attr('transpose_a')}")),
     ops.fft: _plain("fft", fft_type="fft_type", fft_length="fft_length"),
     ops.batch_norm_training: _plain("batch-norm-training", **_NORM),
@@ -350,7 +284,7 @@ EMITTERS: dict[Op, Emit] = {
     ops.batch_norm_grad: _plain("batch-norm-grad", **_NORM),
     ops.rng_uniform: _rng("rng_uniform"),
     ops.rng_normal: _rng("rng_normal"),
-    ops.get_dimension_size: lambda w, n: w.apply(n, "get-dimension-size", _listed("dimensions", n.attrs)),
+    ops.get_dimension_size: lambda w, n: w.apply(n, "get-dimension-size", listed("dimensions", n.attrs)),
     ops.rng_bit_generator: _rng_bits,
     ops.module_seed: _seed,
     ops.stop_gradient: _same_value,

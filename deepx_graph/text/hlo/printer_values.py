@@ -76,6 +76,16 @@ def ints(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
+def listed(name: str, values: tuple[int, ...]) -> str:
+    """`name={0,1}`."""
+    return f"{name}={ints(values)}"
+
+
+def present(*parts: str) -> str:
+    """The parts that are not empty, with commas between."""
+    return ", ".join(p for p in parts if p)
+
+
 def window_text(size: Sequence[int], *, stride: Sequence[int], low: Sequence[int], high: Sequence[int],
                 lhs_dilate: Sequence[int] = (), rhs_dilate: Sequence[int] = (), reversal: Sequence[int] = ()) -> str:
     """`window={size=3x3 pad=1_1x0_0}`, what is the default left out; empty for a window of no dimensions."""

@@ -5,20 +5,20 @@ A rule says which attributes the operation may have, how many operands it takes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.hlo.attributes import parse_dim_labels, parse_padding, parse_slices
+from deepx_graph.text.hlo import rules_control as control
+from deepx_graph.text.hlo import rules_windows as windows
+from deepx_graph.text.hlo.attributes import parse_padding, parse_slices
 from deepx_graph.text.hlo.context import Context
-from deepx_graph.text.hlo.effects import plain_leaves
 from deepx_graph.text.hlo.literals import parse_literal, parse_tuple
 from deepx_graph.text.hlo.rules_devices import ATTRIBUTES, DEVICES
 from deepx_graph.text.hlo.shapes import ShapeError, layout_of
-from deepx_graph.text.hlo.syntax import Computation, Instruction
-from deepx_graph.types import TupleType, Type, as_tensor
+from deepx_graph.types import TupleType, as_tensor
 
 Lower = Callable[[Context], Node]
 
@@ -115,11 +115,6 @@ def _compare(c: Context) -> Node:
     return c(ops.compare, *c.operands, direction=c.word("direction"), compare_type=c.word("type", ""))
 
 
-def _widen(c: Context, x: Node) -> Node:
-    """An operand in the stated element type of the result: products may accumulate in a wider one."""
-    return x if as_tensor(x.type).dtype is c.tensor.dtype else c(ops.convert, x, dtype=c.tensor.dtype)
-
-
 def _reduce_precision(c: Context) -> Node:
     return c(ops.reduce_precision, *c.operands, exponent_bits=c.number("exponent_bits"), mantissa_bits=c.number("mantissa_bits"))
 
@@ -177,153 +172,11 @@ def _scatter(c: Context) -> Node:
              **{k: c.ints(k, ()) for k in _SCATTER})
 
 
-# --- reductions, windows, products --------------------------------------------------------------------------------
-
-
-def _reduce(c: Context) -> Node:
-    return c(ops.reduce, *c.operands, dimensions=c.ints("dimensions"), body=c.body("to_apply"))
-
-
-def _reduce_window(c: Context) -> Node:
-    w = c.window()
-    return c(ops.reduce_window, *c.operands, window_dimensions=w.size, window_strides=w.stride, base_dilations=w.lhs_dilate,
-             window_dilations=w.rhs_dilate, padding_low=w.low, padding_high=w.high, body=c.body("to_apply"))
-
-
-def _select_and_scatter(c: Context) -> Node:
-    w = c.window()
-    return c(ops.select_and_scatter, *c.operands, window_dimensions=w.size, window_strides=w.stride, padding_low=w.low,
-             padding_high=w.high, select=c.body("select"), scatter=c.body("scatter"))
-
-
-def _dot(c: Context) -> Node:
-    lhs, rhs = (_widen(c, x) for x in c.operands)
-    names = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
-    given = {f"{n}{'ing' if n.endswith('batch') else ''}_dimensions": c.ints(f"{n}_dims", ()) for n in names}
-    return c(ops.dot_general, lhs, rhs, **given)
-
-
-def _convolution(c: Context) -> Node:
-    w = c.window()
-    labels = c.parsed("dim_labels", parse_dim_labels)
-    names = ("input_batch", "input_feature", "input_spatial", "kernel_input_feature", "kernel_output_feature", "kernel_spatial",
-             "output_batch", "output_feature", "output_spatial")
-    dims = {f"{n}_dimension{'s' if isinstance(d, tuple) else ''}": d
-            for n, d in zip(names, (*labels.input, *labels.kernel, *labels.output), strict=True)}
-    return c(ops.convolution, *(_widen(c, x) for x in c.operands), window_strides=w.stride, padding_low=w.low, padding_high=w.high,
-             lhs_dilation=w.lhs_dilate, rhs_dilation=w.rhs_dilate, window_reversal=w.rhs_reversal,
-             feature_group_count=c.number("feature_group_count", 1), batch_group_count=c.number("batch_group_count", 1), **dims)
-
-
-def _sort(c: Context) -> Node:
-    return c(ops.sort, *c.operands, dimension=c.number("dimensions"), is_stable=c.flag("is_stable"), comparator=c.body("to_apply"))
-
-
 def _top_k(c: Context) -> Node:
     return c(ops.top_k, *c.operands, k=c.number("k")) if c.flag("largest", default=True) else opaque(c)
 
 
-def _triangular_solve(c: Context) -> Node:
-    return c(ops.triangular_solve, *c.operands, left_side=c.flag("left_side"), lower=c.flag("lower"),
-             unit_diagonal=c.flag("unit_diagonal"), transpose_a=c.word("transpose_a", "NO_TRANSPOSE"))
-
-
-def _norm(op: Op) -> Lower:
-    return lambda c: c(op, *c.operands, epsilon=float(c.word("epsilon")), feature_index=c.number("feature_index"))
-
-
-# --- control and calls --------------------------------------------------------------------------------------------
-
-
-def _while(c: Context) -> Node:
-    """A loop variable for each leaf of the state; what the body passes on as it got it is a value from outside."""
-    lowering, state = c.lowering, c.operands[0]
-    condition, body = c.names("condition")[0], c.names("body")[0]
-    inits, acts = lowering.flatten(state), lowering.state if lowering.acts(c.instruction) else None
-    fixed = _fixed_leaves(lowering.computation(body, c.raw("body")), state.type)
-    varying = [k for k in range(len(inits)) if k not in fixed] or list(range(len(inits)))
-
-    def whole(values: Sequence[Node]) -> Node:
-        now = dict(zip(varying, values, strict=True))
-        return lowering.pack(state.type, [now.get(k, init) for k, init in enumerate(inits)])
-
-    def turn(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
-        if acts is not None:
-            *phis_, lowering.state = phis
-            phis = tuple(phis_)
-        packed = whole(phis)
-        go_on = c.inline(condition, c.raw("condition"), [packed])
-        after = lowering.flatten(c.inline(body, c.raw("body"), [packed]))
-        return go_on, [after[k] for k in varying] + lowering.states(acts)
-
-    return whole(_after(c, acts, c.b.loop([inits[k] for k in varying] + ([] if acts is None else [acts]), turn)))
-
-
-def _after(c: Context, acts: Node | None, results: Sequence[Node]) -> Sequence[Node]:
-    """The results but for the state, which is current from here on."""
-    if acts is None:
-        return results
-    *results, c.lowering.state = results
-    return results
-
-
-def _fixed_leaves(body: Computation, state: Type) -> set[int]:
-    """The leaves of a loop's state whose item the body's root passes on unchanged."""
-    if not isinstance(state, TupleType) or body.root.opcode != "tuple":
-        return set()
-    by_name = {i.name: i for i in body.instructions}
-    found: set[int] = set()
-    first = 0
-    for k, (item, operand) in enumerate(zip(state.items, body.root.operands, strict=False)):
-        count = len(plain_leaves(item))
-        i = by_name.get(operand.text)
-        if i and _is_item(i, k, by_name):
-            found.update(range(first, first + count))
-        first += count
-    return found
-
-
-def _is_item(i: Instruction, k: int, by_name: Mapping[str, Instruction]) -> bool:
-    """Whether the instruction takes item k of the parameter."""
-    if i.opcode != "get-tuple-element" or not i.operands or "index" not in i.attributes:
-        return False
-    whole = by_name.get(i.operands[0].text)
-    return whole is not None and whole.opcode == "parameter" and i.attributes["index"].text == str(k)
-
-
-def _conditional(c: Context) -> Node:
-    selector, *args = c.operands
-    if c.has("branch_computations"):
-        names, index = [(n, c.raw("branch_computations")) for n in c.names("branch_computations")], "i32"
-    else:
-        names, index = [(c.names(k)[0], c.raw(k)) for k in ("true_computation", "false_computation")], "bool"
-    if len(args) != len(names):
-        raise c.fail(f"{len(names)} branches and {len(args)} operands for them")
-    dtype = as_tensor(selector.type).dtype
-    if as_tensor(selector.type).dims != () or dtype.name != index:
-        raise c.fail(f"the selector is a {selector.type}", c.instruction.operands[0],
-                     "pred[] for true_computation and false_computation, s32[] for branch_computations")
-    acts = c.lowering.state if c.lowering.acts(c.instruction) else None
-    branches = []
-    for (n, at), a in zip(names, args, strict=True):
-        if acts is not None:
-            c.lowering.state = acts
-        branches.append(c.lowering.flatten(c.inline(n, at, [a])) + c.lowering.states(acts))
-    return c.lowering.pack(c.type, _after(c, acts, c.b.branch(selector, *branches)))
-
-
-def _call(c: Context) -> Node:
-    """A call; in the body of another operation, which cannot call, what is called."""
-    name, at = c.names("to_apply")[0], c.raw("to_apply")
-    if c.lowering.closed:
-        return c.inline(name, at, c.operands)
-    function, acts = c.lowering.called(name, at), c.lowering.state if c.lowering.acts(c.instruction) else None
-    args = [leaf for x in c.operands for leaf in c.lowering.flatten(x)]
-    return c.lowering.pack(c.type, _after(c, acts, c.b.call(function, *args, *([] if acts is None else [acts]))))
-
-
-def _fusion(c: Context) -> Node:
-    return c.inline(c.names("calls")[0], c.raw("calls"), c.operands)
+# --- sizes and draws ----------------------------------------------------------------------------------------------
 
 
 def _get_dimension_size(c: Context) -> Node:
@@ -407,26 +260,26 @@ RULES: dict[str, Rule] = {
     "dynamic-update-slice": Rule(lambda c: c(ops.dynamic_update_slice, *_starts(c, 2))),
     "gather": Rule(_gather, (*_GATHER, "index_vector_dim", "indices_are_sorted"), (2,)),
     "scatter": Rule(_scatter, (*_SCATTER, "index_vector_dim", "indices_are_sorted", "unique_indices", "to_apply")),
-    "reduce": Rule(_reduce, ("dimensions", "to_apply"), trusted=True),
-    "reduce-window": Rule(_reduce_window, ("window", "to_apply")),
-    "select-and-scatter": Rule(_select_and_scatter, ("window", "select", "scatter"), (3,)),
-    "dot": Rule(_dot, ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "algorithm"), (2,),
-                trusted=True),
-    "convolution": Rule(_convolution, ("window", "dim_labels", "feature_group_count", "batch_group_count"), (2,),
+    "reduce": Rule(windows.reduce, ("dimensions", "to_apply"), trusted=True),
+    "reduce-window": Rule(windows.reduce_window, ("window", "to_apply")),
+    "select-and-scatter": Rule(windows.select_and_scatter, ("window", "select", "scatter"), (3,)),
+    "dot": Rule(windows.dot, ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims", "algorithm"),
+                (2,), trusted=True),
+    "convolution": Rule(windows.convolution, ("window", "dim_labels", "feature_group_count", "batch_group_count"), (2,),
                         trusted=True),
-    "sort": Rule(_sort, ("dimensions", "is_stable", "to_apply")),
+    "sort": Rule(windows.sort, ("dimensions", "is_stable", "to_apply")),
     "topk": Rule(_top_k, ("k", "largest"), (1,)),
     "cholesky": Rule(lambda c: c(ops.cholesky, *c.operands, lower=c.flag("lower")), ("lower",), (1,)),
-    "triangular-solve": Rule(_triangular_solve, ("left_side", "lower", "unit_diagonal", "transpose_a"), (2,)),
+    "triangular-solve": Rule(windows.triangular_solve, ("left_side", "lower", "unit_diagonal", "transpose_a"), (2,)),
     "fft": Rule(lambda c: c(ops.fft, *c.operands, fft_type=c.word("fft_type"), fft_length=c.ints("fft_length")),
                 ("fft_type", "fft_length"), (1,)),
-    "batch-norm-training": Rule(_norm(ops.batch_norm_training), ("epsilon", "feature_index"), (3,)),
-    "batch-norm-inference": Rule(_norm(ops.batch_norm_inference), ("epsilon", "feature_index"), (5,)),
-    "batch-norm-grad": Rule(_norm(ops.batch_norm_grad), ("epsilon", "feature_index"), (5,)),
-    "while": Rule(_while, ("condition", "body"), (1,)),
-    "conditional": Rule(_conditional, ("branch_computations", "true_computation", "false_computation")),
-    "call": Rule(_call, ("to_apply", "is_composite")),
-    "fusion": Rule(_fusion, ("kind", "calls")),
+    "batch-norm-training": Rule(windows.norm(ops.batch_norm_training), ("epsilon", "feature_index"), (3,)),
+    "batch-norm-inference": Rule(windows.norm(ops.batch_norm_inference), ("epsilon", "feature_index"), (5,)),
+    "batch-norm-grad": Rule(windows.norm(ops.batch_norm_grad), ("epsilon", "feature_index"), (5,)),
+    "while": Rule(control.while_, ("condition", "body"), (1,)),
+    "conditional": Rule(control.conditional, ("branch_computations", "true_computation", "false_computation")),
+    "call": Rule(control.call, ("to_apply", "is_composite")),
+    "fusion": Rule(control.fusion, ("kind", "calls")),
     "get-dimension-size": Rule(_get_dimension_size, ("dimensions",), (1,)),
     "rng": Rule(_rng, ("distribution",), (2,)),
     "rng-bit-generator": Rule(_rng_bits, ("algorithm",), (1,)),

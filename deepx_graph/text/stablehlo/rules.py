@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir import Node, Op
 from deepx_graph.text.stablehlo import dynamic
+from deepx_graph.text.stablehlo import rules_windows as windows
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import callees, target
 from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
@@ -27,13 +28,6 @@ def _same(op: Op) -> Rule:
     return lambda c: [c(op, *c.inputs)]
 
 
-def _several(c: Context, node: Node) -> list[Node]:
-    """The results of a node, as many as the operation names."""
-    if isinstance(node.type, TupleType):
-        return [c.lowering.item(node, k) for k in range(len(node.type.items))]
-    return [node]
-
-
 def opaque(c: Context) -> list[Node]:
     """The operation kept as it stands."""
     types = c.op.result_types
@@ -43,7 +37,7 @@ def opaque(c: Context) -> list[Node]:
     type = types[0] if len(types) == 1 else TupleType(tuple(types))
     name = " ".join(filter(None, (c.op.name, c.op.extra.get("symbol", ""))))
     node = c(ops.opaque, *c.inputs, name=name, attributes=text, type=type)
-    return [node] if len(types) == 1 else _several(c, node)
+    return [node] if len(types) == 1 else windows.several(c, node)
 
 
 # --- leaves and types ---------------------------------------------------------------------------------------------
@@ -130,125 +124,7 @@ def _scatter(c: Context) -> list[Node]:
     numbers = c.need("scatter_dimension_numbers")
     attrs = {k: tuple(numbers.get(k, ())) for k in _SCATTER}
     node = c(ops.scatter, *c.inputs, index_vector_dim=numbers.get("index_vector_dim", 0), update_computation=c.body(), **attrs)
-    return _several(c, node)
-
-
-# --- reductions, windows, products --------------------------------------------------------------------------------
-
-
-def _reduce(c: Context) -> list[Node]:
-    if "applies" in c.op.extra:
-        op = APPLIED.get(c.op.extra["applies"])
-        if op is None or len(c.inputs) != 2:
-            raise c.fail(f"cannot apply '{c.op.extra['applies']}'", ", ".join(APPLIED))
-        body: Function = ops.monoid_body(op, as_tensor(c.inputs[0].type).dtype)
-    else:
-        body = c.body()
-    return _several(c, c(ops.reduce, *c.inputs, dimensions=c.ints("dimensions"), body=body))
-
-
-def _pairs(c: Context, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Low and high of a `padding` attribute of shape rank x 2."""
-    value = c.raw("padding")
-    if value is None:
-        return (0,) * rank, (0,) * rank
-    flat = c.dense(value).array if isinstance(value, Dense) else np.asarray(value)
-    rows = np.broadcast_to(flat, (rank, 2)) if flat.ndim == 0 else flat.reshape(-1, 2)
-    return tuple(int(p) for p in rows[:, 0]), tuple(int(p) for p in rows[:, 1])
-
-
-def _reduce_window(c: Context) -> list[Node]:
-    sizes = c.ints("window_dimensions")
-    ones = (1,) * len(sizes)
-    low, high = _pairs(c, len(sizes))
-    node = c(ops.reduce_window, *c.inputs, window_dimensions=sizes, window_strides=c.ints("window_strides", default=ones),
-             base_dilations=c.ints("base_dilations", default=ones), window_dilations=c.ints("window_dilations", default=ones),
-             padding_low=low, padding_high=high, body=c.body())
-    return _several(c, node)
-
-
-def _select_and_scatter(c: Context) -> list[Node]:
-    rank = len(as_tensor(c.inputs[0].type).shape)
-    low, high = _pairs(c, rank)
-    return [c(ops.select_and_scatter, *c.inputs, window_dimensions=c.ints("window_dimensions", default=(1,) * rank),
-              window_strides=c.ints("window_strides", default=(1,) * rank), padding_low=low, padding_high=high,
-              select=c.body(0), scatter=c.body(1))]
-
-
-def _widened(c: Context) -> list[Node]:
-    dtype = c.tensor.dtype
-    return [x if as_tensor(x.type).dtype is dtype else c(ops.convert, x, dtype=dtype) for x in c.inputs]
-
-
-def _dot_general(c: Context) -> list[Node]:
-    numbers = c.raw("dot_dimension_numbers") or {}
-    batch, contract = c.raw("batching_dims") or ((), ()), c.raw("contracting_dims") or ((), ())
-    names = {"lhs_batching_dimensions": batch[0], "rhs_batching_dimensions": batch[1],
-             "lhs_contracting_dimensions": contract[0], "rhs_contracting_dimensions": contract[1]}
-    return [c(ops.dot_general, *_widened(c), **{k: tuple(numbers.get(k, v)) for k, v in names.items()})]
-
-
-def _dot(c: Context) -> list[Node]:
-    rank = len(as_tensor(c.inputs[0].type).shape)
-    return [c(ops.dot_general, *_widened(c), lhs_contracting_dimensions=(rank - 1,), rhs_contracting_dimensions=(0,))]
-
-
-def _labels(text: str, letters: str) -> tuple[int, int, tuple[int, ...]]:
-    parts = [p.strip() for p in text.split(",")]
-    spatial = sorted((int(p), k) for k, p in enumerate(parts) if p.isdigit())
-    return parts.index(letters[0]), parts.index(letters[1]), tuple(k for _, k in spatial)
-
-
-def _convolution(c: Context) -> list[Node]:
-    text = c.word("dim_numbers", "dimension_numbers")
-    lhs, rhs, out = (part.strip().strip("[]") for part in text.replace("]x[", "] x [").replace("->", " x ").split(" x "))
-    numbers = (*_labels(lhs, "bf"), *_labels(rhs, "io"), *_labels(out, "bf"))
-    names = ("input_batch", "input_feature", "input_spatial", "kernel_input_feature", "kernel_output_feature", "kernel_spatial",
-             "output_batch", "output_feature", "output_spatial")
-    dims = {f"{n}_dimension{'s' if isinstance(d, tuple) else ''}": d for n, d in zip(names, numbers, strict=True)}
-    window = c.raw("window") or {}
-    rank = len(numbers[2])
-    ones = (1,) * rank
-
-    def field(short: str, long: str, default: Sequence[int]) -> tuple[int, ...]:
-        return tuple(int(v) for v in window[short]) if short in window else c.ints(long, default=default)
-
-    if "pad" in window:
-        low, high = tuple(p[0] for p in window["pad"]), tuple(p[1] for p in window["pad"])
-    else:
-        low, high = _pairs(c, rank)
-    reverse = window.get("reverse", c.raw("window_reversal") or (0,) * rank)
-    reverse = c.dense(reverse).array.reshape(-1).tolist() if isinstance(reverse, Dense) else reverse
-    return [c(ops.convolution, *_widened(c), window_strides=field("stride", "window_strides", ones), padding_low=low,
-              padding_high=high, lhs_dilation=field("lhs_dilate", "lhs_dilation", ones),
-              rhs_dilation=field("rhs_dilate", "rhs_dilation", ones), window_reversal=tuple(int(r) for r in reverse),
-              feature_group_count=c.number("feature_group_count", default=1),
-              batch_group_count=c.number("batch_group_count", default=1), **dims)]
-
-
-def _sort(c: Context) -> list[Node]:
-    rank = len(as_tensor(c.inputs[0].type).shape)
-    dimension = c.number("dimension", default=-1)
-    node = c(ops.sort, *c.inputs, dimension=dimension + rank if dimension < 0 else dimension, is_stable=c.flag("is_stable"),
-             comparator=c.body())
-    return _several(c, node)
-
-
-def _norm(op: Op) -> Rule:
-    def rule(c: Context) -> list[Node]:
-        node = c(op, *c.inputs, epsilon=float(c.need("epsilon")), feature_index=c.number("feature_index"))
-        return _several(c, node)
-
-    return rule
-
-
-def _triangular_solve(c: Context) -> list[Node]:
-    return [c(ops.triangular_solve, *c.inputs, left_side=c.flag("left_side"), lower=c.flag("lower"),
-              unit_diagonal=c.flag("unit_diagonal"), transpose_a=c.word("transpose_a", default="NO_TRANSPOSE"))]
-
-
-def _fft(c: Context) -> list[Node]:
-    return [c(ops.fft, *c.inputs, fft_type=c.word("fft_type", "type"), fft_length=c.ints("fft_length", "length"))]
+    return windows.several(c, node)
 
 
 # --- control ------------------------------------------------------------------------------------------------------
@@ -336,7 +212,7 @@ def _get_dimension_size(c: Context) -> list[Node]:
 
 
 def _top_k(c: Context) -> list[Node]:
-    return _several(c, c(ops.top_k, *c.inputs, k=c.number("k")))
+    return windows.several(c, c(ops.top_k, *c.inputs, k=c.number("k")))
 
 
 def _rng(c: Context) -> list[Node]:
@@ -349,7 +225,7 @@ def _rng_bits(c: Context) -> list[Node]:
     bits = as_tensor(c.op.result_types[1])
     algorithm = c.word("rng_algorithm", "algorithm")
     node = c(ops.rng_bit_generator, *c.inputs, rng_algorithm=algorithm, shape=bits.shape, dtype=bits.dtype)
-    return _several(c, node)
+    return windows.several(c, node)
 
 
 def _map(c: Context) -> list[Node]:
@@ -365,8 +241,6 @@ def _get_tuple_element(c: Context) -> list[Node]:
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
-APPLIED: dict[str, Op] = {f"stablehlo.{op.name}": op for op in
-                          (ops.add, ops.multiply, ops.maximum, ops.minimum, ops.and_, ops.or_, ops.xor)}
 _STABLEHLO_SAME = (
     ops.abs_, ops.add, ops.and_, ops.atan2, ops.cbrt, ops.ceil, ops.complex_, ops.cosine, ops.count_leading_zeros, ops.divide,
     ops.exponential, ops.exponential_minus_one, ops.floor, ops.imag, ops.is_finite, ops.log, ops.log_plus_one, ops.logistic,
@@ -415,20 +289,20 @@ RULES: dict[str, Rule] = {
     "stablehlo.dynamic_slice": lambda c: [c(ops.dynamic_slice, *c.inputs, slice_sizes=c.ints("slice_sizes", "sizes"))],
     "stablehlo.gather": lambda c: _gather(c, c.ints("slice_sizes")),
     "stablehlo.scatter": _scatter,
-    "stablehlo.reduce": _reduce,
-    "stablehlo.reduce_window": _reduce_window,
-    "stablehlo.select_and_scatter": _select_and_scatter,
-    "stablehlo.dot_general": _dot_general,
-    "stablehlo.dot": _dot,
-    "stablehlo.convolution": _convolution,
-    "stablehlo.sort": _sort,
+    "stablehlo.reduce": windows.reduce,
+    "stablehlo.reduce_window": windows.reduce_window,
+    "stablehlo.select_and_scatter": windows.select_and_scatter,
+    "stablehlo.dot_general": windows.dot_general,
+    "stablehlo.dot": windows.dot,
+    "stablehlo.convolution": windows.convolution,
+    "stablehlo.sort": windows.sort,
     "stablehlo.map": _map,
-    "stablehlo.batch_norm_training": _norm(ops.batch_norm_training),
-    "stablehlo.batch_norm_inference": _norm(ops.batch_norm_inference),
-    "stablehlo.batch_norm_grad": _norm(ops.batch_norm_grad),
+    "stablehlo.batch_norm_training": windows.norm(ops.batch_norm_training),
+    "stablehlo.batch_norm_inference": windows.norm(ops.batch_norm_inference),
+    "stablehlo.batch_norm_grad": windows.norm(ops.batch_norm_grad),
     "stablehlo.cholesky": lambda c: [c(ops.cholesky, *c.inputs, lower=c.flag("lower"))],
-    "stablehlo.triangular_solve": _triangular_solve,
-    "stablehlo.fft": _fft,
+    "stablehlo.triangular_solve": windows.triangular_solve,
+    "stablehlo.fft": windows.fft,
     "stablehlo.tuple": lambda c: [c.b.pack(*c.inputs)],
     "stablehlo.get_tuple_element": _get_tuple_element,
     "stablehlo.while": _while,
@@ -444,7 +318,7 @@ RULES: dict[str, Rule] = {
     "stablehlo.rng": _rng,
     "stablehlo.rng_bit_generator": _rng_bits,
     "stablehlo.torch_index_select": dynamic.index_select,
-    "stablehlo.dynamic_conv": dynamic.with_values(_convolution, opaque, padding=2),
+    "stablehlo.dynamic_conv": dynamic.with_values(windows.convolution, opaque, padding=2),
     "stablehlo.dynamic_pad": dynamic.with_values(_pad, opaque, edge_padding_low=2, edge_padding_high=3, interior_padding=4),
     "stablehlo.dynamic_gather": dynamic.gather(_gather, opaque),
     "stablehlo.real_dynamic_slice": dynamic.real_slice(opaque),

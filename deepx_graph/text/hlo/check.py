@@ -1,6 +1,5 @@
 """What XLA's parser asks of a text apart from what it computes: names given once, attributes that refer to others, tuples.
 
-
 Each check looks at the syntax alone and raises ParseError at the attribute. Meaning and shapes are the lowering's business.
 """
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.stablehlo import dynamic

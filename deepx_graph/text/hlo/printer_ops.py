@@ -148,7 +148,7 @@ def _with_body(opcode: str, body: str, **words: str) -> Emit:
 
 def _map(w: Writer, node: Node) -> str:
     dimensions = tuple(range(as_tensor(node.type).rank or 0))
-    return w.apply(node, "map", _present(_listed("dimensions", dimensions), f"to_apply={w.body(node.attr('computation'), node)}"))
+    return w.apply(node, "map", present(listed("dimensions", dimensions), f"to_apply={w.body(node.attr('computation'), node)}"))
 
 
 def _sort(w: Writer, node: Node) -> str:

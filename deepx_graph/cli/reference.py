@@ -35,6 +35,7 @@ def constraints(op: Op) -> list[str]:
 
 def facts(op: Op) -> dict[str, Any]:
     """A declaration as plain data."""
+    from deepx_graph.ir.structure import STRUCTURAL
     from deepx_graph.ops import FAMILY_OF
 
     return {
@@ -44,7 +45,8 @@ def facts(op: Op) -> dict[str, Any]:
         "attributes": [{"name": a.name, "kind": a.kind, "default": default_of(a), "constraint": a.check.words if a.check else None,
                         "summary": a.summary} for a in op.attrs],
         "results": [{"name": r.name, "type": r.type.words, "variadic": r.variadic, "summary": r.summary} for r in op.results],
-        "constraints": constraints(op), "gradient": op.vjp is not None, "assembly": op.assembly, "example": example(op),
+        "constraints": constraints(op), "gradient": op.vjp is not None or op in STRUCTURAL,
+        "no_gradient_by": list(op.no_gradient_by), "assembly": op.assembly, "example": example(op),
     }  # fmt: skip
 
 
@@ -103,6 +105,11 @@ def _names(op: Op, count: int) -> list[str]:
 # --- text and Markdown ----------------------------------------------------------------------------------------------
 
 
+def _gradient(found: dict[str, Any]) -> str:
+    without = " and ".join(found["no_gradient_by"])
+    return ("yes, but not by " + without if without else "yes") if found["gradient"] else "no"
+
+
 def op_text(op: Op) -> str:
     """A declaration for a reader at a terminal."""
     f = facts(op)
@@ -112,7 +119,7 @@ def op_text(op: Op) -> str:
     lines += [f"  result     {_marked(r)}: {r['type']}{_more(r)}" for r in f["results"]]
     lines += [f"  expects    {words}" for words in f["constraints"]]
     lines += [f"  family     {f['family']}", f"  traits     {', '.join(f['traits']) or 'none'}"]
-    lines += [f"  gradient   {'yes' if f['gradient'] else 'no'}", f"  source     {op.source}"]
+    lines += [f"  gradient   {_gradient(f)}", f"  source     {op.source}"]
     lines += ["", *(f"    {line}" for line in f["example"].splitlines())] if f["example"] else []
     return "\n".join(lines) + "\n"
 
@@ -149,6 +156,6 @@ def _section(op: Op) -> list[str]:
     lines += [f"- attribute `{a['name']}`: {_attribute(a, '`')}{_more(a)}" for a in f["attributes"]]
     lines += [f"- result `{_marked(r)}`: {r['type']}{_more(r)}" for r in f["results"]]
     lines += [f"- expects {words}" for words in f["constraints"]]
-    lines += [f"- traits: {', '.join(f['traits']) or 'none'}; gradient: {'yes' if f['gradient'] else 'no'}"]
+    lines += [f"- traits: {', '.join(f['traits']) or 'none'}; gradient: {_gradient(f)}"]
     lines += [f"- source: {op.source}", ""]
     return lines + (["```", *f["example"].splitlines(), "```", ""] if f["example"] else [])

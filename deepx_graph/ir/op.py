@@ -197,7 +197,18 @@ class Op:
 
     def _portions(self, count: int, attrs: Sequence[Any]) -> tuple[int, ...]:
         at = self.attr_index.get(SEGMENTS)
-        return portions(self.operands, count, attrs[at] if at is not None and at < len(attrs) else None)
+        if at is not None and at < len(attrs):
+            return portions(self.operands, count, attrs[at])
+        found = self._known_portions.get(count)
+        if found is None:
+            found = portions(self.operands, count)
+            if count < 64:  # what recurs
+                self._known_portions[count] = found
+        return found
+
+    @cached_property
+    def _known_portions(self) -> dict[int, tuple[int, ...]]:
+        return {}
 
     def check_runs(self, types: Sequence[Type], attrs: Sequence[Any]) -> None:
         """Raises InferError, in the words of its constraint, for an operand of a wrong type."""
@@ -210,13 +221,33 @@ class Op:
 
     def check_relations(self, types: Sequence[Type], attrs: Sequence[Any]) -> None:
         """Raises InferError, in its own words, for a constraint between operands and attributes that does not hold."""
-        given = self.named(types, attrs) | {a.name: v for a, v in zip(self.attrs, attrs, strict=True)}
+        if self._places is not None:
+            given = (*types, *attrs)
+            for relation, places in self._places:
+                if not relation.holds(*[given[p] for p in places]):
+                    raise self._broken(relation, types, attrs)
+            return
+        named = self._by_name(types, attrs)
         for relation in self.constraints:
-            if not relation.holds(*(given[n] for n in relation.names)):
-                named = [n for n in relation.names if n in self.operand_names]
-                at = list(given).index(named[-1]) if named and not self.variadic else None
-                raise InferError("; ".join(f"{n} is {_shown(given[n])}" for n in relation.names), operand=at,
-                                 expected=relation.words)
+            if not relation.holds(*[named[n] for n in relation.names]):
+                raise self._broken(relation, types, attrs)
+
+    @cached_property
+    def _places(self) -> list[tuple[Relation, tuple[int, ...]]] | None:
+        """Where what each constraint is about stands among operands and attributes; None where operands may be many or none."""
+        if not all(o.single for o in self.operands):
+            return None
+        order = [o.name for o in self.operands] + [a.name for a in self.attrs]
+        return [(r, tuple(map(order.index, r.names))) for r in self.constraints]
+
+    def _by_name(self, types: Sequence[Type], attrs: Sequence[Any]) -> dict[str, Any]:
+        return self.named(types, attrs) | {a.name: v for a, v in zip(self.attrs, attrs, strict=True)}
+
+    def _broken(self, relation: Relation, types: Sequence[Type], attrs: Sequence[Any]) -> InferError:
+        given = self._by_name(types, attrs)
+        named = [n for n in relation.names if n in self.operand_names]
+        at = list(given).index(named[-1]) if named and self._places is not None else None
+        return InferError("; ".join(f"{n} is {_shown(given[n])}" for n in relation.names), operand=at, expected=relation.words)
 
     def identity_for(self, dtype: Any) -> Any:
         """The identity element in `dtype`, or None."""

@@ -57,8 +57,9 @@ def _others(type: Type, dimension: int) -> TensorType:
     return t if t.dims is None else t.with_dims(t.dims[:dimension] + t.dims[dimension + 1 :])
 
 
+_SAME = same_shape("inputs")
 _ALIKE = Relation("inputs of one shape but for the size of dimension", ("inputs", "dimension"),
-                  lambda inputs, dimension: same_shape("inputs").holds(tuple(_others(t, dimension) for t in inputs)))
+                  lambda inputs, dimension: _SAME.holds(tuple(_others(t, dimension) for t in inputs)))
 
 
 def _concatenate_type(types: Sequence[Type], dimension: int) -> Type:

@@ -165,6 +165,7 @@ SPLIT = {
 """Attributes of the dialect that hold several: ours are its members (of the last two, all that the op has beside the others)."""
 
 OTHERWISE = {
+    "map": "dimensions are all axes in order, as the dialect asks",
     "compare": "the op's name before the attribute's adds nothing: direction",
     "torch_index_select": "batch_dims is 0: reading lowers other uses to gather",
 }

@@ -5,6 +5,7 @@ All facts come from the session; this file only brings keys, views and panes tog
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -129,9 +130,14 @@ class Browser(Asking):
     # --- the program
 
     def _open(self, monitor: Monitor) -> tuple[Session, Listing]:
-        session = self.open_session()
-        monitor.report("ordering")
-        return session, listing(session.module)
+        gc.disable()  # a program is many objects and no cycle: looking for one takes as long as reading
+        try:
+            session = self.open_session()
+            monitor.report("ordering")
+            return session, listing(session.module)
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def _opened(self, found: tuple[Session, Listing]) -> None:
         self.session = found[0]
@@ -139,7 +145,13 @@ class Browser(Asking):
             self.notify(plain(warning.message, 200), severity="warning", markup=False)
         self.query_one(SourcePane).show_source(found[0].original.source)
         self._show(found[1])
-        self.work_on("looking", found[0].warm, lambda _: self.selection_changed())
+        self.work_on("looking", self._look, lambda _: self.selection_changed())
+
+    def _look(self, monitor: Monitor) -> None:
+        """What need not be done before the list is on the screen."""
+        assert self.session is not None
+        self.session.check()
+        self.session.warm(monitor)
 
     def push(self, version: Version) -> None:
         """Looks at a new version."""
@@ -232,7 +244,7 @@ class Browser(Asking):
             text.append(f"  {plain(os.path.basename(self.path), 30)}", "bold")
             step = f" · {session.at + 1}/{len(session.versions)}" if len(session.versions) > 1 else ""
             text.append(f"{step} {plain(session.version.title, 24)} · {sum(session.version.counts.values()):,} nodes")
-        self.query_one("#bar", Static).update(text)
+        self.query_one("#bar", Static).update(text, layout=False)
 
     def focus_view(self) -> None:
         self.action_view(self.view)

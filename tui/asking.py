@@ -140,14 +140,14 @@ class Asking(Working):
             text.append(f"  [{self.found_at + 1}/{len(self.found)}] {plain(self.asked, 40)}", "bold")
         if self.marked is not None:
             text.append("  w: choose the other node", "bold")
-        self.query_one("#status", Static).update(text)
+        self.query_one("#status", Static).update(text, layout=False)
 
     def show_progress(self, text: str, done: int, total: int) -> None:
         if not text:
             self._show_status()
             return
         share = f" {done}/{total}" if total else ""
-        self.query_one("#status", Static).update(Text(f" ⋯ {plain(text, 90)}{share}  (esc cancels)", no_wrap=True))
+        self.query_one("#status", Static).update(Text(f" ⋯ {plain(text, 90)}{share}  (esc cancels)", no_wrap=True), layout=False)
 
     # --- from the parts
 
@@ -166,7 +166,7 @@ class Asking(Working):
         if self.session is not None and focus_map.function is not None and focus_map.node is not None:
             focus_map.show_map(self.session, focus_map.function, focus_map.node)
 
-    def on_inspector_chosen(self, message: Inspector.Chosen) -> None:
+    def on_inspector_wanted(self, message: Inspector.Wanted) -> None:
         if message.node is not None:
             self._remember()
             self.go_to(message.node)

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.session.inspect import Entry, inspect
+from deepx_graph.session.inspect import Entry, Section, inspect
 from deepx_graph.session.session import Session
+from deepx_graph.tui.rows import Line, Table, said, titled
 from deepx_graph.tui.texts import plain
 
 LABEL = 12
 
 
-class Inspector(OptionList):
+class Inspector(Table):
     """Sections of facts. Enter on an operand or user goes there, on a line of the source shows it."""
 
-    DEFAULT_CSS = """
-    Inspector { border: none; padding: 0; height: 100%; max-height: 100%; background: $background; scrollbar-size-vertical: 1; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", "Down", show=False),
-        Binding("k", "cursor_up", "Up", show=False),
-        Binding("enter", "select", "Go there", show=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Go there")]
 
-    class Chosen(Message):
+    class Wanted(Message):
         """A node, or a line of the source, is to be shown."""
 
         def __init__(self, node: Node | None, line: int) -> None:
@@ -38,30 +30,36 @@ class Inspector(OptionList):
             self.node, self.line = node, line
 
     def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
-        self._entries: list[Entry | None] = []
+        super().__init__(id=id)
+        self.sections: list[Section] = []
 
     def show_node(self, session: Session, function: Function, node: Node) -> None:
         """Tells about a node."""
-        self._entries = []
-        options: list[Option] = []
-        for section in inspect(session, function, node):
+        self.sections = inspect(session, function, node)
+        self._lay_out()
+
+    def on_resize(self) -> None:
+        self._lay_out()
+        super().on_resize()
+
+    def _lay_out(self) -> None:
+        lines: list[Line] = []
+        for section in self.sections:
             if section.title:
-                options.append(Option(Text(section.title, style="bold underline"), disabled=True))
-                self._entries.append(None)
+                lines.append(titled(section.title))
             for e in section.entries:
-                options.append(Option(_line(e), disabled=False))
-                self._entries.append(e)
-        self.clear_options()
-        self.add_options(options)
+                lines += _lines(e, max(10, self.size.width - LABEL - 3))
+        self.show(lines)
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        entry = self._entries[event.option_index] if event.option_index < len(self._entries) else None
-        if entry is not None and (entry.node is not None or entry.line):
-            self.post_message(self.Chosen(entry.node, entry.line))
+    def action_choose(self) -> None:
+        entry = self.line.data if self.line is not None else None
+        if isinstance(entry, Entry) and (entry.node is not None or entry.line):
+            self.post_message(self.Wanted(entry.node, entry.line))
 
 
-def _line(e: Entry) -> Text:
+def _lines(e: Entry, width: int) -> list[Line]:
+    """An entry, its text in as many lines as it needs."""
     mark = "→" if e.node is not None else "↦" if e.line else " "
-    return Text.assemble((f"{mark}{plain(e.label, LABEL):<{LABEL}} ", "bold" if e.node is not None else "dim"), plain(e.text, 400))
+    texts = textwrap.wrap(plain(e.text, 400), width, break_on_hyphens=False) or [""]
+    label = (f"{mark}{plain(e.label, LABEL):<{LABEL}} ", "name" if e.node is not None else "faint")
+    return [said(label if k == 0 else " " * (LABEL + 2), text, data=e) for k, text in enumerate(texts)]

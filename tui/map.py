@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.events import Click
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
@@ -91,7 +91,7 @@ class FocusMap(Styled, can_focus=True):
 
     def _see(self) -> None:
         if (box := self.box) is not None:
-            self.scroll_to_region(Region(box.x, box.y, box.width, 3), animate=False, force=True)
+            self.scroll_to(box.middle - self.size.width // 2, box.y + 1 - self.size.height // 2, animate=False, force=True)
 
     # --- drawing
 

@@ -59,10 +59,11 @@ class Styled(ScrollView):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._named: dict[str, Style] = {}
+        self._whole: dict[tuple[str, bool], Style] = {}
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._named = {}
+        self._named, self._whole = {}, {}
 
     def style(self, name: str) -> Style:
         """The style of that name in the theme."""
@@ -72,10 +73,16 @@ class Styled(ScrollView):
 
     def strip(self, pieces: Sequence[Piece], width: int, *, cursor: bool = False, shift: int = 0) -> Strip:
         """One line of the widget, from column `shift` on."""
-        base = self.rich_style
-        over = self.style("cursor") if cursor else Style()
-        segments = [Segment(text, base + self.style(name) + over) for text, name in pieces]
-        return Strip(segments).adjust_cell_length(shift + width, base + over).crop(shift, shift + width)
+        segments = [Segment(text, self.whole_style(name, cursor)) for text, name in pieces]
+        return Strip(segments).adjust_cell_length(shift + width, self.whole_style("", cursor)).crop(shift, shift + width)
+
+    def whole_style(self, name: str, cursor: bool = False) -> Style:
+        """A named style over that of the widget, and under that of the cursor."""
+        found = self._whole.get((name, cursor))
+        if found is None:
+            found = self.rich_style + self.style(name) + (self.style("cursor") if cursor else Style())
+            self._whole[name, cursor] = found
+        return found
 
 
 class Rows(Styled, can_focus=True):
@@ -123,7 +130,7 @@ class Rows(Styled, can_focus=True):
     def render_line(self, y: int) -> Strip:
         at, width = y + self.scroll_offset.y, self.size.width
         if at >= self.count():
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.whole_style(""))
         return self.strip(self.pieces(at, width), width, cursor=at == self.cursor, shift=self.shift)
 
     def validate_cursor(self, cursor: int) -> int:

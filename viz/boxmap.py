@@ -17,6 +17,9 @@ from deepx_graph.viz.layers import Layer, Slot, layers_of, place
 MOST = 60
 """Boxes of a map."""
 
+HUB = 12
+"""Users above which a node is a hub: a weight or a mask that half of the program reads."""
+
 LABEL = 30
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -70,16 +73,22 @@ class BoxMap:
 def neighbourhood(function: Function, centre: Node, depth: int, most: int = MOST) -> tuple[list[Node], int]:
     """The nodes within `depth` edges of the centre, the nearest first and at most `most`, and how many more there are.
 
-    Numbers, which stand in the boxes that use them, are left out.
+    Numbers, which stand in the boxes that use them, are left out; what is beside a hub (a node of more than `HUB` users) is not
+    beside one another.
     """
     seen = {centre: 0}
     border = [centre]
     for step in range(1, depth + 1):
-        beside = (n for b in border for n in (*b.inputs, *function.users.get(b, ())))
+        beside = (n for b in border for n in _beside(function, b, centre))
         border = [n for n in dict.fromkeys(beside) if n not in seen and scalar_text(n) is None]
         seen.update(dict.fromkeys(border, step))
     chosen = list(seen)[:most]
     return sorted(chosen, key=lambda n: n.serial), len(seen) - len(chosen)
+
+
+def _beside(function: Function, node: Node, centre: Node) -> tuple[Node, ...]:
+    users = function.users.get(node, ())
+    return (*node.inputs, *users) if node is centre or len(users) <= HUB else ()
 
 
 def box_map(function: Function, centre: Node, depth: int, labels: Mapping[Node, str], kinds: Mapping[Node, str] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 
 from deepx_graph.cli.options import Arguments, add_reading, say
@@ -20,6 +21,7 @@ def run_tui(args: Arguments) -> int:
         raise UsageError("the browser needs a file: the terminal is for the keys")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
+    gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
     from deepx_graph.session.session import Session
     from deepx_graph.text import ReadOptions
     from deepx_graph.tui.app import Browser
@@ -28,7 +30,7 @@ def run_tui(args: Arguments) -> int:
     options = ReadOptions(broadcast=args.broadcast, weights=args.weights, **limit)
 
     def open_session() -> Session:
-        session = Session.open(args.file, args.format, options)
+        session = Session.open(args.file, args.format, options, check=False)
         if args.entry:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
         return session

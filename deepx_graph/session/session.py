@@ -30,7 +30,8 @@ from deepx_graph.session.programs import Watch, gradient, load, optimise
 from deepx_graph.session.query import Query, parse_query
 from deepx_graph.session.timeline import Timeline
 from deepx_graph.session.watching import RunResult, watch_run
-from deepx_graph.text import ReadOptions
+from deepx_graph.text import ReadOptions, open_source, read
+from deepx_graph.verify import verify
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +67,15 @@ class Session:
         self._memory: dict[int, tuple[Function, Memory | None]] = {}
 
     @classmethod
-    def open(cls, path: str | Path, format: str | None = None, options: ReadOptions | None = None) -> Session:
-        """A session about the program in a file. Raises as `load`."""
-        found = load(path, format, options)
+    def open(cls, path: str | Path, format: str | None = None, options: ReadOptions | None = None, *,
+             check: bool = True) -> Session:
+        """A session about the program in a file. Raises as `load`; without `check` the caller is to call `check` soon."""
+        found = load(path, format, options) if check else read(open_source(path, options), format, options)
         return cls(found.module, path=str(path), warnings=found.warnings)
+
+    def check(self) -> None:
+        """Raises VerifyError when the program as it was read breaks a rule of its operations."""
+        verify(self.original)
 
     # --- versions
 

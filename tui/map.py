@@ -91,16 +91,23 @@ class FocusMap(Styled, can_focus=True):
 
     def _see(self) -> None:
         if (box := self.box) is not None:
-            self.scroll_to(box.middle - self.size.width // 2, box.y + 1 - self.size.height // 2, animate=False, force=True)
+            width, height = self.scrollable_content_region.size
+            self.scroll_to(box.middle - width // 2, box.y + 1 - height // 2, animate=False, force=True)
 
     # --- drawing
 
+    @property
+    def margin(self) -> int:
+        """Columns to the left of a map that is narrower than the widget."""
+        return max(0, (self.scrollable_content_region.width - self.virtual_size.width) // 2)
+
     def render_line(self, y: int) -> Strip:
-        at, width = y + self.scroll_offset.y, self.size.width
+        at, width = y + self.scroll_offset.y, self.scrollable_content_region.width
         if self.map is None or at >= len(self.map.rows):
             return Strip.blank(width, self.rich_style)
         base = self.rich_style
-        segments = [Segment(c.char, base + self._cell(c)) for c in self.map.rows[at]]
+        segments = [Segment(" " * self.margin, base)]
+        segments += [Segment(c.char, base + self._cell(c)) for c in self.map.rows[at]]
         x = self.scroll_offset.x
         return Strip(segments).crop(x, x + width).adjust_cell_length(width, base)
 
@@ -158,8 +165,8 @@ class FocusMap(Styled, can_focus=True):
         self.post_message(self.Redraw())
 
     def on_click(self, event: Click) -> None:
-        x, y = event.x + self.scroll_offset.x, event.y + self.scroll_offset.y
-        if self.map is not None and y < len(self.map.rows) and x < len(self.map.rows[y]):
+        x, y = event.x + self.scroll_offset.x - self.margin, event.y + self.scroll_offset.y
+        if self.map is not None and y < len(self.map.rows) and 0 <= x < len(self.map.rows[y]):
             node = self.map.rows[y][x].box
             if node is not None:
                 self._go(node)

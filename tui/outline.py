@@ -21,7 +21,7 @@ class Outline(OptionList):
     """Heads of the listing. Posts `Chosen` with the number of a row."""
 
     DEFAULT_CSS = """
-    Outline { border: none; padding: 0; height: 100%; max-height: 100%; background: $background; scrollbar-size-vertical: 1; }
+    Outline { scrollbar-size: 1 1; border: none; padding: 0; height: 100%; max-height: 100%; background: $background; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", "Down", show=False),

@@ -35,7 +35,7 @@ class PassesView(View):
         Binding("full_stop", "step(1)", "Step on"),
         Binding("comma", "step(-1)", "Step back"),
         Binding("space", "fold", "Fold"),
-        Binding("v", "look", "Look at the program then"),
+        Binding("v", "look", "Program then", tooltip="Look at the program as it was after the step"),
         Binding("a", "unchanged", "All passes", tooltip="Show passes that changed nothing, too", show=False),
     ]
 

@@ -34,14 +34,14 @@ class Styled(ScrollView):
         .-data { text-style: dim; }
         .-effect { color: $text-warning; }
         .-control { color: $text-error; }
-        .-node { color: $text; text-style: bold; }
+        .-node { color: $foreground; text-style: bold; }
         .-op { color: $text-primary; }
         .-heavy { color: $text-accent; text-style: bold; }
         .-reduce { color: $text-success; }
         .-kernel { color: $text-warning; text-style: bold; }
-        .-name { color: $text; }
+        .-name { color: $foreground; }
         .-faint { text-style: dim; }
-        .-head { color: $text; text-style: bold underline; }
+        .-head { color: $foreground; text-style: bold underline; }
         .-result { color: $text-success; text-style: bold; }
         .-hot { color: $text-error; text-style: bold; }
         .-hit { color: $text-accent; text-style: bold; }
@@ -50,7 +50,7 @@ class Styled(ScrollView):
         .-removed { color: $text-error; }
         .-changed { color: $text-warning; }
         .-cursor { background: $panel; }
-        &:focus .-cursor { background: $primary 45%; text-style: bold; }
+        &:focus .-cursor { background: $block-cursor-background; color: $block-cursor-foreground; text-style: bold; }
         &:nocolor .-cursor { text-style: reverse; }
     }
     """
@@ -128,7 +128,7 @@ class Rows(Styled, can_focus=True):
         self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
 
     def render_line(self, y: int) -> Strip:
-        at, width = y + self.scroll_offset.y, self.size.width
+        at, width = y + self.scroll_offset.y, self.scrollable_content_region.width
         if at >= self.count():
             return Strip.blank(width, self.whole_style(""))
         return self.strip(self.pieces(at, width), width, cursor=at == self.cursor, shift=self.shift)

@@ -24,15 +24,15 @@ class SourcePane(ScrollView, can_focus=True):
 
     DEFAULT_CSS = """
     SourcePane {
+        scrollbar-size: 1 1;
         .source--number { text-style: dim; }
-        .source--text { color: $text; }
-        .source--marked { background: $warning 30%; text-style: bold; }
+        .source--marked { background: $warning-muted; text-style: bold; }
         .source--cursor { background: $panel; }
-        &:focus .source--cursor { background: $primary 45%; }
+        &:focus .source--cursor { background: $block-cursor-background; color: $block-cursor-foreground; }
         &:nocolor .source--cursor { text-style: reverse; }
     }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"source--number", "source--text", "source--marked", "source--cursor"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"source--number", "source--marked", "source--cursor"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", "Down", show=False),
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -81,7 +81,7 @@ class SourcePane(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         number = y + self.scroll_offset.y + 1
-        width = self.size.width
+        width = self.scrollable_content_region.width
         if number > len(self.lines_of_text):
             return Strip.blank(width, self.rich_style)
         style = self.rich_style

@@ -100,12 +100,12 @@ def left_of(row: Row, facts: Facts) -> list[Piece]:
 
 def columns(width: int) -> tuple[int, int]:
     """How wide the columns of types and costs are in a list of that width."""
-    return (20, 9) if width >= 90 else (14, 8)
+    return (20, 9) if width >= 90 else (14, 8) if width >= 60 else (0, 8)
 
 
 def type_of(node: Node, width: int) -> str:
     """The type of a node, cut to its column and set to the right."""
-    return plain(str(node.type), width).rjust(width)
+    return plain(str(node.type), width).rjust(width) if width else ""
 
 
 def details(node: Node) -> str:

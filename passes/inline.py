@@ -50,7 +50,7 @@ class Inline(Pass):
                 if n not in recursive and not (self.keep_derivatives and f.vjp)
                 and (len(f.nodes) <= self.max_nodes or (counts.get(n) == 1 and not f.public))
             } if len(module.functions) > 1 else {}  # fmt: skip
-            done[name] = _inlined(module[name], allowed, control)
+            done[name] = inlined(module[name], allowed, control)
         return module.with_functions(done[f.name] for f in module.functions)
 
 
@@ -109,7 +109,8 @@ def _call_counts(module: Module) -> dict[str, int]:
     return counts
 
 
-def _inlined(function: Function, allowed: dict[str, Function], control: RewriteControl) -> Function:
+def inlined(function: Function, allowed: dict[str, Function], control: RewriteControl) -> Function:
+    """The function with its calls of the allowed functions replaced by their bodies; itself where it has none."""
     if not any(n.op in (CALL, CALL_VALUE) for n in function.nodes):
         return function
     made: dict[Node, Node] = {}

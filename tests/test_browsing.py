@@ -120,7 +120,8 @@ def test_passes_that_changed_nothing_are_hidden() -> None:
     timeline = Session(foldable()).optimise("default").timeline
     assert timeline is not None
     shown, everything = timeline.passes(), timeline.passes(unchanged=True)
-    assert [s.pass_.name for s, _ in everything] == ["inline", "sccp", "cse", "simplify", "dce", "fuse"]
+    names = ["inline", "tail-calls", "inline", "promote", "sccp", "cse", "simplify", "dce", "fuse"]
+    assert [s.pass_.name for s, _ in everything] == names
     assert [s.pass_.name for s, _ in shown] == ["cse", "simplify", "fuse"]
     assert all(events[0].rewrite is None for _, events in shown)
 
@@ -322,7 +323,7 @@ def test_half_written_passes_are_completed_and_explained() -> None:
     assert "cse,fuse{max-ops=" in complete_passes("cse,fuse{max-o")
     assert "fuse{max-ops=4 reductions=false" in complete_passes("fuse{max-ops=4 reductions=f")
     assert complete_passes("nothing{") == []
-    assert name_of("inline,sccp,cse,simplify,dce,fuse") == "default" and name_of("cse") == "cse"
+    assert name_of("inline,tail-calls,inline,promote,sccp,cse,simplify,dce,fuse") == "default" and name_of("cse") == "cse"
     assert "max-ops=200" in explain_pass("fuse{max-ops=3}")[1]
 
 

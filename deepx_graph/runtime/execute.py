@@ -23,8 +23,11 @@ from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.runtime.values import Closure
 from deepx_graph.types import StateType
 
-MAX_DEPTH = 2000
+MAX_DEPTH = 1_000_000
 """How deeply calls may nest."""
+
+LEVEL_BYTES = 2048
+"""What a level of a recursion takes beside its tensors, about."""
 
 
 class _Frame:
@@ -163,7 +166,7 @@ class _Machine:
             raise LimitError(Diagnostic(f"calls nest more than {self.max_depth} deep, in '{name}'", run.node.span))
         unit = self.units[name]
         if unit.plan.recursive:
-            self.levels += unit.plan.peak_bytes
+            self.levels += unit.plan.peak_bytes + LEVEL_BYTES
             if self.max_bytes is not None and self.levels > self.max_bytes:
                 message = f"the levels of the recursion of '{name}' need more than {self.max_bytes} bytes"
                 raise LimitError(Diagnostic(message, run.node.span))
@@ -172,7 +175,7 @@ class _Machine:
     def leave(self, caller: _Frame, finished: _Frame, last: Return) -> None:
         """Gives the results of a finished frame to its caller, which goes on behind the call."""
         if finished.unit.plan.recursive:
-            self.levels -= finished.unit.plan.peak_bytes
+            self.levels -= finished.unit.plan.peak_bytes + LEVEL_BYTES
         assert finished.run is not None
         caller.slots[finished.run.target] = tuple(finished.finish(last))
         for s in finished.run.frees:

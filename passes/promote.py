@@ -1,8 +1,8 @@
 """`promote`: a reference that never leaves its function becomes the values that it holds, one after the other.
 
 The state of effects says in what order a reference is written and read; going along it, what each reference holds is known at every
-state, so that a read is that value and a write nothing at all. Where the state passes a branch or a loop, what is held passes as one
-more value of it. A reference that is given away, put into something or taken from a branch stays as it is.
+state, so that a read is that value and a write nothing at all. Where the state passes a branch or a loop, what is held passes as
+one more value of it. A reference that is given away, put into something or taken from a branch stays as it is.
 Source: the mem2reg pass of LLVM; Cytron et al., Efficiently Computing Static Single Assignment Form (1991).
 """
 

@@ -295,7 +295,7 @@ class Residuals:
 
 def _maker(node: Node) -> Builder:
     """A builder of nodes that are all new, and come from the node."""
-    return Builder(intern=False, origin=node.origin.rewritten("grad"))
+    return Builder(intern=False, origin=node.origin.rewritten("residual"))
 
 
 def _is_dear(kernel: Expr) -> bool:

@@ -53,6 +53,11 @@ def build_view(module: Module, functions: Sequence[str] | None = None, *, collap
     return canvas.view(title)
 
 
+def is_backward(node: Node) -> bool:
+    """Whether `grad` made the node."""
+    return "grad" in node.origin.rewrites
+
+
 class _Painter:
     """Draws one function."""
 
@@ -91,7 +96,7 @@ class _Painter:
         id = self.canvas.node(
             kind, title, below, cluster=self.frames.home.get(node, self.root), family=family_of(node.op),
             shape=type_text(node.type), tooltip=tooltip(node, address, extra), name=node.name, address=address,
-            line=node.span.line if node.span else 0,
+            line=node.span.line if node.span else 0, backward=is_backward(node),
         )  # fmt: skip
         self.at[node] = id
         return id
@@ -164,7 +169,7 @@ class _Painter:
             id = inner[n] = self.canvas.node(
                 "op" if n.inputs else "constant", title, subtitle(n), cluster=cluster, family=family_of(n.op),
                 shape=type_text(n.type), tooltip=tooltip(n, f"{address}.{k}", "in one kernel with its frame"), name=n.name,
-                address=f"{address}.{k}", line=n.span.line if n.span else 0,
+                address=f"{address}.{k}", line=n.span.line if n.span else 0, backward=is_backward(n),
             )  # fmt: skip
             for given, i in zip(inputs, n.inputs, strict=True):
                 if i in inner:
@@ -184,7 +189,7 @@ class _Painter:
         by_bool = selects_by_bool(node)
         choose = self.canvas.node(
             "if", "if" if by_bool else "switch", scalar_text(selector) or "", family="structure",
-            cluster=self.frames.home.get(node, self.root), tooltip="chooses the branch that runs",
+            cluster=self.frames.home.get(node, self.root), tooltip="chooses the branch that runs", backward=is_backward(node),
         )  # fmt: skip
         self._edge(selector, choose, kind="control")
         self.pending.append((self.frames.control.get(node), choose))

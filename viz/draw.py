@@ -22,6 +22,7 @@ from deepx_graph.viz.around import around as part_around
 from deepx_graph.viz.build import build_view
 from deepx_graph.viz.dot import to_dot
 from deepx_graph.viz.fold import MAX_NODES, fold
+from deepx_graph.viz.halves import in_halves
 from deepx_graph.viz.hubs import inline_hubs
 from deepx_graph.viz.theme import theme_named
 from deepx_graph.viz.view import View
@@ -63,7 +64,7 @@ def draw(
     view = build_view(module, named, collapse=collapse, title=_title(module) if title is None else title)
     if around is not None:
         view = part_around(view, around, depth)
-    view = inline_hubs(fold(view, max_nodes))
+    view = inline_hubs(fold(in_halves(view), max_nodes))
     if not view.nodes:
         view = view.noted("there is nothing to draw")
     drawing = writer(view, theme, timeout, legend)

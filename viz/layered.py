@@ -17,7 +17,7 @@ from deepx_graph.viz.theme import Theme, theme_named
 from deepx_graph.viz.view import EdgeKind, View, ViewEdge, ViewNode, levels
 
 CHAR, LINE, GAP_X, GAP_Y, MARGIN = 7.0, 15.0, 22.0, 46.0, 24.0
-DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back": "7,4"}
+DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back": "7,4", "residual": "5,2"}
 
 
 @dataclass(slots=True)

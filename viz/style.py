@@ -34,6 +34,7 @@ EDGES: Mapping[EdgeKind, Mapping[str, str]] = {
     "data": {"style": "solid"},
     "control": {"style": "bold", "penwidth": "1.8", "arrowhead": "vee"},
     "effect": {"style": "dotted", "penwidth": "2"},
+    "residual": {"style": "dashed", "penwidth": "1.4"},
     "back": {"style": "dashed", "penwidth": "1.8", "dir": "back", "arrowtail": "vee"},
 }
 

@@ -48,16 +48,16 @@ def _hex(hue: int | None, lightness: float, saturation: float) -> str:
 
 LIGHT = Theme(
     "light", "#ffffff", "#16191d", "#59616b", (0.92, 0.78), (0.42, 0.55),
-    {"data": "#6b7480", "control": "#c2410c", "effect": "#8b2fc9", "back": "#c2410c"},
+    {"data": "#6b7480", "control": "#c2410c", "effect": "#8b2fc9", "back": "#c2410c", "residual": "#0f766e"},
     {"function": ("#fafbfc", "#aab2bd"), "loop": ("#fff5ec", "#d9772b"), "branch": ("#f1f7ef", "#6a9b5b"),
-     "fusion": ("#fdf6d8", "#b08900"), "block": ("#f3f1fa", "#7c6bb5")},
+     "fusion": ("#fdf6d8", "#b08900"), "block": ("#f3f1fa", "#7c6bb5"), "half": ("#f6f8fa", "#8a94a3")},
 )  # fmt: skip
 
 DARK = Theme(
     "dark", "#15181d", "#eceff3", "#a6afba", (0.22, 0.42), (0.64, 0.55),
-    {"data": "#8d97a5", "control": "#fb923c", "effect": "#cf9bff", "back": "#fb923c"},
+    {"data": "#8d97a5", "control": "#fb923c", "effect": "#cf9bff", "back": "#fb923c", "residual": "#2dd4bf"},
     {"function": ("#1a1e24", "#4a5361"), "loop": ("#2a2018", "#c9762f"), "branch": ("#1a261b", "#5f9150"),
-     "fusion": ("#2a2612", "#b8962a"), "block": ("#211f2d", "#8f80c9")},
+     "fusion": ("#2a2612", "#b8962a"), "block": ("#211f2d", "#8f80c9"), "half": ("#171b21", "#5c6675")},
 )  # fmt: skip
 
 THEMES: Mapping[str, Theme] = {t.name: t for t in (LIGHT, DARK)}

@@ -16,8 +16,8 @@ NodeKind = Literal[
 ]  # fmt: skip
 """What a node of the picture is; `side` is one outcome of an If, `group` stands for several nodes."""
 
-EdgeKind = Literal["data", "control", "effect", "back"]
-ClusterKind = Literal["function", "loop", "branch", "fusion", "block"]
+EdgeKind = Literal["data", "control", "effect", "back", "residual"]
+ClusterKind = Literal["function", "loop", "branch", "fusion", "block", "half"]
 """`block` frames one of several alike that folding left open, so that a reader sees what is in the others."""
 
 
@@ -39,6 +39,8 @@ class ViewNode:
     line: int = 0
     size: int = 1
     """How many nodes of the graph it stands for."""
+    backward: bool = False
+    """Whether it is of the backward part of a gradient program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,54 @@
+"""Pictures of gradient programs: forward and backward part in frames of their own, residual edges between them."""
+
+from __future__ import annotations
+
+import deepx_graph as dx
+from deepx_graph.viz.build import build_view
+from deepx_graph.viz.halves import in_halves
+from deepx_graph.viz.view import View
+from tests.test_grad import M, module
+from tests.test_grad_control import PROGRAMS
+
+
+def gradient(name: str) -> View:
+    body, types = PROGRAMS[name]
+    return in_halves(build_view(dx.optimize(dx.grad(module(body, *types)), "clean")))
+
+
+def frame_of(view: View, cluster: int | None) -> str:
+    by_id = {c.id: c for c in view.clusters}
+    while cluster is not None and by_id[cluster].kind != "half":
+        cluster = by_id[cluster].parent
+    return "" if cluster is None else by_id[cluster].title
+
+
+def test_a_frame_for_each_half_and_residuals_between() -> None:
+    view = gradient("nested")
+    assert [c.title for c in view.clusters if c.kind == "half"] == ["forward", "backward"]
+    residuals = [e for e in view.edges if e.kind == "residual"]
+    assert residuals
+    for e in residuals:
+        ends = [frame_of(view, view.nodes[k].cluster) for k in (e.source, e.target)]
+        assert ends == ["forward", "backward"]
+    crossing = [e for e in view.edges if e.kind == "data" and frame_of(view, view.nodes[e.source].cluster) == "forward"
+                and frame_of(view, view.nodes[e.target].cluster) == "backward"]  # fmt: skip
+    assert crossing == []
+
+
+def test_parents_come_first() -> None:
+    seen: set[int] = set()
+    for c in gradient("loop in branch").clusters:
+        assert c.parent is None or c.parent in seen
+        seen.add(c.id)
+
+
+def test_a_program_without_gradient_stays_as_it_is() -> None:
+    view = build_view(module(PROGRAMS["loop"][0], M))
+    assert in_halves(view) is view
+
+
+def test_it_is_drawn() -> None:
+    body, types = PROGRAMS["branch"]
+    dot = dx.draw(dx.optimize(dx.grad(module(body, *types)), "clean"), format="dot").data.decode()
+    assert "backward" in dot
+    assert "residual of the forward part" in dot

@@ -289,3 +289,21 @@ def test_collectives_survive_every_own_form() -> None:
     module = collective("all_reduce", f"replica_groups = {PAIRS}", region=SUM)
     for form in ("stablehlo", "sea"):
         assert outputs(dx.loads(dx.dumps(module, form), form), X) == outputs(module, X)
+
+
+def test_what_is_begun_and_ended_is_done() -> None:
+    module = stablehlo(f""" %f = "stablehlo.async_start"(%x) ({{
+  ^bb0(%v: tensor<2xf32>):
+   %r = "stablehlo.all_reduce"(%v) {SUM} {{replica_groups = {PAIRS}}} : (tensor<2xf32>) -> tensor<2xf32>
+   stablehlo.return %r : tensor<2xf32>
+ }}) : (tensor<2xf32>) -> !stablehlo.future<tensor<2xf32>>
+ %y = "stablehlo.async_done"(%f) : (!stablehlo.future<tensor<2xf32>>) -> tensor<2xf32>
+ return %y : tensor<2xf32>""")
+    assert outputs(module, X) == [[1, 10], [1, 10], [5, 50], [5, 50]]
+
+
+def test_unknown_operations_with_tokens_are_kept() -> None:
+    module = stablehlo(""" %t = stablehlo.create_token : !stablehlo.token
+ %y:2 = "foo.bar"(%x, %t) : (tensor<2xf32>, !stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
+ return %y#0 : tensor<2xf32>""")
+    assert OPS["opaque"] in {n.op for n in module.entry.nodes}

@@ -13,7 +13,7 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.text.stablehlo import dynamic
 from deepx_graph.text.stablehlo import rules_windows as windows
 from deepx_graph.text.stablehlo.context import Context
-from deepx_graph.text.stablehlo.effects import callees, target
+from deepx_graph.text.stablehlo.effects import callees, target, without_tokens
 from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
 from deepx_graph.text.stablehlo.rules_manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
@@ -28,7 +28,7 @@ def _same(op: Op) -> Rule:
 
 def opaque(c: Context) -> list[Node]:
     """The operation kept as it stands."""
-    types = c.op.result_types
+    types = without_tokens(c.op.result_types)
     text = c.lowering.source.text[c.op.start : min(c.op.end, c.op.start + 2000)]
     if not types:
         return []

@@ -266,6 +266,8 @@ DEVICES: dict[str, Rule] = {
     "stablehlo.replica_id": _number(ops.replica_id),
     "stablehlo.after_all": _token,
     "stablehlo.create_token": _token,
+    "stablehlo.async_start": lambda c: c.region(0, c.inputs),
+    "stablehlo.async_done": lambda c: list(c.inputs),
     "stablehlo.infeed": _infeed,
     "stablehlo.outfeed": _outfeed,
     "stablehlo.send": _send,

@@ -152,9 +152,9 @@ class Scanner:
             if self.take("!stablehlo.token") or self.take("!mhlo.token"):
                 return STATE
             if self.take("!stablehlo.future<"):  # what is begun is done, so that its value is there
-                inner = self.type()
+                value = self.type()
                 self.expect(">")
-                return inner
+                return value
             if self.take("tuple<"):
                 return TupleType(tuple(self.list_of_types(">")))
             if self.take("("):

@@ -8,9 +8,9 @@ import re
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
+from deepx_graph.text.stablehlo.attributes import AttributeScanner
 from deepx_graph.text.stablehlo.forms import FORMS
 from deepx_graph.text.stablehlo.notes import is_foreign
-from deepx_graph.text.stablehlo.scanner import Scanner
 from deepx_graph.text.stablehlo.syntax import Argument, Block, Operation
 from deepx_graph.types import FunctionType
 
@@ -27,7 +27,7 @@ _DIRECTIVE = re.compile(r"(#[\w$.]+)\s*=\s*")
 _DEFAULT_DIALECT = {"call": "func.call", "return": "func.return", "func": "func.func", "module": "builtin.module"}
 
 
-class Parser(Scanner):
+class Parser(AttributeScanner):
     """One pass over a text."""
 
     def __init__(self, source: Source, max_nodes: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -23,11 +22,11 @@ from deepx_graph.ir.structure import (
     PROJ,
     REGION,
     TUPLE,
-    branch_width,
 )
 from deepx_graph.literal import Literal
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
+from deepx_graph.text.stablehlo.printer_control import loop, region
 from deepx_graph.text.stablehlo.printer_devices import TOKENS, programs
 from deepx_graph.text.stablehlo.printer_legal import legal
 from deepx_graph.text.stablehlo.printer_names import Names, hidden_states, is_legal
@@ -35,7 +34,7 @@ from deepx_graph.text.stablehlo.printer_opaque import respell
 from deepx_graph.text.stablehlo.printer_ops import FORMS, Form
 from deepx_graph.text.stablehlo.printer_place import Placement
 from deepx_graph.text.stablehlo.printer_values import NoText, dense_text, type_text
-from deepx_graph.types import BOOL, STATE, TupleType, Type, as_tensor, is_state
+from deepx_graph.types import STATE, TupleType, Type, as_tensor, is_state
 
 DEEPEST = 30
 """Deeper regions are not indented further."""
@@ -322,52 +321,7 @@ class FunctionWriter:
             self.names[node] = name
         self.put((f"{name} = " if count == 1 else f"{name}:{count} = " if count else "") + text + self.at(node))
 
-    # --- control
-
-    def region(self, node: Node) -> None:
-        """A branch, as `if` or `case`; its own work is left behind."""
-        selector, *values = node.inputs
-        width = branch_width(len(node.inputs), node.attrs[0])
-        assert isinstance(node.type, TupleType)
-        head, results = self.results(node, node.type.items, [v in self.hidden for v in values[:width]])
-        name = "if" if as_tensor(selector.type).dtype is BOOL else "case"
-        self.put(f'{head}"stablehlo.{name}"({self.use(selector)}) ({{')
-        steps: list[Work] = []
-        for k, block in enumerate(self.placement.branches[node]):
-            given = values[k * width : (k + 1) * width]
-            steps += [self.deeper, reversed(block.nodes), partial(self.give_back, given, "stablehlo.return"), self.shallower]
-            if k < node.attrs[0] - 1:
-                steps.append(partial(self.put, "}, {"))
-        steps.append(partial(self.put, f"}}) : ({type_text(selector.type)}) -> {results}{self.at(node)}"))
-        self.work += reversed(steps)
-
-    def loop(self, node: Node) -> None:
-        """A loop, as `while`; what both its regions need is written in each."""
-        begin, condition, *nexts = node.inputs
-        loop = self.placement.loops[node]
-        inits = self.shown(begin.inputs)
-        assert isinstance(node.type, TupleType)
-        operands = ", ".join(map(self.use, inits))
-        head, types = self.results(node, node.type.items, [i in self.hidden for i in begin.inputs])
-        self.put(f'{head}"stablehlo.while"({operands}) ({{')
-        nexts = [n for n, i in zip(nexts, begin.inputs, strict=True) if i not in self.hidden]
-        returned = "stablehlo.return"
-        self.work += reversed([
-            partial(self.variables, begin), self.deeper, iter(loop.turn(loop.condition)),
-            partial(self.give_back, (condition,), returned), self.shallower, partial(self.put, "}, {"),
-            partial(self.variables, begin), self.deeper, iter(loop.turn(loop.body)),
-            partial(self.give_back, nexts, returned), self.shallower, partial(self.put, f"}}) : {types} -> {types}{self.at(node)}"),
-        ])  # fmt: skip
-
-    def variables(self, begin: Node) -> None:
-        """The label of a loop's region, whose arguments are the loop variables."""
-        names = [self.claims.claim("iterArg") if i not in self.hidden else "" for i in begin.inputs]
-        self.parts[begin] = names
-        for user in self.function.users[begin]:
-            if user.op is PHI and user not in self.hidden:
-                self.names[user] = names[user.attrs[0]]
-        shown = (f"{name}: {self.type(i)}" for name, i in zip(names, begin.inputs, strict=True) if name)
-        self.put(f"^bb0({', '.join(shown)}):")
+    # --- nesting
 
     def deeper(self) -> None:
         self.level += 1
@@ -394,4 +348,4 @@ _WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
     ops.custom_effect: FunctionWriter.custom,
     ops.module_seed: FunctionWriter.nothing, PARTIAL: FunctionWriter.nothing,
 }  # fmt: skip
-_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: FunctionWriter.region, LOOP_END: FunctionWriter.loop}
+_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: region, LOOP_END: loop}

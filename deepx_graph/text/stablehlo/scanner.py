@@ -1,14 +1,12 @@
-"""Tokens of MLIR text on demand: a cursor over the text that matches regular expressions and reads types and attribute values."""
+"""Tokens of MLIR text on demand: a cursor over the text that matches regular expressions and reads types."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
 from deepx_graph.text.stablehlo.quantised import QuantisedType, parse_uniform
-from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol, Typed, Word
 from deepx_graph.types import (
     BF16,
     BOOL,
@@ -60,15 +58,12 @@ MLIR_DTYPES: dict[str, DType] = {
 
 SPACE = re.compile(r"(?:\s|//[^\n]*)*")
 _TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
-_IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
+IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
+"""A bare name."""
 _VALUE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
-_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+"""A string in quotes."""
 _SYMBOL = re.compile(r'@(?:([\w$.\-]+)|"((?:[^"\\]|\\.)*)")')
-_ENUM = re.compile(r"#(?:stablehlo|chlo|mhlo)<\s*([\w$.]+)\s+([\w.]+)\s*>")
-_STRUCT = re.compile(r"#(?:stablehlo|chlo|mhlo)\.([\w]+)\s*<")
-_ALIAS = re.compile(r"#[\w$.]+")
-_CONV = re.compile(r"\[[^\]]*\]\s*x\s*\[[^\]]*\]\s*->\s*\[[^\]]*\]")
 MAX_DEPTH = 200
 
 
@@ -124,7 +119,7 @@ class Scanner:
         return found
 
     def name(self, what: str) -> str:
-        found = self.match(_IDENT)
+        found = self.match(IDENT)
         if not found:
             raise self.fail(f"expected {what}", expected=what)
         return found[0]
@@ -161,7 +156,7 @@ class Scanner:
                 params = tuple(self.list_of_types(")"))
                 self.expect("->", "in a function type")
                 return FunctionType(params, tuple(self.result_types()))
-            word = self.match(_IDENT)
+            word = self.match(IDENT)
             if word and word[0] in MLIR_DTYPES:
                 return tensor(MLIR_DTYPES[word[0]])
             if word and word[0] == "complex" and (inner := self.match(re.compile(r"<f(32|64)>"))):
@@ -189,144 +184,14 @@ class Scanner:
     def result_types(self) -> list[Type]:
         return self.list_of_types(")") if self.take("(") else [self.type()]
 
-    # --- attributes
-
-    def dictionary(self, close: str) -> dict[str, Any]:
-        """`name = value, ...` up to `close`; the opening bracket is already read."""
-        found: dict[str, Any] = {}
-        while not self.take(close):
-            quoted = self.match(_STRING)
-            name = quoted[1] if quoted else self.name("an attribute's name")
-            found[name] = self._value(name) if self.take("=") or self.take(":") else True
-            if not self.take(","):
-                self.expect(close)
-                break
-        return found
-
-    def _value(self, name: str) -> Any:
-        """An attribute's value; as it stands when another dialect gives its meaning."""
-        if "." not in name:
-            return self.attribute()
-        self.skip()
-        start = self.at
-        self.attribute()
-        return Noted(self.text[start : self.at])
-
-    def attribute(self, bare: bool = False) -> Any:
-        """An attribute value; `bare` leaves a type after a number for what follows."""
-        self._deeper()
-        try:
-            value = self._attribute()
-            return value if bare else self._typed(value)
-        finally:
-            self.depth -= 1
-
-    def _attribute(self) -> Any:
-        self.skip()
-        first = self.text[self.at : self.at + 1]
-        if first == "[":
-            if conv := self.match(_CONV):
-                return conv[0]
-            self.at += 1
-            items = self._items("]")
-            if self.text.startswith(" x [", self.at) or self.text.startswith("x[", self.at):
-                self.take("x")
-                return items, self.attribute()
-            return items
-        if first in "{<" and first:
-            self.at += 1
-            return self.dictionary("}" if first == "{" else ">")
-        if first == '"':
-            string = self.match(_STRING)
-            if not string:
-                raise self.fail("a string that does not end", expected='"')
-            return string[1]
-        if first == "@":
-            return Symbol(self.symbol() or "")
-        if first == "#":
-            return self._hash()
-        if number := self.match(_NUMBER):
-            return _number(number[0])
-        return self._word()
-
-    def _items(self, close: str) -> list[Any]:
-        items: list[Any] = []
-        while not self.take(close):
-            items.append(self.attribute())
-            if not self.take(","):
-                self.expect(close)
-                break
-        return items
-
-    def _hash(self) -> Any:
-        if enum := self.match(_ENUM):
-            return Word(enum[2])
-        if struct := self.match(_STRUCT):
-            if struct[1] == "conv":
-                found = self.match(_CONV)
-                self.expect(">")
-                return found[0] if found else ""
-            return self.dictionary(">")
-        start = self.at
-        if self.match(_ALIAS) and self.peek("<"):
-            self.at = self.closing("<", ">")
-        return Word(self.text[start : max(self.at, start + 1)])
-
     def closing(self, open_: str, close: str) -> int:
         """The offset after the bracket that closes the one at the cursor."""
         depth, at = 0, self.at
-        for found in re.compile(f"->|[{re.escape(open_ + close)}]|{_STRING.pattern}").finditer(self.text, self.at):
+        for found in re.compile(f"->|[{re.escape(open_ + close)}]|{STRING.pattern}").finditer(self.text, self.at):
             depth += (found[0] == open_) - (found[0] == close)
             if depth == 0:
                 return found.end()
         raise self.fail(f"'{open_}' does not close", at)
-
-    def _typed(self, value: Any) -> Any:
-        if isinstance(value, (int, float)) and self.peek(":") and not self.peek("::"):
-            mark = self.at
-            self.take(":")
-            try:
-                return Typed(value, self.type())
-            except ParseError:
-                self.at = mark
-        return value
-
-    def _word(self) -> Any:
-        mark = self.at
-        if self.take("dense<"):
-            return self.dense()
-        if self.take("array<"):
-            self.name("an element type")
-            return self._items(">") if self.take(":") else self._none(">")
-        if self.take("dense_resource<"):
-            raise self.fail("the constant's values are in a resource that this text does not hold", mark)
-        word = self.match(_IDENT)
-        if word and word[0] in ("true", "false"):
-            return word[0] == "true"
-        if word and word[0] not in ("tensor", "tuple", "complex"):
-            return Word(word[0])
-        self.at = mark
-        return self.type()
-
-    def _none(self, close: str) -> list[Any]:
-        self.expect(close)
-        return []
-
-    def dense(self) -> Dense:
-        """After `dense<`: the text up to the closing bracket, and the type that follows."""
-        start = self.at
-        self.skip()
-        string = _STRING.match(self.text, self.at)
-        end = string.end() if string else self.text.find(">", start)
-        if string:
-            self.at = end
-            self.expect(">")
-        elif end < 0:
-            raise self.fail("dense< does not close", start)
-        else:
-            self.at = end + 1
-        type = self.type() if self.take(":") else None
-        return Dense(self.text[start:end].strip(), type, start)
 
     def location(self) -> str:
         """`loc(...)` if one stands here; its text."""
@@ -337,9 +202,3 @@ class Scanner:
         start = self.at
         self.at = self.closing("(", ")")
         return self.text[start + 1 : self.at - 1]
-
-
-def _number(text: str) -> int | float:
-    if "x" in text:
-        return int(text, 16)
-    return float(text) if any(c in text for c in ".eE") else int(text)

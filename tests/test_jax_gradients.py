@@ -16,7 +16,9 @@ from deepx_graph.ops import (
     ceil,
     clamp,
     compare,
+    concatenate,
     floor,
+    map_,
     maximum,
     minimum,
     monoid_body,
@@ -25,6 +27,7 @@ from deepx_graph.ops import (
     pullback,
     reduce_window,
     reduction,
+    reshape,
     scatter,
     sign,
     sort,
@@ -99,7 +102,17 @@ def pooled(op: Any, init: float, size: int) -> Any:
                           window_dilations=(1,), padding_low=(0,), padding_high=(0,), body=monoid_body(op, F64))  # fmt: skip
 
 
+def squares(b: Builder, x: Node) -> Node:
+    """x * x by a computation that is not elementwise."""
+    def body(e: Node) -> list[Node]:
+        inner = Builder()
+        return [reduction(inner, multiply, inner(concatenate, *(inner(reshape, e, shape=(1,)),) * 2, dimension=0), (0,))]
+
+    return b(map_, x, computation=Builder().function("square", (("e", scalar(F64)),), body, public=False))
+
+
 CONVENTIONS = {
+    "a map of any function": (squares, [[1, 2, 5]], [[2, 40, 1000]]),
     "both take half of a tie": (lambda b, x, y: b(maximum, x, y), [[2, 3, 1], [2, 1, 5]], [[0.5, 10, 0], [0.5, 0, 100]]),
     "of minimum too": (lambda b, x, y: b(minimum, x, y), [[2, 3], [2, 1]], [[0.5, 0], [0.5, 10]]),
     "all greatest share": (lambda b, x: reduction(b, maximum, x, (0,)), [[1, 3, 3, 2]], [[0, 0.5, 0.5, 0]]),

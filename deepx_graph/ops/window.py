@@ -294,23 +294,67 @@ def _convolution(xs: Sequence[Array], *attrs: Any) -> Array:
     return np.asarray(np.transpose(total, order), dtype=x.dtype)
 
 
+_MANY_WINDOWS = 64
+"""From so many windows an image on, images are done one by one: their windows, laid out, stay in a cache."""
+
+_CACHED_BYTES = 4 << 20
+
+
 def _grouped(view: Array, kernel: Array, rank: int, groups: int, batch_groups: int) -> Array:
     """view (n, c, windows..., sizes...) and kernel (o, c / groups, sizes...) to (n, o, windows...)."""
-    n, _, *spatial = view.shape[: 2 + rank]
-    outputs, per_group = kernel.shape[0], kernel.shape[1]
-    count = math.prod(spatial)
-    depth = per_group * math.prod(kernel.shape[2:])
-    parts = []
-    for g in range(groups * batch_groups):
+    n, outputs, per_group = view.shape[0], kernel.shape[0], kernel.shape[1]
+    parts, out = groups * batch_groups, outputs // (groups * batch_groups)
+    if groups > 1 and per_group == 1 and batch_groups == 1 and not is_int(view):
+        return _depthwise(view, kernel, rank, groups)
+    found = []
+    for g in range(parts):
         rows = slice(g * n // batch_groups, (g + 1) * n // batch_groups) if batch_groups > 1 else slice(None)
         columns = slice(g * per_group, (g + 1) * per_group) if groups > 1 else slice(None)
-        picked = view[rows, columns]
-        out = outputs // (groups * batch_groups)
-        weights = kernel[g * out : (g + 1) * out].reshape(out, depth)
-        moved = np.moveaxis(picked, 1, 1 + rank).reshape(picked.shape[0] * count, depth)
-        parts.append(products(moved, weights.T).reshape(picked.shape[0], count, out))
-    total = np.concatenate(parts, axis=2)
-    return np.moveaxis(total.reshape(total.shape[0], *spatial, outputs), -1, 1)
+        found.append(_one_group(view[rows, columns], kernel[g * out : (g + 1) * out], rank))
+    return found[0] if parts == 1 else np.concatenate(found, axis=1)
+
+
+def _one_group(view: Array, kernel: Array, rank: int) -> Array:
+    """view (n, c, windows..., sizes...) and kernel (o, c, sizes...) to (n, o, windows...): one matrix product, or one an image."""
+    n, channels, *spatial = view.shape[: 2 + rank]
+    count, depth = math.prod(spatial), channels * math.prod(kernel.shape[2:])
+    weights = kernel.reshape(len(kernel), depth)
+    if count >= _MANY_WINDOWS and view.dtype.kind in "fc" and depth:
+        return _by_image(view, weights, rank)
+    moved = np.moveaxis(view, 1, 1 + rank).reshape(n * count, depth)
+    total = products(moved, weights.T).reshape(n, *spatial, len(kernel))
+    return np.moveaxis(total, -1, 1)
+
+
+def _by_image(view: Array, weights: Array, rank: int) -> Array:
+    """Windows are laid out side by side, as many rows of them as a cache holds, and multiplied from the left."""
+    n, _, *spatial = view.shape[: 2 + rank]
+    outputs, depth = weights.shape
+    rest = math.prod(spatial[1:])
+    rows = max(1, min(spatial[0], _CACHED_BYTES // max(1, depth * rest * view.dtype.itemsize))) if spatial else 1
+    laid = np.moveaxis(view, range(2, 2 + rank), range(-rank, 0))  # (n, c, sizes..., windows...)
+    total = np.empty((n, outputs, *spatial), view.dtype)
+    buffer = np.empty((*laid.shape[1 : 2 + rank], rows, *spatial[1:]), view.dtype)
+    for image in range(n):
+        for start in range(0, spatial[0], rows):
+            some = min(rows, spatial[0] - start)
+            columns = buffer[(slice(None),) * (1 + rank) + (slice(some),)]
+            at = (Ellipsis, slice(start, start + some)) + (slice(None),) * (rank - 1)
+            columns[...] = laid[(image, *at)]
+            total[(image, *at)] = np.matmul(weights, columns.reshape(depth, some * rest)).reshape(outputs, some, *spatial[1:])
+    return total
+
+
+def _depthwise(view: Array, kernel: Array, rank: int, groups: int) -> Array:
+    """One input feature a group: a sum over the places of the window, each of whole arrays."""
+    n, _, *spatial = view.shape[: 2 + rank]
+    out = kernel.shape[0] // groups
+    total = np.zeros((n, groups, out, *spatial), view.dtype)
+    weights = kernel.reshape(groups, out, *kernel.shape[2:])
+    for place in np.ndindex(*kernel.shape[2:]):
+        factors = weights[(slice(None), slice(None), *place)].reshape((1, groups, out) + (1,) * rank)
+        total += view[(Ellipsis, *place)][:, :, None] * factors
+    return total.reshape(n, groups * out, *spatial)
 
 
 def _conv_attrs(rank: int, **given: Any) -> dict[str, Any]:

@@ -71,6 +71,8 @@ def _moved_axes(old: Axes, new: Axes) -> dict[int, int] | None:
 def reshape_sinks(b: Builder, node: Node) -> Node | None:
     """op(reshape(x), reshape(y)) = reshape(op(x, y)) where x and y have one shape, and with scalars"""
     moved = {i for i in node.inputs if i.op is reshape and not is_scalar(i)}
+    if any(i.inputs[0].op is dynamic_slice for i in moved):
+        return None  # a row that a loop reads: below, it meets values without the row's axis, and one kernel with them
     shapes = {dims_of(i.inputs[0]) for i in moved}
     if len(shapes) != 1 or None in shapes or () in shapes or static_dims(node) is None:
         return None

@@ -130,7 +130,8 @@ class Context:
     def broadcast(self, *nodes: Node) -> list[Node]:
         """Operands in one shape, but for scalars, which stand for all elements as they are."""
         types = [as_tensor(n.type, k) for k, n in enumerate(nodes)]
-        if any(t.dims is None for t in types):
+        first = types[0].dims
+        if first is None or all(t.dims == first for t in types) or any(t.dims is None for t in types):
             return list(nodes)
         dims = joint_dims([t.dims or () for t in types])
         if all(t.dims == () or _may_equal(t.dims, dims) for t in types):

@@ -42,6 +42,9 @@ BINARY = {"==": (1, "equal"), "!=": (1, "not_equal"), "<": (2, "less"), "<=": (2
           "/": (4, "divide")}  # fmt: skip
 """Precedence and operator of the signs between operands; all are left-associative."""
 
+CHAIN = 20
+"""So many operators in a row are one expression; the next takes its value from a binding."""
+
 
 class Parser(Cursor):
     """Parses expressions. `scopes` maps the names that are visible, innermost last."""
@@ -136,20 +139,27 @@ class Parser(Cursor):
     # --- expressions
 
     def expression(self, level: int = 0) -> Expr:
-        """Passes an expression of operators that bind stronger than `level`."""
+        """Passes an expression of operators that bind stronger than `level`. A long chain becomes statements, so that no tree is deep."""
         left = self._unary()
+        start, length, links = left.start, 0, list[Statement]()
         while self.next.kind == "sign" and (found := BINARY.get(self.next.text)) and found[0] > level:
             sign = self.advance()
             right = self.expression(found[0])
-            left = Call(left.start, right.end, OpRef(sign.start, sign.end, found[1]), [left, right], {})
-            self._counted(left)
-        return left
+            left = self._counted(Call(start, right.end, OpRef(sign.start, sign.end, found[1]), [left, right], {}))
+            length += 1
+            if length % CHAIN == 0:
+                links.append(Statement(Binder("", start, right.end, value=left), left))
+                assert links[-1].binder is not None
+                left = Var(start, right.end, links[-1].binder)
+        return Block(start, left.end, links, left) if links else left
 
     def _unary(self) -> Expr:
         """Minus signs before a number are its sign."""
         signs = []
         while self.peek("-"):
             signs.append(self.advance())
+            if len(signs) > self.max_depth:
+                self.fail(f"more than {self.max_depth} signs in a row")
         negative = len(signs) % 2 == 1
         if signs and self.next.kind == "number":
             token = self.advance()
@@ -167,7 +177,11 @@ class Parser(Cursor):
 
     def _postfix(self, value: Expr) -> Expr:
         """Passes what follows an expression: `.0`, `(args)`, `[types](args)`."""
+        length = 0
         while True:
+            length += 1
+            if length > self.max_depth:
+                self.fail(f"more than {self.max_depth} items and calls in a row")
             if self.next.kind == "item":
                 token = self.advance()
                 if len(token.text) > 9:
@@ -268,12 +282,14 @@ class Parser(Cursor):
 
     def _if(self) -> Expr:
         start = self.expect("if").start
+        self.enter()
         self.expect("(")
         condition = self.block()
         self.expect(")")
         then = self.braces()
         self.expect("else")
         otherwise = self._if() if self.peek("if") else self.braces()
+        self.depth -= 1
         return If(start, self.tokens[self.at - 1].end, condition, then, otherwise)
 
     def function(self, start: int) -> Fn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -257,3 +258,33 @@ def test_a_long_program_costs_no_depth() -> None:
     lines = "".join(f"  %{k + 1} = add(%{k}, %x);\n" for k in range(20_000))
     module = dx.loads(f"def @main(%x: float32) {{\n  %0 = negative(%x);\n{lines}  %20000\n}}")
     assert len(module.entry.nodes) == 20_002
+
+
+def damaged(text: str, rng: np.random.Generator) -> str:
+    """The text with a few of its words lost, doubled or put elsewhere."""
+    words = re.findall(r"[%@]?[\w.]+|\s+|.", text, re.DOTALL)
+    for _ in range(int(rng.integers(1, 5))):
+        k, other = (int(rng.integers(0, len(words))) for _ in range(2))
+        words[k : k + int(rng.integers(0, 2))] = [words[other]] if rng.random() < 0.6 else []
+        words = words or ["x"]
+    return "".join(words)
+
+
+def test_damaged_texts_end_in_a_diagnostic() -> None:
+    texts = [program(e, i) for e, i, _ in OPERATORS] + [t for t, _, _ in PROGRAMS]
+    rng = np.random.default_rng(11)
+    accepted = 0
+    for _ in range(600):
+        text = damaged(texts[int(rng.integers(0, len(texts)))], rng)
+        error = fault(Source("damaged", text))
+        accepted += error is None
+        assert error is None or all(d.span is not None for d in error.diagnostics) or not text.strip(), text
+    assert 0 < accepted < 600
+
+
+def test_long_chains_are_no_deep_trees() -> None:
+    module = dx.loads("def @main(%x: float32) { %x" + " + %x" * 3000 + " }")
+    np.testing.assert_allclose(dx.compile(module, engine="numpy")(np.float32(1))[0], 3001)
+    for text in ("-" * 3000 + "%x", "%x" + ".0" * 3000, "%x" + "()" * 3000, "if (%c) { %x } else " * 3000 + "{ %x }"):
+        with pytest.raises(DeepxGraphError):
+            dx.loads(f"def @main(%x: float32, %c: bool) {{ {text} }}", "relay")

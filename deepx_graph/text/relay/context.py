@@ -100,6 +100,16 @@ class Context:
             raise self.wrong(name, "a list of integers")
         return tuple(value)
 
+    def sizes(self, name: str, operand: int) -> tuple[int, ...]:
+        """A shape: the attribute, or where the operand of that number is given, its constant value. Raises InferError."""
+        if len(self.args) > operand:
+            found = tuple(int(v) for v in np.ravel(self.static(operand)))
+        else:
+            found = self.ints(name)
+        if min(found, default=0) < 0:
+            raise InferError(f"{name} {list(found)}", expected="sizes from 0")
+        return found
+
     def dtype(self, name: str = "dtype", default: DType | None = None) -> DType:
         value = self.attr(name)
         if (value is None or value == "") and default is not None:

@@ -349,15 +349,15 @@ class Inference:
         return None
 
     def _default(self) -> None:
-        """Takes the operands of the first call that waits for tensors of which nothing is known."""
-        for arg in self.pending[0].args:
-            stack = [arg.type]
-            while stack:
-                part = find(stack.pop())
-                if isinstance(part, Unknown):
-                    part.bound = tensor(ANY, None)
-                elif isinstance(part, TupleType):
-                    stack += part.items
+        """Takes the operands of the first call that waits for tensors of which nothing is known; what is inside others for nothing."""
+        stack: list[tuple[Type, bool]] = [(a.type, True) for a in self.pending[0].args]
+        while stack:
+            part, is_operand = stack.pop()
+            part = find(part)
+            if isinstance(part, Unknown):
+                part.bound = tensor(ANY, None) if is_operand else TupleType(())
+            else:
+                stack += ((p, is_operand and isinstance(part, TupleType)) for p in parts(part))
 
     # --- match
 

@@ -54,6 +54,8 @@ class Parser(Cursor):
         self.metadata, self.max_nodes = metadata, max_nodes
         self.scopes: list[dict[str, Binder]] = [{}]
         self.free: list[Binder] = []
+        self.opening: dict[Binder, bool] = {}
+        """The variables whose value is being read and may be a function that uses them, and whether it did."""
         self.count = 0
         self.parts = Parts(self)
 
@@ -69,6 +71,8 @@ class Parser(Cursor):
         """The variable that is meant. Raises ParseError when none is visible."""
         for scope in reversed(self.scopes):
             if token.text in scope:
+                if scope[token.text] in self.opening:
+                    self.opening[scope[token.text]] = True
                 return Var(token.start, token.end, scope[token.text])
         visible = {name for scope in self.scopes for name in scope}
         return self.fail(f"{token.text} is not defined here", token=token, hint=suggest(token.text, visible))
@@ -114,7 +118,10 @@ class Parser(Cursor):
         known = self.scopes[-1]
         if self.peek("fn"):  # a function may call itself
             known[token.text] = binder
+            self.opening[binder] = False
         value = self.expression()
+        if self.opening.pop(binder, False) and not isinstance(value, Fn):
+            self.fail(f"{token.text} is used in its own value", token=token, expected="a function, where it may be")
         binder.value = value
         known[token.text] = binder
         return Statement(binder, value)
@@ -187,7 +194,7 @@ class Parser(Cursor):
                 if len(token.text) > 9:
                     self.fail("no tuple has so many items", token=token)
                 value = Item(value.start, token.end, value, int(token.text[1:]))
-            elif self.peek("(") and not isinstance(value, (Constant, If, Match)) and not self._ended(value):
+            elif self.peek("(") and not isinstance(value, (If, Match)) and not self._ended(value):
                 value = self.call(value, [])
             elif self.peek("[") and isinstance(value, (OpRef, Global, Var)):
                 self.advance()

@@ -304,7 +304,7 @@ def _opaque(node: Node) -> Text:
         parts += [", ", i] if k else [i]
     tail = (", " if args and attributes else "") + attributes + ")"
     if name == "()":
-        return [node.inputs[0], "(", *parts, tail]
+        return ["(", node.inputs[0], ")(", *parts, tail]
     stated = type_text(type)
     return [f"{name}(", *parts, tail, "" if "_" in stated else f" /* ty={stated} */"]
 

@@ -11,7 +11,7 @@ from deepx_graph.text.relay.context import Context, Unsupported
 from deepx_graph.text.relay.rules import RULES
 from deepx_graph.text.relay.syntax import Call, Constant, Expr, OpRef, TupleOf, Var
 from deepx_graph.text.relay.unify import settled
-from deepx_graph.types import TupleType, Type
+from deepx_graph.types import TensorType, Type, VarType
 
 Known = Type | Literal | tuple["Known", ...]
 """What is known of an operand: its type, or its value."""
@@ -30,8 +30,8 @@ def relation(call: Call) -> Type | None:
         return _result(call.callee.name, known, tuple(call.attrs.items()))
     except Unsupported:
         return None
-    except TypeError as e:  # an attribute's value of a form that no rule expects
-        raise InferError(f"an attribute has a value of another form: {e}") from None
+    except (TypeError, LookupError, ValueError, ArithmeticError, AssertionError) as e:  # values of a form that no rule expects
+        raise InferError(f"the operands or attributes do not fit: {e or type(e).__name__}") from None
 
 
 def _known(e: Expr) -> Known:
@@ -63,7 +63,7 @@ def build(b: Builder, name: str, args: list[Node], attrs: dict[str, object]) -> 
     rule = RULES[name]
     if rule.arity > len(args):
         raise InferError(f"{name} takes {rule.arity} operands and got {len(args)}")
-    for k, a in enumerate(args[: rule.arity]):
-        if isinstance(a.type, TupleType) and not rule.takes_tuple:
-            raise InferError(f"operand {k} of {name} is a tuple", operand=k, expected="a tensor")
+    for k, a in enumerate(args):
+        if not isinstance(a.type, (TensorType, VarType)) and not rule.takes_tuple:
+            raise InferError(f"operand {k} is no tensor", operand=k, expected="a tensor")
     return rule.build(Context(b, name, args, attrs))

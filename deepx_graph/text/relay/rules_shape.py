@@ -245,8 +245,7 @@ def _pad(c: Context) -> Node:
 
 
 def _broadcast_to(c: Context) -> Node:
-    shape = c.ints("shape") if len(c.args) == 1 else tuple(int(v) for v in np.ravel(c.static(1)))
-    return c.spread(c.args[0], shape)
+    return c.spread(c.args[0], c.sizes("shape", 1))
 
 
 def _broadcast_like(c: Context) -> Node:
@@ -268,7 +267,7 @@ def _collapse_like(c: Context) -> Node:
 
 
 def _collapse_to(c: Context) -> Node:
-    return collapse(c, c.args[0], c.ints("shape") if len(c.args) == 1 else tuple(int(v) for v in np.ravel(c.static(1))))
+    return collapse(c, c.args[0], c.sizes("shape", 1))
 
 
 # --- made from nothing --------------------------------------------------------------------------------------------
@@ -276,14 +275,13 @@ def _collapse_to(c: Context) -> Node:
 
 def _filled(value: int) -> Rule:
     def build(c: Context) -> Node:
-        shape = c.ints("shape") if not c.args else tuple(int(v) for v in np.ravel(c.static(0)))
-        return c.full(value, tensor(c.dtype(), shape))
+        return c.full(value, tensor(c.dtype(), c.sizes("shape", 0)))
 
     return Rule(build, 0)
 
 
 def _full(c: Context) -> Node:
-    shape = c.ints("shape") if len(c.args) == 1 else tuple(int(v) for v in np.ravel(c.static(1)))
+    shape = c.sizes("shape", 1)
     value = c.cast(c.args[0], c.dtype(default=c.type().dtype))
     if value is c.args[0] and value.op is CONSTANT and as_tensor(value.type).dims == ():
         return c.full(value.attrs[0].splat_value, tensor(c.type().dtype, shape))

@@ -170,6 +170,8 @@ def averaged(c: Context, x: Node, windows: dict[str, tuple[int, ...]], with_padd
     padded = any(windows["padding_low"]) or any(windows["padding_high"])
     if with_padding or not padded:
         return c(ops.divide, total, c.like(math.prod(windows["window_dimensions"]), total))
+    if ranked(total).size > c.limit:
+        raise Unsupported("a pooling with so much padding")
     ones = np.ones([d if w > 1 else 1 for d, w in zip(ranked(x).shape, windows["window_dimensions"], strict=True)], np.float32)
     eval = ops.reduce_window.eval
     assert eval is not None

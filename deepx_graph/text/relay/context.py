@@ -102,10 +102,8 @@ class Context:
 
     def sizes(self, name: str, operand: int) -> tuple[int, ...]:
         """A shape: the attribute, or where the operand of that number is given, its constant value. Raises InferError."""
-        if len(self.args) > operand:
-            found = tuple(int(v) for v in np.ravel(self.static(operand)))
-        else:
-            found = self.ints(name)
+        given = len(self.args) > operand
+        found = tuple(int(v) for v in np.ravel(self.static(operand))) if given else self.ints(name)
         if min(found, default=0) < 0:
             raise InferError(f"{name} {list(found)}", expected="sizes from 0")
         return found

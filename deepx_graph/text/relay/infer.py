@@ -349,7 +349,7 @@ class Inference:
         return None
 
     def _default(self) -> None:
-        """Takes the operands of the first call that waits for tensors of which nothing is known; what is inside others for nothing."""
+        """Takes the operands of the first call that waits for tensors of any type, and what is unknown inside others for `()`."""
         stack: list[tuple[Type, bool]] = [(a.type, True) for a in self.pending[0].args]
         while stack:
             part, is_operand = stack.pop()

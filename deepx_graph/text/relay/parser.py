@@ -146,7 +146,7 @@ class Parser(Cursor):
     # --- expressions
 
     def expression(self, level: int = 0) -> Expr:
-        """Passes an expression of operators that bind stronger than `level`. A long chain becomes statements, so that no tree is deep."""
+        """Passes an expression of operators that bind stronger than `level`. A long chain becomes statements: no tree is deep."""
         left = self._unary()
         start, length, links = left.start, 0, list[Statement]()
         while self.next.kind == "sign" and (found := BINARY.get(self.next.text)) and found[0] > level:

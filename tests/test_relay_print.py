@@ -11,11 +11,11 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import Source, VerifyError
-from deepx_graph.ir import Builder, Module
-from deepx_graph.ops import print_
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops import add, compare, multiply, print_
 from deepx_graph.session.diff import diff
 from deepx_graph.text import read, write
-from deepx_graph.types import F32, STATE, scalar
+from deepx_graph.types import F32, I32, STATE, scalar
 from deepx_graph.verify import verify
 from tests.relay_programs import OPERATORS, PROGRAMS, X, program
 from tests.test_relay_read import CORPUS, SUITE, corpus, load, suite
@@ -181,3 +181,61 @@ def test_effects_without_words_are_named() -> None:
     module = Module((b.function("main", [("x", scalar(F32)), ("state", STATE)], lambda x, s: [b(print_, s, x)]),))
     with pytest.raises(VerifyError, match="Relay has no words for print"):
         write(module, "relay")
+
+
+def test_loops_are_local_functions_that_call_themselves() -> None:
+    hlo = """HloModule m
+body {
+  p = (s32[], f32[3], f32[3]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[3] get-tuple-element(p), index=1
+  y = f32[3] get-tuple-element(p), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  z = f32[3] add(x, y)
+  ROOT r = (s32[], f32[3], f32[3]) tuple(j, z, y)
+}
+cond {
+  p = (s32[], f32[3], f32[3]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(5)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+ENTRY main {
+  i = s32[] constant(0)
+  x = f32[3] parameter(0)
+  y = f32[3] parameter(1)
+  t = (s32[], f32[3], f32[3]) tuple(i, x, y)
+  w = (s32[], f32[3], f32[3]) while(t), condition=cond, body=body
+  ROOT r = f32[3] get-tuple-element(w), index=1
+}
+"""
+    x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
+    for module in (dx.loads(hlo), dx.optimize(dx.loads(hlo))):
+        text = write(module, "relay")
+        assert "let %loop = fn (" in text
+        assert "%loop(" in text
+        np.testing.assert_array_equal(dx.compile(reread(text))(x, y)[0], x + 5 * y)
+
+
+def test_nested_loops_with_what_they_capture() -> None:
+    b = Builder()
+    zero, one, n = (b.constant(k, I32) for k in (0, 1, 4))
+
+    def main(x: Node) -> list[Node]:
+        def outer(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            i, total = v
+
+            def inner(w: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+                j, s = w
+                return b(compare, j, i, direction="LT"), [b(add, j, one), b(add, s, b(multiply, x, i))]
+
+            return b(compare, i, n, direction="LT"), [b(add, i, one), b.loop([zero, total], inner)[1]]
+
+        return [b.loop([zero, zero], outer)[1]]
+
+    module = Module((b.function("main", [("x", scalar(I32))], main),))
+    text = write(module, "relay")
+    assert dx.compile(module)(np.int32(3))[0] == 3 * (1 * 1 + 2 * 2 + 3 * 3)
+    assert dx.compile(reread(text))(np.int32(3))[0] == 3 * (1 * 1 + 2 * 2 + 3 * 3)
+    check_round_trip(reread(text))

@@ -14,6 +14,7 @@ from deepx_graph.text.relay.metadata import section
 from deepx_graph.text.relay.printer_function import Shared, Writer
 from deepx_graph.text.relay.printer_legal import legal
 from deepx_graph.text.relay.printer_literals import literals
+from deepx_graph.text.relay.printer_loops import without_loops
 from deepx_graph.text.relay.printer_names import Names, global_names
 from deepx_graph.text.relay.words import result_text, type_text, variables
 from deepx_graph.types import StateType
@@ -23,7 +24,7 @@ HEADER = '#[version = "0.0.5"]'
 
 def write(module: Module) -> str:
     """The text of the module. Raises VerifyError with what Relay cannot express, naming the nodes."""
-    module = module.with_functions(map(legal, module.functions))
+    module = without_loops(module.with_functions(map(legal, module.functions)))
     inside = literals(module)
     names = global_names([f.name for f in module.functions if f.name not in inside])
     shared = Shared({f.name: f for f in module.functions}, names, inside, {d.name: d for d in module.datas})

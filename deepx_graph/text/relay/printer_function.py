@@ -87,12 +87,7 @@ class Writer:
             return self._field(node)
         if node.op is ops.match_failed:
             return []
-        if node.op in (PROJ, PHI) and node.inputs[0].op in (CALL, CALL_VALUE, REGION):
-            source = node.inputs[0]
-            columns = sorted(self.place.columns[source]) if source.op is REGION else values(source)
-            plain = [k for k in columns if k in values(source)]
-            return [source, f".{plain.index(node.attrs[0])}"]
-        return said(node)
+        return node.inputs if _is_item(node) else said(node)
 
     def _applied(self, function: str | Node, args: Sequence[Node]) -> Text:
         parts: list[str | Node] = [function, "("]
@@ -216,10 +211,25 @@ class Writer:
         if node.op is REGION:
             return self._region(node, pad)
         if node.op is ops.match_failed:
-            raise unsaid(node, "outside the last branch of a match")
+            return self._never(node)
         if node.op is PARTIAL and self.is_literal(node):
             return self._literal(node, pad)
+        if _is_item(node):
+            source = node.inputs[0]
+            columns = sorted(self.place.columns[source]) if source.op is REGION else values(source)
+            return f"{self.ref(source)}.{[k for k in columns if k in values(source)].index(node.attrs[0])}"
         return self.words(self.place.texts[node])
+
+    def _never(self, node: Node) -> str:
+        """A match that fails and would give a value of the type: of a constructor without fields against another one."""
+        for data in self.shared.datas.values():
+            bare = [c for c in data.constructors if not c.fields]
+            other = [c for c in data.constructors if bare and c is not bare[0]]
+            if other:
+                fields = f"({', '.join('_' for _ in other[0].fields)})" if other[0].fields else ""
+                function = f"fn () -> {type_text(node.type)} {{ %never() }}"
+                return f"(let %never = {function}; match? ({bare[0].name}) {{ {other[0].name}{fields} => %never() }})"
+        raise unsaid(node, "outside the last branch of a match")
 
     def _literal(self, node: Node, pad: str) -> str:
         """A function written where its closure is made. Its name is taken before its body, which may call it."""
@@ -284,6 +294,11 @@ class Writer:
             self.refs[node] = self.names.local(node.name or f"f{k}")
         inner = ", ".join(self.refs[block.fields[k]] if k in block.fields else "_" for k in range(count))
         return f"{constructor}({inner})" if count else constructor
+
+
+def _is_item(node: Node) -> bool:
+    """Whether the node is one of several results of a call or branch."""
+    return node.op in (PROJ, PHI) and node.inputs[0].op in (CALL, CALL_VALUE, REGION)
 
 
 def _indented(lines: list[str], pad: str) -> list[str]:

@@ -54,9 +54,16 @@ def _outlined(function: Function, taken: set[str], give: Callable[[Function], No
 
 
 def _body(function: Function, end: Node) -> list[Node]:
-    """The nodes that a turn computes, in order: those that the condition and the next values need and that the variables change."""
+    """The nodes that a turn computes, in order: those that the condition and the next values need and that the variables change.
+
+    What may fail or not end, and only the loop needs, is among them: before the loop it would be computed without being asked for.
+    """
     changed: set[Node] = set()
     stack = [u for u in function.users[end.inputs[0]] if u.op is PHI]
+    needed = [n for n in reachable(end.inputs[1:]) if not n.op.total]
+    if needed:
+        outside = _outside(function, end)
+        stack += (n for n in needed if n not in outside)
     while stack:
         node = stack.pop()
         if node not in changed and node is not end:
@@ -64,6 +71,18 @@ def _body(function: Function, end: Node) -> list[Node]:
             stack += function.users[node]
     return [n for n in reachable(end.inputs[1:]) if n in changed or (n.op is LOOP_BEGIN and n is not end.inputs[0] and (
         any(u in changed for u in function.users[n])))]
+
+
+def _outside(function: Function, end: Node) -> set[Node]:
+    """What is needed otherwise than by the turns of a loop."""
+    seen: set[Node] = set()
+    stack = list(function.results)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack += end.inputs[0].inputs if node is end else node.inputs
+    return seen
 
 
 def _called(b: Builder, function: Function, end: Node, body: list[Node], new: dict[Node, Node], taken: set[str],

@@ -1,6 +1,6 @@
 """The command `deepx-graph`: parses the command line, runs one command, and turns every failure into a message and an exit code.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference, 2 usage, 3 parse, 4 verify, 5 run
+Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget exceeded, 2 usage, 3 parse, 4 verify, 5 run
 time, 70 our own fault (with a file that reproduces it). Commands are imported when they run, so that `--help` is quick.
 """
 
@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
-from deepx_graph.cli import browsing, completion, gradients, options, programs, reports, running
+from deepx_graph.cli import browsing, budgets, completion, gradients, options, programs, reports, running
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
 
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "draw": ("draw a program as DOT, SVG, PNG or HTML", programs.add_draw, programs.run_draw),
     "tui": ("browse a program in the terminal", browsing.add_tui, browsing.run_tui),
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
+    "check": ("hold a program to budgets", budgets.add_check, budgets.run_check),
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
     "diff": ("compare two programs", reports.add_diff, reports.run_diff),
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
@@ -42,7 +43,7 @@ COMMANDS: dict[str, Command] = {
 def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="deepx-graph", description="Read tensor IR as one graph: see it, shrink it, differentiate it, run it.",
-                    epilog="exit codes: 0 ok, 1 difference, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error")
+                    epilog="exit codes: 0 ok, 1 difference or budget exceeded, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error")
     parser.add_argument("--version", action="version", version=f"deepx-graph {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (summary, add, _) in COMMANDS.items():

@@ -61,18 +61,25 @@ def run_why(args: Arguments) -> int:
 
 def add_info(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
+    parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
+                        help="compare with what this pipeline makes of it (default: default; none compares nothing)")
     add_json(parser)
     add_reading(parser)
 
 
 def run_info(args: Arguments) -> int:
     from deepx_graph import session
+    from deepx_graph.session.figures import table
 
-    info = session.module_info(read_program(args).module)
+    module = read_program(args).module
+    info = session.module_info(module)
+    done = session.optimise(module, args.pass_pipeline)
+    compared = table(module, done.module, args.pass_pipeline) if done.passes else None
     if args.json:
-        emit_json(info.to_json())
+        emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {}))
     else:
-        emit("\n".join(map(printable, str(info).split("\n"))) + "\n", None)
+        lines = [*str(info).split("\n"), *(compared.lines() if compared else ())]
+        emit("\n".join(map(printable, lines)) + "\n", None)
     return 0
 
 

@@ -71,7 +71,7 @@ def bind(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any])
     if problems:
         raise RunError(*problems)
     found = [_array(p, given[k]) for k, p in enumerate(ports)]
-    wrong = [d for p, a in zip(ports, found, strict=True) if (d := _mismatch(p, a)) is not None]
+    wrong = [d for p, a in zip(ports, found, strict=True) if (d := mismatch(p, a)) is not None]
     wrong += _unequal(ports, found)
     if wrong:
         raise RunError(*wrong)
@@ -100,7 +100,8 @@ def _array(port: Port, value: Any) -> Array:
         raise RunError(Diagnostic(f"input '{port.name}' is not an array: {e}", expected=str(type))) from None
 
 
-def _mismatch(port: Port, array: Array) -> Diagnostic | None:
+def mismatch(port: Port, array: Array) -> Diagnostic | None:
+    """What is wrong with an array for a port; None where it fits."""
     type = port.type
     if not isinstance(type, TensorType):
         return Diagnostic(f"input '{port.name}' is a {type}, which no array is", expected="an entry of tensors")

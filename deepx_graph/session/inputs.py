@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, LimitError, UsageError
+from deepx_graph.errors import Diagnostic, LimitError, RunError, UsageError
+from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import memory_limit
-from deepx_graph.runtime.inputs import Port
-from deepx_graph.session.arrays import read_npy
+from deepx_graph.runtime.inputs import Port, input_ports, mismatch, whole_types
+from deepx_graph.runtime.specialise import specialise
+from deepx_graph.session.arrays import check_names, read_npy
 from deepx_graph.types import ANY, F32, TensorType, dtype_named, dtype_names, tensor
 
 WISHES = ("random", "zeros", "ones", "iota")
@@ -49,6 +51,27 @@ def wished_inputs(ports: Sequence[Port], wishes: Mapping[str, str], seed: int, m
         found[port.name] = _wished(port, wishes.get(port.name, "").strip() or "random", rng, left)
         left -= found[port.name].nbytes
     return found
+
+
+def sized(module: Module, wishes: Mapping[str, str], arrays: Mapping[str, Array]) -> Module:
+    """The module for inputs of the sizes of `arrays`, and of the types or files in `wishes`; nothing is made up or allocated.
+
+    Raises UsageError for a name that is no input or an input that is given by neither and whose size is open, RunError for types
+    that do not fit.
+    """
+    ports = input_ports(module.entry)
+    check_names({**wishes, **arrays}, [p.name for p in ports])
+    given = dict(arrays)
+    for port in ports:
+        if port.name in wishes and wishes[port.name].endswith(".npy"):
+            given[port.name] = _wished(port, wishes[port.name], np.random.default_rng(0), memory_limit())
+        elif port.name not in given:
+            type = _static(port, _shaped(port, wishes[port.name]) if port.name in wishes else port.type)
+            given[port.name] = np.broadcast_to(np.zeros((), type.dtype.np), type.shape)
+    problems = [d for p in ports if (d := mismatch(p, given[p.name])) is not None]
+    if problems:
+        raise RunError(*problems)
+    return specialise(module, whole_types(module.entry, [given[p.name] for p in ports]))
 
 
 def _wished(port: Port, wish: str, rng: np.random.Generator, max_bytes: int) -> Array:

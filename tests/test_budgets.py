@@ -16,6 +16,7 @@ from deepx_graph.session.budget import parse_budget
 from deepx_graph.text import sea
 from deepx_graph.types import F32, tensor
 
+
 @pytest.fixture
 def program(tmp_path: Path) -> str:
     b = Builder()

@@ -64,7 +64,7 @@ def _sized(args: Arguments, module: Module) -> Module:
     for item in args.input:
         name, equal, wish = item.partition("=")
         if not equal:
-            raise UsageError(Diagnostic(f"--input {printable(item)}", expected="NAME=TYPE, such as x=f32[8,128], or NAME=FILE.npy"))
+            raise UsageError(Diagnostic(f"--input {printable(item)}", expected="such as x=f32[8,128] or x=FILE.npy"))
         wishes[name] = wish
     arrays = read_npz(args.inputs)[0] if args.inputs else {}
     return sized(module, wishes, arrays) if wishes or arrays else module

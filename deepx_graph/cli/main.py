@@ -1,7 +1,7 @@
 """The command `deepx-graph`: parses the command line, runs one command, and turns every failure into a message and an exit code.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget exceeded, 2 usage, 3 parse, 4 verify, 5 run
-time, 70 our own fault (with a file that reproduces it). Commands are imported when they run, so that `--help` is quick.
+Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget
+exceeded, 2 usage, 3 parse, 4 verify, 5 run time, 70 our own fault (with a file that reproduces it). Commands are imported when they run, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMMANDS: dict[str, Command] = {
 def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="deepx-graph", description="Read tensor IR as one graph: see it, shrink it, differentiate it, run it.",
-                    epilog="exit codes: 0 ok, 1 difference or budget exceeded, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error")
+                    epilog="exit codes: 0 ok, 1 difference or excess, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error")
     parser.add_argument("--version", action="version", version=f"deepx-graph {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (summary, add, _) in COMMANDS.items():

@@ -58,7 +58,7 @@ def parse_budget(text: str) -> Budget:
     if found is None:
         raise UsageError(Diagnostic(f"'{printable(text)}' is no budget", expected="such as ops<=120 or peak_bytes<=64M"))
     name, sign, digits, unit = found[1], found[2], found[3], found[4].lower()
-    head, dot, op = name.partition(".")
+    head, dot, _ = name.partition(".")
     known: Sequence[str] = [f"ops.{o}" for o in OPS] if dot and head == "ops" else [*FIGURES, "ops.NAME"]
     if name not in known:
         listed = ", ".join([*FIGURES, "ops.NAME"])
@@ -68,7 +68,10 @@ def parse_budget(text: str) -> Budget:
 
 
 def judge(module: Module, optimised: Module, budgets: Sequence[Budget]) -> list[Verdict]:
-    """The verdict on each budget, of a module after a pipeline. Raises UsageError for a figure that is not known before the inputs are."""
+    """The verdict on each budget, of a module after a pipeline.
+
+    Raises UsageError for a figure that is not known before the inputs are.
+    """
     before, after = reached_info(module), reached_info(optimised)
     found = []
     for budget in budgets:

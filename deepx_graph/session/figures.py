@@ -1,7 +1,7 @@
 """The figures of a module in a row each, before and after a pipeline: operations by kind, bytes, arithmetic, peak memory.
 
-Counted are the functions that the entry reaches: counts and costs are their sums, each function once, depth and peak memory those of
-the largest. A figure that is not known is None.
+Counted are the functions that the entry reaches: counts and costs are their sums, each function once, depth and peak memory those
+of the largest. A figure that is not known is None.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Table:
         for k, row in enumerate((head, *rows)):
             if k in (1, 1 + len(self.ops)):
                 yield rule
-            yield "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+            cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+            yield ("  " + "  ".join(cells)).rstrip()
 
     def to_json(self) -> dict[str, object]:
         """The same as plain data."""

@@ -51,7 +51,8 @@ def run_check(args: Arguments) -> int:
     elif args.markdown:
         emit("\n".join([*budget.markdown(verdicts, before.source.name if before.source else "program"), ""]), None)
     else:
-        emit("".join(f"{'ok' if v.holds else 'EXCEEDED':<10}{printable(v.budget.text):<32}{v.value:>16,}\n" for v in verdicts), None)
+        rows = (("ok" if v.holds else "EXCEEDED", v.budget.text, v.value) for v in verdicts)
+        emit("".join(f"{word:<10}{printable(text):<32}{value:>16,}\n" for word, text, value in rows), None)
     return 0 if good else 1
 
 

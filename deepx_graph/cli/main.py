@@ -1,7 +1,8 @@
 """The command `deepx-graph`: parses the command line, runs one command, and turns every failure into a message and an exit code.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget
-exceeded, 2 usage, 3 parse, 4 verify, 5 run time, 70 our own fault (with a file that reproduces it). Commands are imported when they run, so that `--help` is quick.
+exceeded, 2 usage, 3 parse, 4 verify, 5 run time, 70 our own fault (with a file that reproduces it). Commands are imported when they
+run, so that `--help` is quick.
 """
 
 from __future__ import annotations

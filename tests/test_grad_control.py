@@ -13,15 +13,18 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION
 from deepx_graph.ops import (
+    World,
     add,
     compare,
     convert,
     dynamic_slice,
     exponential,
+    load,
     logistic,
     matmul,
     maximum,
     multiply,
+    print_,
     reduction,
     reshape,
     sine,
@@ -31,7 +34,7 @@ from deepx_graph.ops import (
 from deepx_graph.passes.grad import choices, grad
 from deepx_graph.passes.grad_trips import trip_count
 from deepx_graph.runtime.schedule import Block, Eval, If, Loop, Once, schedule
-from deepx_graph.types import F64, I32, TensorType, tensor
+from deepx_graph.types import F64, I32, STATE, TensorType, tensor
 from deepx_graph.verify import verify
 from tests.reference import evaluate
 from tests.test_grad import Body, M, S, finite_difference, module, sampled
@@ -360,3 +363,70 @@ def test_the_budget_decides() -> None:
     assert sizes == [dx.compile(grad(m, loop=way)).plan.peak_bytes for way in ("keep", "recompute", "sqrt")]
     with pytest.raises(dx.UsageError, match="did you mean 'keep'"):
         grad(m, loop="kep")
+
+
+# --- effects, and forward mode ------------------------------------------------------------------------------------
+
+
+class Files(World):
+    """A world with one file and no output."""
+
+    def __init__(self, array: Any) -> None:
+        super().__init__(None, None, None)
+        self.array = array
+
+    def load(self, path: str, type: TensorType) -> Any:
+        return self.array
+
+    def print(self, array: Any, format: str) -> None:
+        """Nothing is written."""
+
+
+def test_loads_in_a_loop_are_kept_and_values_after_prints_are_right() -> None:
+    def body(b: Builder, x: Node, state: Node) -> list[Node]:
+        def turn(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            w, after = b.items(b(load, v[2], path="w", type=M))
+            nexts = [b(add, v[0], b.constant(1, I32)), b(sine, b(multiply, v[1], w)), b(print_, after, v[1])]
+            return less(b, v[0], b.constant(3, I32)), nexts
+
+        _, y, last = b.loop([b.constant(0, I32), x, state], turn)
+        return [y, b(print_, last, y)]
+
+    g = grad(module(body, M, STATE, names=("x", "state")))
+    verify(g)
+    x, w = sampled((M, M), 3)
+    found, _ = evaluate(g, [x, np.ones((2, 3)), Files(w)])
+
+    def f(x: Any) -> Any:
+        for _ in range(3):
+            x = np.sin(x * w)
+        return x
+
+    np.testing.assert_allclose(found, (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, rtol=1e-6)
+
+
+def test_effects_of_a_branch_stay_in_it() -> None:
+    def body(b: Builder, x: Node, state: Node) -> list[Node]:
+        w, after = b.items(b(load, state, path="w", type=M))
+        test = less(b, total(b, x), b.constant(1.0))
+        return list(b.branch(test, [b(sine, b(multiply, x, w)), b(print_, after, x)], [x, state]))
+
+    g = grad(module(body, M, STATE, names=("x", "state")))
+    verify(g)
+    x, w = sampled((M, M), 3)
+    for sign in (1, -1):
+        found, _ = evaluate(g, [sign * x, np.ones((2, 3)), Files(w)])
+        want = np.ones((2, 3)) if np.sum(sign * x) >= 1 else np.cos(sign * x * w) * w
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(30, 42))
+def test_forward_and_reverse_mode_are_transposes(seed: int) -> None:
+    m = random_program(seed)
+    args, tangents = sampled((M, M), seed), sampled((M, M), seed + 1)
+    cts = sampled(m.entry.type.results, seed + 2)
+    pushed = evaluate(dx.jvp(m), [*args, *tangents])
+    pulled = evaluate(grad(m), [*args, *cts])
+    left = sum(float(np.sum(c * p)) for c, p in zip(cts, pushed, strict=True))
+    right = sum(float(np.sum(t * p)) for t, p in zip(tangents, pulled, strict=True))
+    assert left == pytest.approx(right, rel=1e-9, abs=1e-12)

@@ -14,7 +14,7 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
-from deepx_graph.ops import carries, inlined, pullback, pushforward
+from deepx_graph.ops import carries, inlined, pullback, pushforward, tape_pop, tape_push
 from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_scopes import Flow
@@ -172,6 +172,22 @@ class _Body:
         whole = self.tangent.get(node.inputs[0])
         return None if whole is None else whole[node.attrs[0]]
 
+    # --- tapes: function values on them have no tangent beside them
+
+    def _push(self, node: Node) -> Tangent:
+        if not isinstance(node.inputs[1].type, FunctionType):
+            return self._plain(node)
+        self._keep(node)
+        return self.tangent.get(node.inputs[0])
+
+    def _pop(self, node: Node) -> Tangent:
+        type: Type = node.attr("type")
+        if not isinstance(type, FunctionType):
+            return self._plain(node)
+        self.primal[node] = self.b(tape_pop, self.primal[node.inputs[0]], type=dual_type(type))
+        below = self.tangent.get(node.inputs[0])
+        return None if below is None else (below, None)
+
     # --- branches and loops
 
     def _widened(self, node: Node, groups: Sequence[Sequence[Node]], columns: Sequence[int]) -> list[list[Node]]:
@@ -268,6 +284,7 @@ class _Body:
 _RULES: dict[Op, Callable[[_Body, Node], Tangent]] = {
     TUPLE: _Body._tuple, PROJ: _Body._item, PHI: _Body._item, REGION: _Body._region, LOOP_BEGIN: _Body._loop_begin,
     LOOP_END: _Body._loop_end, CALL: _Body._call, PARTIAL: _Body._partial, CALL_VALUE: _Body._call_value,
+    tape_push: _Body._push, tape_pop: _Body._pop,
 }  # fmt: skip
 
 

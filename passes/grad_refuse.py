@@ -8,16 +8,17 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.ops import carries, field, ref_read
+from deepx_graph.passes.promote import Promote
 from deepx_graph.passes.simplify import Simplify
 
 
 def without_data(module: Module) -> Module:
-    """The module, simplified where it takes data apart.
+    """The module, its references made values and data taken apart, where that can be.
 
     Raises VerifyError when a derivative would have to pass through a field or a reference.
     """
     if any(_blocked(module)):
-        module = Simplify().run(module)
+        module = Simplify().run(Promote().run(module))
     found = [
         Diagnostic(f"no derivative passes through {what} yet", node.span, expected="tensors, tuples and functions on the way",
                    notes=(f"{node.op.name} : {node.type}",))

@@ -92,6 +92,13 @@ OPERATORS = [
     ("nn.layer_norm(%x, %y, %y)", (X, Y), (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5) * Y + Y),
     ("nn.l2_normalize(%x, eps=1e-8f, axis=[1])", (X,), X / np.sqrt((X * X).sum(1, keepdims=True))),
     ('layout_transform(%i, src_layout="NCHW", dst_layout="NHWC")', (IMAGE,), IMAGE.transpose(0, 2, 3, 1)),
+    ("nn.upsampling(%i, scale_h=2f, scale_w=2f)", (IMAGE,), IMAGE.repeat(2, 2).repeat(2, 3)),
+    ("nn.space_to_depth(%i, block_size=2)", (IMAGE,), IMAGE.reshape(1, 2, 2, 2, 2, 2).transpose(0, 3, 5, 1, 2, 4).reshape(1, 8, 2, 2)),
+    ("nn.depth_to_space(nn.space_to_depth(%i, block_size=2), block_size=2)", (IMAGE,), IMAGE),
+    ("trilu(%x, 1, upper=True)", (X,), np.triu(X, 1)),
+    ("trilu(%x, upper=False)", (X,), np.tril(X)),
+    ("sequence_mask(%x, %k, mask_value=9f, axis=1)", (X, np.array([1, 3], np.int32)), np.where(np.arange(3) < [[1], [3]], X, 9)),
+    ("nn.lrn(%i, size=3)", (IMAGE,), IMAGE / (2 + 1e-4 / 3 * (IMAGE**2).sum(1, keepdims=True)) ** 0.75),
     ("sigmoid(%x) * tanh(%x)", (X,), np.tanh(X) / (1 + np.exp(-X))),
 ]  # fmt: skip
 

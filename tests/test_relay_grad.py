@@ -10,7 +10,7 @@ from deepx_graph.errors import VerifyError
 from tests.relay_programs import LIST
 from tests.test_relay_read import CORPUS, load
 
-FIRST_ORDER = ["let_chain", "tuple_nested", "if_scalar", "closure_capture", "meta_constants", "mlp"]
+FIRST_ORDER = ["let_chain", "tuple_nested", "if_scalar", "closure_capture", "meta_constants", "mlp", "ref_counter"]
 
 
 def test_the_gradient_is_the_one_that_tvm_made() -> None:
@@ -67,7 +67,9 @@ def test_data_that_simplification_sees_through_have_gradients() -> None:
 @pytest.mark.parametrize(("text", "what"), [
     (LIST + "def @sum(%l: List[float32]) -> float32 { match (%l) { Cons(%h, %t) => %h + @sum(%t), Nil => 0f } }\n"
      "def @main(%x: float32) { @sum(Cons(%x, Nil)) }", "fields of data"),
-    ("def @main(%x: float32) { let %r = ref(%x); ref_read(%r) * 2f }", "references"),
+    ("def @count(%r: ref(float32), %n: int32) -> ()"
+     " { if (%n == 0) { () } else { @count(%r, %n - 1); ref_write(%r, ref_read(%r) * 2f) } }\n"
+     "def @main(%x: float32) { let %r = ref(%x); @count(%r, 3); ref_read(%r) }", "references"),
 ])  # fmt: skip
 def test_what_has_no_gradient_is_refused_and_not_taken_for_constant(text: str, what: str) -> None:
     with pytest.raises(VerifyError, match=what) as caught:

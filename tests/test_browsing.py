@@ -13,7 +13,7 @@ import deepx_graph as dx
 from deepx_graph.errors import RunError, UsageError
 from deepx_graph.ir import Module, Node, Origin
 from deepx_graph.ir.structure import PHI
-from deepx_graph.ops import add, dot_general, exponential, log, multiply, subtract, tanh
+from deepx_graph.ops import add, dot_general, exponential, log, multiply, reshape, subtract, tanh
 from deepx_graph.passes.fusion_reason import Kind
 from deepx_graph.session import Session, diff
 from deepx_graph.session.cut import cut
@@ -378,3 +378,27 @@ def test_what_is_shown_is_exported_by_its_suffix(tmp_path: Path) -> None:
                           (tmp_path / "no" / "x.svg", "no folder")):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             export(Shown(module), path)
+
+
+def test_a_node_that_nobody_needs_any_more_vanished_by_the_rewrite_that_left_it_alone() -> None:
+    b = dx.Builder()
+
+    def body(x: Node) -> list[Node]:
+        b.origin = Origin("lonely")
+        e = b(exponential, x)
+        b.origin = Origin("gone")
+        zero = b(multiply, e, b.constant(1.0, F32))
+        b.origin = Origin("y")
+        return [b(subtract, b(tanh, x), b(reshape, b(reshape, zero, shape=(32,)), shape=(4, 8)))]
+
+    s = Session(Module((b.function("main", [("x", X)], body),)))
+    for name in ("lonely", "gone"):
+        found = s.optimise("clean").timeline
+        assert found is not None
+        sightings = found.sightings(s.find(name)[1])
+        assert len(sightings) == (name == "gone")
+    middle = next(n for n in s.module.entry.nodes if n.op is reshape)
+    timeline = s.optimise("simplify").timeline
+    assert timeline is not None
+    (sighting,) = timeline.sightings(middle)
+    assert sighting.kind == "vanished" and sighting.event.rewrite is not None

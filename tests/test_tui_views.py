@@ -90,7 +90,7 @@ async def test_a_run_shows_costs_memory_and_where_a_nan_was_born() -> None:
     async with browser(hunted()) as pilot:
         await press(pilot, "5", "enter", "=ones", "enter", "r")
         text = shown(pilot)
-        assert "memory over time" in text and "kernel" in text and "NaN or infinity made by" in text
+        assert "memory over time" in text and "kernel" in text and "NaN or infinity made by 1 node;" in text
         await press(pilot, "exclamation_mark")
         app = app_of(pilot)
         assert app.view == "list" and app.selected is not None and app.selected[1].name == "gone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -49,7 +50,8 @@ class CompareView(View):
     def _show(self, found: Difference) -> None:
         session = self.session
         left = self.file[0] if self.file is not None else session.versions[self.against].title
-        head = [said((f" {plain(left, 40)}", "removed"), "  →  ", (plain(session.version.title, 40), "added"))]
+        right = f"{os.path.basename(self.browser.path)} {session.version.title}"
+        head = [said((f" {plain(left, 40)}", "removed"), "  →  ", (plain(right, 60), "added"))]
         if not found:
             head.append(said((" they are the same", "faint")))
         lines = changes_of(found)

@@ -90,7 +90,7 @@ class MessageScreen(ModalScreen[None]):
     MessageScreen VerticalScroll {
         width: 90%; max-width: 130; height: auto; max-height: 80%; border: round $warning; background: $surface; padding: 0 1;
     }
-    MessageScreen Static { width: auto; }
+    MessageScreen .-carets { width: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,space", "close", "Close")]
 
@@ -101,7 +101,8 @@ class MessageScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = self.heading
-            yield Static(Text(self.text), markup=False)
+            # a diagnostic with carets below a line is not wrapped: they would no longer stand below what they mark
+            yield Static(Text(self.text), markup=False, classes="-carets" if "^" in self.text else "")
 
     def action_close(self) -> None:
         self.dismiss()

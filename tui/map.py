@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -107,7 +108,8 @@ class FocusMap(Styled, can_focus=True):
             return Strip.blank(width, self.rich_style)
         base = self.rich_style
         segments = [Segment(" " * self.margin, base)]
-        segments += [Segment(c.char, base + self._cell(c)) for c in self.map.rows[at]]
+        for style, cells in groupby(self.map.rows[at], self._cell):
+            segments.append(Segment("".join(c.char for c in cells), base + style))
         x = self.scroll_offset.x
         return Strip(segments).crop(x, x + width).adjust_cell_length(width, base)
 

@@ -156,7 +156,7 @@ def _odd(result: RunResult) -> list[Line]:
     born = result.values.born
     if not born:
         return [said((" every value is finite", "faint"))]
-    lines = [said((f" NaN or infinity made by {len(born)} nodes; ! goes to the first:", "hot"))]
+    lines = [said((f" NaN or infinity made by {len(born)} node{'s' * (len(born) > 1)}; ! goes to the first:", "hot"))]
     for n in born[:8]:
         s = result.values.seen[n].statistics
         lines.append(said((f"   {n.op.name} {plain(n.name, 40)}", "hot"), f"  {s.nans:,} NaN, {s.infs:,} infinite", data=n))

@@ -7,7 +7,7 @@ rewrites, which gives just what it had made by then. Nothing is kept but the las
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -142,11 +142,25 @@ class Timeline:
         return found
 
     def _event_in(self, stage: int, key: tuple[Any, ...], appeared: bool) -> Event:
-        """The rewrite of a pass that made or took such a node; the pass as a whole where none says so."""
-        events = [e for e in self.events if e.stage == stage]
-        inside = (e for e in events if e.rewrite is not None)
+        """The rewrite of a pass that made or took such a node, or after which it was there or gone; the pass as a whole where
+        none was.
+        """
+        whole, *inside = [e for e in self.events if e.stage == stage]
         fits = (e for e in inside if e.rewrite and _likeness(e.rewrite.after if appeared else e.rewrite.before) == key)
-        return next(fits, events[0])
+        return next(fits, None) or self._first_changing(inside, key) or whole
+
+    def _first_changing(self, events: Sequence[Event], key: tuple[Any, ...]) -> Event | None:
+        """The first event after which there are more or fewer such nodes, found by halving; None where none is."""
+        if not events:
+            return None
+        before, low, high = _count(self.module_at(events[0].before), key), 0, len(events) - 1
+        if _count(self.module_at(events[-1].after), key) == before:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            changed = _count(self.module_at(events[middle].after), key) != before
+            low, high = (low, middle) if changed else (middle + 1, high)
+        return events[low]
 
 
 def _likeness(node: Node) -> tuple[Any, ...]:

@@ -201,6 +201,14 @@ def test_types_are_inferred(text: str, type: object) -> None:
     assert dx.loads(text, "relay").entry.results[0].type == type
 
 
+def test_types_that_a_call_states() -> None:
+    text = LIST + "def @id[A](%x: A) -> A { %x }\ndef @main(%x: float32) { (@id[List[float32]](Nil), Cons[float32](%x, Nil)) }"
+    assert str(dx.loads(text).entry.results[0].type) == "(List<f32[]>, List<f32[]>)"
+    for wrong in ("@id[int32](%x)", "@id[A, B](%x)", "Cons[int32](%x, Nil)", "@id[int32, int32](%x)"):
+        with pytest.raises(DeepxGraphError):
+            dx.loads(LIST + f"def @id[A](%x: A) -> A {{ %x }}\ndef @main(%x: float32) {{ {wrong} }}")
+
+
 def test_data_types_of_generic_constructors() -> None:
     module = dx.loads(LIST + "def @main(%x: float32) { Cons(%x, Nil) }")
     assert module.entry.results[0].type == DataType("List", (scalar(F32),))

@@ -249,8 +249,16 @@ class Inference:
         if isinstance(e.callee, OpRef):
             return self._operator(e, e.callee, effect)
         callee = find(self.expr(e.callee, effect))
+        if e.type_args and isinstance(e.callee, Global) and e.callee.name in self.functions:
+            callee = e.callee.type = self._applied(e, *self.functions[e.callee.name])
         args = [self.expr(a, effect) for a in e.args]
         return self._apply(e, callee, args, effect)
+
+    def _applied(self, e: Call, fn: Fn, type: Fun) -> Type:
+        """A generic function for the types that the call states."""
+        if len(e.type_args) != len(fn.type_params):
+            raise self.error(f"{len(e.type_args)} types for {len(fn.type_params)} type parameters", e)
+        return rebuilt(type, {n: self.stated(t, e) for n, t in zip(fn.type_params, e.type_args, strict=True)})
 
     def _apply(self, e: Call, callee: Type, args: Sequence[Type], effect: Effect) -> Type:
         if isinstance(callee, Unknown):
@@ -310,6 +318,9 @@ class Inference:
             raise self.error(f"{name} has {len(fields)} fields and is given {len(args)}", e)
         for k, (arg, f) in enumerate(zip(args, fields, strict=True)):
             self.unify(arg, f, e.args[k], f"field {k} of {name}")
+        if e.type_args:
+            made = DataType(self.constructors[name][0].name, tuple(self.stated(t, e) for t in e.type_args))
+            self.unify(made, type, e, name)
         return type
 
     # --- operators: what waits, and what never comes

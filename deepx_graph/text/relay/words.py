@@ -54,7 +54,7 @@ def attribute_text(value: Any) -> str:
         case None:
             return "None"
         case bool():
-            return "1" if value else "0"
+            return "True" if value else "False"
         case int():
             return str(value)
         case float():

@@ -13,6 +13,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops import reduce
 from deepx_graph.passes.fusion_order import REACH, Blocked
+from deepx_graph.passes.fusion_place import describe_place
 from deepx_graph.passes.fusion_reason import Kind, Reason
 from deepx_graph.passes.fusion_shape import Space, Vocabulary, dims, joined, misfit, space_of
 from deepx_graph.passes.fusion_unit import Group, Units
@@ -90,7 +91,7 @@ class Grouping(Units):
     def obstacle(self, g: Group, h: Group, a: Node, b: Node) -> Reason | None:
         """What, apart from order, keeps the work of `g` (with `a` in it) and `h` (with `b`) out of one kernel."""
         if g.place is not h.place:
-            return Reason(Kind.CONTROL, (a, b), f"{g.place}, and {b.name or b.op.name} {h.place}")
+            return Reason(Kind.CONTROL, (a, b), f"{describe_place(g.place)}, and {b.name or b.op.name} {describe_place(h.place)}")
         space = self._joint(g, h)
         if isinstance(space, Kind):
             return Reason(space, (a, b), f"{g.space} and {h.space}")

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.placement import Draft
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.passes.fusion_order import Order
-from deepx_graph.passes.fusion_place import Place, places
+from deepx_graph.passes.fusion_place import places
 from deepx_graph.passes.fusion_reason import Kind
 from deepx_graph.passes.fusion_shape import Link, Links, Space, Vocabulary, space_of
 
@@ -22,7 +23,7 @@ class Group:
 
     __slots__ = ("copies", "inputs", "members", "place", "space", "views")
 
-    def __init__(self, members: list[Node], space: Space, place: Place) -> None:
+    def __init__(self, members: list[Node], space: Space, place: Draft) -> None:
         self.members, self.space, self.place = members, space, place
         self.copies: frozenset[Node] = frozenset()
         self.views: frozenset[Node] = frozenset()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, branch_width
+from deepx_graph.ir.tree import Nested, common
 from deepx_graph.ops import stop_gradient
 from deepx_graph.ops.pullback import carries
 from deepx_graph.types import TupleType
@@ -21,23 +22,15 @@ Key = Node | tuple[Node, int]
 """A node, or variable k of a loop as `(loop_begin, k)`."""
 
 
-class Scope:
+class Scope(Nested):
     """The function (`owner` None), the body of the loop that `owner` (a loop_end) closes, or a branch of the region `owner`."""
 
-    __slots__ = ("branch", "depth", "jump", "members", "owner", "parent")
+    __slots__ = ("branch", "members", "owner")
 
     def __init__(self, owner: Node | None, branch: int, parent: Scope | None) -> None:
+        super().__init__(parent)
         self.owner, self.branch = owner, branch
         self.members: list[Node] = []
-        self.parent: Scope = self if parent is None else parent
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        # A second, longer way up, so that a walk of n levels takes log n steps (Myers, An applicative random-access stack).
-        if parent is None:
-            self.jump: Scope = self
-        elif parent.depth - parent.jump.depth == parent.jump.depth - parent.jump.jump.depth:
-            self.jump = parent.jump.jump
-        else:
-            self.jump = parent
 
     @property
     def is_root(self) -> bool:
@@ -46,25 +39,6 @@ class Scope:
     @property
     def is_loop(self) -> bool:
         return self.owner is not None and self.owner.op is LOOP_END
-
-    def at_depth(self, depth: int) -> Scope:
-        """The scope around this one at that depth."""
-        at = self
-        while at.depth > depth:
-            at = at.jump if at.jump.depth >= depth else at.parent
-        return at
-
-    def within(self, other: Scope) -> bool:
-        """Whether this is `other` or lies inside it."""
-        return self.at_depth(other.depth) is other
-
-
-def common(a: Scope, b: Scope) -> Scope:
-    """The innermost scope that holds both."""
-    a, b = a.at_depth(b.depth), b.at_depth(a.depth)
-    while a is not b:
-        a, b = (a.jump, b.jump) if a.jump is not b.jump else (a.parent, b.parent)
-    return a
 
 
 class Scopes:

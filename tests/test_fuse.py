@@ -38,10 +38,7 @@ from deepx_graph.ops import (
 from deepx_graph.passes import fusion_order
 from deepx_graph.passes.base import RewriteControl
 from deepx_graph.passes.fuse import Fuse, Unfuse
-from deepx_graph.passes.fusion_place import places
 from deepx_graph.passes.why import Kind, explain, find_node
-from deepx_graph.runtime.liveness import liveness
-from deepx_graph.runtime.placement import Placement
 from deepx_graph.types import ANY, F32, F64, I32, STATE, TensorType, tensor
 from deepx_graph.verify import verify
 from tests.generate import random_inputs, random_module
@@ -334,20 +331,6 @@ def test_dead_loop_variables_do_not_draw_work_out_of_a_branch() -> None:
     m = module(body, S, SCALAR)
     assert any(n.op is LOOP_END for n in m.entry.nodes)
     assert explain(m, "inside", "outside").kind is Kind.CONTROL
-
-
-def test_places_are_those_of_the_schedule() -> None:
-    """Fusion, which is a floor below, sees the same blocks as the runtime, so nothing moves by being fused."""
-    blocks = 0
-    for seed in range(300):
-        for function in random_module(random.Random(seed), max_ops=80).functions:
-            scheduled = Placement(function, liveness(function)).blocks
-            here: dict[Any, set[Node]] = {}
-            for node, place in places(function).items():
-                here.setdefault(place, set()).add(node)
-            assert {frozenset(b.nodes) for b in scheduled if b.nodes} == set(map(frozenset, here.values())), seed
-            blocks += len(here)
-    assert blocks > 600
 
 
 # --- size ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Operand
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI
+from deepx_graph.ir.tree import Nested, common
 from deepx_graph.ops import add, compare, exponential, multiply, negate, subtract
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.schedule import schedule
@@ -240,3 +241,18 @@ def test_random_structured_programs(start: int) -> None:
         assert [int(r) for r in run(*map(np.int64, inputs))] == want, seed
         if not intern:
             assert len(EVALS) <= count[0], seed
+
+
+def test_the_innermost_place_around_two() -> None:
+    """Against the lists of all places around each."""
+    rng = random.Random(0)
+    tree = [Nested(None)]
+    around = {tree[0]: [tree[0]]}
+    for _ in range(400):
+        parent = rng.choice(tree[-9:])
+        tree.append(Nested(parent))
+        around[tree[-1]] = [*around[parent], tree[-1]]
+    for _ in range(2000):
+        a, b = rng.choices(tree, k=2)
+        assert common(a, b) is [p for p, q in zip(around[a], around[b], strict=False) if p is q][-1]
+        assert a.within(b) == (b in around[a])

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.liveness import Live, liveness
+from deepx_graph.ir.placement import BlockKind, Draft, Placement
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
-from deepx_graph.runtime.liveness import Live, liveness
-from deepx_graph.runtime.placement import BlockKind, Draft, Placement
 
 
 @dataclass(frozen=True, eq=False)

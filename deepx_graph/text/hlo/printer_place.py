@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.liveness import everything
+from deepx_graph.ir.loops import Loops
 from deepx_graph.ir.structure import (
     CALL_VALUE,
     CONSTANT,
@@ -24,6 +26,7 @@ from deepx_graph.ir.structure import (
     REGION,
     branch_width,
 )
+from deepx_graph.ir.tree import Nested, common
 from deepx_graph.literal import Literal
 
 REPEATED = 16
@@ -33,13 +36,14 @@ MAX_DEPTH = 60
 """How deep branches are nested if the graph leaves it open."""
 
 
-@dataclass(eq=False, slots=True)
-class Place:
+class Place(Nested):
     """A branch of a region, the header or the body of a loop, or the function itself. `loop` is the innermost header around."""
 
-    parent: Place | None
-    depth: int
-    loop: Place | None
+    __slots__ = ("loop",)
+
+    def __init__(self, parent: Place | None, loop: Place | None) -> None:
+        super().__init__(parent)
+        self.loop = loop
 
 
 @dataclass(eq=False, slots=True)
@@ -105,13 +109,13 @@ class Placement:
     """The scopes of a function: `main`, those of each region's branches, and condition and body of each loop end."""
 
     def __init__(self, function: Function) -> None:
-        self.root = Place(None, 0, None)
+        self.root = Place(None, None)
         self.place: dict[Node, Place] = {}
         self._site: dict[Node, Place] = {}
         self._headers: dict[Node, Place] = {}
         self._owners: list[tuple[int, Node]] = []
         self._inside: dict[Node, tuple[Place, ...]] = {}
-        self._depends = _dependences(function.nodes)
+        self._loops = Loops(everything(function)).innermost
         self._place_all(function)
         self.branches: dict[Node, list[Scope]] = {}
         self.loops: dict[Node, tuple[Scope, Scope]] = {}
@@ -153,20 +157,20 @@ class Placement:
 
     def _use(self, node: Node, place: Place) -> None:
         known = self._site.get(node)
-        self._site[node] = place if known is None or known is place else _meet(known, place)
+        self._site[node] = place if known is None or known is place else common(known, place)
 
     def _hoisted(self, node: Node, place: Place) -> Place:
         """Out of every loop whose variables the node does not depend on."""
-        headers = [self._headers[b] for b in self._depends[node] if b in self._headers]
-        bound = max(headers, key=_depth) if headers else None
-        while place.loop is not bound and place.loop is not None and place.loop.parent is not None:
+        innermost = self._loops[node]
+        bound = self._headers.get(innermost.inputs[0]) if innermost else None
+        while place.loop is not bound and place.loop is not None:
             place = place.loop.parent
         return place
 
     def _enter_loop(self, end: Node, place: Place) -> None:
-        header = Place(place, place.depth + 1, None)
+        header = Place(place, None)
         header.loop = header
-        body = Place(header, header.depth + 1, header)
+        body = Place(header, header)
         self._headers[end.inputs[0]] = header
         self._inside[end] = (header, body)
         self._owners.append((header.depth, end))
@@ -176,7 +180,7 @@ class Placement:
 
     def _enter_branches(self, region: Node, place: Place) -> None:
         values = branches(region)
-        self._inside[region] = tuple(Place(place, place.depth + 1, place.loop) for _ in values)
+        self._inside[region] = tuple(Place(place, place.loop) for _ in values)
         self._owners.append((place.depth + 1, region))
         for branch, inside in zip(values, self._inside[region], strict=True):
             for v in branch:
@@ -227,44 +231,12 @@ class Placement:
         return scope
 
 
-def _dependences(nodes: Sequence[Node]) -> dict[Node, frozenset[Node]]:
-    """For each node the loops whose variables it depends on."""
-    none: frozenset[Node] = frozenset()
-    found: dict[Node, frozenset[Node]] = {}
-    for node in nodes:
-        deps = none
-        for i in node.inputs:
-            more = found[i]
-            if more is not deps and not more <= deps:
-                deps = deps | more if deps else more
-        if is_variable(node):
-            deps = deps | {node.inputs[0]}
-        elif node.op is LOOP_END:
-            deps = deps - {node.inputs[0]}
-        found[node] = deps
-    return found
-
-
-def _meet(a: Place, b: Place) -> Place:
-    """The deepest place that holds both."""
-    while a is not b:
-        if a.depth < b.depth:
-            a, b = b, a
-        assert a.parent is not None
-        a = a.parent
-    return a
-
-
 def _shallow(place: Place) -> Place:
     """The place, or one around it in the same loop where computations would nest too deep: branches one after the other, each
     used in the next alone, would otherwise stand inside one another."""
-    while place.depth > MAX_DEPTH and place.parent is not None and place.parent.loop is place.loop:
+    while place.depth > MAX_DEPTH and place.parent.loop is place.loop:
         place = place.parent
     return place
-
-
-def _depth(place: Place) -> int:
-    return place.depth
 
 
 def _serial(node: Node) -> int:

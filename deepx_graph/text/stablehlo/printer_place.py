@@ -7,39 +7,28 @@ both need and depends on the loop's variables stands in the block `shared`, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.liveness import everything
+from deepx_graph.ir.loops import Loops
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, branch_width
+from deepx_graph.ir.tree import Nested, common
 from deepx_graph.ops import custom_call, opaque
 from deepx_graph.types import is_state
 
-_NEVER: frozenset[Node] = frozenset()
 _UNSURE = frozenset((CALL, CALL_VALUE, LOOP_END, opaque, custom_call))
 
 
-@dataclass(eq=False, slots=True)
-class Block:
-    """A region; `loop` is the loop_begin whose test or body (or `shared` part of both) it is, None for a branch."""
+class Block(Nested):
+    """A region; `loop` is the loop_end whose test or body (or `shared` part of both) it is, None for a branch."""
 
-    parent: Block | None
-    loop: Node | None = None
-    shared: bool = False
-    depth: int = 0
-    nodes: list[Node] = field(default_factory=list)
+    __slots__ = ("loop", "nodes", "shared")
 
-    def inner(self, loop: Node | None = None, shared: bool = False) -> Block:
-        return Block(self, loop, shared, self.depth + 1)
-
-
-def common(a: Block, b: Block) -> Block:
-    """The innermost region around both."""
-    while a is not b:
-        if a.depth < b.depth:
-            a, b = b, a
-        assert a.parent is not None
-        a = a.parent
-    return a
+    def __init__(self, parent: Block | None, loop: Node | None = None, shared: bool = False) -> None:
+        super().__init__(parent)
+        self.loop, self.shared = loop, shared
+        self.nodes: list[Node] = []
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +52,8 @@ class Placement:
         self.branches: dict[Node, list[Block]] = {}
         self.loops: dict[Node, Loop] = {}
         self._late: dict[Node, Block] = dict.fromkeys(function.results, self.root)
-        self._depends, self._stays = _facts(function)
+        self._loops = Loops(everything(function)).innermost
+        self._stays = _staying(function)
         for node in reversed(function.nodes):
             is_variable = node.op is PHI and node.inputs[0].op is LOOP_BEGIN
             if node.op is not PARAM and node.op is not LOOP_BEGIN and not is_variable:
@@ -75,13 +65,13 @@ class Placement:
         if node.op is REGION:
             self._use(node.inputs[:1], block)
             width = branch_width(len(node.inputs), node.attrs[0])
-            self.branches[node] = [block.inner() for _ in range(node.attrs[0])]
+            self.branches[node] = [Block(block) for _ in range(node.attrs[0])]
             for k, inner in enumerate(self.branches[node]):
                 self._use(node.inputs[1 + k * width : 1 + (k + 1) * width], inner)
         elif node.op is LOOP_END:
             begin = node.inputs[0]
-            shared = block.inner(begin, shared=True)
-            loop = self.loops[node] = Loop(shared, shared.inner(begin), shared.inner(begin))
+            shared = Block(block, node, shared=True)
+            loop = self.loops[node] = Loop(shared, Block(shared, node), Block(shared, node))
             self._use(begin.inputs, block)
             self._use(node.inputs[1:2], loop.condition)
             self._use(node.inputs[2:], loop.body)
@@ -89,9 +79,8 @@ class Placement:
             self._use(node.inputs, block)
 
     def _home(self, node: Node, block: Block) -> Block:
-        depends, stays = self._depends[node], node in self._stays
-        while block.loop is not None and block.loop not in depends and (block.shared or not stays):
-            assert block.parent is not None
+        innermost, stays = self._loops[node], node in self._stays
+        while block.loop is not None and block.loop is not innermost and (block.shared or not stays):
             block = block.parent
         return block
 
@@ -102,21 +91,11 @@ class Placement:
             late[n] = at if known is None or known is at else common(known, at)
 
 
-def _facts(function: Function) -> tuple[dict[Node, frozenset[Node]], set[Node]]:
-    """The loops whose variables each node depends on, and the nodes that do not leave a loop for being no part of it."""
-    depends: dict[Node, frozenset[Node]] = {}
+def _staying(function: Function) -> set[Node]:
+    """The nodes that do not leave a loop for being no part of it."""
     stays: set[Node] = set()
     for node in function.nodes:
-        loops = _NEVER
-        for i in node.inputs:
-            if depends[i] is not loops:
-                loops = loops | depends[i] if loops else depends[i]
-        if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
-            loops = loops | {node.inputs[0]}
-        elif node.op is LOOP_END:
-            loops = loops - {node.inputs[0]}
-        depends[node] = loops or _NEVER
         is_pinned = node.op in _UNSURE or node.op is CONSTANT or is_state(node.type)
         if is_pinned or any(i in stays and i.op is not CONSTANT for i in node.inputs):
             stays.add(node)
-    return depends, stays
+    return stays

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.errors import Diagnostic, VerifyError
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir.function import Function
+from deepx_graph.ir.node import Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width
 
 
@@ -44,6 +45,12 @@ class Live:
     def inits(self, end: Node) -> tuple[Node, ...]:
         """The needed first values of a loop, in the order of the columns."""
         return tuple(end.inputs[0].inputs[k] for k in self.columns[end])
+
+
+def everything(function: Function) -> Live:
+    """All that the function holds, as if every branch value and loop variable were read."""
+    columns = {n: tuple(_columns_read(n, n)) for n in function.nodes if n.op is REGION or n.op is LOOP_END}
+    return Live(function.nodes, columns, {n.inputs[0]: n for n in columns if n.op is LOOP_END})
 
 
 def liveness(function: Function) -> Live:

@@ -15,6 +15,7 @@ from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION, branch_width
 from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.grad_residuals import Residuals
 from deepx_graph.passes.grad_sweep import Sweep
+from deepx_graph.types import Type
 
 Key = tuple[Node, bool | Node]
 """A node, and where it is wanted: False in its own place, True as the backward part sees it; a region or loop_end where that is
@@ -28,6 +29,8 @@ class Rebuild:
         self.sweep, self.residuals = sweep, residuals
         self.made: dict[Key, Node] = {}
         self.b = Builder(intern=True)
+        self.nothing: dict[Type, Node] = {}
+        """What stands in a column for a branch that has no value there; all such columns are of static types or tapes."""
 
     def nodes(self, results: Iterable[Node]) -> list[Node]:
         """The final nodes of some backward values."""
@@ -92,7 +95,9 @@ class Rebuild:
         for column in self.sweep.grown[region]:
             given = next(v for v in column if v is not None)
             value = column[branch]
-            found.append(zeros(self.b, given.type, given) if value is None else value)
+            if value is None:
+                value = self.nothing.get(given.type) or self.nothing.setdefault(given.type, zeros(self.b, given.type, given))
+            found.append(value)
         return found
 
     def _make(self, key: Key, inputs: list[Node]) -> Node:

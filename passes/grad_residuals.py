@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.kernel import Apply, Expr
@@ -33,7 +33,7 @@ from deepx_graph.ops import (
 from deepx_graph.passes.grad_scopes import Scope, items_of
 from deepx_graph.passes.grad_sweep import Sweep, Turns
 from deepx_graph.passes.grad_trips import counters
-from deepx_graph.types import TAPE, TensorType, TupleType, is_state, is_static, nbytes, tensor
+from deepx_graph.types import TAPE, TensorType, TupleType, Type, is_state, is_static, nbytes, tensor
 
 Repeat = Callable[[Node], bool]
 """Whether the values of a loop, given its loop_end, are computed again from its variables rather than kept."""
@@ -59,7 +59,8 @@ class Residuals:
         self._order = itertools.count()
         self._outside: dict[Node, list[Node]] = {}
         self._repeatable: dict[Node, bool] = {}
-        self._columns: dict[Node, list[tuple[object, list[Node | None]]]] = {}
+        self._columns: dict[tuple[Node, Type], list[int]] = {}
+        self._taken: dict[tuple[Scope, Type], Iterator[int]] = {}
 
     def settle(self, results: Iterable[Node]) -> None:
         """Decides on everything that the results use."""
@@ -238,14 +239,15 @@ class Residuals:
         self.reads[node] = b(PROJ, b(tape_pop, box, type=type), index=1)
 
     def _branch_value(self, region: Node, scope: Scope, node: Node, home: Scope) -> Node:
-        columns = self._columns.setdefault(region, [])
-        free = (at for at, (type, values) in enumerate(columns) if type == node.type and values[scope.branch] is None)
-        at = next(free, len(columns))
-        if at == len(columns):
-            columns.append((node.type, [None] * region.attrs[0]))
-            self.sweep.grown.setdefault(region, []).append(())
-        columns[at][1][scope.branch] = node
-        self.sweep.grown[region][at] = tuple(columns[at][1])
+        alike = self._columns.setdefault((region, node.type), [])
+        used = self._taken.setdefault((scope, node.type), itertools.count())
+        column = next(used)  # the k-th value of a type in a branch goes into the k-th column of that type
+        grown = self.sweep.grown.setdefault(region, [])
+        if column == len(alike):
+            alike.append(len(grown))
+            grown.append((None,) * region.attrs[0])
+        at = alike[column]
+        grown[at] = (*grown[at][: scope.branch], node, *grown[at][scope.branch + 1 :])
         phi = Node(PHI, (region,), (items_of(region) + at,), node.type, node.origin)
         return self._outer(self.sweep.forward(phi, home))
 

@@ -86,6 +86,11 @@ OPERATORS = [
     ("nn.batch_flatten(%i)", (IMAGE,), IMAGE.reshape(1, -1)),
     ("nn.max_pool2d(%i, pool_size=[2, 2], strides=[2, 2])", (IMAGE,), IMAGE.reshape(1, 2, 2, 2, 2, 2).max((3, 5))),
     ("nn.avg_pool2d(%i, pool_size=[2, 2], strides=[2, 2])", (IMAGE,), IMAGE.reshape(1, 2, 2, 2, 2, 2).mean((3, 5))),
+    ("nn.avg_pool2d(%i, pool_size=[3, 3], strides=[3, 3], padding=[1, 1])", (IMAGE,), np.stack([[
+        [IMAGE[0, c, :2, :2].mean(), IMAGE[0, c, :2, 2:].mean()], [IMAGE[0, c, 2:, :2].mean(), IMAGE[0, c, 2:, 2:].mean()]] for c in (0, 1)])[None]),
+    ("nn.avg_pool2d(%i, pool_size=[3, 1], padding=[1, 0], count_include_pad=True)", (IMAGE,),
+     (np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)))[:, :, :4] + np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)))[:, :, 1:5] + np.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)))[:, :, 2:]) / 3),
+    ("nn.avg_pool2d(%i, pool_size=[2, 2], dilation=[2, 2], strides=[2, 2], padding=[1, 1]) * 0f", (IMAGE,), IMAGE[:, :, :2, :2] * 0),
     ("nn.avg_pool2d(%i, pool_size=[3, 3], padding=[1, 1]) * 0f", (IMAGE,), IMAGE * 0),
     ("nn.global_avg_pool2d(%i)", (IMAGE,), IMAGE.mean((2, 3), keepdims=True)),
     ("nn.adaptive_max_pool2d(%i, output_size=[1, 2])", (IMAGE,), IMAGE.reshape(1, 2, 4, 2, 2).max((2, 4))[:, :, None]),

@@ -12,7 +12,7 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.text.relay.printer_place import Text
-from deepx_graph.text.relay.rules_window import SPATIAL
+from deepx_graph.text.relay.rules_window import SPATIAL, elements_inside
 from deepx_graph.text.relay.words import attribute_text
 from deepx_graph.types import as_tensor
 
@@ -155,12 +155,11 @@ def _mean(node: Node, attrs: dict[str, Any]) -> Text | None:
         counts = ops.evaluate(Function("counts", (), (by,)), [])[0]
     except DeepxGraphError:
         return None
-    if ops.reduce_window.eval is None:
-        return None
-    ones = np.ones(as_tensor(windows.inputs[0].type).shape, np.float32)
-    eval_attrs = [attrs[a.name] for a in ops.reduce_window.attrs]
-    real = ops.reduce_window.eval([ones, np.float32(0)], *eval_attrs[:-1], ops.monoid_body(ops.add, as_tensor(node.type).dtype))
-    if not np.array_equal(np.asarray(counts, np.float32), np.maximum(real, 1)):
+    shape = as_tensor(node.type).shape
+    real = np.ones((), np.int64)
+    for n, length in zip(elements_inside(as_tensor(windows.inputs[0].type).shape, shape, attrs), shape, strict=True):
+        real = np.multiply.outer(real, np.ones(length, np.int64) if n is None else n)
+    if not np.array_equal(np.asarray(counts, np.float64), np.maximum(real, 1)):
         return None
     return _pooling("nn.avg_pool", windows, attrs, count_include_pad=False)
 

@@ -172,15 +172,25 @@ def averaged(c: Context, x: Node, windows: dict[str, tuple[int, ...]], with_padd
         return c(ops.divide, total, c.like(math.prod(windows["window_dimensions"]), total))
     if ranked(total).size > c.limit:
         raise Unsupported("a pooling with so much padding")
-    ones = np.ones([d if w > 1 else 1 for d, w in zip(ranked(x).shape, windows["window_dimensions"], strict=True)], np.float32)
-    eval = ops.reduce_window.eval
-    assert eval is not None
-    body = ops.monoid_body(ops.add, as_tensor(c.b.constant(ones).type).dtype)
-    counts = np.maximum(eval([ones, np.float32(0)], *windows.values(), body), 1)
-    per = c.b.constant(counts, as_tensor(x.type).dtype)
-    axes = [k for k, d in enumerate(counts.shape) if d == ranked(total).shape[k]]
-    shaped = c.b.constant(counts.reshape([counts.shape[k] for k in axes]), as_tensor(x.type).dtype)
-    return c(ops.divide, total, c.along(shaped, ranked(total).shape, axes) if len(axes) < counts.ndim else per)
+    inside = elements_inside(ranked(x).shape, ranked(total).shape, windows)
+    axes = [k for k, n in enumerate(inside) if n is not None]
+    counts = np.ones((), np.int64)
+    for k in axes:
+        counts = np.multiply.outer(counts, inside[k])
+    per = c.b.constant(np.maximum(counts, 1), as_tensor(x.type).dtype)
+    return c(ops.divide, total, per if len(axes) == len(inside) else c.along(per, ranked(total).shape, axes))
+
+
+def elements_inside(size: Sequence[int], made: Sequence[int], windows: dict[str, tuple[int, ...]]) -> list[Any]:
+    """For each axis how many elements of each window are none of the padding; None where windows have one element."""
+    found: list[Any] = []
+    rows = zip(size, made, *(windows[f"window_{w}"] for w in ("dimensions", "strides", "dilations")), windows["padding_low"],
+               strict=True)
+    for n, count, window, stride, dilation, low in rows:
+        first = np.arange(count, dtype=np.int64) * stride - low
+        last = np.minimum((n - 1 - first) // dilation, window - 1)
+        found.append(np.maximum(last - np.maximum(-(first // dilation), 0) + 1, 0) if window > 1 else None)
+    return found
 
 
 def _global(op: Op | None, n: int) -> Rule:

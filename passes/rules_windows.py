@@ -29,6 +29,7 @@ from deepx_graph.ops import (
     sort,
     transpose,
 )
+from deepx_graph.ops.linear import turned
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.passes.rules_arithmetic import is_integer
 from deepx_graph.passes.rules_shape import dims_of, static_dims
@@ -153,29 +154,13 @@ def dot_of_transposed(b: Builder, node: Node) -> Node | None:
 @rule(transpose, over=(dot_general,))
 def transpose_of_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) for integers, where the axes of x and y change places"""
-    return _swapped(b, node) if is_integer(node) else None
+    return turned(b, node.inputs[0], node.attrs[0]) if is_integer(node) else None
 
 
 @rule(transpose, over=(dot_general,), fast_math=True)
 def transpose_of_float_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) where the axes of x and y change places"""
-    return _swapped(b, node)
-
-
-def _swapped(b: Builder, node: Node) -> Node | None:
-    dot = node.inputs[0]
-    x, y = dot.inputs
-    lhs_batch, rhs_batch, lhs_contract, rhs_contract = dot.attrs
-    ranks = [None if (d := dims_of(i)) is None else len(d) for i in (x, y)]
-    if None in ranks:
-        return None
-    left, right = (r - len(lhs_batch) - len(lhs_contract) for r in ranks)  # type: ignore[operator]
-    batch = tuple(range(len(lhs_batch)))
-    turned = (*batch, *range(len(batch) + left, len(batch) + left + right), *range(len(batch), len(batch) + left))
-    if node.attrs[0] != turned:
-        return None
-    return b(dot_general, y, x, lhs_batching_dimensions=rhs_batch, rhs_batching_dimensions=lhs_batch,
-             lhs_contracting_dimensions=rhs_contract, rhs_contracting_dimensions=lhs_contract)
+    return turned(b, node.inputs[0], node.attrs[0])
 
 
 # --- gathers and scatters that are slices ---------------------------------------------------------------------------

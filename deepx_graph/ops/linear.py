@@ -13,7 +13,7 @@ from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_man
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import is_int, pair
 from deepx_graph.ops.layout import dims_of, transpose
-from deepx_graph.types import Type, as_tensor, same_dim, tensor
+from deepx_graph.types import TensorType, Type, as_tensor, same_dim, tensor
 
 Axes = tuple[int, ...]
 
@@ -140,6 +140,22 @@ def matmul(b: Builder, x: Node, y: Node) -> Node:
     rank = len(dims_of(x))
     batch = tuple(range(rank - 2))
     return b(dot_general, x, y, **_attrs(batch, batch, (rank - 1,), (rank - 2,)))
+
+
+def turned(b: Builder, product: Node, permutation: Axes) -> Node | None:
+    """transpose(dot_general(x, y)) as dot_general(y, x), where the free axes of x and y change places; else None.
+
+    The sums are the same, in an order that neither product promises.
+    """
+    x, y = product.inputs
+    lhs_batch, rhs_batch, lhs_contract, rhs_contract = product.attrs
+    if not all(isinstance(i.type, TensorType) and i.type.dims is not None for i in (x, y)):
+        return None
+    batch = len(lhs_batch)
+    left, right = (len(dims_of(i)) - batch - len(lhs_contract) for i in (x, y))
+    if permutation != (*range(batch), *range(batch + left, batch + left + right), *range(batch, batch + left)):
+        return None
+    return b(dot_general, y, x, **_attrs(rhs_batch, lhs_batch, rhs_contract, lhs_contract))
 
 
 LINEAR: tuple[Op, ...] = (dot_general,)

@@ -22,7 +22,7 @@ from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
 from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.engine import Engine
+from deepx_graph.runtime.engine import Arranging, Engine
 from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
 from deepx_graph.runtime.plan import Plan
@@ -165,6 +165,8 @@ class Compiled:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root)
         if self._passes is not None:
             module = self._passes(module)
+        if isinstance(self.engine, Arranging):
+            module = module.with_functions(map(self.engine.arrange, module.functions))
         try:
             plans = plan_functions(module, self.engine.writes)
         except InferError as e:

@@ -8,9 +8,9 @@ never run by two threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from deepx_graph.ir import Node
+from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
@@ -37,4 +37,13 @@ class Engine(Protocol):
 
     def writes(self, node: Node) -> bool:
         """Whether `kernel(node)` puts its results into `out` when it is given one, and makes fresh arrays when it is not."""
+        ...
+
+
+@runtime_checkable
+class Arranging(Protocol):
+    """An engine that would rather run another function of the same meaning, up to the order of floating sums."""
+
+    def arrange(self, function: Function) -> Function:
+        """That function; the given one where it is as good. Called before planning, on static types."""
         ...

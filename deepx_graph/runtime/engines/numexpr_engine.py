@@ -17,6 +17,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
+from deepx_graph.runtime.arrange import arranged
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
@@ -51,6 +52,10 @@ class NumexprEngine:
     def writes(self, node: Node) -> bool:
         """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
         return self._own(node) is not None
+
+    def arrange(self, function: Function) -> Function:
+        """The function as it runs best."""
+        return arranged(function)
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body of elementwise operations, broadcasts and reductions; None where there is none."""

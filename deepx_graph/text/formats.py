@@ -79,6 +79,9 @@ FORMATS: dict[str, Format] = {
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
                writes=False),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay"),
+        Format("anf", "A-normal form: S-expressions with a name for every step", (".anf",), "deepx_graph.text.anf"),
+        Format("cps", "continuation-passing style, written for looking and not read", (".cps",),
+               "deepx_graph.text.anf.continuations"),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
     )
 }

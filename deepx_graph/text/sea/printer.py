@@ -19,7 +19,7 @@ from deepx_graph.text.sea.assembly import assembly_of, bare
 from deepx_graph.text.sea.words import VERSION, dense_text, float_text, name_text, quote, type_text
 from deepx_graph.types import DType, Type
 
-_DEPTH_LIMIT = 100
+DEPTH_LIMIT = 100
 
 
 def write(module: Module) -> str:
@@ -28,11 +28,11 @@ def write(module: Module) -> str:
     lines = [f"sea {VERSION}", f"entry @{name_text(module.entry_name)}"]
     lines += map(_data, module.datas)
     for function in module.functions:
-        lines += _FunctionPrinter(function, types, 0).lines()
+        lines += FunctionPrinter(function, types, 0).lines()
     return "\n".join(lines) + "\n"
 
 
-class _FunctionPrinter:
+class FunctionPrinter:
     """Prints one function; `types` is shared by all, as most types recur."""
 
     def __init__(self, function: Function, types: dict[Type, str], depth: int) -> None:
@@ -65,10 +65,10 @@ class _FunctionPrinter:
         else:
             form = assembly_of(node.op)
             placed = form.named
-            operands = form.write(node, self.names.__getitem__, lambda a, v: v if bare(a, v) else self._attr(node, a, v))
+            operands = form.write(node, self.names.__getitem__, lambda a, v: v if bare(a, v) else self.attr_text(node, a, v))
         text = f"{self._name(node)} = {name_text(node.op.name)}{' ' + operands if operands else ''}"
-        attrs = [f"{a.name} = {self._attr(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
-                 if a.name not in placed and not _is_default(a, v) and not _is_told(a, v, node)]
+        attrs = [f"{a.name} = {self.attr_text(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
+                 if a.name not in placed and not is_default(a, v) and not is_told(a, v, node)]
         if attrs:
             text += f" {{{', '.join(attrs)}}}"
         return text if node.op is CONSTANT else f"{text} : {self._type(node.type)}"
@@ -89,7 +89,7 @@ class _FunctionPrinter:
 
     # --- attributes
 
-    def _attr(self, node: Node, attr: Attr, value: Any) -> str:
+    def attr_text(self, node: Node, attr: Attr, value: Any) -> str:
         if node.op is LOOP_BEGIN:
             return str(self.loops.setdefault(value, len(self.loops)))
         return self._value(node, attr, value)
@@ -119,9 +119,9 @@ class _FunctionPrinter:
         raise UsageError(Diagnostic(f"{node.op.name}: the attribute '{attr.name}' has no text form", node.span))
 
     def _body(self, node: Node, body: Function) -> str:
-        if self.depth > _DEPTH_LIMIT:
-            raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {_DEPTH_LIMIT}", node.span))
-        return "\n".join(_FunctionPrinter(body, self.types, self.depth + 1).lines()).lstrip()
+        if self.depth > DEPTH_LIMIT:
+            raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {DEPTH_LIMIT}", node.span))
+        return "\n".join(FunctionPrinter(body, self.types, self.depth + 1).lines()).lstrip()
 
 
 def _data(data: Data) -> str:
@@ -145,11 +145,11 @@ def _leading_params(function: Function) -> int:
     return count
 
 
-def _is_told(attr: Attr, value: Any, node: Node) -> bool:
+def is_told(attr: Attr, value: Any, node: Node) -> bool:
     """Whether the type of the node, which is written after it, tells the value."""
     return attr.from_type is not None and attr.from_type(node.type) == value
 
 
-def _is_default(attr: Attr, value: Any) -> bool:
+def is_default(attr: Attr, value: Any) -> bool:
     """Whether the reader fills this value in by itself; floats are always written, as 0.0 equals -0.0."""
     return type(value) is type(attr.default) and type(value) in (bool, int, str, type(None)) and value == attr.default

@@ -163,7 +163,7 @@ class Reader:
         while not c.accept(")"):
             word, _ = self._value_name()
             c.expect(":")
-            results.append((_plain_name(c, word), self.values.type(0)))
+            results.append((plain_name(c, word), self.values.type(0)))
             if not c.peek(")"):
                 c.expect(",", "or ')'")
         return results
@@ -209,7 +209,7 @@ class Reader:
             elif stated is None and c.accept(":"):
                 stated = self.values.type(0)
                 end = c.at
-                attrs = op.bind(_told(op, {} if attr_text is None else self._simple(attr_text, found), stated))
+                attrs = op.bind(told(op, {} if attr_text is None else self._simple(attr_text, found), stated))
             else:
                 attrs = self._simple_attrs(op, attr_text, found, stated)
             c.at = end
@@ -239,7 +239,7 @@ class Reader:
         if c.peek("{"):
             given |= self._attributes(c.nested(depth))
         stated = self.values.type(0) if c.accept(":") else None
-        return inputs, op.bind(_told(op, given, stated)), stated
+        return inputs, op.bind(told(op, given, stated)), stated
 
     def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str], stated: Type | None) -> tuple[Any, ...]:
         """Attributes without strings and functions, which recur often, by their text."""
@@ -248,7 +248,7 @@ class Reader:
         key = (op, text, stated)
         attrs = self._attrs.get(key)
         if attrs is None:
-            attrs = self._attrs[key] = op.bind(_told(op, {} if text is None else self._simple(text, found), stated))
+            attrs = self._attrs[key] = op.bind(told(op, {} if text is None else self._simple(text, found), stated))
         return attrs
 
     def _simple(self, text: str, found: re.Match[str]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ class Reader:
             raise LimitError(Diagnostic(f"more than {self.options.max_nodes} nodes", span))
         if word in scope.values:
             raise ParseError(Diagnostic(f"{word} is defined twice", span, hint=f"first in line {_line(scope.values[word])}"))
-        scope.values[word] = Node(op, inputs, attrs, type, Origin(_plain_name(self.cursor, word), (span,)))
+        scope.values[word] = Node(op, inputs, attrs, type, Origin(plain_name(self.cursor, word), (span,)))
 
     def _operands(self, scope: Scope, text: str, at: int) -> tuple[Node, ...]:
         values = scope.values
@@ -322,7 +322,7 @@ class Reader:
         return self.cursor.span(base + start, base + end) if end else self.cursor.span(found.start(), found.end())
 
 
-def _told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
+def told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
     """The attributes with those that the stated type tells, where they are not given."""
     if stated is not None:
         for attr in op.attrs:
@@ -337,7 +337,7 @@ def _line(node: Node) -> int:
     return node.span.line if node.span else 0
 
 
-def _plain_name(cursor: Cursor, word: str) -> str:
+def plain_name(cursor: Cursor, word: str) -> str:
     """The name a value had where it came from: without `%`, quotes and number; empty for a value that is only numbered."""
     if '"' in word:
         return cursor.unquote(word[1 : word.rindex('"') + 1], cursor.at)

@@ -1,0 +1,143 @@
+"""Continuation-passing style: every function and call takes a continuation, `k`, and nothing returns. For looking; not read back.
+
+A call is given what to do with its values; a last call is given `k` itself, so that tail calls are seen at once. What follows
+a branch is a function that both sides call. Operations stay lets, and functions that are values of attributes stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from deepx_graph.errors import Source, UsageError
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import LOOP_END, REGION
+from deepx_graph.text.anf.printer import CONTROL, Lines, Printer, Shared, are_items, branch, branch_word, data_text, render
+from deepx_graph.text.options import ReadOptions
+from deepx_graph.text.sea.words import name_text
+from deepx_graph.types import TupleType
+
+
+def write(module: Module) -> str:
+    """The text of the module. Raises UsageError for an attribute value that has no text form, naming the node."""
+    shared = Shared(module)
+    parts = ["; cps", f"(entry @{name_text(module.entry_name)})", *map(data_text, module.datas)]
+    for f in module.functions:
+        parts += render(_Printer(f, shared).definition())
+    return "\n".join(parts) + "\n"
+
+
+def detect(text: str) -> float:
+    """Never: the form is not read."""
+    return 0.0
+
+
+def read(source: Source, options: ReadOptions) -> NoReturn:
+    """Raises UsageError: the form is not read."""
+    raise UsageError("cps is written and not read; write anf to read it again")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a block ends; where it ends with results for a continuation `k`, a last call may be given `k` instead."""
+
+    write: Callable[[str], Lines]
+    results: Sequence[Node] = ()
+    k: str = ""
+
+
+class _Printer(Printer):
+    """One function in continuation-passing style."""
+
+    def __init__(self, function: Function, shared: Shared) -> None:
+        super().__init__(function, shared)
+        self._continuations = 0
+
+    def definition(self) -> Lines:
+        """`(define (@f (%x : T) k) body)`."""
+        f = self.function
+        yield f"(define {'public ' if f.public else ''}({' '.join([f'@{name_text(f.name)}', *self.params(f.params), 'k'])})"
+        yield self.rest(self._shown(self.place.root.nodes[::-1]), f.results, "k", "  ")
+        yield ")"
+
+    def _shown(self, nodes: Sequence[Node]) -> list[Node]:
+        return [n for n in nodes if not self.is_silent(n)][::-1]
+
+    def _fresh(self) -> str:
+        self._continuations += 1
+        return f"k{self._continuations}"
+
+    # --- blocks
+
+    def rest(self, nodes: list[Node], results: Sequence[Node], k: str, pad: str) -> Lines:
+        """What is left of a block: `nodes`, the next one last, and then the results for the continuation."""
+        return self.until(nodes, End(lambda at: iter([f"{at}({' '.join([k, *map(self.atom, results)])})"]), results, k), pad)
+
+    def until(self, nodes: list[Node], end: End, pad: str) -> Lines:
+        """What is left of a block, the next node last, up to its end."""
+        opened = 0
+        while nodes:
+            node = nodes.pop()
+            if node.op in CONTROL:
+                last = not nodes and end.k and self.passes_on(node, end.results)
+                yield self.called_with(node, end.k, pad) if last else self.continued(node, nodes, end, pad)
+                break
+            yield self.let(node, pad)
+            opened += 1 + (node in self.wholes)
+        else:
+            yield end.write(pad)
+        yield ")" * opened
+
+    def passes_on(self, node: Node, results: Sequence[Node]) -> bool:
+        """Whether the results are the values of this call, branch or loop, one by one."""
+        return node not in self.wholes and are_items(results, node)
+
+    def continued(self, node: Node, nodes: list[Node], end: End, pad: str) -> Lines:
+        """A call, branch or loop, with the rest of the block as its continuation."""
+        k, whole = self._fresh(), node in self.wholes
+        yield f"{pad}(let ({k} (lambda ({self.values_of(node)})"
+        if whole:
+            yield f"{pad}  {self.gathered(node)}"
+        yield self.until(nodes, end, pad + "  ")
+        yield ")" * (2 + whole)
+        yield self.called_with(node, k, pad)
+        yield ")"
+
+    def values_of(self, node: Node) -> str:
+        names = self.bind(node)
+        assert isinstance(node.type, TupleType)
+        return " ".join(f"({name} : {self.type(t)})" for name, t in zip(names, node.type.items, strict=True))
+
+    def called_with(self, node: Node, k: str, pad: str) -> Lines:
+        """A call, branch or loop that goes on with `k`."""
+        if node.op is REGION:
+            return self.chosen(node, k, pad)
+        return self.looped(node, k, pad) if node.op is LOOP_END else iter([f"{pad}{self.called(node)[:-1]} {k})"])
+
+    def chosen(self, node: Node, k: str, pad: str) -> Lines:
+        """A branch, each side of which goes on with `k`."""
+        yield f"{pad}({branch_word(node)} {self.atom(node.inputs[0])}"
+        for j, block in enumerate(self.place.branches[node]):
+            yield self.rest(self._shown(block.nodes[::-1]), branch(node, j), k, pad + "  ")
+        yield ")"
+
+    def looped(self, node: Node, k: str, pad: str) -> Lines:
+        """A loop: a function that calls itself last of all, and leaves by its continuation."""
+        begin = node.inputs[0]
+        name, leave = self.loop_name(), self._fresh()
+        heads = self.values_of(begin)
+        variables = [self.items[begin, j] for j in range(len(begin.inputs))]
+        yield f"{pad}(letrec ({name} (lambda ({heads} {leave})"
+        test = self._shown(self.place.loops[node].turn(self.place.loops[node].condition))
+        yield self.until(test, End(lambda at: self._turn(node, name, leave, variables, at)), pad + "    ")
+        yield "))"
+        yield f"{pad}  ({' '.join([name, *map(self.atom, begin.inputs), k])}))"
+
+    def _turn(self, node: Node, name: str, leave: str, variables: list[str], pad: str) -> Lines:
+        """The branch of a loop: round again, or out."""
+        yield f"{pad}(if {self.atom(node.inputs[1])}"
+        body = self._shown(self.place.loops[node].body.nodes[::-1])
+        again = End(lambda at: iter([f"{at}({' '.join([name, *map(self.atom, node.inputs[2:]), leave])})"]))
+        yield self.until(body, again, pad + "  ")
+        yield f"{pad}  ({' '.join([leave, *variables])}))"

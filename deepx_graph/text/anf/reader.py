@@ -1,0 +1,190 @@
+"""Reading A-normal form: heads of all definitions first, then each body as nodes.
+
+Types on lets are checked against what the ops infer, and kept where they say more; they may be left out. A `letrec` is a loop: one
+side of the branch that ends its function calls it again, with nothing left to do; any other recursion needs a `define`. Only
+nesting of branches, loops and lambdas recurses, within the bound on depth; a run of lets does not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from deepx_graph.errors import Diagnostic, ParseError, Source, VerifyError, suggest
+from deepx_graph.ir import Constructor, Data, Function, Module
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.text.anf.expressions import Expressions, Head, Scope
+from deepx_graph.text.anf.forms import Forms
+from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.sea.reader import plain_name
+from deepx_graph.text.sea.values import Values
+from deepx_graph.types import Type, compatible
+
+VERSION = 1
+_HEADER = re.compile(r"anf[ \t]+(\d{1,9})\b")
+_DEPTH_LIMIT = 100
+"""The reader recurses over nested branches, loops and lambdas; beyond this Python's own stack would end first."""
+
+
+class _Words(Values):
+    """Attribute values, functions among them as lambdas."""
+
+    def value(self, depth: int) -> Any:
+        if self.cursor.peek("("):
+            start = self.cursor.at
+            if isinstance(self.cursor, Forms) and self.cursor.form("lambda"):
+                self.cursor.at = start
+                return self.function(self.cursor.nested(depth))
+        return super().value(depth)
+
+
+class Reader:
+    """Reads one text; `module` does it all."""
+
+    def __init__(self, source: Source, options: ReadOptions) -> None:
+        self.source, self.options = source, options
+        self.cursor = Forms(source, min(options.max_depth, _DEPTH_LIMIT))
+        self.words = _Words(self.cursor, options.max_rank, self._lambda)
+        self.heads: dict[str, Head] = {}
+        self.body = Expressions(self.cursor, self.words, self.heads, options.max_nodes)
+
+    def module(self) -> Module:
+        """The module. Raises ParseError, VerifyError, LimitError."""
+        c = self.cursor
+        header = c.match(_HEADER)
+        if header is None or int(header[1]) != VERSION:
+            c.fail(f"found {c.next_word() if header is None else 'version ' + header[1]}", expected=f"anf {VERSION}")
+        c.expect("(")
+        self._word("entry")
+        entry = self._at_name("the name of the entry function")
+        c.expect(")")
+        datas = []
+        while c.skip() < len(c.text):
+            if c.form("data"):
+                datas.append(self._data())
+            elif c.form("define"):
+                self._define()
+            else:
+                c.fail(f"found {c.next_word()}", expected="(define ...) or (data ...)")
+        if entry not in self.heads:
+            raise ParseError(Diagnostic(f"the entry '{entry}' is no function of the text",
+                                        c.span(header.start(), header.end()), hint=suggest(entry, self.heads)))
+        return Module(tuple(map(self._function, self.heads.values())), entry, self.source, "anf", tuple(datas))
+
+    # --- definitions
+
+    def _word(self, word: str) -> None:
+        if not self.cursor.accept_word(word):
+            self.cursor.fail(f"found {self.cursor.next_word()}", expected=f"'{word}'")
+
+    def _at_name(self, what: str) -> str:
+        self.cursor.expect("@", f"and {what}")
+        return self.cursor.name(what)
+
+    def _data(self) -> Data:
+        """Passes what follows `(data`: `@List ($A) (Cons $A @List<$A>) (Nil))`."""
+        c, params, constructors = self.cursor, list[str](), list[Constructor]()
+        extern = c.accept_word("extern")
+        name = self._at_name("the name of the data type")
+        c.expect("(", "around the type parameters")
+        while not c.accept(")"):
+            c.expect("$", "and the name of a type parameter")
+            params.append(c.name("the name of a type parameter"))
+        while not c.accept(")"):
+            c.expect("(", "around a constructor")
+            made, fields = c.name("the name of a constructor"), list[Type]()
+            while not c.accept(")"):
+                fields.append(self.words.type(0))
+            constructors.append(Constructor(made, tuple(fields)))
+        return Data(name, tuple(params), tuple(constructors), extern)
+
+    def _define(self) -> None:
+        """Passes what follows `(define`, and remembers where the body is."""
+        c = self.cursor
+        start = c.at
+        public = c.accept_word("public")
+        c.expect("(", "around the function's name and parameters")
+        name = self._at_name("the function's name")
+        params = []
+        while not c.accept(")"):
+            params.append(self._param())
+        head = self._signature(name, params, public, start)
+        if name in self.heads:
+            c.fail(f"two functions are named '{name}'", start=start, end=c.at)
+        self.heads[name] = head
+        c.at = c.end_of_form()
+        c.expect(")", "after the body")
+
+    def _param(self) -> tuple[str, Type, int]:
+        """Passes `(%x : T)`."""
+        c = self.cursor
+        c.expect("(", "around a parameter")
+        at = c.skip()
+        word = self.body.value_name()
+        c.expect(":")
+        found = word, self.words.type(0), at
+        c.expect(")")
+        return found
+
+    def _signature(self, name: str, params: list[tuple[str, Type, int]], public: bool, start: int) -> Head:
+        """Passes `-> ((%y : T)) [vjp @g] [with a = "text"]`."""
+        c = self.cursor
+        c.expect("->")
+        c.expect("(", "around the results")
+        results = []
+        while not c.accept(")"):
+            word, type, _ = self._param()
+            results.append((plain_name(c, word), type))
+        vjp = self._at_name("the name of the derivative") if c.accept_word("vjp") else None
+        said = list[tuple[str, str]]()
+        if c.accept_word("with"):
+            while not c.peek("(") and not c.peek("%") and not c.peek("@"):
+                key = c.name("the name of an attribute of the function")
+                c.expect("=")
+                said.append((key, c.string()))
+        return Head(name, params, results, public, vjp, tuple(said), start, c.skip())
+
+    def _function(self, head: Head) -> Function:
+        self.cursor.at = head.body
+        return self._with_body(head, 0)
+
+    def _with_body(self, head: Head, depth: int) -> Function:
+        """Passes the body."""
+        scope = Scope()
+        params = [self.body.node(PARAM, (), (k, t), t, word, at) for k, (word, t, at) in enumerate(head.params)]
+        for (word, _, at), node in zip(head.params, params, strict=True):
+            if word in scope.values:
+                self.cursor.fail(f"two parameters are named {word}", start=at, end=at + len(word))
+            scope.define(word, node)
+        nodes = self.body.expression(scope, depth)
+        given, types = [n.type for n in nodes], [t for _, t in head.results]
+        span = self.cursor.span(head.start, head.body)
+        if len(given) != len(types) or not all(map(compatible, given, types)):
+            raise VerifyError(Diagnostic(f"the body gives ({', '.join(map(str, given))})", span,
+                                         expected=f"({', '.join(map(str, types))}), as the head of the function says"))
+        return Function(head.name, tuple(params), tuple(nodes), tuple(n for n, _ in head.results), head.public, head.vjp,
+                        span, head.attributes)
+
+    def _lambda(self, depth: int) -> Function:
+        """Passes `(lambda [@f] ((%x : T)) -> ((%y : T)) body)`: a function as the value of an attribute."""
+        c = self.cursor
+        start = c.at
+        c.form("lambda")
+        name = self._at_name("the function's name") if c.peek("@") else "lambda"
+        c.expect("(", "around the parameters")
+        params = []
+        while not c.accept(")"):
+            params.append(self._param())
+        function = self._with_body(self._signature(name, params, True, start), depth)
+        c.expect(")")
+        return function
+
+
+def read(source: Source, options: ReadOptions | None = None) -> ReadResult:
+    """The module that the text describes. Raises ParseError, VerifyError (types, arity, attributes), LimitError."""
+    return ReadResult(Reader(source, options or ReadOptions()).module())
+
+
+def detect(text: str) -> float:
+    """Whether the text is of this form: it says so in its first word."""
+    return 1.0 if re.match(r"(?:\s|;[^\n]*)*+anf[ \t]+\d", text) else 0.0

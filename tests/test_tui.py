@@ -8,8 +8,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import pytest
 from textual.widgets import Static
 
+from deepx_graph.cli.main import main
+from deepx_graph.errors import UsageError
+from deepx_graph.session.session import Session
 from deepx_graph.tui import app as app_module
 from deepx_graph.tui.app import PARTS, Browser
 from deepx_graph.tui.help import HelpScreen, MessageScreen, bindings_of, help_text, key_text
@@ -17,7 +21,7 @@ from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.source import SourcePane
 from tests import viz_modules
 from tests.test_browsing import foldable
-from tests.tui_pilot import app_of, browser, press, screen, shown
+from tests.tui_pilot import app_of, browser, press, screen, settled, shown
 
 SEA = """sea 1
 entry @f
@@ -250,3 +254,33 @@ async def test_everything_fits_on_80_columns() -> None:
         assert len(screen(pilot)) == 24 and all(len(line) <= 80 for line in screen(pilot))
         assert "users" in shown(pilot)
         assert pilot.app.query_one("#status", Static).size.height == 1
+
+
+def test_an_unknown_theme_is_told_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'nord'"):
+        Browser(lambda: Session(foldable()), theme="nrod")
+
+
+@piloted
+async def test_a_theme_is_chosen_and_changed() -> None:
+    app = Browser(lambda: Session(foldable()), theme="nord")
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert app.theme == "nord"
+        await press(pilot, "T")
+        assert app.theme == "gruvbox"
+
+
+@pytest.mark.parametrize("file", ["-", "program.hlo"])
+def test_the_command_needs_a_file_and_a_terminal(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tui", file]) == 2
+    assert "needs a" in capsys.readouterr().err
+
+
+@piloted
+async def test_without_colour_the_cursor_is_reversed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with browser(foldable()) as pilot:
+        strips = pilot.app.screen._compositor.render_strips()
+        row = next(s for s in strips if any("›" in segment.text for segment in s))
+        assert any(segment.style is not None and segment.style.reverse for segment in row)

@@ -19,7 +19,7 @@ from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static
 
-from deepx_graph.errors import DeepxGraphError
+from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
 from deepx_graph.ir import Node
 from deepx_graph.session.export import Shown, export, suffixes
 from deepx_graph.session.monitor import Monitor
@@ -96,9 +96,13 @@ class Browser(Asking):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, open_session: Callable[[], Session], path: str = "") -> None:
+    def __init__(self, open_session: Callable[[], Session], path: str = "", *, theme: str | None = None) -> None:
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.open_session, self.path = open_session, path
+        if theme is not None and theme not in self.available_themes:
+            raise UsageError(Diagnostic(f"no theme '{theme}'", expected=", ".join(sorted(self.available_themes)),
+                                        hint=suggest(theme, self.available_themes)))
+        self.first_theme = theme or ("ansi-dark" if self.no_color else THEMES[0])
 
     def compose(self) -> ComposeResult:
         yield Static(id="bar", markup=False)
@@ -115,7 +119,7 @@ class Browser(Asking):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.theme = "ansi-dark" if self.no_color else THEMES[0]
+        self.theme = self.first_theme
         self.lanes.focus()
         self._show_bar()
         self.work_on("reading", self._open, self._opened)

@@ -21,6 +21,7 @@ def run_tui(args: Arguments) -> int:
         raise UsageError("the browser needs a file: the terminal is for the keys")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
+    sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
     gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
     from deepx_graph.session.session import Session
     from deepx_graph.text import ReadOptions
@@ -35,7 +36,7 @@ def run_tui(args: Arguments) -> int:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
         return session
 
-    app = Browser(open_session, args.file)
+    app = Browser(open_session, args.file, theme=args.theme)
     app.run()
     if app.failed is not None:
         say(str(app.failed))

@@ -131,6 +131,18 @@ ENTRY main {
     np.testing.assert_allclose(dx.compile(reread(text))(X, X.T)[0], np.exp((X @ X.T).T) - X @ X.T, rtol=1e-5)
 
 
+def test_sizes_that_are_not_known() -> None:
+    text = ("def @main(%x: Tensor[(?, 3), float32], %y: Tensor[(3), float32]) {"
+            " nn.softmax(where(nn.bias_add(%x, %y) > 0f, %x, zeros_like(%x))) }")
+    module = dx.loads(text)
+    printed = check_round_trip(module)
+    assert "Tensor[(?, 3), float32]" in printed
+    y = np.ones(3, np.float32)
+    e = np.exp(np.where(X + y > 0, X, 0))
+    for version in (module, dx.loads(printed)):
+        np.testing.assert_allclose(dx.compile(version)(X, y)[0], e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
 def test_what_relay_has_no_words_for_is_named() -> None:
     module = dx.loads("HloModule m\nENTRY main {\n  x = f32[2] parameter(0)\n  ROOT odd = f32[2] cbrt(x)\n}\n")
     with pytest.raises(VerifyError, match=r"odd: Relay has no words for cbrt : f32\[2\]") as caught:

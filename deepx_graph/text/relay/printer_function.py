@@ -18,7 +18,7 @@ from deepx_graph.text.relay.printer_names import Names
 from deepx_graph.text.relay.printer_ops import call, said, tuple_text, unsaid
 from deepx_graph.text.relay.printer_place import Block, Placement, Text, is_effect, values, whole
 from deepx_graph.text.relay.words import result_text, type_text
-from deepx_graph.types import BOOL, DataType, FunctionType, StateType, Type, scalar
+from deepx_graph.types import BOOL, DataType, FunctionType, StateType, TensorType, Type, is_static, scalar
 
 
 @dataclass
@@ -87,7 +87,20 @@ class Writer:
             return self._field(node)
         if node.op is ops.match_failed:
             return []
+        if node.op is ops.broadcast_in_dim and not is_static(node.type):
+            return self._broadcast_like(node)
         return node.inputs if _is_item(node) else said(node)
+
+    def _broadcast_like(self, node: Node) -> Text:
+        """A broadcast to sizes that are not known: to those of a value that has them."""
+        type, axes = node.type, node.attrs[1]
+        assert isinstance(type, TensorType)
+        older = (n for n in self.function.nodes if n.serial < node.serial and isinstance(n.type, TensorType))
+        like = next((n for n in older if isinstance(n.type, TensorType) and n.type.dims == type.dims), None)
+        trailing = type.dims is not None and axes == tuple(range(len(type.dims) - len(axes), len(type.dims)))
+        if like is None or not trailing:
+            raise unsaid(node, "nothing before it has these sizes")
+        return call("broadcast_to_like", node.inputs[0], like)
 
     def _applied(self, function: str | Node, args: Sequence[Node]) -> Text:
         parts: list[str | Node] = [function, "("]

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import deepx_graph as dx
+from tests.jax_corpus import JAX, cases, needs_corpus
 
-JAX = Path(__file__).parents[2] / "shared" / "corpus" / "jax"
 LEFT_OUT = {"bf16_elementwise": "computes in bf16", "constant_large": "holds raw bits of f32"}
 """Programs that do not become double precision by renaming their types."""
 INFINITIES = {"0xFF800000": "0xFFF0000000000000", "0x7F800000": "0x7FF0000000000000", "0x7FC00000": "0x7FF8000000000000"}
 
 
 def names() -> list[str]:
-    if not JAX.is_dir():
-        return []
-    return [c["name"] for c in json.loads((JAX / "corpus.json").read_text())["cases"] if c["grads"] and c["name"] not in LEFT_OUT]
+    return [c["name"] for c in cases(grads=True) if c["name"] not in LEFT_OUT]
 
 
 def in_double(name: str) -> dx.Module:
@@ -56,7 +52,6 @@ def itself(module: dx.Module) -> dx.Module:
     return module
 
 
-needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
 
 
 @needs_corpus

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.session.gradcheck import check_gradient
-
-JAX = Path(__file__).parents[2] / "shared" / "corpus" / "jax"
+from tests.jax_corpus import JAX, cases, needs_corpus
 
 
 def names() -> list[str]:
-    cases = json.loads((JAX / "corpus.json").read_text())["cases"] if JAX.is_dir() else []
-    return [c["name"] for c in cases if c["grads"]]
+    return [c["name"] for c in cases(grads=True)]
 
 
 def check(name: str) -> None:
@@ -23,7 +18,6 @@ def check(name: str) -> None:
     assert report.ok, str(report)
 
 
-needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
 SAMPLE = ("cond_true_false", "model_attention", "scan_carry_outputs", "while_fori", "gather_take", "sim_heat_stencil")
 
 

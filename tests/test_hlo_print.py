@@ -7,7 +7,6 @@ import os
 import random
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,9 @@ from deepx_graph.text.hlo import read, write
 from deepx_graph.text.hlo.printer_formulas import FORMULAS
 from deepx_graph.types import BOOL, F32, F64, I8, I32, I64, U8, U64, DType, FunctionType, scalar, tensor
 from deepx_graph.verify import verify
-from tests import laws
+from tests import jax_corpus, laws
 from tests.generate import random_inputs, random_module
 from tests.reference import evaluate, same
-
-SHARED = Path(__file__).parents[2] / "shared"
-JAX = SHARED / "corpus" / "jax"
-VARIANTS = ("", ".long", ".operand_shapes", ".optimised")
-
-
-def corpus() -> list[str]:
-    if not JAX.is_dir():
-        return []
-    names = [c["name"] for c in json.loads((JAX / "corpus.json").read_text())["cases"]]
-    return [n + v for n in names for v in VARIANTS if (JAX / f"{n}{v}.hlo").exists()]
 
 
 def load(text: str, name: str = "t.hlo") -> Module:
@@ -49,21 +37,12 @@ def flat(values: Any) -> list[Any]:
     return [leaf for v in values for leaf in (flat(v) if isinstance(v, tuple) else [v])]
 
 
-@pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
-@pytest.mark.parametrize("name", corpus())
+@jax_corpus.needs_corpus
+@pytest.mark.parametrize("name", jax_corpus.files("hlo"))
 def test_real_programs_mean_the_same_when_written_and_read_again(name: str) -> None:
-    sys.path.insert(0, str(JAX.parent))
-    try:
-        from evaluate import mismatches
-    finally:
-        sys.path.pop(0)
-    base = name.split(".")[0]
-    case = next(c for c in json.loads((JAX / "corpus.json").read_text())["cases"] if c["name"] == base)
-    text = write(load((JAX / f"{name}.hlo").read_text()))
+    text = write(jax_corpus.load(name))
     again = load(text)
-    stored = np.load(JAX / f"{base}.npz")
-    args = [stored[f"in{k}"].astype(p.type.dtype.np) for k, p in enumerate(again.entry.params)]
-    assert mismatches(case, stored, evaluate(again, args)) == []
+    assert jax_corpus.mismatches(name, evaluate(again, jax_corpus.arguments(name, again))) == []
     assert write(again) == text
 
 
@@ -404,11 +383,9 @@ XLA = "DEEPX_GRAPH_JAX_PYTHON"
 @pytest.mark.parametrize("pipeline", ["none", "default"])
 def test_xla_takes_what_is_written_and_computes_the_same(tmp_path: Path, pipeline: str) -> None:
     expected: dict[str, list[Any]] = {}
-    for name in corpus():
-        stored = np.load(JAX / f"{name.split('.')[0]}.npz")
-        module = load((JAX / f"{name}.hlo").read_text())
-        args = [stored[f"in{k}"].astype(p.type.dtype.np) for k, p in enumerate(module.entry.params)]
-        _hand_over(tmp_path, name, module, args, pipeline)
+    for name in jax_corpus.files("hlo"):
+        module, stored = jax_corpus.load(name), jax_corpus.case_of(name)[1]
+        _hand_over(tmp_path, name, module, jax_corpus.arguments(name, module), pipeline)
         expected[name] = [stored[f"out{k}"] for k in range(len(module.entry.results))]
     for seed in range(40):
         rng = random.Random(seed)
@@ -431,8 +408,7 @@ def _hand_over(folder: Path, name: str, module: Module, args: list[Any], pipelin
 
 
 def _agree(name: str, got: Any, want: list[Any]) -> bool:
-    case = {} if name.startswith("random") else next(
-        c["tol"] for c in json.loads((JAX / "corpus.json").read_text())["cases"] if c["name"] == name.split(".")[0])
+    case = {} if name.startswith("random") else jax_corpus.case_of(name)[0]["tol"]
     return len(got.files) == len(want) and all(
         got[f"out{k}"].shape == w.shape and np.allclose(
             got[f"out{k}"], w, rtol=case.get(f"out{k}", (1e-5, 0))[0], atol=case.get(f"out{k}", (0, 0))[1], equal_nan=True)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,39 +15,16 @@ from deepx_graph.text.hlo.literals import parse_literal
 from deepx_graph.text.hlo.shapes import parse_shape
 from deepx_graph.types import BF16, BOOL, C64, F32, I32, STATE, TupleType, tensor
 from deepx_graph.verify import verify
+from tests import jax_corpus
 from tests.reference import evaluate
 
-SHARED = Path(__file__).parents[2] / "shared"
-JAX = SHARED / "corpus" / "jax"
-VARIANTS = ("", ".long", ".operand_shapes", ".optimised")
 
-
-def corpus() -> list[str]:
-    if not JAX.is_dir():
-        return []
-    names = [c["name"] for c in json.loads((JAX / "corpus.json").read_text())["cases"]]
-    return [n + v for n in names for v in VARIANTS if (JAX / f"{n}{v}.hlo").exists()]
-
-
-needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
-
-
-@needs_corpus
-@pytest.mark.parametrize("name", corpus())
+@jax_corpus.needs_corpus
+@pytest.mark.parametrize("name", jax_corpus.files("hlo"))
 def test_real_programs_mean_what_xla_computed(name: str) -> None:
-    sys.path.insert(0, str(JAX.parent))
-    try:
-        from evaluate import mismatches
-    finally:
-        sys.path.pop(0)
-    base = name.split(".")[0]
-    case = next(c for c in json.loads((JAX / "corpus.json").read_text())["cases"] if c["name"] == base)
-    stored = np.load(JAX / f"{base}.npz")
-    path = JAX / f"{name}.hlo"
-    module = read(Source(str(path), path.read_text()), ReadOptions()).module
+    module = jax_corpus.load(name)
     verify(module)
-    args = [stored[f"in{k}"].astype(p.type.dtype.np) for k, p in enumerate(module.entry.params)]
-    assert mismatches(case, stored, evaluate(module, args)) == []
+    assert jax_corpus.mismatches(name, evaluate(module, jax_corpus.arguments(name, module))) == []
 
 
 # --- by hand

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -23,10 +21,10 @@ from deepx_graph.types import ANY, BF16, BOOL, C64, F32, I4, I64, STATE, U8, Fun
 from deepx_graph.verify import verify
 from tests import jax_oracle, laws
 from tests.generate import random_inputs, random_module
+from tests.jax_corpus import arguments, files, load, mismatches, needs_corpus
 from tests.reference import evaluate, same
-from tests.test_stablehlo_read import JAX, SUITE, failing, needs_suite, run_section, sections
+from tests.test_stablehlo_read import SUITE, failing, needs_suite, run_section, sections
 
-needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
 needs_jax = pytest.mark.skipif(jax_oracle.VARIABLE not in os.environ,
                                reason=f"{jax_oracle.VARIABLE} does not name a Python that has jaxlib")
 
@@ -38,34 +36,6 @@ def again(module: Module) -> Module:
     verify(back)
     assert write(back, "stablehlo") == text
     return back
-
-
-def files(*suffixes: str) -> list[str]:
-    return [p.name for s in suffixes for p in sorted(JAX.glob(f"*.{s}"))]
-
-
-def case_of(name: str):
-    base = name.split(".")[0]
-    case = next(c for c in json.loads((JAX / "corpus.json").read_text())["cases"] if c["name"] == base)
-    return case, np.load(JAX / f"{base}.npz")
-
-
-def mismatches(name: str, got) -> list[str]:
-    sys.path.insert(0, str(JAX.parent))
-    try:
-        from evaluate import mismatches as compare
-    finally:
-        sys.path.pop(0)
-    return compare(*case_of(name), got)
-
-
-def arguments(name: str, module: Module):
-    _, stored = case_of(name)
-    return [stored[f"in{k}"].astype(p.type.dtype.np) for k, p in enumerate(module.entry.params)]
-
-
-def load(name: str) -> Module:
-    return read(Source(name, (JAX / name).read_text())).module
 
 
 # --- real programs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,24 +14,15 @@ from deepx_graph.session.report import module_info
 from deepx_graph.text import read, write
 from deepx_graph.verify import verify
 from deepx_graph.viz.labels import tooltip
+from tests.jax_corpus import JAX, files, needs_corpus
 from tests.reference import evaluate
 
-SHARED = Path(__file__).parents[2] / "shared"
-JAX = SHARED / "corpus" / "jax"
 NO_OPCODE = {"rng_uniform_normal.stablehlo": "erf_inv", "un_activations.stablehlo": "erfc"}
 """Programs with an operation of CHLO that HLO has no opcode for: named, not written."""
 
 
 def load(text: str, format: str, name: str = "t") -> Module:
     return read(Source(name, text), format).module
-
-
-def files() -> list[str]:
-    return sorted(p.name for s in ("hlo", "stablehlo") for p in JAX.glob(f"*.{s}"))
-
-
-def sampled(step: int) -> list[str]:
-    return files()[::step]
 
 
 def check_chain(name: str) -> None:
@@ -52,18 +42,17 @@ def check_chain(name: str) -> None:
     verify(now)
 
 
-needs_corpus = pytest.mark.skipif(not JAX.is_dir(), reason="the corpus ../shared/corpus/jax is not here")
 
 
 @needs_corpus
-@pytest.mark.parametrize("name", sampled(5))
+@pytest.mark.parametrize("name", sorted(files("hlo", "stablehlo"))[::5])
 def test_the_same_graph_through_all_languages_sampled(name: str) -> None:
     check_chain(name)
 
 
 @needs_corpus
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", files())
+@pytest.mark.parametrize("name", sorted(files("hlo", "stablehlo")))
 def test_the_same_graph_through_all_languages(name: str) -> None:
     check_chain(name)
 

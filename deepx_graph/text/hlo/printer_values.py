@@ -20,7 +20,7 @@ from deepx_graph.types import ANY, BF16, BOOL, F16, F32, F64, DType, StateType, 
 _DTYPE_WORDS: dict[DType, str] = {dtype: word for word, dtype in HLO_DTYPES.items()}
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
 _RESERVED = frozenset((
-    *HLO_DTYPES, "s1", "u1", "s2", "u2", "f4e2m1fn", "f8e8m0fnu", "token", "opaque", "opaque_type", "true", "false", "nan", "inf",
+    *HLO_DTYPES, "s1", "u1", "token", "opaque", "opaque_type", "true", "false", "nan", "inf",
     "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "unreduced", "last_tile_dim_replicate", "shard_as",
     "shard_like", "unknown", "devices", "w", "sort", "error",
 ))  # fmt: skip

@@ -5,51 +5,16 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from deepx_graph.types import (
-    BF16,
-    BOOL,
-    C64,
-    C128,
-    F4E2M1FN,
-    F6E2M3FN,
-    F6E3M2FN,
-    F8E3M4,
-    F8E4M3,
-    F8E4M3B11FNUZ,
-    F8E4M3FN,
-    F8E4M3FNUZ,
-    F8E5M2,
-    F8E5M2FNUZ,
-    F8E8M0FNU,
-    F16,
-    F32,
-    F64,
-    I2,
-    I4,
-    I8,
-    I16,
-    I32,
-    I64,
-    STATE,
-    U2,
-    U4,
-    U8,
-    U16,
-    U32,
-    U64,
-    Dim,
-    DType,
-    TupleType,
-    Type,
-    tensor,
-)  # fmt: skip
+from deepx_graph.types import ANY, BOOL, DTYPES, STATE, Dim, DType, TupleType, Type, tensor
 
-HLO_DTYPES: dict[str, DType] = {
-    "pred": BOOL, "s4": I4, "s8": I8, "s16": I16, "s32": I32, "s64": I64, "u4": U4, "u8": U8, "u16": U16, "u32": U32, "u64": U64,
-    "f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "c64": C64, "c128": C128, "f8e5m2": F8E5M2, "f8e4m3fn": F8E4M3FN,
-    "f8e4m3": F8E4M3, "f8e3m4": F8E3M4, "f8e4m3b11fnuz": F8E4M3B11FNUZ, "f8e4m3fnuz": F8E4M3FNUZ, "f8e5m2fnuz": F8E5M2FNUZ,
-    "f8e8m0fnu": F8E8M0FNU, "f4e2m1fn": F4E2M1FN, "f6e2m3fn": F6E2M3FN, "f6e3m2fn": F6E3M2FN, "s2": I2, "u2": U2,
-}  # fmt: skip
+
+def _dtype_word(dtype: DType) -> str:
+    if dtype is BOOL:
+        return "pred"
+    return dtype.name.replace("i", "s") if dtype.kind == "int" else dtype.name
+
+
+HLO_DTYPES: dict[str, DType] = {_dtype_word(d): d for d in DTYPES if d is not ANY}
 """HLO's names of the element types."""
 
 SPACE = re.compile(r"(?:\s|/\*.*?\*/|//[^\n]*)*", re.DOTALL)

@@ -7,53 +7,25 @@ from functools import lru_cache
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
 from deepx_graph.text.stablehlo.quantised import QuantisedType, parse_uniform
-from deepx_graph.types import (
-    BF16,
-    BOOL,
-    C64,
-    C128,
-    F4E2M1FN,
-    F6E2M3FN,
-    F6E3M2FN,
-    F8E3M4,
-    F8E4M3,
-    F8E4M3B11FNUZ,
-    F8E4M3FN,
-    F8E4M3FNUZ,
-    F8E5M2,
-    F8E5M2FNUZ,
-    F8E8M0FNU,
-    F16,
-    F32,
-    F64,
-    I2,
-    I4,
-    I8,
-    I16,
-    I32,
-    I64,
-    STATE,
-    U2,
-    U4,
-    U8,
-    U16,
-    U32,
-    U64,
-    Dim,
-    DType,
-    FunctionType,
-    TupleType,
-    Type,
-    tensor,
-)  # fmt: skip
+from deepx_graph.types import ANY, DTYPES, I64, STATE, Dim, DType, FunctionType, TupleType, Type, tensor
 
-MLIR_DTYPES: dict[str, DType] = {
-    "i1": BOOL, "i4": I4, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "si4": I4, "si8": I8, "si16": I16, "si32": I32, "si64": I64,
-    "ui4": U4, "ui8": U8, "ui16": U16, "ui32": U32, "ui64": U64, "f16": F16, "bf16": BF16, "f32": F32, "f64": F64,
-    "complex<f32>": C64, "complex<f64>": C128, "f8E5M2": F8E5M2, "f8E4M3FN": F8E4M3FN, "f8E4M3": F8E4M3, "f8E3M4": F8E3M4,
-    "f8E4M3B11FNUZ": F8E4M3B11FNUZ, "f8E4M3FNUZ": F8E4M3FNUZ, "f8E5M2FNUZ": F8E5M2FNUZ, "index": I64,
-    "f8E8M0FNU": F8E8M0FNU, "f4E2M1FN": F4E2M1FN, "f6E2M3FN": F6E2M3FN, "f6E3M2FN": F6E3M2FN, "i2": I2, "si2": I2, "ui2": U2,
-}  # fmt: skip
+
+def _dtype_words(dtype: DType) -> tuple[str, ...]:
+    """What MLIR calls an element type, the usual word first."""
+    match dtype.kind:
+        case "bool":
+            return ("i1",)
+        case "int":
+            return dtype.name, f"s{dtype.name}"
+        case "uint":
+            return (f"ui{dtype.bits}",)
+        case "complex":
+            return (f"complex<f{dtype.bits // 2}>",)
+        case _:
+            return (dtype.name[:2] + dtype.name[2:].upper(),)  # f8E4M3FN
+
+
+MLIR_DTYPES: dict[str, DType] = {word: d for d in DTYPES if d is not ANY for word in _dtype_words(d)} | {"index": I64}
 """MLIR's names of the element types."""
 
 SPACE = re.compile(r"(?:\s|//[^\n]*)*")
@@ -160,7 +132,7 @@ class Scanner:
             if word and word[0] in MLIR_DTYPES:
                 return tensor(MLIR_DTYPES[word[0]])
             if word and word[0] == "complex" and (inner := self.match(re.compile(r"<f(32|64)>"))):
-                return tensor(C64 if inner[1] == "32" else C128)
+                return tensor(MLIR_DTYPES["complex" + inner[0]])
             raise self.fail("expected a type", word.start() if word else None, word.end() if word else None,
                             "tensor<2x3xf32>, tuple<...> or !stablehlo.token")
         finally:

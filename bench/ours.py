@@ -40,7 +40,8 @@ class Contestant:
     def prepare(self, w: Any, args: Sequence[Any]) -> Callable[[], Any]:
         """A function that runs the workload `w` (its `name`, and `inplace`: the arguments it may overwrite) on the arrays."""
         function = dx.compile(program(w.name, args), engine=self.engine, threads=THREADS)
-        return lambda: function(*args)
+        donated = [function.inputs[k].name for k in w.inplace]
+        return lambda: function(*args, donate=donated)
 
     @staticmethod
     def outputs(results: Any) -> list[Any]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         jvp,
         load,
         loads,
+        memory,
         optimize,
         register_custom_call,
     )
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call",
+        "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
+        "register_custom_call",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
@@ -54,8 +56,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
-    "UsageError", "VerifyError", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize",
-    "register_custom_call",
+    "UsageError", "VerifyError", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory",
+    "optimize", "register_custom_call",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from deepx_graph.ir import Module
 from deepx_graph.ops.custom_calls import register_custom_call
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.compile import compile as runtime_compile
+from deepx_graph.runtime.kernels.recycle import RESULTS, MemoryUse
 from deepx_graph.text import ReadOptions
 from deepx_graph.viz.draw import Drawing
 from deepx_graph.viz.draw import draw as draw_module
@@ -97,9 +98,20 @@ def compile(module: Module, *, engine: str = "numexpr", threads: int | None = No
                            max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions)
 
 
+def memory(*, free: bool = False) -> MemoryUse:
+    """What is kept of the memory of results: bytes `lent` to arrays that somebody holds, bytes `spare`, and the `limit` of both.
+
+    With `free`, spare memory is given back first.
+    """
+    if free:
+        RESULTS.release()
+    return RESULTS.use()
+
+
 def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: Any) -> Drawing:
     """A picture of the module: DOT, SVG, PNG or HTML by the suffix of `path` or by `format`. See `deepx_graph.viz.draw`."""
     return draw_module(module, path, **options)
 
 
-__all__ = ["compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "optimize", "register_custom_call"]
+__all__ = ["compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
+           "register_custom_call"]

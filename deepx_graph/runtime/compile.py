@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError
+from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
@@ -25,13 +25,14 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.engine import Arranging, Engine
 from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
+from deepx_graph.runtime.kernels.recycle import owned
 from deepx_graph.runtime.plan import Plan
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, plan_functions
 from deepx_graph.runtime.replicas import check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.runtime.straight import Straight, straight
+from deepx_graph.runtime.straight import NONE, Straight, straight
 from deepx_graph.runtime.values import Closure, flatten
 from deepx_graph.types import Type, is_static
 
@@ -126,26 +127,41 @@ class Compiled:
         """The schedule of the entry, for the last signature. Raises RunError before the first call where types are unknown."""
         return self.plan.code.schedule
 
-    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
-        """Runs it. Raises RunError, before anything runs, for missing, extra or ill-typed inputs."""
+    def __call__(self, *arrays: Any, donate: Sequence[str] = (), **named: Any) -> tuple[Any, ...]:
+        """Runs it. Raises RunError, before anything runs, for missing, extra or ill-typed inputs.
+
+        `donate` names inputs whose arrays the caller gives away: results may be put in their memory, and what they held is lost.
+        """
+        given = self._positions(donate) if donate else NONE
+        if given and named and self.grid.count == 1:
+            arrays, named = tuple(bind(self.inputs, arrays, named)), {}
         with self._lock:
             if self._straight is not None and self.grid.count == 1 and not named and self._straight.takes(arrays):
                 try:
                     with np.errstate(all="ignore"):
-                        return self._straight(arrays)
-                except Exception:  # said properly below, with the place of the node
-                    pass
-        given = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
-        same_types([p.name for p in self.inputs], given)
+                        return self._straight(arrays, given)
+                except Exception as e:  # else said properly below, with the place of the node
+                    if given:
+                        raise RunError(f"'{self.module.entry_name}', with inputs given away: {e or type(e).__name__}") from e
+        bound = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
+        same_types([p.name for p in self.inputs], bound)
         with self._lock:
-            ready = self._prepare(tuple(whole_types(self.module.entry, given[0])))
+            ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])))
             name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
-            calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(given, devices, strict=True)]
+            calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(bound, devices, strict=True)]
             found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
             results = tuple(_fresh(r, ready.unit.plan) for r in found)
             put_out = [w.wires.outfeed for w in devices]
             self.outfeed = put_out[0] if self.grid.count == 1 else put_out
             return results[0] if self.grid.count == 1 else results
+
+    def _positions(self, names: Sequence[str]) -> frozenset[int]:
+        """The numbers of the inputs of those names. Raises RunError for one that there is not."""
+        index = {p.name: k for k, p in enumerate(self.inputs)}
+        for name in names:
+            if name not in index:
+                raise RunError(Diagnostic(f"the program has no input '{name}' to give away", hint=suggest(name, index)))
+        return frozenset(index[n] for n in names)
 
     def _latest(self) -> _Ready:
         if not self._ready:
@@ -187,5 +203,5 @@ def _fresh(results: Sequence[Any], plan: Plan) -> tuple[Array, ...]:
             if isinstance(leaf, (DataValue, Cell, Closure)):
                 arrays.append(leaf)
             elif not isinstance(leaf, World):
-                arrays.append(np.array(leaf) if k in plan.copied else np.asarray(leaf))
+                arrays.append(owned(leaf) if k in plan.copied else np.asarray(leaf))
     return tuple(arrays)

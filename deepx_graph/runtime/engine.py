@@ -47,3 +47,12 @@ class Arranging(Protocol):
     def arrange(self, function: Function) -> Function:
         """That function; the given one where it is as good. Called before planning, on static types."""
         ...
+
+
+@runtime_checkable
+class Overwriting(Protocol):
+    """An engine that knows which kernels may write over their operands."""
+
+    def overwrites(self, node: Node) -> frozenset[int]:
+        """The operands over whose memory the node's kernel writes a result of the same type without harm."""
+        ...

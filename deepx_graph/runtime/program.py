@@ -29,7 +29,7 @@ class Unit:
     """One function, ready to run. `kernels[at]` is the kernel of the instruction at that position, if it is one."""
 
     def __init__(self, function: Function, plan: Plan, engine: Engine, profile: Profile | None) -> None:
-        self.function, self.plan = function, plan
+        self.function, self.plan, self.engine = function, plan, engine
         self.instructions = plan.code.instructions
         self.kernels: list[KernelFn | None] = [None] * len(self.instructions)
         for at, i in enumerate(self.instructions):

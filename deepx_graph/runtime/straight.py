@@ -14,8 +14,12 @@ import numpy as np
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.runtime.code import Return, Run
-from deepx_graph.runtime.program import Unit
+from deepx_graph.runtime.donation import Places, places
+from deepx_graph.runtime.kernels.recycle import owned
+from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.types import TensorType
+
+NONE: frozenset[int] = frozenset()
 
 
 class Straight:
@@ -28,6 +32,7 @@ class Straight:
                             enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._params, self._last = code.params, last.sources
         self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
+        self._places: dict[frozenset[int], Places] = {}
         self._types = tuple((p.type.dtype.np, p.type.shape) for p in unit.function.params if isinstance(p.type, TensorType))
 
     def takes(self, arrays: Sequence[Any]) -> bool:
@@ -39,20 +44,31 @@ class Straight:
                 return False
         return True
 
-    def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """The results, arrays of the caller's own."""
+    def __call__(self, arrays: Sequence[Array], given: frozenset[int] = NONE) -> tuple[Array, ...]:
+        """The results, arrays of the caller's own; they may lie in the memory of the arguments `given` away."""
         unit = self._unit
         slots: list[Any] = unit.frame.copy()
         for number, array in zip(self._params, arrays, strict=True):
             slots[number] = array
-        outs = unit.take_outs()
+        arena = unit.take_outs()
+        outs = self._with_given(arena, arrays, given) if given else arena
         for kernel, sources, target, at, frees in self._steps:
             slots[target] = kernel([slots[s] for s in sources], outs[at])
             for s in frees:
                 slots[s] = None
-        unit.give_back(outs)
-        return tuple([np.array(slots[s]) if copied else np.asarray(slots[s])
+        unit.give_back(arena)
+        return tuple([owned(slots[s]) if copied else np.asarray(slots[s])
                       for s, copied in zip(self._last, self._copied, strict=True)])
+
+    def _with_given(self, outs: Outs, arrays: Sequence[Array], given: frozenset[int]) -> Outs:
+        """Where results go when those arguments are given away: such as share no memory with another argument."""
+        free = frozenset(k for k in given if arrays[k].flags.writeable and not any(
+            j != k and np.may_share_memory(arrays[k], a) for j, a in enumerate(arrays)))
+        if free not in self._places:
+            self._places[free] = places(self._unit, free)
+        found = self._places[free]
+        return [o if at not in found else tuple(None if k is None else arrays[k] for k in found[at])  # type: ignore[misc]
+                for at, o in enumerate(outs)]
 
 
 def straight(unit: Unit) -> Straight | None:

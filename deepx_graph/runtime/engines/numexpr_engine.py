@@ -28,9 +28,13 @@ from deepx_graph.types import TensorType, is_static
 
 
 class CompiledKernel(Protocol):
-    """A program made callable: `kernel(args, out)` gives all its results, in `out` where that is given."""
+    """A program made callable: `kernel(args, out)` gives all its results, in `out` where that is given.
+
+    `in_place` are the arguments over which a result of the same type may be written.
+    """
 
     program: Program
+    in_place: frozenset[int]
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
 
@@ -57,6 +61,12 @@ class NumexprEngine:
         """The function as it runs best."""
         return arranged(function)
 
+    def overwrites(self, node: Node) -> frozenset[int]:
+        """The operands over whose memory the node's kernel writes a result of the same type without harm."""
+        key = node.attr("body") if node.op is fusion else _key(node)
+        kernel = self._built.get(key)
+        return frozenset() if kernel is None else kernel.in_place
+
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body of elementwise operations, broadcasts and reductions; None where there is none."""
         return build(function, self.threads)
@@ -72,7 +82,7 @@ class NumexprEngine:
     def _elementwise(self, node: Node) -> KernelFn | None:
         if not _is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
             return None  # one numpy call: nothing to gain
-        return self._kernel((node.op, node.attrs, tuple(i.type for i in node.inputs), node.type), lambda: _alone(node))
+        return self._kernel(_key(node), lambda: _alone(node))
 
     def _kernel(self, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         if key not in self._built:
@@ -126,6 +136,11 @@ def _kept(value: Any, out: Any) -> Any:
         return value
     np.copyto(out, value)
     return out
+
+
+def _key(node: Node) -> Any:
+    """What decides the kernel of a node alone."""
+    return node.op, node.attrs, tuple(i.type for i in node.inputs), node.type
 
 
 def _single(kernel: CompiledKernel) -> KernelFn:

@@ -92,7 +92,7 @@ class Kernel:
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
         self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
-        self._in_place = in_place_params(program)
+        self.in_place = in_place_params(program)
         self.slots = self._allot()
         self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
@@ -132,7 +132,7 @@ class Kernel:
         return RESULTS.empty(shape, dtype)
 
     def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
-        return param in self._in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
+        return param in self.in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
 
     # --- workspaces
 

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,15 @@ _UNUSED = _references([np.empty(0)], 0)
 """The count, by `_references`, of a block that only its list holds."""
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes kept for results: those `lent` to arrays that somebody holds, those `spare`, and the most that is kept."""
+
+    lent: int
+    spare: int
+    limit: int
+
+
 class Recycler:
     """Keeps at most `limit` bytes, lent or not."""
 
@@ -61,6 +71,18 @@ class Recycler:
             if block is None:
                 block = self._new(size)
         return block[:nbytes].view(dtype).reshape(shape)
+
+    def use(self) -> MemoryUse:
+        """What is kept now."""
+        with self._lock:
+            lent = sum(size for size, blocks in self._blocks.items() for k in range(len(blocks))
+                       if _references(blocks, k) != _UNUSED)
+            return MemoryUse(lent, self._total - lent, self._limit)
+
+    def release(self) -> None:
+        """Gives back what nobody holds."""
+        with self._lock:
+            self._drop_unused()
 
     def clear(self) -> None:
         """Keeps nothing any more; what is lent stays its holder's."""
@@ -104,3 +126,11 @@ class Recycler:
 
 RESULTS = Recycler()
 """The one of the process: results of every kernel come from here."""
+
+
+def owned(value: Any) -> Array:
+    """A copy of an array in memory that belongs to the caller."""
+    array = np.asarray(value)
+    copy = RESULTS.empty(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy

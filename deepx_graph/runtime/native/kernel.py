@@ -16,7 +16,6 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.runtime.kernels import spelling
-from deepx_graph.runtime.kernels.execute import in_place_params
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array, Program
@@ -66,6 +65,17 @@ def build(function: Function, threads: int) -> NativeKernel | None:
         return NativeKernel(program, nests, threads)
     except Unwritten:
         return None
+
+
+def whole_params(program: Program) -> frozenset[int]:
+    """Parameters whose memory a result may take in one sweep: every vector of them is read before anything is written there."""
+    whole = program.space or (1,)
+    plain = {leaf.param: True for leaf in program.leaves}
+    for leaf in program.leaves:
+        same = (program.registers[leaf.register].shape or (1,)) == whole
+        plain[leaf.param] &= same and not leaf.views and leaf.order is None
+    results = all((program.registers[r].shape or (1,)) == whole for r in program.results)
+    return frozenset(p for p, is_plain in plain.items() if is_plain and results)
 
 
 @cache
@@ -123,7 +133,7 @@ class NativeKernel:
         self._results = tuple((program.registers[r].dtype, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
         single = len(nests.nests) == 1 and len(nests.nests[0].stages) == 1 and not nests.crossing
-        self._in_place = in_place_params(program) if single else frozenset()
+        self.in_place = whole_params(program) if single else frozenset()
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
         self._spare: list[_Workspace] = []
 
@@ -197,7 +207,7 @@ class NativeKernel:
         return RESULTS.empty(shape, dtype)
 
     def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
-        return param in self._in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
+        return param in self.in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
 
     def _run(self, workspace: _Workspace) -> None:
         table = workspace.address

@@ -1,0 +1,45 @@
+"""Which result takes the memory of an input that the caller has given away.
+
+An input is written over only by the last kernel that reads it, only where that kernel says that it may, and only by a result of the
+caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `Straight` looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from deepx_graph.runtime.code import Run
+from deepx_graph.runtime.engine import Overwriting
+from deepx_graph.runtime.program import Unit
+from deepx_graph.types import TensorType, leaves
+
+Places = dict[int, tuple[int | None, ...]]
+"""For the position of a kernel, the number of the parameter whose memory each of its results takes."""
+
+
+def places(unit: Unit, given: Set[int]) -> Places:
+    """The places of the parameters `given` away. Takes time linear in the code."""
+    if not isinstance(unit.engine, Overwriting):
+        return {}
+    code = unit.plan.code
+    param_of = {slot: k for k, slot in enumerate(code.params) if k in given}
+    own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.buffer is None}
+    found: Places = {}
+    for at, run in enumerate(unit.instructions):
+        if not isinstance(run, Run) or unit.kernels[at] is None:
+            continue
+        dying = [(k, param_of[s]) for k, s in enumerate(run.sources)
+                 if s in param_of and s in run.frees and run.sources.count(s) == 1]
+        if not dying:
+            continue
+        allowed = unit.engine.overwrites(run.node)
+        free = [(run.node.inputs[k].type, param) for k, param in dying if k in allowed]
+        taken: list[int | None] = []
+        for leaf, type in enumerate(leaves(run.node.type)):
+            fit = next((f for f in free if f[0] == type and isinstance(type, TensorType) and (at, leaf) in own), None)
+            if fit is not None:
+                free.remove(fit)
+            taken.append(None if fit is None else fit[1])
+        if any(t is not None for t in taken):
+            found[at] = tuple(taken)
+    return found

@@ -24,6 +24,7 @@ from deepx_graph.ir.structure import (
     TUPLE,
 )
 from deepx_graph.literal import Literal
+from deepx_graph.text.regions import Placement
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
 from deepx_graph.text.stablehlo.printer_control import loop, region
@@ -32,7 +33,6 @@ from deepx_graph.text.stablehlo.printer_legal import legal
 from deepx_graph.text.stablehlo.printer_names import Names, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer_opaque import respell
 from deepx_graph.text.stablehlo.printer_ops import FORMS, Form
-from deepx_graph.text.stablehlo.printer_place import Placement
 from deepx_graph.text.stablehlo.printer_values import NoText, dense_text, type_text
 from deepx_graph.types import STATE, TupleType, Type, as_tensor, is_state
 

@@ -1,7 +1,7 @@
-"""Which region of the text each node stands in.
+"""Which region of a nested text each node stands in: for languages whose branches and loops see the values around them.
 
 A node's place is the innermost region that holds all its uses; from there it leaves every loop whose variables it does not
-depend on, unless it may not end (a call, a loop) or is a constant. The test and the body of a loop share nothing in StableHLO: what
+depend on, unless it may not end (a call, a loop) or is a constant. The test and the body of a loop share nothing: what
 both need and depends on the loop's variables stands in the block `shared`, and is written in both. Nothing here recurses.
 """
 

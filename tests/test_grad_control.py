@@ -214,11 +214,16 @@ def test_a_known_number_of_turns_needs_no_tape_and_prints_as_hlo() -> None:
             np.testing.assert_allclose(x, y, rtol=1e-12)
 
 
-def test_a_tape_is_read_back_from_sea_and_refused_by_hlo() -> None:
+def test_a_tape_is_read_back_from_sea_and_refused_where_there_are_none() -> None:
     g = grad(module(data_dependent, M, M))
     assert dx.dumps(dx.loads(dx.dumps(g, "sea")), "sea") == dx.dumps(g, "sea")
-    with pytest.raises(dx.VerifyError, match="tape"):
-        dx.dumps(g, "hlo")
+    for form in ("hlo", "stablehlo"):
+        with pytest.raises(dx.VerifyError) as refused:
+            dx.dumps(g, form)
+        first = refused.value.diagnostics[0]
+        assert "'tape_empty'" in first.message
+        assert "number of turns is not known" in str(first.hint)
+        dx.dumps(dx.optimize(dx.grad(module(nested, M, M), loop="recompute"), "clean"), form)
 
 
 def test_counters_and_invariants_are_not_kept() -> None:

@@ -92,7 +92,7 @@ def attributes(p: OpPattern, rng: random.Random, shape: tuple[int, ...], dtype: 
     choice: dict[str, Any] = {
         "direction": rng.choice(("EQ", "NE", "LT", "LE", "GT", "GE")), "dtype": rng.choice((F64, F32, dtype)), "shape": shape,
         "permutation": tuple(rng.sample(range(n), n)), "broadcast_dimensions": tuple(range(n)),
-        "start_indices": (0,) * n, "limit_indices": shape, "strides": (1,) * n,
+        "start_indices": (0,) * n, "limit_indices": shape, "strides": (1,) * n, "dimension": rng.randrange(max(n, 1)),
     }  # fmt: skip
     open_ = [a for a in p.op.attrs if a.name in choice or a.name in p.attrs]
     return {a.name: p.attrs.get(a.name, choice.get(a.name)) for a in open_}

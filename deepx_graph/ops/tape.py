@@ -31,6 +31,16 @@ class Tape:
 
 EMPTY = Tape(None, None)
 
+WHY_TAPES = ("a loop whose number of turns is not known keeps values on a tape: let a counter be compared with a constant, "
+             "or write sea, which has tapes")
+"""A hint for a form without tapes."""
+
+
+def tape_hint(node: Node) -> str | None:
+    """`WHY_TAPES` for a node that gives or takes a tape."""
+    types = [t for n in (node, *node.inputs) for t in (n.type.items if isinstance(n.type, TupleType) else (n.type,))]
+    return WHY_TAPES if any(isinstance(t, TapeType) for t in types) else None
+
 
 def cotangent_type(type: Type) -> Type | None:
     """The type of the cotangent of a value: a tape for a function value; None when it has none."""

@@ -16,6 +16,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION
 from deepx_graph.literal import Literal
+from deepx_graph.ops.tape import tape_hint
 from deepx_graph.text.hlo.printer_notes import noted_shape, shape_text
 from deepx_graph.text.hlo.printer_place import REPEATED, Placement, Scope, is_item, is_variable
 from deepx_graph.text.hlo.printer_values import NoWord, legal, literal_text, tuple_text, type_text
@@ -146,7 +147,7 @@ class Writer:
     def fail(self, node: Node, message: str, expected: str | None = None, hint: str | None = None) -> VerifyError:
         """The error of a node that HLO cannot express."""
         called = f" (%{node.name})" if node.name else ""
-        return VerifyError(Diagnostic(message + called, node.span, expected=expected, hint=hint))
+        return VerifyError(Diagnostic(message + called, node.span, expected=expected, hint=hint or tape_hint(node)))
 
     # --- a whole computation
 

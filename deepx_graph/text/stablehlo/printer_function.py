@@ -105,7 +105,7 @@ class FunctionWriter:
                     return
                 _WRITERS.get(node.op, FunctionWriter.operation)(self, node)
             except NoText as e:
-                self.problems.append(e.diagnostic(node.span))
+                self.problems.append(e.diagnostic(node.span, node))
                 self.names[node] = _LOST
                 if structure is not None:
                     return
@@ -127,7 +127,7 @@ class FunctionWriter:
         try:
             return type_text(node.type)
         except NoText as e:
-            self.problems.append(e.diagnostic(node.span))
+            self.problems.append(e.diagnostic(node.span, node))
             return _LOST
 
     def use(self, node: Node) -> str:
@@ -161,7 +161,7 @@ class FunctionWriter:
         try:
             return self.use(node)
         except NoText as e:
-            self.problems.append(e.diagnostic(node.span))
+            self.problems.append(e.diagnostic(node.span, node))
             return _LOST
 
     def results(self, node: Node, types: Sequence[Type], hidden: Sequence[bool] = ()) -> tuple[str, str]:

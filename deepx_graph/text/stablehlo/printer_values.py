@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, Span
+from deepx_graph.ir import Node
 from deepx_graph.literal import Array, Literal
+from deepx_graph.ops.tape import tape_hint
 from deepx_graph.text.stablehlo.scanner import MLIR_DTYPES
 from deepx_graph.types import ANY, DType, StateType, TensorType, TupleType, Type
 
@@ -31,9 +33,10 @@ class NoText(Exception):
         super().__init__(message)
         self.hint = hint
 
-    def diagnostic(self, span: Span | None) -> Diagnostic:
-        """The same, at its place."""
-        return Diagnostic(str(self), span, hint=self.hint)
+    def diagnostic(self, span: Span | None, node: Node | None = None) -> Diagnostic:
+        """The same, at its place; about tapes with the node, as loops that grad makes have one place with many values."""
+        tapes = tape_hint(node) if node is not None else None
+        return Diagnostic(str(self), span, hint=self.hint or tapes, notes=(f"written for {node!r}",) if tapes else ())
 
 
 @lru_cache(maxsize=65536)

@@ -23,10 +23,11 @@ class Cse(Pass):
     name: ClassVar[str] = "cse"
 
     def run_under(self, module: Module, control: RewriteControl) -> Module:
-        return module.with_functions(_merged(f, control) for f in module.functions)
+        return module.with_functions(merged(f, control) for f in module.functions)
 
 
-def _merged(function: Function, control: RewriteControl) -> Function:
+def merged(function: Function, control: RewriteControl) -> Function:
+    """The function with equal operations made one; itself when there are none."""
     leaders, extra = _numbered(function, control)
     if not extra:
         return function

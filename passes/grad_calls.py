@@ -18,10 +18,17 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.ops.pullback import carries
 from deepx_graph.ops.tape import cotangent_type
 from deepx_graph.passes.base import RewriteControl
+from deepx_graph.passes.cse import merged
 from deepx_graph.passes.fuse import unfused
 from deepx_graph.passes.grad_chunks import in_runs
 from deepx_graph.passes.prune import prune
+from deepx_graph.passes.rewrite import RuleSet, rewrite_function
+from deepx_graph.passes.rules_powers import recognise_logistic
+from deepx_graph.passes.rules_shape import scalar_operand
 from deepx_graph.types import TAPE, FunctionType, TapeType, TupleType, Type
+
+
+_SHORTER = RuleSet((scalar_operand, recognise_logistic), fast_math=True)
 
 
 class Variant(NamedTuple):
@@ -52,8 +59,10 @@ class Derivatives:
         self._names = {f.name for f in module.functions}
 
     def prepared(self, function: Function) -> Function:
-        """The function as it is differentiated: without kernels and what nothing needs; loops in runs where these are wanted."""
+        """The function as it is differentiated: without kernels, what nothing needs and what is there twice; a sigmoid that is
+        written out is one operation, whose derivative is shorter. Loops in runs where these are wanted."""
         function = prune(unfused(function), RewriteControl(), invariants=True)
+        function = merged(rewrite_function(function, _SHORTER, RewriteControl()), RewriteControl())
         if self.loop == "sqrt":
             function, runs = in_runs(function)
             self._runs |= runs

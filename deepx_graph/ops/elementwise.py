@@ -6,7 +6,7 @@ makes NaN 0; maximum and minimum propagate NaN; integer arithmetic wraps. Gradie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result, one_of
 from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
 from deepx_graph.ir.kernel import Apply, Arg, Expr, expr
+from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
 from deepx_graph.ops import complex_math
 from deepx_graph.ops.declare import (
@@ -53,10 +54,21 @@ subtract: Op = binary(
     "subtract", "Difference.", ufunc(np.subtract), kernel="x - y",
     vjp=lambda b, x, y, node, g: (g, b(negate, g)), identity=0,
 )  # fmt: skip
+
+
+def _multiply_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[Node | None]:
+    """A square in one term, whose 2 may meet other constants; inside a cube it is a multiple of what the cube gives x."""
+    if x is y:
+        two = b.like(2, g)
+        if g.op is multiply and x in g.inputs:
+            return b(multiply, b(multiply, g.inputs[g.inputs[0] is x], node), two), None
+        return b(multiply, b(multiply, g, two), x), None
+    return b(multiply, g, y), b(multiply, g, x)
+
+
 multiply: Op = binary(
     "multiply", "Product; and of bools.", ufunc(np.multiply), kernel="x * y", kinds=EVERY,
-    vjp=lambda b, x, y, node, g: (b(multiply, g, y), b(multiply, g, x)),
-    commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply),
+    vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply),
 )  # fmt: skip
 
 
@@ -145,24 +157,40 @@ power: Op = binary("power", "x to the y; integer powers below 0 give 0 unless x 
                    vjp=_power_vjp, identity=1, domain=(0.5, 2.0))
 
 
-def _shared(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[Node]:
-    """Maximum and minimum: the winner takes the gradient, a tie shares it."""
-    zero = b.like(0, g)
-    tie = b(compare, x, y, direction="EQ")
-    half = b(multiply, g, b.like(0.5, g))
-    x_wins, y_wins = (b(compare, node, operand, direction="EQ") for operand in (x, y))
-    return tuple(b(select, tie, half, b(select, wins, g, zero)) for wins in (x_wins, y_wins))
+def _is_fixed(x: Node) -> bool:
+    """Whether it is a constant, however it is shaped."""
+    while x.op.view and len(x.inputs) == 1:
+        x = x.inputs[0]
+    return x.op is CONSTANT
+
+
+def _winner_takes(direction: str) -> Callable[[Builder, Node, Node, Node, Node], Sequence[Node | None]]:
+    """Maximum and minimum: the winner takes the gradient, a tie shares it. Of a constant (relu) a tie gives nothing."""
+
+    def vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[Node | None]:
+        zero = b.like(0, g)
+        if _is_fixed(x) or _is_fixed(y):
+            free, bound = (y, x) if _is_fixed(x) else (x, y)
+            wins = b(compare, node, bound, direction="NE") if g.type.dtype.kind == "complex" else None  # type: ignore[attr-defined]
+            masked = b(select, wins or b(compare, free, bound, direction=direction), g, zero)
+            return (None, masked) if free is y else (masked, None)
+        tie = b(compare, x, y, direction="EQ")
+        half = b(multiply, g, b.like(0.5, g))
+        x_wins, y_wins = (b(compare, node, operand, direction="EQ") for operand in (x, y))
+        return tuple(b(select, tie, half, b(select, wins, g, zero)) for wins in (x_wins, y_wins))
+
+    return vjp
 
 
 maximum: Op = binary(
     "maximum", "The greater; NaN when either is; complex numbers by their real parts first. Or of bools.", ufunc(np.maximum),
     kernel="max(x, y)", kinds=EVERY,
-    vjp=_shared, commutative=True, associative=True, idempotent=True, identity=lowest, monoid=Monoid(np.maximum),
+    vjp=_winner_takes("GT"), commutative=True, associative=True, idempotent=True, identity=lowest, monoid=Monoid(np.maximum),
 )  # fmt: skip
 minimum: Op = binary(
     "minimum", "The lesser; NaN when either is; complex numbers by their real parts first. And of bools.", ufunc(np.minimum),
     kernel="min(x, y)", kinds=EVERY,
-    vjp=_shared, commutative=True, associative=True, idempotent=True, identity=highest, monoid=Monoid(np.minimum),
+    vjp=_winner_takes("LT"), commutative=True, associative=True, idempotent=True, identity=highest, monoid=Monoid(np.minimum),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.ops.elementwise import add, and_, compare, select
-from deepx_graph.ops.reduce import broadcast_in_dim, reduction
+from deepx_graph.ops.reduce import broadcast_in_dim, total_of
 from deepx_graph.ops.tape import tape_add, tape_empty
 from deepx_graph.types import ANY, FunctionType, TapeType, TensorType, TupleType, Type
 
@@ -188,7 +188,7 @@ def fit(b: Builder, g: Node, node: Node) -> Node:
     if not isinstance(old, TensorType) or not isinstance(new, TensorType) or old.dims == new.dims:
         return g
     if new.dims == () and old.dims is not None:
-        return reduction(b, add, g, range(len(old.dims)))
+        return total_of(b, g, range(len(old.dims)))
     if old.dims == () and new.dims is not None:
         return b(broadcast_in_dim, g, shape=new.dims, broadcast_dimensions=())
     if old.dims is None or new.dims is None:

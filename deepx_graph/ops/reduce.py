@@ -31,7 +31,7 @@ from deepx_graph.ir.constraint import (
 from deepx_graph.ir.declared import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, shape_attr, written_in
-from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply, select
+from deepx_graph.ops.elementwise import add, compare, maximum, minimum, multiply, negate, select
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.fallback import general
 from deepx_graph.ops.layout import dims_of, reshape, show_dims, transpose
@@ -74,7 +74,7 @@ def _broadcast_eval(xs: Sequence[Array], shape: tuple[int, ...], broadcast_dimen
 def _broadcast_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     old, new, at = dims_of(node.inputs[0]), node.attrs[0], node.attrs[1]
     summed = tuple(k for k in range(len(new)) if k not in at or (old[at.index(k)] == 1 and new[k] != 1))
-    total = reduction(b, add, g, summed) if summed else g
+    total = total_of(b, g, summed) if summed else g
     kept = [at.index(k) for k in range(len(new)) if k not in summed]
     order = tuple(int(i) for i in np.argsort(kept))
     total = b(transpose, total, permutation=order) if list(order) != sorted(order) else total
@@ -206,6 +206,13 @@ def reduction(b: Builder, op: Op, x: Node, dimensions: Sequence[int]) -> Node:
     if op.monoid is None or identity is None:
         raise VerifyError(f"{op.name} does not reduce {x.type}")
     return b(reduce, x, b.like(identity, x), dimensions=tuple(dimensions), body=monoid_body(op, x.type.dtype))
+
+
+def total_of(b: Builder, g: Node, dimensions: Sequence[int]) -> Node:
+    """The sum of a cotangent along axes. The sum of what is negated is negated, which is less work."""
+    if g.op is negate and len(dimensions):
+        return b(negate, reduction(b, add, g.inputs[0], dimensions))
+    return reduction(b, add, g, dimensions)
 
 
 REDUCE: tuple[Op, ...] = (broadcast_in_dim, reduce)

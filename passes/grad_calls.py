@@ -27,7 +27,6 @@ from deepx_graph.passes.rules_powers import recognise_logistic
 from deepx_graph.passes.rules_shape import scalar_operand
 from deepx_graph.types import TAPE, FunctionType, TapeType, TupleType, Type
 
-
 _SHORTER = RuleSet((scalar_operand, recognise_logistic), fast_math=True)
 
 

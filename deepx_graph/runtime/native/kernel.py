@@ -26,6 +26,7 @@ from deepx_graph.runtime.native.emit import DATA, Chunks, Layout, Unwritten, lay
 from deepx_graph.runtime.native.nests import Nest, Nests, arrange, price
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
+from deepx_graph.runtime.native.turning import contiguous
 
 CHUNK_NANOSECONDS = 30_000
 """The least work of a chunk: handing one to a worker costs about half as much."""
@@ -194,7 +195,7 @@ class NativeKernel:
         if leaf is not None:
             array = viewed(array, leaf.views, leaf.order)
         if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+            array = contiguous(array, self.threads)
         return array  # type: ignore[no-any-return]
 
     def _result(self, k: int, args: Sequence[Any], out: Any) -> Array:

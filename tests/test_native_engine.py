@@ -25,7 +25,7 @@ from deepx_graph.runtime.native.maths import Maths
 from deepx_graph.runtime.native.nests import arrange
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.text import F4, F8, Text, Value
-from deepx_graph.types import F32, F64, I32, DType, tensor, type_of_array
+from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor, type_of_array
 from tests import laws
 
 Array = np.ndarray[Any, Any]
@@ -302,3 +302,39 @@ def test_many_calls_from_many_threads_and_after_a_fork() -> None:
         if not child:
             os._exit(0 if np.allclose(kernel([x])[0], want, rtol=1e-6) else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+# --- what numpy has no single call for ----------------------------------------------------------------------------------
+
+_WIDE = np.concatenate([np.random.default_rng(5).normal(size=300) * s for s in (1e-3, 1, 3)] + [
+    np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 0.5, 1.5, -2.5, 1e30, -1e30])])
+_NEEDS = {"erf": 1, "erfc": 1, "cbrt": 1}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", ["sign", "round_nearest_even", "square", "is_finite", "erf", "erfc", "cbrt"])
+def test_these_are_machine_code(name: str, dtype: str) -> None:
+    x = _WIDE.astype(dtype)
+    if (name, dtype) == ("erfc", "f8"):
+        assert check(laws.one_op(OPS[name], [x], {}), [x], required=False) is None, "glibc's is not accurate enough"
+        return
+    if name in _NEEDS and this_machine().vector_function(name, x.dtype, _NEEDS[name]) is None:
+        pytest.skip("this machine's C library has no vector form of it")
+    check(laws.one_op(OPS[name], [x], {}), [x])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("name", ["shift_left", "shift_right_logical", "shift_right_arithmetic"])
+def test_shifts_by_any_amount_are_machine_code(name: str, dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    info = np.iinfo(dtype)
+    x = rng.integers(info.min, info.max, 400, dtype, endpoint=True)
+    for amount in (rng.integers(0, info.bits, 400).astype(dtype), rng.integers(info.min, info.max, 400, dtype, endpoint=True)):
+        check(laws.one_op(OPS[name], [x, amount], {}), [x, amount])
+
+
+@pytest.mark.parametrize("to", ["i8", "u8", "i32", "u32", "i64", "u64", "bool"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_floats_become_integers_within_bounds(dtype: str, to: str) -> None:
+    x = np.concatenate([_WIDE, [127.5, 128.5, -128.9, 2.0**31, 2.0**32, -(2.0**63), 2.0**64]]).astype(dtype)
+    check(laws.one_op(OPS["convert"], [x], {"dtype": dtype_named(to)}), [x])

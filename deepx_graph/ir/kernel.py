@@ -2,7 +2,7 @@
 
 A declaration writes it as text in Python's syntax over its operand names, `expr("x / (1 + exp(-x))", "x")`; it is parsed
 once, at declaration, into a tree. Only our own declarations are ever parsed here, never text of an IR file.
-`PRIMITIVES` is the closed list of what an engine must spell.
+`PRIMITIVES` is the closed list of what an engine may spell; what it leaves out is done by the op's eval.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ PRIMITIVES: dict[str, int] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "abs": 1, "sign": 1, "floor": 1, "ceil": 1, "pow": 2,
     "floor_mod": 2, "max": 2, "min": 2, "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "sqrt": 1, "sin": 1, "cos": 1, "tan": 1,
     "tanh": 1, "and": 2, "or": 2, "xor": 2, "not": 1, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2, "where": 3,
-    "cast": 1,
+    "cast": 1, "rint": 1, "cbrt": 1, "erf": 1, "erfc": 1, "shl": 2, "lshr": 2, "ashr": 2,
 }  # fmt: skip
 """Name and arity. `max` and `min` propagate NaN; `and or xor not` are bitwise on integers, logical on bool; `div` is
-true division (floats only); `cast` converts to the dtype of its node; comparisons give bool."""
+true division (floats only); `cast` converts to the dtype of its node; comparisons give bool. `rint` rounds halves to the even
+number; a shift by a negative amount or by the width or more leaves zeros (`shl`, `lshr`) or signs (`ashr`, of signed integers)."""
 
 
 @dataclass(frozen=True)

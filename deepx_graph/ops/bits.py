@@ -66,14 +66,14 @@ def _signs(x: Array) -> Any:
 
 
 shift_left: Op = binary("shift_left", "Bits moved up, zeros coming in.", _shift(_wide_left, lambda x: like(0, x.dtype)),
-                        kinds=INTEGER, identity=0, domain=(0, 6))
+                        kernel="shl(x, y)", kinds=INTEGER, identity=0, domain=(0, 6))
 shift_right_logical: Op = binary(
     "shift_right_logical", "Bits moved down, zeros coming in.", _shift(_logical_right, lambda x: like(0, x.dtype)),
-    kinds=INTEGER, identity=0, domain=(0, 6),
+    kernel="lshr(x, y)", kinds=INTEGER, identity=0, domain=(0, 6),
 )  # fmt: skip
 shift_right_arithmetic: Op = binary(
     "shift_right_arithmetic", "Bits moved down, copies of the sign coming in.", _shift(_wide_right, _signs),
-    kinds=INTEGER, identity=0, domain=(0, 6),
+    kernel="ashr(x, y)", kinds=INTEGER, identity=0, domain=(0, 6),
 )  # fmt: skip
 
 

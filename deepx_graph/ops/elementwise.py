@@ -284,8 +284,8 @@ floor: Op = unary("floor", "Rounded down.", ufunc(np.floor), kernel="floor(x)", 
 ceil: Op = unary("ceil", "Rounded up.", ufunc(np.ceil), kernel="ceil(x)", kinds=("float",),
                  vjp=flat)
 round_nearest_even: Op = unary(
-    "round_nearest_even", "Rounded to the nearest integer, halves to the even one.", ufunc(np.rint), kinds=("float",),
-    vjp=flat,
+    "round_nearest_even", "Rounded to the nearest integer, halves to the even one.", ufunc(np.rint), kernel="rint(x)",
+    kinds=("float",), vjp=flat,
 )  # fmt: skip
 round_nearest_afz: Op = unary(
     "round_nearest_afz", "Rounded to the nearest integer, halves away from zero.",
@@ -308,7 +308,7 @@ rsqrt: Op = unary(
     "rsqrt", "One over the square root.", widened(lambda x: 1 / np.sqrt(x)), kernel="1 / sqrt(x)", domain=(0.3, 3.0),
     vjp=lambda b, x, y, g: b(multiply, b(multiply, g, b.like(-0.5, g)), b(divide, y, x)),
 )  # fmt: skip
-cbrt: Op = unary("cbrt", "The cube root.", split(np.cbrt, complex_math.cbrt), domain=(0.3, 3.0),
+cbrt: Op = unary("cbrt", "The cube root.", split(np.cbrt, complex_math.cbrt), kernel="cbrt(x)", domain=(0.3, 3.0),
                  vjp=lambda b, x, y, g: b(divide, g, b(multiply, b.like(3, y), b(multiply, y, y))))
 sine: Op = unary("sine", "The sine.", transcendental(np.sin), kernel="sin(x)",
                  vjp=lambda b, x, y, g: b(multiply, g, b(cosine, x)))

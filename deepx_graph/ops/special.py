@@ -83,6 +83,7 @@ asinh: Op = _chlo("asinh", "The inverse of the hyperbolic sine.", np.arcsinh, vj
 atanh: Op = _chlo("atanh", "The inverse of the hyperbolic tangent.", np.arctanh, domain=(-0.9, 0.9), vjp=lambda b, x, y, g: b(
     divide, g, b(subtract, b.like(1, x), _square(b, x))))
 square: Op = _chlo("square", "The product with itself.", lambda x: complex_math.square(x) if x.dtype.kind == "c" else np.square(x),
+                   kernel="x * x",
                    vjp=lambda b, x, y, g: _times(b, g, b(multiply, b.like(2, x), x)))
 conj: Op = unary("conj", "The complex conjugate.", lambda xs: np.conj(xs[0]), source="CHLO conj", involution=True,
                  vjp=lambda b, x, y, g: b(complex_, b(real, g), b(negate, b(imag, g))) if is_complex(x.type) else g)
@@ -93,9 +94,9 @@ def _gauss(b: Builder, x: Node, factor: float) -> Node:
 
 
 _SLOPE = 2 / math.sqrt(math.pi)
-erf: Op = _chlo("erf", "The error function.", _scipy("erf"), kinds=FLOAT,
+erf: Op = _chlo("erf", "The error function.", _scipy("erf"), kernel="erf(x)", kinds=FLOAT,
                 vjp=lambda b, x, y, g: _times(b, g, _gauss(b, x, _SLOPE)))
-erfc: Op = _chlo("erfc", "One minus the error function.", _scipy("erfc"), kinds=FLOAT,
+erfc: Op = _chlo("erfc", "One minus the error function.", _scipy("erfc"), kernel="erfc(x)", kinds=FLOAT,
                  vjp=lambda b, x, y, g: _times(b, g, _gauss(b, x, -_SLOPE)))
 erf_inv: Op = _chlo("erf_inv", "The inverse of the error function.", _scipy("erfinv"), kinds=FLOAT, domain=(-0.9, 0.9),
                     vjp=lambda b, x, y, g: _times(b, g, b(multiply, b.like(1 / _SLOPE, x), b(exponential, _square(b, y)))))

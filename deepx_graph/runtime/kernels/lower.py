@@ -158,7 +158,7 @@ class _Lowering:
                 pass
             self._undo(*before)
         assert op.eval is not None
-        return self._step(dtype, self._joint(sources), sources, _evaluated(op.eval, attrs))
+        return self._step(dtype, self._joint(sources), sources, _evaluated(op.eval, attrs), _alone(tree))
 
     def _undo(self, registers: int, steps: int, constants: int) -> None:
         del self.registers[registers:], self.steps[steps:], self.constants[constants:]
@@ -217,6 +217,13 @@ class _Lowering:
         total = self._step(dtype, kept, (source,), _reduced(op.monoid, axes), reduction=Reduction(op, axes))
         result = node.attr("body").results[0]
         return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype)
+
+
+def _alone(tree: Expr | None) -> str:
+    """The primitive that the op is, operand for operand; "" where it is none. Another engine may have a spelling of it."""
+    if isinstance(tree, Apply) and tree.args == tuple(map(Arg, range(len(tree.args)))):
+        return tree.primitive
+    return ""
 
 
 class _Made:

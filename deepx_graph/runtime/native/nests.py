@@ -19,7 +19,7 @@ STRIP = 4096
 CHEAP, CHEAP_LEAVES = 6, 2
 """A value of at most this price, made of at most so many arrays, is computed again instead of being stored and loaded."""
 
-SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "pow"))
+SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "pow", "cbrt", "erf", "erfc"))
 _PRICES = {**dict.fromkeys(SLOW, 20), "div": 6, "sqrt": 6}
 
 Place = tuple[int, int]

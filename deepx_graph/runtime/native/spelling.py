@@ -18,10 +18,14 @@ FLOATS = frozenset((F4, F8))
 _FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _BOOL_BINARY = {"add": "or", "mul": "and", "and": "and", "or": "or", "xor": "xor", "max": "or", "min": "and"}
-_FLOAT_UNARY = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt"}
+_FLOAT_UNARY = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt", "rint": "roundeven"}
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _OWN = frozenset(("exp", "expm1", "log", "log1p", "tanh"))
-_LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2}
+_LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc": 1}
+_LOOSE = ("erfc", F8)
+"""The one that glibc does not give within our bound."""
+_BEYOND = frozenset(("sign", "rint", "cbrt", "erf", "erfc", "shl", "lshr", "ashr"))
+"""Primitives for which numpy has no single call."""
 
 Write = Callable[[Text, Sequence[Value]], Value]
 
@@ -33,9 +37,9 @@ def spell(primitive: str, sources: Sequence[DType], target: DType, machine: Targ
     if primitive == "where":
         return lambda t, v: t.select(v[0], v[1], v[2])
     if primitive == "cast":
-        known = reference.spell_cast(sources[0], target) is not None
+        known = sources[0] in reference.ALL and target in reference.ALL
         return (lambda t, v: cast(t, v[0], target)) if known else None
-    if reference.spell(primitive, sources) is None:
+    if reference.spell(primitive, sources) is None and (primitive not in _BEYOND or len(set(sources)) > 1):
         return None
     dtype = sources[0]
     if dtype in FLOATS:
@@ -52,14 +56,20 @@ def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
         return lambda t, v: t.intrinsic(_FLOAT_UNARY[primitive], *v)
     if primitive in _OWN:
         return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)
-    if primitive in _LIBRARY:
+    if primitive in _LIBRARY and (primitive, dtype) != _LOOSE:
         symbol = machine.vector_function(primitive, dtype, _LIBRARY[primitive])
         return None if symbol is None else lambda t, v: machine.call(t, symbol, v)
     if primitive == "neg":
         return lambda t, v: t.value(f"fneg {t.vector(dtype)} {v[0].text}", dtype)
     if primitive in ("max", "min"):
         return lambda t, v: extreme(t, primitive, *v)
-    return None
+    return (lambda t, v: _sign(t, v[0])) if primitive == "sign" else None
+
+
+def _sign(t: Text, x: Value) -> Value:
+    """One with the sign of x; a zero or NaN itself."""
+    one = t.intrinsic("copysign", t.splat(1, x.dtype), x)
+    return t.select(t.compare("fcmp one", x, t.splat(0, x.dtype)), one, x)
 
 
 def _integer(primitive: str, dtype: DType) -> Write | None:
@@ -78,7 +88,24 @@ def _integer(primitive: str, dtype: DType) -> Write | None:
         return lambda t, v: t.binary("xor", v[0], t.splat(-1, dtype))
     if primitive == "abs":
         return (lambda t, v: _absolute(t, v[0])) if sign == "s" else lambda t, v: v[0]
-    return None
+    if primitive == "sign":
+        return lambda t, v: _integer_sign(t, v[0])
+    return (lambda t, v: _shift(t, primitive, *v)) if primitive in ("shl", "lshr", "ashr") else None
+
+
+def _integer_sign(t: Text, x: Value) -> Value:
+    if x.dtype.kind == "u":
+        return t.intrinsic("umin", x, t.splat(1, x.dtype))
+    return t.intrinsic("smax", t.intrinsic("smin", x, t.splat(1, x.dtype)), t.splat(-1, x.dtype))
+
+
+def _shift(t: Text, primitive: str, x: Value, amount: Value) -> Value:
+    """A shift; what LLVM leaves open, an amount that is not below the width, is chosen away."""
+    width = 8 * x.dtype.itemsize
+    if primitive == "ashr" and x.dtype.kind == "i":
+        return t.binary("ashr", x, t.intrinsic("umin", amount, t.splat(width - 1, x.dtype)))
+    inside = t.compare("icmp ult", amount, t.splat(width, x.dtype))
+    return t.select(inside, t.binary("shl" if primitive == "shl" else "lshr", x, amount), t.splat(0, x.dtype))
 
 
 def _absolute(t: Text, x: Value) -> Value:
@@ -103,7 +130,7 @@ def extreme(t: Text, primitive: str, x: Value, y: Value) -> Value:
 
 
 def cast(t: Text, x: Value, target: DType) -> Value:
-    """A C cast; to bool, whether it is not zero."""
+    """A C cast; to bool, whether it is not zero; of a float to an integer, the nearest that there is, and 0 for NaN."""
     source = x.dtype
     if source == target:
         return x
@@ -116,6 +143,8 @@ def cast(t: Text, x: Value, target: DType) -> Value:
         if source in FLOATS:
             return t.convert("fpext" if source == F4 else "fptrunc", x, target)
         return t.convert("sitofp" if source.kind == "i" else "uitofp", x, target)
+    if source in FLOATS:
+        return t.saturating(x, target)
     if source.itemsize == target.itemsize:
         return Value(x.text, target)
     if source.itemsize > target.itemsize:

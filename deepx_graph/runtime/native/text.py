@@ -113,6 +113,14 @@ class Text:
         self.declare(f"declare {type} {symbol}({', '.join([type] * len(args))})")
         return self.value(f"call {type} {symbol}({', '.join(f'{type} {a.text}' for a in args)})", args[0].dtype)
 
+    def saturating(self, x: Value, dtype: DType) -> Value:
+        """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN."""
+        source, target = self.vector(x.dtype), self.vector(dtype)
+        kind = "fptosi" if dtype.kind == "i" else "fptoui"
+        symbol = f"@llvm.{kind}.sat.v{self.lanes}{_suffix(dtype)}.v{self.lanes}{_suffix(x.dtype)}"
+        self.declare(f"declare {target} {symbol}({source})")
+        return self.value(f"call {target} {symbol}({source} {x.text})", dtype)
+
     def call(self, symbol: str, *args: Value) -> Value:
         """A vector function of the C library: no side effects."""
         type = self.vector(args[0].dtype)

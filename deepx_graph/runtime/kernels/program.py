@@ -48,9 +48,9 @@ class Reduction:
 class Step:
     """`target = call(sources)`.
 
-    `primitive` names the kernel primitive, "" where the op is none; `make`, which may be of the op's own eval all the same, gives the
-    callable, a new one for each workspace where it has state of its own. `in_place` tells that the target may take the memory of a
-    source of the same shape.
+    `primitive` names the kernel primitive, "" where the op is none. `make` gives the callable, which may be the op's own eval
+    all the same, a new one for each workspace where it has state of its own. `in_place` tells that the target may take the
+    memory of a source of the same shape.
     """
 
     target: int

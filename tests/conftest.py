@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli_runner import run, sea  # noqa: F401  fixtures are found here
 from tests.conformance_table import table
 
 _left_out = 0

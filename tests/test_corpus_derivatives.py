@@ -52,8 +52,6 @@ def itself(module: dx.Module) -> dx.Module:
     return module
 
 
-
-
 @needs_corpus
 @pytest.mark.parametrize("name", names()[::5])
 def test_derivatives_sampled(name: str) -> None:

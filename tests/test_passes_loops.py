@@ -143,6 +143,7 @@ def twins(*, same_step: bool) -> Function:
         return b(compare, v[0], n[0], direction="LT"), [ahead, b(add, v[1], one if same_step else two), total]
 
     n: list[Node] = []
+
     def main(limit: Node) -> tuple[Node, ...]:
         n.append(limit)
         zero = b.constant(0, I32)

@@ -42,8 +42,6 @@ def check_chain(name: str) -> None:
     verify(now)
 
 
-
-
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(files("hlo", "stablehlo"))[::5])
 def test_the_same_graph_through_all_languages_sampled(name: str) -> None:
@@ -151,6 +149,7 @@ def test_a_program_and_its_places_from_json() -> None:
     assert json.loads(json.dumps(failure.value.diagnostics[0].to_json()))["made_from"] == "train.py:7"
 
 # --- what is not known here
+
 
 FOREIGN = """\
 module @jit_f attributes {foo.bar = #foo<x = 1>} {

@@ -57,6 +57,7 @@ REF_VALUE = Constraint("a reference", lambda t: isinstance(t, (RefType, VarType)
 FUNCTION_VALUE = Constraint("a function value", lambda t: isinstance(t, FunctionType))
 TUPLE_VALUE = Constraint("a tuple or several results", lambda t: isinstance(t, TupleType))
 
+
 @cache
 def tensor_of(*kinds: Kind) -> Constraint:
     """A tensor whose elements are of one of these kinds."""

@@ -37,6 +37,7 @@ Kernel = Callable[..., "Expr | None"]
 Cotangents = Sequence["Node | None"]
 Vjp = Callable[["Builder", "Node", Any], Cotangents]
 
+
 class Monoid(Protocol):
     """An associative op as a reducer of whole arrays, which keep their dtype."""
 

@@ -174,7 +174,6 @@ def _gelu(c: Context) -> Node:
     return c(ops.multiply, half, c(ops.add, c(ops.erf, c(ops.multiply, x, c.like(math.sqrt(0.5), x))), c.like(1, x)))
 
 
-
 _passed_on = Rule(lambda c: c.args[0], takes_tuple=True)
 
 ELEMENTWISE: dict[str, Rule] = {

@@ -18,8 +18,8 @@ from deepx_graph.passes.observer import Observer
 from deepx_graph.passes.options import PipelineReader, format_pass
 
 PIPELINES: dict[str, str] = {
-    "default": "inline,tail-calls,inline,promote,sccp,cse,simplify,dce,fuse",
-    "clean": "inline,tail-calls,inline,promote,sccp,cse,simplify,dce",
+    "default": "inline,partial-evaluation,tail-calls,inline,promote,sccp,cse,simplify,dce,fuse",
+    "clean": "inline,partial-evaluation,tail-calls,inline,promote,sccp,cse,simplify,dce",
     "none": "",
 }
 """Named pipelines. `default` is what `optimize` does; `clean` is the same without fusion, for reading and for gradients."""

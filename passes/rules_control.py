@@ -5,13 +5,15 @@ What needs the whole function (variables that never change, values that nobody u
 
 from __future__ import annotations
 
-from deepx_graph.ir import Builder, Node
+from collections.abc import Sequence
+
+from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
 from deepx_graph.ops import construct, field, not_, tag
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.passes.rules_arithmetic import is_bool
-from deepx_graph.types import I32
+from deepx_graph.types import I32, TensorType
 
 
 def branch_values(region: Node, k: int) -> list[Node]:
@@ -124,6 +126,78 @@ def field_of_known_value(node: Node) -> Node | None:
     found: Node | None = value.inputs[index] if value.op is construct and value.attrs[0] == constructor else None
     return found
 
+
+# --- what a branch gives, where every side of it is known
+
+
+def _sides(node: Node, *ops: Op) -> list[Node] | None:
+    """What each side of a branch gives, where the node is a value of a branch and all of them are of one of these ops."""
+    if node.op is not PHI or node.inputs[0].op is not REGION:
+        return None
+    values = branch_values(node.inputs[0], node.attrs[0])
+    return values if all(v.op in ops for v in values) else None
+
+
+def _chosen(b: Builder, value: Node, sides: Sequence[Sequence[Node]]) -> tuple[Node, ...]:
+    """These values by the branch that a value came from."""
+    return b.branch(value.inputs[0].inputs[0], *sides)
+
+
+@rule(PROJ)
+def item_of_tuples(b: Builder, node: Node) -> Node | None:
+    """proj(phi(region(p; tuple(x, y); tuple(z, w))), 0) = phi(region(p; x; z))"""
+    sides = _sides(node.inputs[0], TUPLE)
+    return _chosen(b, node.inputs[0], [[s.inputs[node.attrs[0]]] for s in sides])[0] if sides else None
+
+
+@rule(CALL_VALUE)
+def call_of_either_closure(b: Builder, node: Node) -> Node | None:
+    """call_value(phi(region(p; partial f; partial g)), x) = phi(region(p; call(f, x); call(g, x)))"""
+    sides = _sides(node.inputs[0], PARTIAL)
+    if not sides:
+        return None
+    calls = [b(CALL, *s.inputs, *node.inputs[1:], callee=s.attrs[0], signature=s.attrs[1]) for s in sides]
+    return b.pack(*_chosen(b, node.inputs[0], [b.items(c) for c in calls]))
+
+
+@rule(tag)
+def tag_of_either_value(b: Builder, node: Node) -> Node | None:
+    """tag(phi(region(p; construct(Cons, ...); construct(Nil)))) = phi(region(p; 0; 1))"""
+    sides = _sides(node.inputs[0], construct)
+    if not sides:
+        return None
+    cases = node.attrs[0]
+    tags = [cases.index(s.attrs[0]) if s.attrs[0] in cases else len(cases) for s in sides]
+    return _chosen(b, node.inputs[0], [[b.constant(t, I32)] for t in tags])[0]
+
+
+@rule(field)
+def field_of_either_value(b: Builder, node: Node) -> Node | None:
+    """field(phi(region(p; construct(Cons, x, y); construct(Nil))), 0) = phi(region(p; x; 0))"""
+    sides = _sides(node.inputs[0], construct)
+    constructor, index, type = node.attrs
+    filler = b.splat(0, type) if isinstance(type, TensorType) and type.is_static else None
+    values = [s.inputs[index] if s.attrs[0] == constructor else filler for s in sides or ()]
+    if not sides or any(v is None or v.type != type for v in values):
+        return None
+    return _chosen(b, node.inputs[0], [[v] for v in values if v is not None])[0]
+
+
+@rule(REGION)
+def branch_on_a_choice_of_numbers(b: Builder, node: Node) -> Node | None:
+    """region(phi(region(p; 1; 0)); x; y) = region(p; y; x)"""
+    sides = _sides(node.inputs[0], CONSTANT)
+    numbers = [splat_of(s) for s in sides or ()]
+    if not sides or any(n is None for n in numbers) or len(sides) * len(node.inputs) > MAX_COPIED:
+        return None
+    width = branch_width(len(node.inputs), node.attrs[0])
+    taken = [taken_branch(node, n) for n in numbers]
+    values = [v for t in taken for v in node.inputs[1 + t * width : 1 + (t + 1) * width]]
+    return b(REGION, node.inputs[0].inputs[0].inputs[0], *values, branches=len(sides))
+
+
+MAX_COPIED = 1000
+"""How many values of branches one rule may write again."""
 
 CONTROL: tuple[Rule, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Rule))
 """All rules of this file, in order."""

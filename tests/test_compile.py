@@ -35,7 +35,7 @@ from deepx_graph.ops import (
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.runtime.symbols import dim_value
+from deepx_graph.ir.symbols import dim_value
 from deepx_graph.types import (
     ANY,
     F32,

@@ -15,6 +15,7 @@ import pytest
 from deepx_graph.errors import LimitError, RunError, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, TUPLE
+from deepx_graph.ir.symbols import dim_value
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
@@ -35,7 +36,6 @@ from deepx_graph.ops import (
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.ir.symbols import dim_value
 from deepx_graph.types import (
     ANY,
     F32,

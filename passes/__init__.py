@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     PASSES: tuple[type[Pass], ...]
 
-MODULES = ("inline", "partial_evaluation", "tailcalls", "promote", "sccp", "unroll", "canonicalize", "fold",
+MODULES = ("internalize", "inline", "partial_evaluation", "tailcalls", "promote", "sccp", "unroll", "canonicalize", "fold",
            "algebra", "simplify", "cse", "dce", "fuse", "grad", "jvp")
 """The modules that define passes, in the order in which tables show them."""
 

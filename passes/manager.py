@@ -20,9 +20,11 @@ from deepx_graph.passes.options import PipelineReader, format_pass
 PIPELINES: dict[str, str] = {
     "default": "inline,partial-evaluation,tail-calls,inline,promote,sccp,cse,simplify,dce,fuse",
     "clean": "inline,partial-evaluation,tail-calls,inline,promote,sccp,cse,simplify,dce",
+    "first-order": "internalize,inline,partial-evaluation,tail-calls,inline,promote,canonicalize,dce",
     "none": "",
 }
-"""Named pipelines. `default` is what `optimize` does; `clean` is the same without fusion, for reading and for gradients."""
+"""Named pipelines. `default` is what `optimize` does; `clean` is the same without fusion, for reading and for gradients;
+`first-order` takes closures, data, references and tail recursion away where it can, for languages that have none of them."""
 
 
 def parse_pipeline(text: str) -> tuple[Pass, ...]:

@@ -15,6 +15,7 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION
 from deepx_graph.ops import ref_create, ref_read, ref_write
 from deepx_graph.passes.base import Pass, RewriteControl
+from deepx_graph.passes.prune import prune
 from deepx_graph.passes.rebuild import with_inputs, with_results
 from deepx_graph.types import StateType
 
@@ -36,7 +37,13 @@ class Promote(Pass):
 
 
 def promoted(function: Function, control: RewriteControl) -> Function:
-    """The function without references that stay within it; itself where there are none."""
+    """The function without references that stay within it; itself where there are none.
+
+    A reference that goes round a loop and is always the same one does not leave the function: such loop variables go first.
+    """
+    if not any(n.op is ref_create for n in function.nodes):
+        return function
+    function = prune(function, control, invariants=True)
     cells = [c for c in _local(function) if control.permit("promote", c, c.inputs[1])]
     if not cells:
         return function

@@ -120,7 +120,7 @@ def test_passes_that_changed_nothing_are_hidden() -> None:
     timeline = Session(foldable()).optimise("default").timeline
     assert timeline is not None
     shown, everything = timeline.passes(), timeline.passes(unchanged=True)
-    names = ["inline", "tail-calls", "inline", "promote", "sccp", "cse", "simplify", "dce", "fuse"]
+    names = ["inline", "partial-evaluation", "tail-calls", "inline", "promote", "sccp", "cse", "simplify", "dce", "fuse"]
     assert [s.pass_.name for s, _ in everything] == names
     assert [s.pass_.name for s, _ in shown] == ["cse", "simplify", "fuse"]
     assert all(events[0].rewrite is None for _, events in shown)

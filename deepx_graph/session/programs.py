@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.errors import Diagnostic, Source, UsageError
+from deepx_graph.errors import Diagnostic, Source, UsageError, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.passes.base import Pass, RewriteControl
+from deepx_graph.passes.inline import call_order
 from deepx_graph.passes.manager import format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
+from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
@@ -58,7 +60,19 @@ def loads(source: Source | str | bytes, format: str | None = None, options: Read
 
 def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     """The module as text in a format, by default the one it was read in. Raises VerifyError for what it cannot express."""
-    return write(module, format or own_format(module), **options)
+    try:
+        return write(module, format or own_format(module), **options)
+    except VerifyError as e:
+        if not is_functional(module):
+            raise
+        hint = "the pipeline first-order takes closures, data, references and tail recursion away where it can"
+        raise VerifyError(*(dataclasses.replace(d, hint=d.hint or hint) for d in e.diagnostics)) from None
+
+
+def is_functional(module: Module) -> bool:
+    """Whether there are function values, data, references or recursion."""
+    nodes = (n for f in module.functions for n in f.nodes)
+    return any(isinstance(n.type, (FunctionType, DataType, RefType)) for n in nodes) or bool(call_order(module)[1])
 
 
 def own_format(module: Module) -> str:

@@ -5,86 +5,14 @@ A rule sees the inputs as nodes or plain values (`Args`). Semantics: MindSpore 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from deepx_graph import ops
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.literal import Literal
+from deepx_graph.ir import Node
+from deepx_graph.text.mindir.args import Args, Rule
+from deepx_graph.text.mindir.rules_window import conv2d, pool
 from deepx_graph.text.mindir.values import TYPE_IDS
 from deepx_graph.text.relay.context import Context, ranked
-from deepx_graph.text.relay.rules import RULES as OPERATORS
-from deepx_graph.types import F32, I64, DType, TensorType, TupleType, as_tensor
-
-Rule = Callable[["Args"], Node]
-
-
-class Args:
-    """One call of a primitive: its inputs, and the primitive's own attributes as plain values."""
-
-    def __init__(self, b: Builder, name: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> None:
-        self.b, self.name, self.inputs, self.attrs = b, name, inputs, attrs
-
-    def node(self, k: int, like: Node | None = None) -> Node:
-        """An input as a node; a plain number in the element type of `like`, else as MindSpore has it: int64 or float32."""
-        if k >= len(self.inputs):
-            raise InferError(f"{self.name} has {len(self.inputs)} inputs", expected=f"at least {k + 1}")
-        return self.made(self.inputs[k], like)
-
-    def made(self, value: Any, like: Node | None = None) -> Node:
-        """A plain value as a node."""
-        if isinstance(value, Node):
-            return value
-        if isinstance(value, Literal):
-            return self.b.literal(value)
-        if isinstance(value, tuple):
-            return self.b.pack(*(self.made(v, like) for v in value))
-        if isinstance(value, (bool, int, float)):
-            if like is not None:
-                return self.b.like(value, like)
-            return self.b.constant(value, None if isinstance(value, bool) else F32 if isinstance(value, float) else I64)
-        raise InferError(f"{self.name}: an input is {value!r}", expected="a tensor or a number")
-
-    def plain(self, k: int, name: str, default: Any = None) -> Any:
-        """Input k, or the attribute of that name, as a plain value. Raises InferError for what is computed."""
-        value = self.inputs[k] if 0 <= k < len(self.inputs) else self.attrs.get(name)
-        if isinstance(value, Literal):
-            value = value.array.tolist()
-        if isinstance(value, Node):
-            value = self._known(value, name)
-        if isinstance(value, list):
-            value = tuple(value)
-        return default if value is None else value
-
-    def _known(self, node: Node, name: str) -> Any:
-        if node.op is CONSTANT:
-            return node.attrs[0].array.tolist()
-        raise InferError(f"{self.name}: '{name}' is computed", expected="a constant")
-
-    def ints(self, k: int, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        value = self.plain(k, name, default)
-        value = (value,) if isinstance(value, int) else value
-        if not isinstance(value, (tuple, list)) or not all(isinstance(v, int) for v in value):
-            raise InferError(f"{self.name}: '{name}' is {value!r}", expected="integers")
-        return tuple(value)
-
-    def relay(self, operator: str, *inputs: Node, **attrs: Any) -> Node:
-        """What Relay's operator of that name builds."""
-        return OPERATORS[operator].build(Context(self.b, operator, inputs, attrs))
-
-    def pair(self) -> tuple[Node, Node]:
-        """Two inputs, a plain number in the type of the other."""
-        if len(self.inputs) < 2:
-            raise InferError(f"{self.name} has {len(self.inputs)} inputs", expected="2")
-        first, second = self.inputs[:2]
-        if not isinstance(first, (Node, Literal)):
-            y = self.node(1)
-            return self.made(first, y), y
-        x = self.node(0)
-        return x, self.made(second, x)
-
+from deepx_graph.types import F32, DType, TensorType, TupleType, as_tensor
 
 # --- shapes of rules --------------------------------------------------------------------------------------------------
 
@@ -234,49 +162,6 @@ def _remainder(a: Args) -> Node:
     return a.relay("floor_mod", x, y)
 
 
-def _window_attrs(a: Args) -> dict[str, Any]:
-    def size(name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        value = a.ints(-1, name, default)
-        return value[-2:] if len(value) == 4 else value * 2 if len(value) == 1 else value
-
-    strides = size("strides", size("stride", (1, 1)))
-    return {"kernel": size("kernel_size", (1, 1)), "strides": strides, "dilation": size("dilation", (1, 1))}
-
-
-def _same_padding(shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Padding that makes the result as large as the operand divided by the strides."""
-    whole = [max(0, (-(-n // s) - 1) * s + k - n) for n, k, s in zip(shape, kernel, strides, strict=True)]
-    return (*(w // 2 for w in whole), *(w - w // 2 for w in whole))
-
-
-def _padding(a: Args, shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    mode = a.plain(-1, "pad_mode", "valid")
-    mode = {0: "pad", 1: "same", 2: "valid"}.get(mode, mode) if isinstance(mode, int) else str(mode).lower()
-    if mode == "same":
-        return _same_padding(shape, kernel, strides)
-    pads = a.ints(-1, "pad", a.ints(-1, "pad_list", (0, 0, 0, 0)))
-    pads = pads * 4 if len(pads) == 1 else pads
-    return (pads[0], pads[2], pads[1], pads[3]) if mode == "pad" else (0, 0, 0, 0)
-
-
-def _conv2d(a: Args) -> Node:
-    x, w = a.node(0), a.node(1)
-    sizes, shape, kernel = _window_attrs(a), ranked(x).shape, ranked(w).shape
-    spread = [(k - 1) * d + 1 for k, d in zip(kernel[2:], sizes["dilation"], strict=True)]
-    return a.relay("nn.conv2d", x, w, strides=sizes["strides"], padding=_padding(a, shape[2:], spread, sizes["strides"]),
-                   dilation=sizes["dilation"], groups=a.plain(-1, "group", 1), channels=kernel[0], kernel_size=tuple(kernel[2:]),
-                   data_layout="NCHW", kernel_layout="OIHW")
-
-
-def _pool(operator: str) -> Rule:
-    def build(a: Args) -> Node:
-        x, sizes = a.node(0), _window_attrs(a)
-        padding = _padding(a, ranked(x).shape[2:], sizes["kernel"], sizes["strides"])
-        return a.relay(operator, x, pool_size=sizes["kernel"], strides=sizes["strides"], padding=padding, layout="NCHW")
-
-    return build
-
-
 def _bias_add(a: Args) -> Node:
     return a.relay("nn.bias_add", a.node(0), a.node(1), axis=1)
 
@@ -420,8 +305,8 @@ RULES: dict[str, Rule] = {
         "ReduceAny": "any", "SumExt": "sum", "MeanExt": "mean", "ProdExt": "prod",
     }.items()},
     "MatMul": _matmul(2), "MatMulExt": _matmul(2), "BatchMatMul": _matmul(2), "Dense": _dense, "BiasAdd": _bias_add,
-    "Conv2D": _conv2d,
-    "MaxPool": _pool("nn.max_pool2d"), "AvgPool": _pool("nn.avg_pool2d"), "Flatten": _flatten,
+    "Conv2D": conv2d,
+    "MaxPool": pool("nn.max_pool2d"), "AvgPool": pool("nn.avg_pool2d"), "Flatten": _flatten,
     "Softmax": _softmax("nn.softmax"),
     "LogSoftmax": _softmax("nn.log_softmax"), "SoftmaxBackward": _softmax_backward, "TanhGrad": _tanh_grad,
     "SigmoidGrad": _sigmoid_grad, "ReluGrad": _relu_grad, "ReLUGrad": _relu_grad, "AddN": _add_n,

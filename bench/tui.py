@@ -94,6 +94,11 @@ class Terminal:
         self.settle()
         return painted, max(painted, time.perf_counter() - start - STILL)
 
+    def cpu(self) -> float:
+        """Seconds of processor that the browser has taken: what else the machine does is not in them."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         os.write(self.master, b"q")
         try:
@@ -103,31 +108,33 @@ class Terminal:
         os.close(self.master)
 
 
-def first_paint(path: str, runs: int = 3) -> list[float]:
-    """Seconds until the list is on the screen, for so many starts."""
+def first_paint(path: str, runs: int = 3) -> list[tuple[float, float]]:
+    """Seconds until the list is on the screen, and seconds of processor until then, for so many starts."""
     times = []
     for _ in range(runs):
         terminal = Terminal(path)
-        times.append(terminal.wait_for(READY, 300))
+        times.append((terminal.wait_for(READY, 300), terminal.cpu()))
         terminal.settle(1.0)
         terminal.close()
     return times
 
 
-def key_times(path: str, presses: int = 200, seed: int = 0) -> dict[str, list[tuple[float, float]]]:
-    """The times of keys in random order, down twice as often as others."""
+def key_times(path: str, presses: int = 200, seed: int = 0) -> tuple[dict[str, list[tuple[float, float]]], float]:
+    """The times of keys in random order, down twice as often as others; and the seconds of processor that each took."""
     rng = random.Random(seed)
     terminal = Terminal(path)
     terminal.wait_for(READY, 300)
     terminal.settle(2.0)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in KEYS}
+    before = terminal.cpu()
     for _ in range(presses):
         name = rng.choice((*KEYS, "down"))
         times = terminal.press(KEYS[name])
         if times is not None:
             found[name].append(times)
+    each = (terminal.cpu() - before) / presses
     terminal.close()
-    return found
+    return found, each
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -136,20 +143,26 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def report_keys(path: str) -> None:
-    found = key_times(path)
+    found, each = key_times(path)
     print(f"{'key':<14}{'presses':>8}{'paint p50':>11}{'p95':>9}{'settled p95':>13}   ms")
     for name, times in (*found.items(), ("all", [t for ts in found.values() for t in ts])):
         if times:
             paints, stills = [p * 1e3 for p, _ in times], [s * 1e3 for _, s in times]
             figures = statistics.median(paints), percentile(paints, 0.95), percentile(stills, 0.95)
             print(f"{name:<14}{len(times):>8}{figures[0]:>11.1f}{figures[1]:>9.1f}{figures[2]:>13.1f}")
+    print(f"processor time of a key: {each * 1e3:.1f} ms")
+
+
+def report_paint(what: str, path: str, runs: int = 3) -> None:
+    times = first_paint(path, runs)
+    shown = (f"{t:.2f} s ({cpu * 1e3:.0f} ms of processor)" for t, cpu in times)
+    print(f"{what}: first paint {', '.join(shown)}")
 
 
 def main(files: list[str]) -> None:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: what else runs counts in all figures")
     for path in files:
-        times = first_paint(path)
-        print(f"{path}: first paint {', '.join(f'{t:.2f}' for t in times)} s")
+        report_paint(path, path)
         report_keys(path)
     if files:
         return
@@ -157,8 +170,7 @@ def main(files: list[str]) -> None:
         for nodes in (10_000, 100_000):
             path = Path(folder) / f"{nodes}.hlo"
             path.write_text(program(nodes))
-            times = first_paint(str(path), 3 if nodes <= 10_000 else 1)
-            print(f"{nodes:,} nodes: first paint {', '.join(f'{t:.2f}' for t in times)} s")
+            report_paint(f"{nodes:,} nodes", str(path), 3 if nodes <= 10_000 else 1)
             report_keys(str(path))
 
 

@@ -15,8 +15,9 @@ from deepx_graph.ir import Module, Node, Origin
 from deepx_graph.ir.structure import PHI
 from deepx_graph.ops import add, dot_general, exponential, log, multiply, reshape, subtract, tanh
 from deepx_graph.passes.fusion_reason import Kind
-from deepx_graph.session import Session, diff
+from deepx_graph.session import Session
 from deepx_graph.session.cut import cut
+from deepx_graph.session.diff import diff
 from deepx_graph.session.export import Shown, export
 from deepx_graph.session.inspect import inspect
 from deepx_graph.session.memory import memory

@@ -15,7 +15,8 @@ from deepx_graph.cli.main import main
 from deepx_graph.errors import UsageError
 from deepx_graph.session.session import Session
 from deepx_graph.tui import app as app_module
-from deepx_graph.tui.app import PARTS, Browser
+from deepx_graph.tui import views
+from deepx_graph.tui.app import Browser
 from deepx_graph.tui.help import HelpScreen, MessageScreen, bindings_of, help_text, key_text
 from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.source import SourcePane
@@ -194,7 +195,7 @@ async def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
 
 
 def parts() -> list[tuple[str, type]]:
-    return [("Everywhere", Browser), *PARTS]
+    return [("Everywhere", Browser), *views.parts()]
 
 
 def test_every_binding_is_in_the_help() -> None:

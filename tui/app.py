@@ -8,59 +8,43 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.containers import Container, Vertical
 from textual.events import Resize
-from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
-from deepx_graph.ir import Node
-from deepx_graph.session.export import Shown, export, suffixes
 from deepx_graph.session.monitor import Monitor
 from deepx_graph.session.session import Session, Version
-from deepx_graph.session.timeline import Sighting
-from deepx_graph.tui.asking import Asking
-from deepx_graph.tui.commands import Commands
-from deepx_graph.tui.compare import CompareView
 from deepx_graph.tui.help import HelpScreen, MessageScreen
 from deepx_graph.tui.inspector import Inspector
 from deepx_graph.tui.lanes import LaneList
-from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.outline import Outline
-from deepx_graph.tui.passes import PassesView, sighting_text
-from deepx_graph.tui.pipeline import PipelineView
 from deepx_graph.tui.prompt import Prompt
-from deepx_graph.tui.rows import Rows, Table
-from deepx_graph.tui.run import RunView
 from deepx_graph.tui.source import SourcePane
 from deepx_graph.tui.style import CSS, THEMES
+from deepx_graph.tui.telling import Telling
 from deepx_graph.tui.texts import plain
-from deepx_graph.tui.value import ValueView
 from deepx_graph.tui.view import View
+from deepx_graph.tui.views import VIEWS, parts, view_class
 from deepx_graph.viz.lanes import Listing, listing
-
-VIEWS: dict[str, tuple[str, type[Widget]]] = {
-    "list": ("List", LaneList), "map": ("Map", FocusMap), "passes": ("Passes", PassesView), "pipeline": ("Pipeline", PipelineView),
-    "run": ("Run", RunView), "value-view": ("Value", ValueView), "compare": ("Diff", CompareView),
-}  # fmt: skip
-"""The views by name: their titles, and what they are."""
-
-PARTS: tuple[tuple[str, type], ...] = (
-    ("Lists and tables", Rows), ("Tables", Table), *VIEWS.values(), ("Inspector", Inspector), ("Source", SourcePane),
-    ("Outline", Outline), ("Input line", Prompt), ("Help", HelpScreen), ("Messages", MessageScreen),
-)  # fmt: skip
-"""Whose keys the help shows, beside those of the browser."""
 
 WIDE = 110
 
 
-class Browser(Asking):
+def palette() -> type[Provider]:
+    """What the command palette offers."""
+    from deepx_graph.tui.commands import Commands
+
+    return Commands
+
+
+class Browser(Telling):
     """The terminal browser of one file."""
 
     CSS = CSS
@@ -68,7 +52,7 @@ class Browser(Asking):
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
         (0, "-narrow"), (WIDE, "-wide"),
     ]
-    COMMANDS = {Commands}  # noqa: RUF012
+    COMMANDS = {palette}  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(k + 1), f"view('{v}')", f"View: {VIEWS[v][0]}", show=False) for k, v in enumerate(VIEWS)),
         Binding("slash", "ask_query", "Query"),
@@ -110,8 +94,7 @@ class Browser(Asking):
             yield Outline(id="outline")
             with Vertical(id="centre"):
                 with ContentSwitcher(initial="list", id="views"):
-                    for name, (_, view) in VIEWS.items():
-                        yield view(id=name)
+                    yield LaneList(id="list")
                 yield SourcePane(id="source")
             yield Inspector(id="inspector")
         yield Prompt(id="prompt")
@@ -149,13 +132,36 @@ class Browser(Asking):
             self.notify(plain(warning.message, 200), severity="warning", markup=False)
         self.query_one(SourcePane).show_source(found[0].original.source)
         self._show(found[1])
-        self.work_on("looking", self._look, lambda _: self.selection_changed())
+        self.work_on("looking", self._look, self._looked)
 
     def _look(self, monitor: Monitor) -> None:
         """What need not be done before the list is on the screen."""
         assert self.session is not None
         self.session.check()
         self.session.warm(monitor)
+        for name in VIEWS:
+            monitor.report("getting the views ready")
+            view_class(name)
+
+    async def _looked(self, _: None) -> None:
+        await self.mount_views()
+        self.selection_changed()
+
+    async def mount_views(self) -> None:
+        """Makes the views that are not there yet."""
+        switcher = self.query_one("#views", ContentSwitcher)
+        missing = [view_class(name)(id=name) for name in VIEWS if not switcher.query(f"#{name}")]
+        for view in missing:
+            view.display = False
+        if missing:
+            await switcher.mount_all(missing)
+        for view in missing:
+            if isinstance(view, View) and self.session is not None:
+                view.show_version()
+
+    async def _open_view(self, name: str) -> None:
+        await self.mount_views()
+        self.action_view(name)
 
     def push(self, version: Version) -> None:
         """Looks at a new version."""
@@ -223,6 +229,9 @@ class Browser(Asking):
         return self.query_one("#views", ContentSwitcher).current or "list"
 
     def action_view(self, name: str) -> None:
+        if not self.query(f"#{name}"):
+            self.call_later(self._open_view, name)
+            return
         self.query_one("#views", ContentSwitcher).current = name
         chosen = self.query_one(f"#{name}")
         if isinstance(chosen, View):
@@ -241,7 +250,7 @@ class Browser(Asking):
 
     def _show_bar(self) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
-        for k, (name, (title, _)) in enumerate(VIEWS.items()):
+        for k, (name, (title, *_)) in enumerate(VIEWS.items()):
             text.append(f" {k + 1} {title} ", "reverse bold" if name == self.view else "")
         if self.session is not None:
             session = self.session
@@ -253,65 +262,6 @@ class Browser(Asking):
     def focus_view(self) -> None:
         self.action_view(self.view)
 
-    # --- when, and out
-
-    def action_story(self) -> None:
-        """Goes to the step at which the selected node, or one like it, appeared or vanished; again to the next such step."""
-        session = self.session
-        if session is None or self.selected is None:
-            return
-        node, at = self.selected[1], session.at
-        timelines = [v for v in (*session.versions[at:], *session.versions[at - 1 :: -1]) if v.timeline is not None]
-        if not timelines:
-            self.notify("nothing has been optimised yet: the pipeline view runs passes")
-            return
-        version = timelines[0]
-        self.work_on("looking", lambda m: version.timeline.sightings(node) if version.timeline else [],
-                     lambda found: self._tell_story(node, version, found))
-
-    def _tell_story(self, node: Node, version: Version, found: list[Sighting]) -> None:
-        self.notify(f"{plain(node.name or node.op.name, 40)}: {sighting_text(found)}", markup=False)
-        if not found:
-            return
-        told, k = self._story
-        k = (k + 1) % len(found) if told is node else 0
-        self._story = node, k
-        self.action_view("passes")
-        passes = self.query_one(PassesView)
-        passes.show_steps(version)
-        passes.show_event(found[k].event)
-
-    _story: tuple[Node | None, int] = (None, 0)
-
-    def action_export(self) -> None:
-        if self.session is not None:
-            name = os.path.splitext(os.path.basename(self.path))[0] or "program"
-            self.prompt(f"a file: {', '.join(suffixes())}, .txt", self.export_to, value=f"{name}-{self.view}.svg")
-
-    def export_to(self, text: str) -> None:
-        """Writes what is shown to a file. Raises UsageError for a name that does not say how."""
-        session = self.session
-        if session is None or not text.strip():
-            return
-        shown, lines = Shown(session.module), "\n".join(self.lines_shown())
-        boxes = self.query_one(FocusMap)
-        if self.view == "map" and boxes.map is not None and boxes.function is not None:
-            address = session.address(boxes.function, boxes.map.centre)
-            shown = Shown(session.module, address, boxes.depth, boxes.function, tuple(boxes.map.boxes))
-        path = Path(text.strip()).expanduser()
-        self.work_on("writing", lambda m: export(shown, path, text=lines + "\n"), lambda notes: self._exported(path, notes))
-
-    def _exported(self, path: Path, notes: tuple[str, ...]) -> None:
-        self.notify("\n".join([f"{path} is written", *(plain(n, 200) for n in notes)]), markup=False)
-
-    def lines_shown(self) -> list[str]:
-        """What the view in sight shows, all of it, as lines of text."""
-        view = self.query_one(f"#{self.view}")
-        if isinstance(view, FocusMap):
-            return str(view.map).split("\n") if view.map is not None else []
-        tables = [view] if isinstance(view, Rows) else list(view.query(Rows))
-        return ["".join(t for t, _ in table.pieces(k, 120)).rstrip() for table in tables for k in range(table.count())]
-
     # --- small things
 
     def action_theme(self) -> None:
@@ -319,7 +269,7 @@ class Browser(Asking):
         self.theme = THEMES[(at + 1) % len(THEMES)]
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen((("Everywhere", Browser), *PARTS)))
+        self.push_screen(HelpScreen((("Everywhere", Browser), *parts())))
 
     def action_cancel(self) -> None:
         if not self.cancel_work() and self.view != "list":

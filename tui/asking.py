@@ -121,9 +121,9 @@ class Asking(Working):
             inspector.show_node(self.session, function, node)
         if source.has_class("-on"):
             source.show_node(node)
-        focus_map = self.query_one("#map", FocusMap)
-        if focus_map.display:
-            focus_map.show_session_node(self.session, function, node)
+        for focus_map in self.query(FocusMap):
+            if focus_map.display:
+                focus_map.show_session_node(self.session, function, node)
         for view in self.query(View):
             if view.display:
                 view.show_node(function, node)

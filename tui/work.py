@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from textual.app import App
@@ -25,7 +26,7 @@ class Progress(Message):
 class Done(Message):
     """The work has ended, with a result for `then` or with an error."""
 
-    def __init__(self, monitor: Monitor, then: Callable[[Any], None], result: Any, error: BaseException | None) -> None:
+    def __init__(self, monitor: Monitor, then: Callable[[Any], object], result: Any, error: BaseException | None) -> None:
         super().__init__()
         self.monitor, self.then, self.result, self.error = monitor, then, result, error
 
@@ -39,8 +40,9 @@ class Working(App[int]):
         self.title_of_work = ""
         self.failed: DeepxGraphError | None = None
 
-    def work_on(self, title: str, job: Callable[[Monitor], T], then: Callable[[T], None]) -> None:
-        """Does `job` in a thread and gives its result to `then` in this one; work that was under way is cancelled."""
+    def work_on(self, title: str, job: Callable[[Monitor], T], then: Callable[[T], object]) -> None:
+        """Does `job` in a thread and gives its result to `then`, which may be a coroutine, in this one; work that was under
+        way is cancelled."""
         self.cancel_work()
         monitor = Monitor(lambda text, done, total: self._tell(Progress(text, done, total)))
         self.monitor, self.title_of_work = monitor, title
@@ -75,13 +77,15 @@ class Working(App[int]):
         if self.monitor is not None:
             self.show_progress(f"{self.title_of_work}: {message.text}", message.done, message.total)
 
-    def on_done(self, message: Done) -> None:
+    async def on_done(self, message: Done) -> None:
         if message.monitor is not self.monitor:
             return  # it was cancelled, or other work has taken its place
         self.monitor = None
         self.show_progress("", 0, 0)
         if message.error is None:
-            message.then(message.result)
+            found = message.then(message.result)
+            if isawaitable(found):
+                await found
         elif isinstance(message.error, Cancelled):
             self.show_progress("cancelled", 0, 0)
         elif isinstance(message.error, DeepxGraphError):

@@ -91,9 +91,9 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def run_diff(args: Arguments) -> int:
-    from deepx_graph import session
+    from deepx_graph.session.diff import diff
 
-    found = session.diff(read_program(args, args.a).module, read_program(args, args.b).module)
+    found = diff(read_program(args, args.a).module, read_program(args, args.b).module)
     if args.json:
         changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
         emit_json({"equal": not found, "changes": changes, "affected": found.affected, "same": found.same,

@@ -1,28 +1,47 @@
-"""Everything a front end does, without a front end: load, optimise, differentiate, run, compare, report, draw."""
+"""Everything a front end does, without a front end: load, optimise, differentiate, run, compare, report, draw.
 
-from deepx_graph.session.diff import Difference, diff
-from deepx_graph.session.programs import (
-    STDIN,
-    Loaded,
-    Optimised,
-    Watch,
-    dumps,
-    forward,
-    gradient,
-    gradient_choices,
-    load,
-    loads,
-    optimise,
-    own_format,
-    with_derivative,
-)
-from deepx_graph.session.query import Query, parse_query
-from deepx_graph.session.report import ModuleInfo, critical_path, module_info, module_json
-from deepx_graph.session.session import Session, Version
+Names are imported when they are first asked for: a front end that shows a program needs no passes and no engines yet.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deepx_graph.session.diff import Difference
+    from deepx_graph.session.programs import (
+        STDIN,
+        Loaded,
+        Optimised,
+        Watch,
+        dumps,
+        forward,
+        gradient,
+        gradient_choices,
+        load,
+        loads,
+        optimise,
+        own_format,
+        with_derivative,
+    )
+    from deepx_graph.session.query import Query, parse_query
+    from deepx_graph.session.report import ModuleInfo, critical_path, module_info, module_json
+    from deepx_graph.session.session import Session, Version
 
 __all__ = [
-    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Query", "Session", "Version", "Watch", "critical_path", "diff",
+    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Query", "Session", "Version", "Watch", "critical_path",
     "dumps", "forward", "gradient", "gradient_choices", "load", "loads", "module_info",
     "module_json", "optimise", "own_format", "parse_query",
     "with_derivative",
 ]  # fmt: skip
+
+HOMES = {"Difference": "diff", "Query": "query", "parse_query": "query", "Session": "session", "Version": "session",
+         "ModuleInfo": "report", "critical_path": "report", "module_info": "report", "module_json": "report"}  # fmt: skip
+"""The modules of names; all others are of `programs`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(f"{__name__}.{HOMES.get(name, 'programs')}"), name)
+    return found

@@ -16,7 +16,6 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.facts import moved_by, size_of, work_of
 from deepx_graph.session.session import Session
-from deepx_graph.session.timeline import reason_of
 
 SHOWN = 40
 """Operands and users that are listed."""
@@ -150,6 +149,8 @@ def _origin(node: Node) -> Iterator[Entry]:
     for span in node.origin.spans:
         start, end = span.source.line_bounds(span.line)
         yield Entry(f"line {span.line}", span.source.text[start : min(end, start + 200)].strip(), line=span.line)
+    if node.origin.rewrites:
+        from deepx_graph.session.timeline import reason_of
     for name in node.origin.rewrites:
         reason = reason_of(name)
         yield Entry("by", f"{name}{': ' + reason if reason else ''}")

@@ -11,27 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.passes.fusion_reason import Reason
-from deepx_graph.passes.manager import parse_pipeline
 from deepx_graph.passes.observer import Record, op_counts
-from deepx_graph.passes.options import format_pass
-from deepx_graph.passes.why import explain, find_node
-from deepx_graph.session.diff import Difference, diff
 from deepx_graph.session.facts import Facts
-from deepx_graph.session.inputs import wished_inputs
-from deepx_graph.session.memory import Memory, memory
 from deepx_graph.session.monitor import Monitor, Reporting
-from deepx_graph.session.pipelines import name_of
-from deepx_graph.session.programs import Watch, gradient, load, optimise
 from deepx_graph.session.query import Query, parse_query
-from deepx_graph.session.timeline import Timeline
-from deepx_graph.session.watching import RunResult, watch_run
 from deepx_graph.text import ReadOptions, open_source, read
 from deepx_graph.verify import verify
+
+if TYPE_CHECKING:  # what only some questions need is imported when they are asked: a program is shown sooner
+    from deepx_graph.passes.fusion_reason import Reason
+    from deepx_graph.session.diff import Difference
+    from deepx_graph.session.memory import Memory
+    from deepx_graph.session.timeline import Timeline
+    from deepx_graph.session.watching import RunResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +43,8 @@ class Version:
     @cached_property
     def timeline(self) -> Timeline | None:
         """The passes and rewrites that made it; None for what no pipeline made."""
+        from deepx_graph.session.timeline import Timeline
+
         return Timeline(self.parent.module, self.record) if self.record is not None and self.parent is not None else None
 
     @cached_property
@@ -70,8 +68,11 @@ class Session:
     def open(cls, path: str | Path, format: str | None = None, options: ReadOptions | None = None, *,
              check: bool = True) -> Session:
         """A session about the program in a file. Raises as `load`; without `check` the caller is to call `check` soon."""
-        found = load(path, format, options) if check else read(open_source(path, options), format, options)
-        return cls(found.module, path=str(path), warnings=found.warnings)
+        found = read(open_source(path, options), format, options)
+        session = cls(found.module, path=str(path), warnings=found.warnings)
+        if check:
+            session.check()
+        return session
 
     def check(self) -> None:
         """Raises VerifyError when the program as it was read breaks a rule of its operations."""
@@ -123,6 +124,11 @@ class Session:
 
         Raises UsageError for a pipeline that is none, PassError when a pass fails, Cancelled.
         """
+        from deepx_graph.passes.manager import parse_pipeline
+        from deepx_graph.passes.options import format_pass
+        from deepx_graph.session.pipelines import name_of
+        from deepx_graph.session.programs import Watch, optimise
+
         start = start or self.version
         observers = (Reporting(monitor, len(parse_pipeline(pipeline))),) if monitor is not None else ()
         done = optimise(start.module, pipeline, Watch(record=True, fast_math=fast_math, observers=observers))
@@ -131,6 +137,8 @@ class Session:
 
     def gradient(self, wrt: Sequence[str] | None = None) -> Version:
         """The gradient program of the version that is looked at; does not push it. Raises as `gradient`."""
+        from deepx_graph.session.programs import gradient
+
         return Version(gradient(self.module, wrt), "grad" if wrt is None else f"grad by {', '.join(wrt)}", self.version)
 
     def shell_line(self, pipeline: str) -> str:
@@ -149,6 +157,8 @@ class Session:
     def memory(self, function: Function, *, wait: bool = True) -> Memory | None:
         """The memory of a function over its run; None where sizes are not known, or, without `wait`, not worked out yet."""
         if wait and id(function) not in self._memory:
+            from deepx_graph.session.memory import memory
+
             self._memory[id(function)] = function, memory(function)
         return self._memory.get(id(function), (None, None))[1]
 
@@ -168,6 +178,8 @@ class Session:
 
     def find(self, text: str) -> tuple[Function, Node]:
         """The node of a name or number (see `why.find_node`). Raises UsageError with the nearest name."""
+        from deepx_graph.passes.why import find_node
+
         return find_node(self.module, text)
 
     def function_of(self, node: Node) -> Function | None:
@@ -181,10 +193,14 @@ class Session:
 
     def why(self, a: str | Node, b: str | Node) -> Reason:
         """Why two nodes are, or are not, in one kernel. Raises UsageError for a name that is none."""
+        from deepx_graph.passes.why import explain
+
         return explain(self.module, a, b)
 
     def diff(self, a: int = 0, b: int | None = None) -> Difference:
         """What is different between two versions, by default the loaded one and that which is looked at."""
+        from deepx_graph.session.diff import diff
+
         return diff(self.versions[a].module, self.versions[self.at if b is None else b].module)
 
     # --- running
@@ -192,6 +208,7 @@ class Session:
     def inputs(self, wishes: Mapping[str, str], seed: int = 0, max_bytes: int | None = None) -> dict[str, Any]:
         """Arrays for the inputs, as wishes say (see `inputs`). Raises UsageError and LimitError."""
         from deepx_graph.runtime.inputs import input_ports
+        from deepx_graph.session.inputs import wished_inputs
 
         ports = input_ports(self.module.entry)
         for name in wishes:
@@ -202,6 +219,8 @@ class Session:
     def run(self, inputs: Mapping[str, Any], *, engine: str = "numexpr", seed: int = 0, keep: bool = True, runs: int = 1,
             max_bytes: int | None = None, data_root: str | None = None, monitor: Monitor | None = None) -> RunResult:
         """Runs the version that is looked at and looks on; does not `accept` the result. Raises as running does, and Cancelled."""
+        from deepx_graph.session.watching import watch_run
+
         return watch_run(self.module, inputs, engine=engine, seed=seed, keep=keep, runs=runs, max_bytes=max_bytes,
                          data_root=data_root, monitor=monitor)
 

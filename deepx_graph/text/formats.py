@@ -98,9 +98,13 @@ def format_named(name: str) -> Format:
 def detect(text: str, file_name: str = "") -> str:
     """The name of the format that `text` is in. Raises ParseError when neither it nor the file's suffix tells."""
     sample = text[:SAMPLE]
-    likelihood = {name: f.detect(sample) for name, f in FORMATS.items()}
-    best = max(likelihood, key=likelihood.__getitem__)
-    if likelihood[best] > 0:
+    best, likelihood = "", 0.0
+    for name, f in FORMATS.items():
+        if (found := f.detect(sample)) > likelihood:
+            best, likelihood = name, found
+        if likelihood >= 1:  # it is certain: the languages after it need not even be imported
+            break
+    if best:
         return best
     for name, f in FORMATS.items():
         if file_name.endswith(f.suffixes):

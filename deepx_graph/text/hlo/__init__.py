@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Source
+from deepx_graph.ir import Module
 from deepx_graph.text.hlo.lower import Lowering
 from deepx_graph.text.hlo.parser import Parser
-from deepx_graph.text.hlo.printer import write
 from deepx_graph.text.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "read", "write"]
@@ -28,3 +28,10 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
     program = Parser(source, options.max_nodes).program()
     lowering = Lowering(program)
     return ReadResult(lowering.module(), tuple(lowering.warnings))
+
+
+def write(module: Module) -> str:
+    """The text of a module. Raises VerifyError for a node that HLO cannot express."""
+    from deepx_graph.text.hlo.printer import write as write_module
+
+    return write_module(module)

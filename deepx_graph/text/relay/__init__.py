@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Source
+from deepx_graph.ir import Module
 from deepx_graph.text.options import ReadOptions, ReadResult
-from deepx_graph.text.relay.infer import Inference
-from deepx_graph.text.relay.lower import Lowering
-from deepx_graph.text.relay.module import parse
-from deepx_graph.text.relay.printer import write
 
 __all__ = ["detect", "read", "write"]
 
@@ -28,6 +25,17 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
+    from deepx_graph.text.relay.infer import Inference
+    from deepx_graph.text.relay.lower import Lowering
+    from deepx_graph.text.relay.module import parse
+
     inference = Inference(source, parse(source, options))
     inference.run()
     return ReadResult(Lowering(inference, options.max_nodes).module(), tuple(inference.warnings))
+
+
+def write(module: Module) -> str:
+    """The text of the module. Raises VerifyError with what Relay cannot express, naming the nodes."""
+    from deepx_graph.text.relay.printer import write as write_module
+
+    return write_module(module)

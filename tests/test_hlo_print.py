@@ -72,12 +72,14 @@ def _close(op: Op, got: Any, want: Any) -> bool:
     return laws.same(got, want)
 
 
-UNWRITABLE = {"erfc", "lgamma", "digamma", "polygamma", "zeta", "erf_inv", "bessel_i0e", "bessel_i1e", "next_after", "module_seed",
-              "rng_uniform", "rng_normal"}
-"""Ops whose samples HLO has no words for: special functions of CHLO, and random draws with a seed."""
+UNWRITABLE = {"module_seed", "rng_uniform", "rng_normal"}
+"""Ops whose samples HLO has no words for: random draws with a seed."""
+
+ABSOLUTE = {"lgamma", "digamma"}
+"""Ops whose formulas are exact to rounding of their terms, which is more than rounding near a root: see test_hlo_special."""
 
 
-@pytest.mark.parametrize("op", [o for o in laws.LAWFUL if o.name not in UNWRITABLE], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [o for o in laws.LAWFUL if o.name not in UNWRITABLE | ABSOLUTE], ids=lambda op: op.name)
 def test_every_op_computes_the_same_after_writing_and_reading(op: Op) -> None:
     written = 0
     for arrays, attrs in laws.samples(op):
@@ -100,10 +102,10 @@ def test_what_hlo_has_no_operation_for_is_refused_by_name(name: str) -> None:
 
 
 def test_a_refusal_shows_the_place_in_the_source() -> None:
-    source = Source("f.mlir", 'y = chlo.lgamma x')
-    b = Builder(origin=Origin("y", (Span(source, 0, 17),)))
-    function = b.function("main", [("x", scalar(F32))], lambda x: [b(OPS["lgamma"], x)])
-    with pytest.raises(VerifyError, match=r"f\.mlir:1:1: error: HLO has no operation for 'lgamma' \(%y\)"):
+    source = Source("f.mlir", 'y = module_seed')
+    b = Builder(origin=Origin("y", (Span(source, 0, 15),)))
+    function = b.function("main", [("x", scalar(F32))], lambda x: [b(OPS["module_seed"], index=0)])
+    with pytest.raises(VerifyError, match=r"f\.mlir:1:1: error: HLO has no value for 'module_seed' \(%y\)"):
         write(Module((function,)))
 
 

@@ -11,14 +11,20 @@ from deepx_graph.ir.constraint import VALUE
 from deepx_graph.types import Type
 
 
+def _complaint(name: str) -> str:
+    if name == "constant":
+        return "the text leaves out the values of this constant: print it with large constants, as_hlo_text(True) in JAX"
+    return f"'{name}' cannot be run: it is an operation that deepx_graph only shows"
+
+
 def _refuse(xs: Sequence[Any], name: str, attributes: str, type: Type) -> Any:
-    raise RunError(f"'{name}' cannot be run: it is an operation that deepx_graph only shows")
+    raise RunError(_complaint(name))
 
 
 opaque: Op = Op(
     "opaque", "An operation kept as the text has it.", operands=(Operand("inputs", variadic=True),),
     attrs=(Attr("name", "str"), Attr("attributes", "str", "", "as they stand in the text"), Attr("type", "type")),
-    infer=lambda types, name, attributes, type: type, eval=_refuse, foldable=False,
+    infer=lambda types, name, attributes, type: type, eval=_refuse, foldable=False, ready=lambda world, name, *_: _complaint(name),
     example=examples.UNKNOWN, results=(Result(type=VALUE),), source="unknown operations of any text",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The gradient of scatter where updates are added, multiplied, put in place of the old, or compete as maximum or minimum.
+"""The gradient of scatter where updates are added, subtracted, multiplied, put in place of the old, or compete as an extreme.
 
 What scatter writes, gather reads. Gather moves slices inside where scatter drops elements, so it reads from a copy with a margin of
 zeros. Of several updates put in one place the last takes the cotangent; those that equal an extreme share it, the old value too.
@@ -15,7 +15,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.op import Cotangents
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.ops.elementwise import add, clamp, compare, convert, divide, maximum, minimum, multiply, select
+from deepx_graph.ops.elementwise import add, clamp, compare, convert, divide, maximum, minimum, multiply, negate, select, subtract
 from deepx_graph.ops.index import gather, scatter
 from deepx_graph.ops.layout import reshape
 from deepx_graph.ops.reduce import broadcast_in_dim, monoid_body
@@ -34,11 +34,15 @@ def scatter_vjp(b: Builder, node: Node, g: Node | Sequence[Node | None]) -> Cota
         pairs = [(None, None) if i is None else _replaced(b, node, i, as_tensor(u.type).dtype)
                  for i, u in zip(items, node.inputs[count + 1 :], strict=True)]  # fmt: skip
         return *(p[0] for p in pairs), None, *(p[1] for p in pairs)
-    rule = _RULES.get(body.reducer) if count == 1 and body.reducer else None
+    rule = _RULES.get(body.results[0].op) if count == 1 and (body.reducer or _subtracts(body)) else None
     if rule is None or items[0] is None:
         raise InferError(f"scatter has no gradient for the body '{body.name}'")
     by_operand, by_updates = rule(b, node, items[0])
     return by_operand, None, by_updates
+
+
+def _subtracts(body: Function) -> bool:
+    return body.results[0].op is subtract and body.results[0].inputs == body.params
 
 
 def _again(b: Builder, node: Node, x: Node, updates: Node, body: Function) -> Node:
@@ -115,6 +119,10 @@ def _added(b: Builder, node: Node, g: Node) -> tuple[Node, Node]:
     return g, _read(b, node, g)
 
 
+def _subtracted(b: Builder, node: Node, g: Node) -> tuple[Node, Node]:
+    return g, b(negate, _read(b, node, g))
+
+
 def _replaced(b: Builder, node: Node, g: Node, dtype: DType) -> tuple[Node, Node]:
     updates = as_tensor(node.inputs[-1].type).with_dtype(dtype)
     by_operand = _again(b, node, g, b.splat(0, updates), _replacing(dtype))
@@ -161,5 +169,5 @@ def _extreme(b: Builder, node: Node, g: Node) -> tuple[Node, Node]:
 
 
 _RULES: dict[Op, Callable[[Builder, Node, Node], tuple[Node, Node]]] = {
-    add: _added, multiply: _multiplied, maximum: _extreme, minimum: _extreme,
+    add: _added, subtract: _subtracted, multiply: _multiplied, maximum: _extreme, minimum: _extreme,
 }  # fmt: skip

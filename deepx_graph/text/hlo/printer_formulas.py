@@ -14,26 +14,13 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
-from deepx_graph.types import BOOL, F32, DType, as_tensor
-
-Formula = Callable[..., Node | None]
-"""`formula(b, *operands)`."""
+from deepx_graph.text import special
+from deepx_graph.text.special import Formula, in_f32
+from deepx_graph.types import BOOL, F32, DType, as_tensor, dtype_named
 
 
 def _dtype(x: Node) -> DType:
     return as_tensor(x.type).dtype
-
-
-def _in_f32(formula: Callable[[Builder, Node], Node]) -> Formula:
-    """The formula on real floats, narrow ones by way of f32; complex numbers keep their opcode."""
-
-    def wide(b: Builder, x: Node) -> Node | None:
-        dtype = _dtype(x)
-        if not dtype.is_float:
-            return None
-        return formula(b, x) if dtype.bits >= 32 else b(ops.convert, formula(b, b(ops.convert, x, dtype=F32)), dtype=dtype)
-
-    return wide
 
 
 def _floor_mod(b: Builder, x: Node, y: Node) -> Node:
@@ -135,7 +122,7 @@ def _sinh(b: Builder, x: Node) -> Node:
 
 def _real_or_complex(formula: Callable[[Builder, Node], Node], join: Op) -> Formula:
     """A hyperbolic function: exp(x) / 2 joined with exp(-x) / 2 for complex numbers."""
-    real = _in_f32(formula)
+    real = in_f32(formula)
 
     def either(b: Builder, x: Node) -> Node | None:
         if _dtype(x).kind != "complex":
@@ -159,6 +146,21 @@ def _mulhi(b: Builder, x: Node, y: Node) -> Node:
     return b(ops.add, b(ops.add, b(ops.multiply, x1, y1), b(down, middle, half)), b(down, other, half))
 
 
+def _next_after(b: Builder, x: Node, y: Node) -> Node:
+    """One more or one less than the bits of x: towards 0 when y lies that way, else away from it."""
+    whole = dtype_named(f"u{_dtype(x).bits}")
+    bits, other = (b(ops.bitcast_convert, v, dtype=whole) for v in (x, y))
+    sign = b.like(1 << (whole.bits - 1), bits)
+    one, zero = b.like(1, bits), b.like(0, x)
+    inwards = b(ops.compare, b(ops.compare, x, zero, direction="GT"), b(ops.compare, y, x, direction="LT"), direction="EQ")
+    moved = b(ops.select, inwards, b(ops.subtract, bits, one), b(ops.add, bits, one))
+    least = b(ops.or_, b(ops.and_, other, sign), one)
+    moved = b(ops.select, b(ops.compare, x, zero, direction="EQ"), least, moved)
+    value = b(ops.select, b(ops.compare, x, y, direction="EQ"), y, b(ops.bitcast_convert, moved, dtype=_dtype(x)))
+    nan = b(ops.or_, *(b(ops.compare, v, v, direction="NE") for v in (x, y)))
+    return b(ops.select, nan, b.like(math.nan, value), value)
+
+
 FORMULAS: dict[Op, Formula] = {
     ops.mulhi: _mulhi,
     ops.floor_mod: _floor_mod,
@@ -170,12 +172,21 @@ FORMULAS: dict[Op, Formula] = {
     ops.is_inf: _is(math.inf, absolute=True),
     ops.is_pos_inf: _is(math.inf),
     ops.is_neg_inf: _is(-math.inf),
-    ops.atan: _in_f32(lambda b, x: b(ops.atan2, x, b.like(1, x))),
-    ops.asin: _in_f32(lambda b, x: b(ops.atan2, x, _other_side(b, x))),
-    ops.acos: _in_f32(lambda b, x: b(ops.atan2, _other_side(b, x), x)),
-    ops.acosh: _in_f32(_acosh),
-    ops.asinh: _in_f32(_asinh),
-    ops.atanh: _in_f32(_atanh),
+    ops.atan: in_f32(lambda b, x: b(ops.atan2, x, b.like(1, x))),
+    ops.asin: in_f32(lambda b, x: b(ops.atan2, x, _other_side(b, x))),
+    ops.acos: in_f32(lambda b, x: b(ops.atan2, _other_side(b, x), x)),
+    ops.acosh: in_f32(_acosh),
+    ops.asinh: in_f32(_asinh),
+    ops.atanh: in_f32(_atanh),
+    ops.erfc: in_f32(special.erfc),
+    ops.erf_inv: in_f32(special.erf_inv),
+    ops.lgamma: in_f32(special.lgamma),
+    ops.digamma: in_f32(special.digamma),
+    ops.polygamma: in_f32(special.polygamma),
+    ops.zeta: in_f32(special.zeta),
+    ops.bessel_i0e: in_f32(special.bessel_i0e),
+    ops.bessel_i1e: in_f32(special.bessel_i1e),
+    ops.next_after: _next_after,
     ops.cosh: _real_or_complex(_cosh, ops.add),
     ops.sinh: _real_or_complex(_sinh, ops.subtract),
 }

@@ -203,6 +203,19 @@ class Lowering:
         self.state = state
         return Function(f"body{k}", params, tuple(results), public=False)
 
+    def closed_function(self, name: str, op: Operation) -> Function:
+        """A function of the text as the body of an operation."""
+        self.signature(name, op)
+        outer = self.b.origin
+        params = tuple(self.params(self.syntax[name].regions[0][0]))
+        self.b.origin = outer
+        state, self.state = self.state, None
+        self.closed += 1
+        results = self.inlined(name, params, op)
+        self.closed -= 1
+        self.state = state
+        return Function(name, params, tuple(results), public=False)
+
     # --- operations
 
     def operands(self, op: Operation, scope: Scope) -> list[Node]:

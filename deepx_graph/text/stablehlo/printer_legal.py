@@ -16,6 +16,8 @@ from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, TUPLE
 from deepx_graph.ops.fusion import inlined
+from deepx_graph.text import special
+from deepx_graph.text.special import Formula, in_f32
 from deepx_graph.text.stablehlo.printer_flat import flattened
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, as_tensor, scalar
 
@@ -189,7 +191,12 @@ def _draw(b: Builder, node: Node, inputs: Sequence[Node]) -> Node | None:
     return b.make(node.op, (*bounds, inputs[2]), node.attrs, node.type)
 
 
+def _formula(formula: Formula) -> Rule:
+    return lambda b, node, inputs: formula(b, *inputs)
+
+
 RULES: dict[Op, Rule] = {
+    ops.bessel_i0e: _formula(in_f32(special.bessel_i0e)),
     ops.fusion: _fusion,
     CALL_VALUE: _call_value,
     ops.floor_mod: _floor_mod,

@@ -14,7 +14,8 @@ from deepx_graph.text.stablehlo import dynamic
 from deepx_graph.text.stablehlo import rules_windows as windows
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import callees, target, without_tokens
-from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, custom_call, state_of, threaded
+from deepx_graph.text.stablehlo.rules_custom import custom_call
+from deepx_graph.text.stablehlo.rules_devices import DEVICES, call, state_of, threaded
 from deepx_graph.text.stablehlo.rules_manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.types import Dims, TupleType, as_tensor

@@ -5,17 +5,15 @@ Each acts on the state that the lowering threads through the text. The table is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
-from deepx_graph.ops import custom_calls
 from deepx_graph.text.stablehlo.context import Context
-from deepx_graph.text.stablehlo.effects import is_alone, numbers, target, without_tokens
-from deepx_graph.text.stablehlo.syntax import Noted, Symbol
-from deepx_graph.types import STATE, TupleType, as_tensor, compatible, is_static, scalar
+from deepx_graph.text.stablehlo.effects import is_alone, numbers, without_tokens
+from deepx_graph.text.stablehlo.syntax import Symbol
+from deepx_graph.types import STATE, TupleType, as_tensor, is_static, scalar
 
 Rule = Callable[[Context], list[Node]]
 
@@ -194,56 +192,6 @@ def call(c: Context, name: str, args: Sequence[Node]) -> list[Node]:
     if acts:
         lowering.state = results.pop()
     return results
-
-
-# --- custom calls -------------------------------------------------------------------------------------------------
-
-def custom_call(c: Context) -> list[Node]:
-    """A call of the host, or what a target that XLA knows means."""
-    name, types = target(c.op), without_tokens(c.op.result_types)
-    if name in custom_calls.UNCHANGED and [x.type for x in c.inputs] == types:
-        return [c(ops.identity, x, role=name) for x in c.inputs]
-    if name == "shape_assertion":
-        return act(c, ops.expect_eq, c.inputs[0], c.b.constant(True))
-    known = _KNOWN.get(name.rpartition("mhlo.")[2]) if name.startswith("mhlo.") else None
-    found = known(c) if known is not None and custom_calls.find(name) is None else None
-    if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):
-        return found
-    given = {
-        "target": name, "types": TupleType(tuple(types)), "backend_config": _config(c),
-        "api_version": c.number("api_version", default=0), "text": c.lowering.source.text[c.op.start : c.op.end],
-        "language": "stablehlo",
-    }  # fmt: skip
-    if c.lowering.effects.acts(c.op):
-        return act(c, ops.custom_effect, *c.inputs, **given)
-    node = c(ops.custom_call, *c.inputs, **given)
-    return [node] if len(types) == 1 else list(c.b.items(node))
-
-
-def _config(c: Context) -> str:
-    value = c.raw("backend_config", "mhlo.backend_config")
-    return value.text if isinstance(value, Noted) else value if isinstance(value, str) else "" if value is None else repr(value)
-
-
-def _top_k(c: Context) -> list[Node] | None:
-    value = c.raw("mhlo.attributes")
-    text = value.text if isinstance(value, Noted) else ""
-    count = re.search(r"\bk\s*=\s*(\d+)", text)
-    if count is None or re.search(r"\blargest\s*=\s*false\b", text):
-        return None
-    return list(c.b.items(c(ops.top_k, *c.inputs, k=int(count[1]))))
-
-
-def _elementwise(op: Op) -> Callable[[Context], list[Node]]:
-    return lambda c: [c(op, *c.inputs)]
-
-
-_KNOWN: dict[str, Callable[[Context], list[Node] | None]] = {
-    "topk": _top_k,
-    **{op.name: _elementwise(op) for op in
-       (ops.acos, ops.acosh, ops.asin, ops.asinh, ops.atanh, ops.cosh, ops.erf, ops.sinh, ops.tan)},
-}  # fmt: skip
-"""Operations that have no StableHLO form and are written as custom calls `mhlo.NAME`."""
 
 
 def _number(op: Op) -> Rule:

@@ -1,0 +1,234 @@
+"""The types of values: tensors, and what is built from them.
+
+A dimension is an int, or a name (`"?1"`) that stands for an unknown but fixed size; `dims=None` is an unknown rank.
+Types are frozen values, compared by content and printed as `f32[2,3]`. Sizes are Python ints, in elements or bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.types.dtypes import ANY, DType, dtype_of
+
+Dim = int | str
+Dims = tuple[Dim, ...]
+
+
+class Type:
+    """Base of all types. `parts` are the types that one is made of; `map` makes the same of others."""
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return ()
+
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        """A type of this kind made of these, of which there must be as many."""
+        return self
+
+    def map(self, change: Callable[[Type], Type]) -> Type:
+        """The type with every part changed; itself when it has none."""
+        return self.with_parts(tuple(map(change, self.parts))) if self.parts else self
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType(Type):
+    """An array of `dtype`; `dims=None` means that not even the rank is known."""
+
+    dtype: DType
+    dims: Dims | None
+
+    @property
+    def rank(self) -> int | None:
+        return None if self.dims is None else len(self.dims)
+
+    @property
+    def is_static(self) -> bool:
+        """Dtype and every dimension are known."""
+        return self.dims is not None and self.dtype is not ANY and all(isinstance(d, int) for d in self.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions as ints. Raises InferError when one is not known."""
+        if self.dims is None or not all(isinstance(d, int) for d in self.dims):
+            raise InferError(f"the shape of {self} is not known", hint="give the inputs' shapes first")
+        return self.dims  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Number of elements. Raises InferError when a dimension is not known."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory. Raises InferError when a dimension is not known."""
+        return self.size * self.dtype.itemsize
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return tensor(dtype, self.dims)
+
+    def with_dims(self, dims: Iterable[Dim] | None) -> TensorType:
+        return tensor(self.dtype, None if dims is None else tuple(dims))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{'*' if self.dims is None else ','.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """Several values in one; also the type of an op with several results."""
+
+    items: tuple[Type, ...]
+
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return self.items
+
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        return TupleType(parts)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.items))})"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionType(Type):
+    """A callable value, or the signature of a function."""
+
+    params: tuple[Type, ...]
+    results: tuple[Type, ...]
+
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return self.params + self.results
+
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        return FunctionType(parts[: len(self.params)], parts[len(self.params) :])
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.params))}) -> ({', '.join(map(str, self.results))})"
+
+
+@dataclass(frozen=True, slots=True)
+class RefType(Type):
+    """A mutable cell; read and written through the state."""
+
+    item: Type
+
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return (self.item,)
+
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        return RefType(*parts)
+
+    def __str__(self) -> str:
+        return f"ref({self.item})"
+
+
+@dataclass(frozen=True, slots=True)
+class DataType(Type):
+    """A value of an algebraic data type that the module declares, applied to types: `List<f32[]>`."""
+
+    name: str
+    args: tuple[Type, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return self.args
+
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        return DataType(self.name, parts)
+
+    def __str__(self) -> str:
+        return f"{self.name}<{', '.join(map(str, self.args))}>" if self.args else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class VarType(Type):
+    """A type variable: any type, the same one throughout a function; known once the function is specialised to arguments."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"${self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateType(Type):
+    """The state of the world, threaded through effects so that their order is an edge."""
+
+    def __str__(self) -> str:
+        return "state"
+
+
+STATE = StateType()
+
+
+@dataclass(frozen=True, slots=True)
+class TapeType(Type):
+    """Values on top of one another, of any types: what a gradient program keeps where sizes are not known beforehand."""
+
+    def __str__(self) -> str:
+        return "tape"
+
+
+TAPE = TapeType()
+
+
+@lru_cache(maxsize=65536)
+def tensor(dtype: DType, dims: Dims | None = ()) -> TensorType:
+    """The tensor type, shared: asking twice gives the same object while it is cached."""
+    return TensorType(dtype, dims)
+
+
+def scalar(dtype: DType) -> TensorType:
+    """The rank-0 tensor type of `dtype`."""
+    return tensor(dtype, ())
+
+
+def type_of_array(array: np.ndarray[Any, Any] | np.generic) -> TensorType:
+    """The type of a numpy array. Raises KeyError when its dtype has no counterpart (object, datetime, ...)."""
+    return tensor(dtype_of(array.dtype), tuple(int(d) for d in array.shape))
+
+
+def as_tensor(type: Type, operand: int | None = None) -> TensorType:
+    """`type` itself. Raises InferError when it is not a tensor type."""
+    if not isinstance(type, TensorType):
+        raise InferError(f"operand {operand or 0} is a {type}", operand=operand, expected="a tensor")
+    return type
+
+
+def is_state(type: Type) -> bool:
+    """The state, or a tuple that holds it."""
+    return isinstance(type, StateType) or (isinstance(type, TupleType) and any(map(is_state, type.items)))
+
+
+def is_static(type: Type) -> bool:
+    """Nothing in the type is unknown."""
+    if isinstance(type, TensorType):
+        return type.is_static
+    return not isinstance(type, VarType) and all(map(is_static, type.parts))
+
+
+def nbytes(type: Type) -> int:
+    """Bytes that a value of `type` needs; 0 for states, functions and data. Raises InferError when a size is not known."""
+    match type:
+        case TensorType():
+            return type.nbytes
+        case TupleType(items):
+            return sum(map(nbytes, items))
+    return 0
+
+
+def leaves(type: Type) -> tuple[Type, ...]:
+    """The non-tuple types inside, left to right."""
+    return tuple(leaf for item in type.items for leaf in leaves(item)) if isinstance(type, TupleType) else (type,)

@@ -11,7 +11,25 @@ from deepx_graph.ir.kernel import Apply, Arg, Const, expr
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
 from deepx_graph.literal import Literal
 from deepx_graph.ops import add, compare, multiply, negate, reduce, reduction, subtract
-from deepx_graph.types import ANY, BF16, BOOL, F32, F64, I32, TensorType, TupleType, add_dims, merge_types, mul_dims, tensor
+from deepx_graph.types import (
+    ANY,
+    BF16,
+    BOOL,
+    F32,
+    F64,
+    I32,
+    STATE,
+    DataType,
+    FunctionType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    add_dims,
+    merge_types,
+    mul_dims,
+    tensor,
+)
 
 X = tensor(F32, (2, 3))
 
@@ -254,3 +272,15 @@ def test_operands_by_name() -> None:
     assert b(subtract, x, y).operand("rhs") is y
     with pytest.raises(VerifyError, match="takes at least 0 operands and got 3"):
         b(reduce, x, y, x, dimensions=(), body=total.attr("body"))
+
+
+def test_a_type_is_made_again_of_changed_parts() -> None:
+    f32, f64 = tensor(F32, (2,)), tensor(F64, (2,))
+
+    def wide(type: Type) -> Type:
+        return f64 if type is f32 else type.map(wide)
+
+    for make in (lambda t: TupleType((t, STATE)), lambda t: FunctionType((t, STATE), (t,)), RefType, lambda t: DataType("D", (t,))):
+        assert make(f32).map(wide) == make(f64)
+    assert FunctionType((f32,), (f64, STATE)).parts == (f32, f64, STATE)
+    assert STATE.map(wide) is STATE

@@ -11,12 +11,8 @@ from typing import Any
 
 from deepx_graph.errors import InferError
 from deepx_graph.types import (
-    DataType,
     Dim,
-    FunctionType,
-    RefType,
     TensorType,
-    TupleType,
     Type,
     VarType,
     is_static,
@@ -36,21 +32,13 @@ def bind_sizes(declared: Type, actual: Type, sizes: Sizes) -> None:
             for symbol, size in zip(declared.dims, actual.dims, strict=False):
                 if isinstance(symbol, str) and isinstance(size, int) and sizes.setdefault(symbol, size) != size:
                     raise InferError(f"size {symbol} is {sizes[symbol]} and {size}")
-        case TupleType(a), TupleType(b):
-            for x, y in zip(a, b, strict=False):
-                bind_sizes(x, y, sizes)
-        case FunctionType(), FunctionType():
-            for x, y in zip((*declared.params, *declared.results), (*actual.params, *actual.results), strict=False):
-                bind_sizes(x, y, sizes)
-        case RefType(), RefType():
-            bind_sizes(declared.item, actual.item, sizes)
-        case DataType(), DataType():
-            for x, y in zip(declared.args, actual.args, strict=False):
-                bind_sizes(x, y, sizes)
         case VarType(), _ if is_static(actual):
             known = sizes.setdefault(str(declared), actual)
             if known != actual:
                 raise InferError(f"type {declared} is {known} and {actual}")
+        case _ if type(declared) is type(actual):
+            for x, y in zip(declared.parts, actual.parts, strict=False):
+                bind_sizes(x, y, sizes)
 
 
 def dim_value(dim: Dim, sizes: Sizes) -> Dim:
@@ -87,17 +75,9 @@ def resolve_type(type: Type, sizes: Sizes) -> Type:
     match type:
         case TensorType(dims=dims) if dims is not None and not type.is_static:
             return tensor(type.dtype, tuple(dim_value(d, sizes) for d in dims))
-        case TupleType(items):
-            return TupleType(tuple(resolve_type(t, sizes) for t in items))
-        case FunctionType(params, results):
-            return FunctionType(tuple(resolve_type(t, sizes) for t in params), tuple(resolve_type(t, sizes) for t in results))
-        case RefType(item):
-            return RefType(resolve_type(item, sizes))
-        case DataType(name, args):
-            return DataType(name, tuple(resolve_type(t, sizes) for t in args))
         case VarType():
             known: Type = sizes.get(str(type), type)
             return known
-    return type
+    return type.map(lambda t: resolve_type(t, sizes))
 
 

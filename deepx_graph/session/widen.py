@@ -14,7 +14,7 @@ from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
-from deepx_graph.types import C128, F64, DType, FunctionType, RefType, TensorType, TupleType, Type, tensor
+from deepx_graph.types import C128, F64, DType, TensorType, Type, tensor
 
 
 def widened(module: Module) -> Module:
@@ -24,16 +24,7 @@ def widened(module: Module) -> Module:
 
 def wide_type(type: Type) -> Type:
     """The type with f64 for floats and c128 for complex numbers."""
-    match type:
-        case TensorType(dtype, dims):
-            return tensor(_dtype(dtype), dims)
-        case TupleType(items):
-            return TupleType(tuple(map(wide_type, items)))
-        case FunctionType(params, results):
-            return FunctionType(tuple(map(wide_type, params)), tuple(map(wide_type, results)))
-        case RefType(item):
-            return RefType(wide_type(item))
-    return type
+    return tensor(_dtype(type.dtype), type.dims) if isinstance(type, TensorType) else type.map(wide_type)
 
 
 def _dtype(dtype: DType) -> DType:

@@ -7,25 +7,16 @@ from collections.abc import Iterator
 from deepx_graph.errors import Diagnostic, InferError, suggest
 from deepx_graph.ir import Constructor, Data, Module, Node
 from deepx_graph.ops import construct, field, tag
-from deepx_graph.types import DataType, FunctionType, RefType, TupleType, Type, VarType, merge_types
+from deepx_graph.types import DataType, Type, VarType, merge_types
 from deepx_graph.verify.control import Report
 from deepx_graph.verify.describe import problem
 
 
 def substitute(type: Type, known: dict[str, Type]) -> Type:
     """The type with its variables replaced by what they stand for."""
-    match type:
-        case VarType(name):
-            return known.get(name, type)
-        case TupleType(items):
-            return TupleType(tuple(substitute(t, known) for t in items))
-        case FunctionType(params, results):
-            return FunctionType(tuple(substitute(t, known) for t in params), tuple(substitute(t, known) for t in results))
-        case RefType(item):
-            return RefType(substitute(item, known))
-        case DataType(name, args):
-            return DataType(name, tuple(substitute(t, known) for t in args))
-    return type
+    if isinstance(type, VarType):
+        return known.get(type.name, type)
+    return type.map(lambda t: substitute(t, known))
 
 
 def field_types(data: Data, constructor: Constructor, args: tuple[Type, ...]) -> tuple[Type, ...]:

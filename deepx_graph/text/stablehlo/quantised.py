@@ -17,7 +17,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node
 from deepx_graph.text.stablehlo.syntax import Operation
-from deepx_graph.types import DType, FunctionType, TensorType, TupleType, Type, as_tensor, dtype_named, tensor
+from deepx_graph.types import DType, FunctionType, TensorType, Type, as_tensor, dtype_named, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.context import Context
@@ -100,14 +100,7 @@ def set_aside(functions: Sequence[Operation]) -> None:
 
 def stored(type: Type) -> Type:
     """The type with storage types for quantised ones."""
-    match type:
-        case QuantisedType():
-            return tensor(type.dtype, type.dims)
-        case TupleType(items):
-            return TupleType(tuple(map(stored, items)))
-        case FunctionType(params, results):
-            return FunctionType(tuple(map(stored, params)), tuple(map(stored, results)))
-    return type
+    return tensor(type.dtype, type.dims) if isinstance(type, QuantisedType) else type.map(stored)
 
 
 # --- meaning ------------------------------------------------------------------------------------------------------

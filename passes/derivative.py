@@ -14,14 +14,21 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION
 from deepx_graph.passes.dce import references
 from deepx_graph.passes.grad_refuse import without_data
 from deepx_graph.passes.inline import Inline
+from deepx_graph.passes.internalize import Internalize
+from deepx_graph.passes.partial_evaluation import PartialEvaluation
 from deepx_graph.passes.rebuild import with_inputs
+from deepx_graph.passes.tailcalls import TailCalls
 from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, is_state
 
 
 def straightened(module: Module) -> Module:
-    """The functions that the entry needs, with calls inlined as far as they can be."""
+    """The functions that the entry needs: calls inlined as far as they can be, for what is known of their arguments, and tail
+    recursion as loops, as a loop keeps less than calls do.
+    """
     if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
-        module = Inline(max_nodes=sum(len(f.nodes) for f in module.functions)).run(module)
+        inline = Inline(max_nodes=sum(len(f.nodes) for f in module.functions))
+        for step in (Internalize(), inline, PartialEvaluation(), TailCalls(), inline):
+            module = step.run(module)
     called = _called(module, module.entry) | {module.entry_name}
     return without_data(module.with_functions(f for f in module.functions if f.name in called))
 

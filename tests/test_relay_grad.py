@@ -66,7 +66,7 @@ def test_data_that_simplification_sees_through_have_gradients() -> None:
 
 @pytest.mark.parametrize(("text", "what"), [
     (LIST + "def @sum(%l: List[float32]) -> float32 { match (%l) { Cons(%h, %t) => %h + @sum(%t), Nil => 0f } }\n"
-     "def @main(%x: float32) { @sum(Cons(%x, Nil)) }", "fields of data"),
+     "def @main(%l: List[float32], %x: float32) { @sum(Cons(%x, %l)) }", "fields of data"),
     ("def @count(%r: ref(float32), %n: int32) -> ()"
      " { if (%n == 0) { () } else { @count(%r, %n - 1); ref_write(%r, ref_read(%r) * 2f) } }\n"
      "def @main(%x: float32) { let %r = ref(%x); @count(%r, 3); ref_read(%r) }", "references"),

@@ -260,6 +260,43 @@ def test_recursion_deep_enough_for_a_loop() -> None:
     check_results(module, [np.int32(50)], [np.int32(1275)])
 
 
+def closure_of(*values: bytes) -> bytes:
+    """The type of a function value that is one of several."""
+    return field(16, 29) + many(17, values)
+
+
+def test_continuations_that_hold_each_other() -> None:
+    """loop(n, x, k) = n > 0 ? loop(n - 1, x + x, g -> k(g * x)) : k(x): each continuation holds the one before."""
+    either = closure_of(field(5, "id") + field(16, 27), field(5, "k2") + field(16, 28))
+
+    def k(name: str) -> bytes:
+        return field(1, name) + field(5, either)
+
+    def number(name: str, value: int) -> bytes:
+        return node(name, "Constant", (), field(5, field(1, "value") + field(6, tensor((), 6, "", struct.pack("<i",
+                            value))) + field(16, 19)))
+
+    f, i = shape(()), shape((), 6)
+    same = graph("id", [], [info("ig", ())], [info("ig", ())])
+    step = graph("step", [node("s1", "REF::Mul", ["sg", "sx"], f), node("s2", "REF::sk", ["s1"], f)],
+                 [k("sk"), info("sx", ()), info("sg", ())], [info("s2", ())])
+    more = graph("more", [node("k2", "REF::Partial", ["step", "mk", "mx"], field(5, field(1, "shape") + field(5,
+                              "k2") + field(16, 28))),
+                          number("one", 1), node("m1", "REF::Sub", ["mn", "one"], i), node("m2", "REF::Add", ["mx", "mx"], f),
+                          node("m3", "REF::loop", ["m1", "m2", "k2"], f)],
+                 [info("mn", (), 6), info("mx", ()), k("mk")], [info("m3", ())])
+    stop = graph("stop", [node("d1", "REF::dk", ["dx"], f)], [info("dx", ()), k("dk")], [info("d1", ())])
+    loop = graph("loop", [number("zero", 0), node("c", "REF::Greater", ["n", "zero"], shape((), 9)),
+                          node("p1", "REF::Partial", ["more", "n", "x", "k"]), node("p2", "REF::Partial", ["stop", "x", "k"]),
+                          node("sw", "REF::Switch", ["c", "p1", "p2"]), node("r", "REF::sw", (), f)],
+                 [info("n", (), 6), info("x", ()), k("k")], [info("r", ())])
+    main = graph("main", [node("o", "REF::loop", ["a", "b", "id"], f)], [info("a", (), 6), info("b", ())], [info("o", ())])
+    module = load(model(main, [same, step, more, stop, loop], ["Sub", "Add", "Mul", "Greater", "Switch", "Partial"]))
+    wanted = np.float32(8 * 0.5 * (4 * 0.5) * (2 * 0.5) * 0.5)
+    check_results(module, [np.int32(3), np.float32(0.5)], [wanted])
+    check_results(dx.optimize(module), [np.int32(3), np.float32(0.5)], [wanted])
+
+
 # --- hostile bytes --------------------------------------------------------------------------------------------------
 
 

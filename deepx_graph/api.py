@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from deepx_graph import session
+from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.ops.custom_calls import register_custom_call
 from deepx_graph.runtime.compile import Compiled
@@ -19,18 +20,32 @@ from deepx_graph.viz.draw import Drawing
 from deepx_graph.viz.draw import draw as draw_module
 
 
-def load(path: str | Path, format: str | None = None, *, broadcast: bool = False) -> Module:
+def load(path: str | Path, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
+         max_nodes: int | None = None, max_file_bytes: int | None = None) -> Module:
     """The program in a file; its format is recognised by content when it is not named.
+
+    `weights` says what the weights that a MindIR file holds become: `constants`, or `inputs` of the entry. `max_nodes` and
+    `max_file_bytes` bound what is read.
 
     What the reader put up with is issued as Python warnings. Raises ParseError, VerifyError, LimitError with file, line and
     column, UsageError when the file cannot be opened.
     """
-    return _warned(session.load(path, format, ReadOptions(broadcast=broadcast)))
+    return _warned(session.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes)))
 
 
-def loads(text: str | bytes, format: str | None = None, *, broadcast: bool = False) -> Module:
+def loads(text: str | bytes, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
+          max_nodes: int | None = None, max_file_bytes: int | None = None) -> Module:
     """The program in a text. Otherwise as `load`."""
-    return _warned(session.loads(text, format, ReadOptions(broadcast=broadcast)))
+    return _warned(session.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes)))
+
+
+def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_bytes: int | None) -> ReadOptions:
+    if weights not in ("constants", "inputs"):
+        raise UsageError(Diagnostic(f"weights cannot become '{weights}'", expected="constants | inputs"))
+    usual = ReadOptions()
+    return ReadOptions(broadcast=broadcast, weights=weights,
+                       max_nodes=usual.max_nodes if max_nodes is None else max_nodes,
+                       max_file_bytes=usual.max_file_bytes if max_file_bytes is None else max_file_bytes)
 
 
 def _warned(loaded: session.Loaded) -> Module:

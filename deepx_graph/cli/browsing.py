@@ -19,7 +19,7 @@ def add_tui(parser: argparse.ArgumentParser) -> None:
 def run_tui(args: Arguments) -> int:
     if args.file == "-":
         raise UsageError("the browser needs a file: the terminal is for the keys")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
     sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
     gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle

@@ -10,14 +10,16 @@ from deepx_graph.cli.options import (
     add_json,
     add_pipeline,
     add_reading,
+    count,
     emit,
     emit_json,
+    natural,
     read_program,
     say,
     size,
     watch,
 )
-from deepx_graph.cli.programs import DIALECTS, rendered
+from deepx_graph.cli.programs import DIALECTS, rendered, wanted_form
 
 LOOPS = ("auto", "keep", "recompute", "sqrt")
 
@@ -53,15 +55,15 @@ def run_grad(args: Arguments) -> int:
             say(f"loop={choice.loop}: {choice.row_bytes} bytes{more}")
     gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
     done = session.optimise(gradient, args.pass_pipeline, watch(args))
-    emit(rendered(done.module, args.emit, args.dialect), args.output)
+    emit(rendered(done.module, wanted_form(args), args.dialect), args.output)
     return 0
 
 
 def add_check_grad(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     _add_wrt(parser)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs (default 0)")
-    parser.add_argument("--samples", type=int, default=3, metavar="N", help="how many random inputs (default 3)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random inputs (default 0)")
+    parser.add_argument("--samples", type=count, default=3, metavar="N", help="how many random inputs (default 3)")
     parser.add_argument("--data-root", metavar="DIR", help="the folder that load may touch")
     add_json(parser)
     add_reading(parser)

@@ -57,17 +57,20 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stderr is None:  # closed by the caller: what is said leads nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         args = make_parser().parse_args(arguments)
         options.COLOUR = args.color
         return COMMANDS[args.command][2](args)
     except DeepxGraphError as e:
         say(str(e))
+        _drop_output()
         return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 128 + signal.SIGPIPE
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else 0
@@ -76,6 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 5
     except Exception as e:  # the boundary between our own faults and a user
         return _reproducer(arguments, e)
+
+
+def _drop_output() -> None:
+    """What standard output cannot take is not tried again when the process ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reproducer(arguments: Sequence[str], error: BaseException) -> int:

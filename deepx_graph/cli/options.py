@@ -6,12 +6,14 @@ Only light modules are imported here: `--help` must not pay for numpy.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from deepx_graph.errors import Diagnostic, UsageError, suggest
+from deepx_graph.errors import Diagnostic, RunError, UsageError, suggest
 
 if TYPE_CHECKING:
     from deepx_graph.session import Loaded
@@ -22,10 +24,13 @@ Arguments = argparse.Namespace
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints name the nearest word, and which exits with 2."""
 
-    def _all(self) -> list[argparse.ArgumentParser]:
-        """This parser and those of its commands: an unknown option of a command is reported by the whole."""
-        nested = [p for a in self._actions if isinstance(a, argparse._SubParsersAction) for p in a.choices.values()]
-        return [self, *nested]
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As inherited, but what a command does not know is the complaint of that command, which knows the nearest word."""
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            nested = [p for a in self._actions if isinstance(a, argparse._SubParsersAction) for p in [a.choices.get(found.command)]]
+            next((p for p in nested if p), self).error(f"unrecognized arguments: {' '.join(rest)}")
+        return found
 
     def error(self, message: str) -> NoReturn:
         hint = None
@@ -35,7 +40,7 @@ class Parser(argparse.ArgumentParser):
             hint = suggest(wrong, known)
         elif "unrecognized arguments: " in message:
             wrong = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
-            hint = suggest(wrong, [o for p in self._all() for a in p._actions for o in a.option_strings])
+            hint = suggest(wrong, [o for a in self._actions for o in a.option_strings])
         raise UsageError(Diagnostic(f"{self.prog}: {message}", hint=hint or f"{self.prog} --help lists what there is"))
 
 
@@ -52,7 +57,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
                        help="what the weights that a file holds become")
     group.add_argument("--entry", metavar="NAME", help="the function to enter")
-    group.add_argument("--max-nodes", type=int, metavar="N", help="refuse programs of more operations")
+    group.add_argument("--max-nodes", type=count, metavar="N", help="refuse programs of more operations")
+    group.add_argument("--max-file-bytes", type=size, metavar="N", help="refuse larger files (default: 256M)")
 
 
 def add_pipeline(parser: argparse.ArgumentParser, default: str) -> None:
@@ -61,7 +67,7 @@ def add_pipeline(parser: argparse.ArgumentParser, default: str) -> None:
     group.add_argument("-p", "--pass-pipeline", default=default, metavar="PIPELINE",
                        help=f"passes with options, such as 'cse,fuse{{max-ops=64}}', or a named pipeline (default: {default})")
     group.add_argument("--fast-math", action="store_true", help="allow rewrites that change floating-point results slightly")
-    group.add_argument("--rewrite-limit", type=int, metavar="N", help="apply only the first N rewrites")
+    group.add_argument("--rewrite-limit", type=natural, metavar="N", help="apply only the first N rewrites")
     group.add_argument("--verify-each", action="store_true", default=True, help="verify after every pass (the default)")
     group.add_argument("--no-verify-each", "--verify-each=0", dest="verify_each", action="store_false", help="do not")
     group.add_argument("--print-ir-before", action="append", default=[], metavar="PASS,...", help="print the module before passes")
@@ -84,7 +90,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
     group.add_argument("--engine", default="numexpr", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
     group.add_argument("--threads", type=int, metavar="N", help="how many threads")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="what unseeded random numbers start from")
+    group.add_argument("--seed", type=natural, default=0, metavar="N", help="what unseeded random numbers start from")
     group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
     group.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory: bytes, or with K, M, G")
 
@@ -97,9 +103,36 @@ def size(text: str) -> int:
     """A number of bytes: `4096`, `512M`, `2G`. Raises ArgumentTypeError."""
     factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
     digits = text[:-1] if factor > 1 else text
-    if not digits.isdigit():
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes")
     return int(digits) * factor
+
+
+def natural(text: str) -> int:
+    """A whole number from 0. Raises ArgumentTypeError."""
+    return _whole(text, 0)
+
+
+def count(text: str) -> int:
+    """A whole number from 1. Raises ArgumentTypeError."""
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least {least}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time from 0. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return value
 
 
 def read_program(args: Arguments, file: str | None = None) -> Loaded:
@@ -110,10 +143,10 @@ def read_program(args: Arguments, file: str | None = None) -> Loaded:
     from deepx_graph.text import ReadOptions
 
     options = ReadOptions(broadcast=args.broadcast, weights=args.weights)
-    if args.max_nodes is not None:
-        options = replace(options, max_nodes=args.max_nodes)
+    bounds = {"max_nodes": args.max_nodes, "max_file_bytes": args.max_file_bytes}
+    options = replace(options, **{name: bound for name, bound in bounds.items() if bound is not None})
     path = file if file is not None else args.file
-    if path == session.STDIN and sys.stdin.isatty():
+    if path == session.STDIN and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the program from standard input; Ctrl-D ends it")
     loaded = session.load(path, args.format, options)
     for warning in loaded.warnings:
@@ -148,7 +181,8 @@ def say(text: str) -> None:
     if _colour(stream):
         for word, code in (("error:", "31"), ("warning:", "33")):
             text = text.replace(word, f"\x1b[1;{code}m{word}\x1b[0m", 1)
-    print(text, file=stream)
+    with contextlib.suppress(OSError):  # when there is nowhere to say it, the exit code still says it
+        print(text, file=stream)
 
 
 COLOUR = "auto"
@@ -165,14 +199,35 @@ def emit(text: str | bytes, path: str | None) -> None:
     """A result to a file, whole or not at all, or to standard output for `-` and None."""
     data = text.encode() if isinstance(text, str) else text
     if path in (None, "-"):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        _to_standard_output(data)
         return
     from deepx_graph.files import write_file
 
     write_file(str(path), data)
 
 
+def _to_standard_output(data: bytes) -> None:
+    """Behind what a program has printed. Raises RunError when it is closed or full."""
+    if sys.stdout is None:
+        raise RunError("standard output is closed")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise RunError(f"cannot write standard output: {e.strerror or e}") from None
+
+
 def emit_json(value: Any, path: str | None = None) -> None:
-    """A report as JSON."""
-    emit(json.dumps(value, indent=2, default=str, allow_nan=True) + "\n", path)
+    """A report as JSON; numbers that JSON has not are the texts `NaN`, `Infinity` and `-Infinity`."""
+    emit(json.dumps(_finite(value), indent=2, default=str, allow_nan=False) + "\n", path)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +15,13 @@ from deepx_graph.cli.options import (
     add_json,
     add_pipeline,
     add_reading,
+    count,
     emit,
     emit_json,
+    natural,
     read_program,
     say,
+    seconds,
     watch,
 )
 from deepx_graph.errors import Diagnostic, UsageError, suggest
@@ -31,7 +37,9 @@ DIALECTS = ("seed", "wire", "function")
 def add_opt(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
-    parser.add_argument("--emit", metavar="FORM", help="deepx, hlo, stablehlo, sea, json, dot, svg, html (default: as read)")
+    parser.add_argument("--emit", metavar="FORM",
+                        help="deepx, hlo, stablehlo, relay, sea, anf, cps, json, dot, svg, png, html (default: "
+                             "what the output's name ends in, or as read)")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
     parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
     parser.add_argument("--timing", action="store_true", help="say how long every pass took")
@@ -54,13 +62,11 @@ def run_opt(args: Arguments) -> int:
     watching.record = args.dump_rewrites
     done = session.optimise(module, args.pass_pipeline, watching)
     _report(args, done, read)
-    emit(rendered(done.module, args.emit, args.dialect), args.output)
+    emit(rendered(done.module, wanted_form(args), args.dialect), args.output)
     return 0
 
 
 def _list_passes(args: Arguments) -> int:
-    import dataclasses
-
     from deepx_graph.passes import PASSES
     from deepx_graph.passes.manager import PIPELINES
 
@@ -79,7 +85,24 @@ def _list_passes(args: Arguments) -> int:
     return 0
 
 
+def _report_json(args: Arguments, done: Optimised, read: float) -> dict[str, Any]:
+    """What --timing, --pass-statistics and --dump-rewrites ask for, as plain data; times in seconds."""
+    report: dict[str, Any] = {}
+    if args.timing:
+        report |= {"read": read, "passes": [dataclasses.asdict(row) for row in done.timing.rows]}
+    if args.pass_statistics:
+        report |= {"applied": dict(done.control.applied), "declined": dict(done.control.declined)}
+    if done.record is not None:
+        rewrites = [rewrite for stage in done.record.stages for rewrite in stage.rewrites]
+        report["rewrites"] = [{"number": r.number, "pass": r.pass_name, "rule": r.rule, "before": repr(r.before),
+                               "after": repr(r.after), "place": str(r.span) if r.span else None} for r in rewrites]
+    return report
+
+
 def _report(args: Arguments, done: Optimised, read: float) -> None:
+    if args.json and (report := _report_json(args, done, read)):
+        say(json.dumps(report))
+        return
     if args.timing:
         say(f"{'read':<16}{read * 1e3:>10.2f}")
         say(done.timing.table())
@@ -92,6 +115,18 @@ def _report(args: Arguments, done: Optimised, read: float) -> None:
         for stage in done.record.stages:
             for rewrite in stage.rewrites:
                 say(str(rewrite))
+
+
+def wanted_form(args: Arguments) -> str | None:
+    """The form to write: that of --emit, else deepx where a dialect is named, else what the output file's name ends in."""
+    from deepx_graph.text import FORMATS
+
+    if args.emit or args.dialect or not args.output:
+        return args.emit or ("deepx" if args.dialect else None)
+    suffix = os.path.splitext(args.output)[1].lower()
+    if suffix[1:] in (*PICTURES, "json"):
+        return str(suffix[1:])
+    return next((name for name, f in FORMATS.items() if f.writes and suffix in f.suffixes), None)
 
 
 def rendered(module: Module, form: str | None, dialect: str | None = None) -> str | bytes:
@@ -107,8 +142,6 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
             say(f"note: {note}")
         return picture.data
     if form == "json":
-        import json
-
         return json.dumps(session.module_json(module), indent=1) + "\n"
     form = form or session.own_format(module)
     if form not in FORMATS:
@@ -127,11 +160,11 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
                         help="input (default), output (after the pipeline), grad, or the name of a pass: the module after it")
     parser.add_argument("--function", metavar="NAME", help="only this function")
     parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
-    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how near: steps along edges (default 2)")
-    parser.add_argument("--max-visible", type=int, default=500, metavar="N", help="fold above so many boxes (default 500)")
+    parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
+    parser.add_argument("--max-visible", type=count, default=500, metavar="N", help="fold above so many boxes (default 500)")
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
-    parser.add_argument("--timeout", type=float, default=20.0, metavar="S",
+    parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
                         help="seconds until a simpler layout is taken (default 20)")
     add_reading(parser)
     add_pipeline(parser, "default")

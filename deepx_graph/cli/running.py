@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import sys
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.devices import gathered, named_inputs, outfeed_arrays, read_infeed, spread
@@ -13,6 +15,7 @@ from deepx_graph.cli.options import (
     add_pipeline,
     add_reading,
     add_running,
+    count,
     emit,
     emit_json,
     read_program,
@@ -30,9 +33,10 @@ SHOWN = 64
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
-    parser.add_argument("--output", metavar="FILE.npz", help="write the outputs, by name, instead of printing them")
+    parser.add_argument("--output", metavar="FILE.npz",
+                        help="write the outputs, by name, instead of printing them; - is standard output")
     parser.add_argument("--profile", action="store_true", help="say what every kernel took")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run so many times, for the profile")
+    parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run so many times, for the profile")
     parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
     parser.add_argument("--print-plan", action="store_true", help="print the memory plan before running")
     add_json(parser)
@@ -44,13 +48,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def run_run(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.runtime.compile import compile
-    from deepx_graph.session.arrays import unique_names, write_npz
+    from deepx_graph.session.arrays import unique_names
 
     watching = watch(args)
     devices = args.replicas * args.partitions
     f = compile(read_program(args).module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
                 max_bytes=args.max_bytes, profile=args.profile, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes),
+                out=sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                 prepare=lambda module: session.optimise(module, args.pass_pipeline, watching).module)
     inputs = _inputs(args, f)
     if args.print_schedule:
@@ -62,11 +67,23 @@ def run_run(args: Arguments) -> int:
         outputs = f(**inputs)
     named = spread(outputs, unique_names([p.name for p in f.outputs]), f.grid.count)
     if args.output:
-        write_npz(args.output, named)
+        _write(args.output, named)
     if args.outfeed:
-        write_npz(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
+        _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
     _report(args, f, named)
     return 0
+
+
+def _write(path: str, arrays: dict[str, Any]) -> None:
+    """Arrays as an archive in a file, or on standard output for `-`."""
+    from deepx_graph.session.arrays import pack_npz, write_npz
+
+    if path != "-":
+        write_npz(path, arrays)
+        return
+    stream = io.BytesIO()
+    pack_npz(stream, arrays)
+    emit(stream.getvalue(), path)
 
 
 def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
@@ -180,7 +180,7 @@ class Compiled:
     def _build(self, types: tuple[Type, ...]) -> _Ready:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root)
         if self._passes is not None:
-            module = self._passes(module)
+            module = _same_interface(module, self._passes(module))
         if isinstance(self.engine, Arranging):
             module = module.with_functions(map(self.engine.arrange, module.functions))
         try:
@@ -193,6 +193,15 @@ class Compiled:
             message = f"'{module.entry_name}' needs {peak} bytes at its peak, more than the limit of {self._max_bytes}"
             raise LimitError(Diagnostic(message, module.entry.span, hint="raise --max-bytes, if the machine has them"))
         return _Ready(module, {n: Unit(module[n], p, self.engine, self.profile) for n, p in plans.items()})
+
+
+def _same_interface(before: Module, after: Module) -> Module:
+    """The module that passes made. Raises UsageError where it takes or gives something else than before: another program."""
+    was, now = before.entry, after.entry
+    if now.type.params != was.type.params or len(now.results) != len(was.results):
+        raise UsageError(Diagnostic(f"these passes change what '{was.name}' takes or gives: another program", was.span,
+                                    hint="write the program they make with opt or grad, and run that"))
+    return after
 
 
 def _fresh(results: Sequence[Any], plan: Plan) -> tuple[Array, ...]:

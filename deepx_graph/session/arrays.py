@@ -71,8 +71,14 @@ def read_npz(path: str | Path, wanted: Mapping[str, DType | None] | None = None,
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
-    """The arrays, by name, as an uncompressed `.npz` file. Raises OSError."""
-    with replacing(path) as stream, zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
+    """The arrays, by name, as an uncompressed `.npz` file. Raises as `replacing` does."""
+    with replacing(path) as stream:
+        pack_npz(stream, arrays)
+
+
+def pack_npz(stream: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """The arrays, by name, as an uncompressed `.npz` archive at the end of a stream."""
+    with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, np.asanyarray(array), allow_pickle=False)

@@ -43,6 +43,8 @@ def load(path: str | Path, format: str | None = None, options: ReadOptions | Non
     """
     options = options or ReadOptions()
     if str(path) == STDIN:
+        if sys.stdin is None:
+            raise UsageError("standard input is closed")
         return loads(read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes), format, options)
     return loads(open_source(path, options), format, options)
 

@@ -113,7 +113,7 @@ def detect(text: str, file_name: str = "") -> str:
     end = text.find("\n", start)
     raise ParseError(Diagnostic("cannot tell what language this is in",
                                 Span(Source(file_name or "<text>", text), start, len(text) if end < 0 else end),
-                                expected=" | ".join(FORMATS), hint="name the format if it is one of these"))
+                                expected=" | ".join(FORMATS), hint="name it (--format, or format=) if it is one of these"))
 
 
 def read(source: Source, format: str | None = None, options: ReadOptions | None = None) -> ReadResult:
@@ -194,4 +194,4 @@ def _refuse_unreadable(source: Source, options: ReadOptions) -> None:
 
 
 def _too_large(name: str, limit: int) -> Diagnostic:
-    return Diagnostic(f"{name} has more than {limit} bytes", hint="raise the bound on file size if you trust it")
+    return Diagnostic(f"{name} has more than {limit} bytes", hint="raise --max-file-bytes if you trust it")

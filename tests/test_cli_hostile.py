@@ -1,0 +1,125 @@
+"""The command line in hands that try everything: odd numbers, closed streams, suffixes, data and prints on one stream."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+
+PROGRAM = """\
+newtensor (vector<int32>:[2]) -> (tensor<float32>:y)
+print (tensor<float32>:x) -> ()
+divscalar (tensor<float32>:x, var<float32>:0) -> (tensor<float32>:y)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "p.dx"
+    path.write_text(PROGRAM)
+    np.save(tmp_path / "x.npy", np.array([0, 1], np.float32))
+    return str(path)
+
+
+def cli(*arguments: str, shell: str = "") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "deepx_graph", *arguments]
+    if shell:
+        return subprocess.run(["bash", "-c", f'"$@" {shell}', "-", *command], capture_output=True, check=False)
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("run", "--seed", "-1"), ("run", "--repeat", "0"), ("run", "--repeat", "x"), ("run", "--max-bytes", "²"),
+        ("check-grad", "--seed", "-1"), ("check-grad", "--samples", "0"), ("opt", "--max-nodes", "0"),
+        ("opt", "--rewrite-limit", "-1"), ("opt", "--rewrite-limit", "9" * 5000), ("draw", "--timeout", "nan"),
+        ("draw", "--timeout", "-1"), ("draw", "--max-visible", "0"), ("draw", "--depth", "-1"),
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_sense_are_usage_errors(program: str, capsys: pytest.CaptureFixture[str], command: str, option: str,
+                                                     value: str) -> None:
+    from deepx_graph.cli.main import main
+
+    assert main([command, program, option, value, *(["-o", "x.svg"] if command == "draw" else [])]) == 2
+    assert f"argument {option}" in capsys.readouterr().err
+
+
+def test_an_unknown_option_is_compared_with_those_of_its_command(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from deepx_graph.cli.main import main
+
+    assert main(["grad", program, "--json"]) == 2  # an option of others
+    assert "did you mean" not in capsys.readouterr().err
+    assert main(["run", program, "--profil"]) == 2
+    assert "deepx-graph run: unrecognized arguments: --profil\n  hint: did you mean '--profile'?" in capsys.readouterr().err
+
+
+def test_what_a_program_prints_does_not_get_into_the_data(program: str, tmp_path: Path) -> None:
+    given = ("--input", f"x={tmp_path / 'x.npy'}")
+    done = cli("run", program, *given, "--json")
+    values = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["outputs"][0]["values"]
+    assert values == ["NaN", "Infinity"]
+    assert b"shape:[2]" in done.stderr
+    done = cli("run", program, *given, "--output", "-")
+    assert list(np.load(io.BytesIO(done.stdout))) == ["y"]
+    done = cli("run", program, *given)
+    assert done.stdout.startswith(b"shape:[2]\n")  # and in the order in which it happened
+
+
+def test_streams_that_are_closed_or_full(program: str) -> None:
+    assert cli("opt", shell="<&-").returncode == 2
+    for shell, message in ((">&-", b"standard output"), (">/dev/full", b"cannot write standard output: No space left on device")):
+        done = cli("opt", program, shell=shell)
+        assert done.returncode == 5
+        assert message in done.stderr
+    assert cli("opt", "missing.dx", shell="2>&-").returncode == 2
+
+
+def test_the_suffix_of_the_output_chooses_the_form(program: str, tmp_path: Path) -> None:
+    from deepx_graph.cli.main import main
+
+    for suffix, start in ((".svg", "<?xml"), (".sea", "sea 1"), (".json", "{"), (".txt", "newtensor"), (".dx", "newtensor")):
+        out = tmp_path / f"out{suffix}"
+        assert main(["opt", program, "-o", str(out)]) == 0
+        assert out.read_text().startswith(start)
+    assert main(["opt", program, "-o", str(out), "--emit", "sea"]) == 0
+    assert out.read_text().startswith("sea 1")
+
+
+def test_passes_that_make_another_program_are_not_run_on_the_inputs_of_this_one(capsys: pytest.CaptureFixture[str],
+                                                                                tmp_path: Path) -> None:
+    from deepx_graph.cli.main import main
+
+    path = tmp_path / "p.sea"
+    path.write_text("sea 1\nentry @f\nfunc public @f(%x: f32[2]) -> (%y: f32[2]) {\n  %y = exponential %x : f32[2]\n"
+                    "  return %y\n}\n")
+    assert main(["run", str(path), "--random-inputs", "-p", "grad"]) == 2
+    assert "change what 'f' takes or gives" in capsys.readouterr().err
+
+
+def test_bounds_and_weights_of_reading_are_options_of_the_library(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from deepx_graph.cli.main import main
+
+    with pytest.raises(dx.LimitError, match="3 instructions"):
+        dx.load(program, max_nodes=2)
+    with pytest.raises(dx.LimitError, match="more than 10 bytes"):
+        dx.loads(PROGRAM.encode(), max_file_bytes=10)
+    with pytest.raises(dx.UsageError, match="weights cannot become"):
+        dx.load(program, weights="nothing")
+    assert main(["opt", program, "--max-file-bytes", "10"]) == 5
+    assert "--max-file-bytes" in capsys.readouterr().err
+
+
+def test_reports_of_opt_as_json_stand_beside_the_program(program: str) -> None:
+    done = cli("opt", program, "--json", "--timing", "--pass-statistics", "--dump-rewrites")
+    report = json.loads(done.stderr)
+    assert {"name", "seconds", "nodes_before", "nodes_after"} <= set(report["passes"][0])
+    assert set(report) == {"read", "passes", "applied", "declined", "rewrites"}
+    assert done.stdout.startswith(b"newtensor")

@@ -26,11 +26,11 @@ from deepx_graph.ops import (
     sort,
     subtract,
 )  # fmt: skip
+from deepx_graph.ops.convolution import conv_attrs
 from deepx_graph.ops.declare import like
 from deepx_graph.ops.evaluate import combine
 from deepx_graph.ops.linalg import triangular_solve
 from deepx_graph.ops.ordering import keys_of
-from deepx_graph.ops.window import _conv_attrs
 from deepx_graph.types import BF16, BOOL, F32, F64, I8, I64, U8, scalar
 
 RNG = np.random.default_rng(11)
@@ -101,7 +101,7 @@ def test_reduce_window_by_definition(arrays, given) -> None:
 @pytest.mark.parametrize(("arrays", "given"), convolution.samples(RNG))
 def test_convolution_by_definition(arrays, given) -> None:
     x, w = arrays
-    a = _conv_attrs(len(given["input_spatial_dimensions"]), **given)
+    a = conv_attrs(len(given["input_spatial_dimensions"]), **given)
     got = convolution.eval([x, w], *attrs(convolution, given))
     groups, batch_groups = a["feature_group_count"], a["batch_group_count"]
     per_group = w.shape[a["kernel_input_feature_dimension"]]

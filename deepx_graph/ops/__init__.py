@@ -36,8 +36,10 @@ from deepx_graph.ops.collective import (
     replica_id,
 )
 from deepx_graph.ops.complexes import COMPLEX, complex_, imag, real
+from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.custom import CUSTOM, custom_call, custom_effect
 from deepx_graph.ops.custom_calls import register_custom_call
+from deepx_graph.ops.dynamic_slice import DYNAMIC_SLICES, dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.effects import EFFECTS, load, print_, save
 from deepx_graph.ops.elementwise import (
     ELEMENTWISE,
@@ -84,7 +86,7 @@ from deepx_graph.ops.elementwise import (
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, rng_get_and_update_state, send
 from deepx_graph.ops.fusion import FUSION, fusion, inlined, mapped
-from deepx_graph.ops.index import INDEX, dynamic_slice, dynamic_update_slice, gather, scatter
+from deepx_graph.ops.index import INDEX, gather, scatter
 from deepx_graph.ops.layout import LAYOUT, ensure_type, get_dimension_size, identity, reshape, reverse, stop_gradient, transpose
 from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
 from deepx_graph.ops.linear import LINEAR, dot_general, matmul
@@ -126,18 +128,18 @@ from deepx_graph.ops.special import (
     zeta,
 )
 from deepx_graph.ops.tape import TAPES, tape_add, tape_empty, tape_pop, tape_push
-from deepx_graph.ops.window import WINDOW, convolution, reduce_window, select_and_scatter
+from deepx_graph.ops.window import WINDOW, reduce_window, select_and_scatter
 from deepx_graph.ops.wires import Feed, Waiting, Wires
 from deepx_graph.ops.world import DEEPX_DTYPES, World
 
 FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,
-    "index": INDEX, "window": WINDOW, "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG, "sort": SORT,
-    "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
+    "index": DYNAMIC_SLICES + INDEX, "window": (*WINDOW, convolution), "reduce": REDUCE, "linear": LINEAR, "linalg": LINALG,
+    "sort": SORT, "special": SPECIAL, "norm": NORM, "opaque": OPAQUE, "check": CHECK,
     "random": RANDOM, "bit_generator": BIT_GENERATOR, "adt": ADT, "effects": EFFECTS, "ref": REF, "fusion": FUSION, "tape": TAPES,
     "collective": COLLECTIVE, "feeds": FEEDS, "parallel": PARALLEL, "custom": CUSTOM, "map": MAPPING,
 }  # fmt: skip
-"""Every op, by the family (the file) that declares it."""
+"""Every op, by its family."""
 
 OPS: dict[str, Op] = {op.name: op for family in FAMILIES.values() for op in family}
 """Every op by name."""

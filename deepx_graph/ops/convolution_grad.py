@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.op import Cotangents
+from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.layout import reshape, reverse, transpose
 from deepx_graph.ops.shape import dilated
-from deepx_graph.ops.window import convolution
 from deepx_graph.types import as_tensor
 
 

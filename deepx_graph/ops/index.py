@@ -1,4 +1,4 @@
-"""Reading and writing slices at positions that are computed: dynamic slices, gather and scatter.
+"""Reading and writing many slices at positions that are computed: gather and scatter.
 
 Start indices are clamped so that slices fit, as in XLA; scatter drops update elements that fall outside. Both are whole-array
 numpy: one index array per operand axis. Scatter combines updates into their places in order where the body is a monoid op, and
@@ -17,13 +17,11 @@ from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
 from deepx_graph.ir.constraint import (
     INTEGERS,
     NON_NEGATIVE,
-    SCALAR,
     TENSOR,
     axes_of,
     combines,
     equally_many,
     one_for_each_axis,
-    same_element_type,
     same_element_types,
     same_shape,
     some,
@@ -40,81 +38,6 @@ from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor,
 
 Axes = tuple[int, ...]
 Index = np.ndarray[Any, np.dtype[np.int64]]
-
-
-# --- dynamic slices -----------------------------------------------------------------------------------------------
-
-
-_STARTS = Operand("start_indices", variadic=True, type=INTEGERS & SCALAR)
-
-
-def _clamped_starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
-    found = []
-    for start, whole, size in zip(starts, shape, sizes, strict=True):
-        at = min(max(0, int(start)), whole - size)
-        found.append(slice(at, at + size))
-    return tuple(found)
-
-
-def _dynamic_slice_type(types: Sequence[Type], slice_sizes: Axes) -> Type:
-    operand = as_tensor(types[0], 0)
-    for k, size in enumerate(slice_sizes):
-        whole = operand.dims[k] if operand.dims is not None and k < len(operand.dims) else size
-        if isinstance(whole, int) and size > whole:
-            raise InferError(f"a slice of {size} from dimension {k} of {operand}", expected=f"0 to {whole}")
-    return operand.with_dims(slice_sizes)
-
-
-def _dynamic_slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
-    zeros = b.splat(0, as_tensor(node.inputs[0].type))
-    return b(dynamic_update_slice, zeros, g, *node.inputs[1:]), *(None for _ in node.inputs[1:])
-
-
-dynamic_slice: Op = Op(
-    "dynamic_slice", "A box of the operand at computed start indices, moved inside where it would stick out.",
-    operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
-    constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
-    infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][_clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
-    vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
-    source="StableHLO dynamic_slice",
-    samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": (2, 3)}) for a, b in ((1, 2), (-3, 9))],
-)  # fmt: skip
-
-
-def _dynamic_update_type(types: Sequence[Type]) -> Type:
-    operand, update = as_tensor(types[0], 0), as_tensor(types[1], 1)
-    if operand.dims is not None and update.dims is not None:
-        fits = len(operand.dims) == len(update.dims) and all(
-            isinstance(d, str) or isinstance(u, str) or u <= d for d, u in zip(operand.dims, update.dims, strict=True)
-        )
-        if not fits:
-            raise InferError(f"the update is a {update}", operand=1, expected=f"no larger than {operand}")
-    return operand
-
-
-def _dynamic_update(xs: Sequence[Array]) -> Array:
-    out = xs[0].copy()
-    out[_clamped_starts(xs[2:], out.shape, xs[1].shape)] = xs[1]
-    return out
-
-
-def _dynamic_update_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
-    starts, update = node.inputs[2:], as_tensor(node.inputs[1].type)
-    zeros = b.splat(0, update)
-    return (b(dynamic_update_slice, g, zeros, *starts), b(dynamic_slice, g, *starts, slice_sizes=update.shape),
-            *(None for _ in starts))  # fmt: skip
-
-
-dynamic_update_slice: Op = Op(
-    "dynamic_update_slice", "The operand with a box at computed start indices replaced; moved inside if it sticks out.",
-    operands=(Operand("operand", type=TENSOR), Operand("update", type=TENSOR), _STARTS),
-    constraints=(same_element_type("operand", "update"), one_for_each_axis("operand", "start_indices")),
-    infer=_dynamic_update_type, eval=_dynamic_update, vjp=_dynamic_update_vjp, source="StableHLO dynamic_update_slice",
-    samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
-)  # fmt: skip
-
-
-# --- gather and scatter -------------------------------------------------------------------------------------------
 
 
 def _batch_shape(indices: Dims, index_vector_dim: int) -> Dims:
@@ -367,4 +290,4 @@ scatter: Op = Op(
     results=MANY, source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip
 
-INDEX: tuple[Op, ...] = (dynamic_slice, dynamic_update_slice, gather, scatter)
+INDEX: tuple[Op, ...] = (gather, scatter)

@@ -18,19 +18,27 @@ from deepx_graph.passes.internalize import Internalize
 from deepx_graph.passes.partial_evaluation import PartialEvaluation
 from deepx_graph.passes.rebuild import with_inputs
 from deepx_graph.passes.tailcalls import TailCalls
+from deepx_graph.passes.tuple_inputs import plain_inputs
 from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, is_state
 
 
 def straightened(module: Module) -> Module:
     """The functions that the entry needs: calls inlined as far as they can be, for what is known of their arguments, and tail
-    recursion as loops, as a loop keeps less than calls do.
+    recursion as loops, as a loop keeps less than calls do. The entry takes tensors, not tuples.
     """
+    module = with_plain_entry(module)
     if any(n.op is CALL or n.op is CALL_VALUE for n in module.entry.nodes):
         inline = Inline(max_nodes=sum(len(f.nodes) for f in module.functions))
         for step in (Internalize(), inline, PartialEvaluation(), TailCalls(), inline):
             module = step.run(module)
     called = _called(module, module.entry) | {module.entry_name}
     return without_data(module.with_functions(f for f in module.functions if f.name in called))
+
+
+def with_plain_entry(module: Module) -> Module:
+    """The module with an entry whose inputs are no tuples."""
+    plain = plain_inputs(module.entry)
+    return module if plain is module.entry else with_entry(module, module.entry, plain, "plain")
 
 
 def wanted_inputs(entry: Function, wrt: Sequence[str] | None) -> list[Node]:

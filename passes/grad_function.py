@@ -30,7 +30,7 @@ from deepx_graph.passes.grad_scopes import Flow, Scopes
 from deepx_graph.passes.grad_shift import shifts_only
 from deepx_graph.passes.grad_sweep import Frame, Sweep
 from deepx_graph.passes.prune import prune
-from deepx_graph.types import ANY, TensorType, TupleType, is_state
+from deepx_graph.types import ANY, TensorType, is_state
 
 _SEEN_THROUGH = (PARAM, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END, CALL, CALL_VALUE, PARTIAL)
 
@@ -122,7 +122,5 @@ def _check(node: Node, flow: Flow) -> None:
     if isinstance(node.type, TensorType) and node.type.dtype is ANY:
         message = f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is"
         raise InferError(message, hint="give the inputs' types first")
-    if isinstance(node.type, TupleType) and node.op is PARAM:
-        raise InferError("gradient of an input that is a tuple is not supported yet by grad")
     if node.op not in _SEEN_THROUGH:
         check_gradient(node, flow)

@@ -15,7 +15,7 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops.pullback import zeros
 from deepx_graph.passes.base import Pass
-from deepx_graph.passes.derivative import closed, input_name, straightened, unused_name, wanted_inputs, with_entry
+from deepx_graph.passes.derivative import closed, input_name, straightened, unused_name, wanted_inputs, with_entry, with_plain_entry
 from deepx_graph.passes.forward import Forward, Tangent, tangent_types
 from deepx_graph.passes.grad import grad
 from deepx_graph.passes.grad_calls import Derivatives
@@ -66,6 +66,7 @@ def hvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
     The new entry takes the inputs, one cotangent `ct_<output>` for each floating or complex output, then a tangent `t_<input>` for
     each input in `wrt` (all floating and complex ones when None); it gives `t_grad_<input>` for those. Raises as `grad` does.
     """
+    module = with_plain_entry(module)
     names = [input_name(module.entry, p) for p in wanted_inputs(module.entry, wrt)]
     return jvp(grad(module, names), names)
 

@@ -10,6 +10,7 @@ import pytest
 
 from deepx_graph.errors import Source, Span, UsageError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir.structure import CALL, PROJ
 from deepx_graph.ops import (
     World,
     add,
@@ -40,7 +41,8 @@ from deepx_graph.ops import (
 )
 from deepx_graph.passes.fuse import Fuse
 from deepx_graph.passes.grad import Grad, grad
-from deepx_graph.types import F32, F64, I32, STATE, TensorType, tensor
+from deepx_graph.passes.jvp import hvp
+from deepx_graph.types import F32, F64, I32, STATE, FunctionType, TensorType, TupleType, tensor
 from deepx_graph.verify import verify
 from tests.reference import evaluate
 
@@ -296,3 +298,43 @@ def test_contraction_and_dot_general() -> None:
     gx, gy = evaluate(grad(m), [x, y, np.array([2.0, -1.0])])
     np.testing.assert_allclose(gx, y * [[2], [-1]])
     np.testing.assert_allclose(gy, x * [[2], [-1]])
+
+
+def pairs(b: Builder, p: Node, y: Node) -> list[Node]:
+    """A tuple in, taken apart, passed through a branch whole, and a tuple out."""
+    a, inner = b.items(p)
+    chosen, = b.branch(b(compare, y, b.like(0, y), direction="GT"), [p], [b.pack(a, inner)])
+    x, z = b.items(chosen)
+    n, w = b.items(z)
+    return [b.pack(b(multiply, x, y), b.pack(n, b(sine, w))), b(multiply, a, a)]
+
+
+def test_inputs_and_outputs_that_are_tuples() -> None:
+    b = Builder()
+    f = b.function("main", [("p", TupleType((V, TupleType((tensor(I32, ()), M))))), ("y", S)], lambda p, y: pairs(b, p, y))
+    g = grad(Module((f,), "main"))
+    assert [p.name for p in g.entry.params[:4]] == ["p.0", "p.1", "p.2", "y"]
+    assert [str(r.type) for r in g.entry.results] == [str(t) for t in (V, M, S)]
+    rng = np.random.default_rng(0)
+    a, w, ct_a, ct_w, ct_b = (rng.standard_normal(s) for s in ((3,), (2, 3), (3,), (2, 3), (3,)))
+    found = evaluate(g, [a, np.int32(1), w, np.float64(0.7), ct_a, ct_w, ct_b])
+    for x, y in zip(found, (0.7 * ct_a + 2 * a * ct_b, ct_w * np.cos(w), np.sum(a * ct_a)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+    verify(g)
+    verify(hvp(Module((f,), "main"), ["p.2"]))
+
+
+def test_a_function_of_a_tuple_that_calls_itself() -> None:
+    """x -> x * y^n, by recursion on a tuple of n and y: the entry that is differentiated takes tensors, the one called a tuple."""
+    b = Builder()
+    pair = TupleType((tensor(I32, ()), S))
+    type = FunctionType((pair, S), (S,))
+
+    def body(p: Node, x: Node) -> list[Node]:
+        n, y = b.items(p)
+        again = b(CALL, b.pack(b(subtract, n, b.like(1, n)), y), b(multiply, x, y), callee="f", signature=type)
+        return list(b.branch(b(compare, n, b.like(0, n), direction="GT"), [b(PROJ, again, index=0)], [x]))
+
+    m = Module((b.function("f", [("p", pair), ("x", S)], body),), "f")
+    by_y, by_x = evaluate(grad(m), [np.int32(3), np.float64(2), np.float64(5), np.float64(1)])
+    assert (float(by_y), float(by_x)) == (60, 8)

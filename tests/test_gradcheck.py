@@ -12,11 +12,11 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ops import multiply, sine, tanh
+from deepx_graph.ops import add, clamp, multiply, sine, tanh
 from deepx_graph.session.gradcheck import check_gradient, differences
 from deepx_graph.session.widen import widened
 from deepx_graph.types import F32, F64, TensorType, tensor
-from tests.test_grad import M, module
+from tests.test_grad import M, S, module
 from tests.test_grad_calls import own, recursion
 from tests.test_grad_control import PROGRAMS
 
@@ -101,3 +101,23 @@ def test_grad_says_what_loops_keep(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert shown.out.startswith("HloModule")
     assert [line.split(":")[0] for line in shown.err.splitlines()] == ["loop=keep", "loop=recompute", "loop=sqrt"]
+
+
+def test_bounds_that_are_inputs_are_put_in_order() -> None:
+    report = check_gradient(module(lambda b, lo, x, hi: [b(clamp, lo, b(sine, x), hi)], S, M, S))
+    assert report.ok
+    assert all(i.samples for i in report.inputs)
+    assert not report.left_out
+
+
+def test_samples_at_which_computed_bounds_cross_are_left_out() -> None:
+    def always(b: Builder, lo: Node, x: Node) -> list[Node]:
+        return [b(clamp, b(add, b(multiply, lo, lo), b.like(1, lo)), x, b(sine, x))]
+
+    report = check_gradient(module(always, M, M))
+    assert not report.ok
+    assert not any(i.samples for i in report.inputs)
+    assert report.left_out == ("clamp: 'min' is above 'max'",)
+    assert "no sample counts" in str(report)
+    assert "samples left out: clamp: 'min' is above 'max'" in str(report)
+    assert report.culprits == ()

@@ -21,6 +21,9 @@ from deepx_graph.cli.options import (
 )
 from deepx_graph.cli.programs import DIALECTS, rendered, wanted_form
 
+PIPELINE = "clean"
+"""What is done to a gradient program where nothing is asked for."""
+
 LOOPS = ("auto", "keep", "recompute", "sqrt")
 
 
@@ -28,13 +31,13 @@ def add_grad(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     _add_wrt(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
-    parser.add_argument("--emit", metavar="FORM", help="as for opt")
+    parser.add_argument("--emit", metavar="FORM", help="as for opt; deepx in lines with <- where it can be said so")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
     parser.add_argument("--loop", choices=LOOPS, default="auto", help="what loops keep for their backward part (default: auto)")
     parser.add_argument("--loop-budget", type=size, metavar="N", help="the bytes that auto lets loops keep (default: 1G)")
     parser.add_argument("--loop-bytes", action="store_true", help="say on standard error what each choice of --loop keeps")
     add_reading(parser)
-    add_pipeline(parser, "clean")
+    add_pipeline(parser, PIPELINE)
 
 
 def _add_wrt(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +58,10 @@ def run_grad(args: Arguments) -> int:
             say(f"loop={choice.loop}: {choice.row_bytes} bytes{more}")
     gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
     done = session.optimise(gradient, args.pass_pipeline, watch(args))
-    emit(rendered(done.module, wanted_form(args), args.dialect), args.output)
+    form = wanted_form(args)
+    is_deepx = (form or session.own_format(done.module)) == "deepx" and args.dialect in (None, "seed")
+    lines = session.backward_lines(module, done.module) if is_deepx and args.pass_pipeline == PIPELINE else None
+    emit(lines or rendered(done.module, form, args.dialect), args.output)
     return 0
 
 

@@ -415,7 +415,8 @@ def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 clamp: Op = Op(
     "clamp", "operand kept between min and max.", operands=tuple(Operand(n, type=ORDERED) for n in ("min", "operand", "max")),
     infer=_clamp_type, eval=lambda xs: like(np.minimum(np.maximum(xs[1], xs[0]), xs[2]), xs[1].dtype),
-    kernel=lambda: expr("min(max(x, lo), hi)", "lo", "x", "hi"), vjp=_clamp_vjp, elementwise=True, source="StableHLO clamp",
+    kernel=lambda: expr("min(max(x, lo), hi)", "lo", "x", "hi"), vjp=_clamp_vjp, elementwise=True, ordered=("min", "max"),
+    source="StableHLO clamp",
     samples=lambda rng: [((np.float64(-0.5), rng.uniform(-1, 1, (2, 3)), np.float64(0.5)), {})],
 )  # fmt: skip
 

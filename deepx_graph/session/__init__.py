@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Loaded,
         Optimised,
         Watch,
+        backward_lines,
         dumps,
         forward,
         gradient,
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from deepx_graph.session.session import Session, Version
 
 __all__ = [
-    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Query", "Session", "Version", "Watch", "critical_path",
+    "STDIN", "Difference", "Loaded", "ModuleInfo", "Optimised", "Query", "Session", "Version", "Watch", "backward_lines",
+    "critical_path",
     "dumps", "forward", "gradient", "gradient_choices", "load", "loads", "module_info",
     "module_json", "optimise", "own_format", "parse_query",
     "with_derivative",

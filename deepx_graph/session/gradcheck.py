@@ -2,8 +2,9 @@
 
 The program is checked in double precision where that is possible. At each sample the gradient of a random combination of outputs is
 compared with differences along random directions. Two step sizes that disagree mean that the point lies on an edge (a comparison
-flips): it does not count. When an input differs, the rule of every operation is held against differences of that operation alone,
-at the values that it met, and so are the derivatives that functions name themselves.
+flips): it does not count. Neither does one at which an operation means nothing, as clamp where its bounds cross; the report tells.
+When an input differs, the rule of every operation is held against differences of that operation alone, at the values that it met,
+and so are the derivatives that functions name themselves.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from deepx_graph.passes.grad import grad
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
+from deepx_graph.session.gradsamples import Crossed, crossing, in_order, random_value
 from deepx_graph.session.widen import widened
-from deepx_graph.types import TensorType, TupleType, dtype_of
+from deepx_graph.types import TensorType, TupleType, dtype_of, is_state
 
 STEP = 1e-5
 TOLERANCE = 1e-4
@@ -53,6 +55,8 @@ class GradCheck:
     inputs: tuple[InputCheck, ...]
     culprits: tuple[str, ...] = ()
     double: bool = True
+    left_out: tuple[str, ...] = ()
+    """Why samples were left out."""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +64,8 @@ class GradCheck:
 
     def to_json(self) -> dict[str, object]:
         """The report as plain data."""
-        return {"ok": self.ok, "double": self.double, "culprits": list(self.culprits), "inputs": [asdict(i) for i in self.inputs]}
+        return {"ok": self.ok, "double": self.double, "culprits": list(self.culprits), "left_out": list(self.left_out),
+                "inputs": [asdict(i) for i in self.inputs]}
 
     def __str__(self) -> str:
         lines = [f"{'input':<16} {'type':<20} {'samples':>7} {'error':>9} {'gradient':>13} {'difference':>13}"]
@@ -68,6 +73,7 @@ class GradCheck:
             verdict = "ok" if i.ok else "no sample counts" if not i.samples else "DIFFERS"
             lines.append(f"{printable(i.name):<16} {i.type:<20} {i.samples:>7} {i.error:>9.1e} {i.gradient:>13.6g} "
                          f"{i.difference:>13.6g}  {verdict}")
+        lines += [f"samples left out: {reason}" for reason in self.left_out]
         if not self.ok:
             lines += [f"likely culprit: {c}" for c in self.culprits[:5]]
             if not self.culprits:
@@ -90,7 +96,7 @@ def check_gradient(module: Module, wrt: Sequence[str] | None = None, *, seed: in
     culprits: tuple[str, ...] = ()
     if not all(i.ok or not i.samples for i in inputs):
         culprits = (*_own_derivatives(module, seed, check.tolerance), *recorder.culprits(seed, check.tolerance))
-    return GradCheck(inputs, culprits, double)
+    return GradCheck(inputs, culprits, double, tuple(check.left_out))
 
 
 class _Check:
@@ -116,6 +122,8 @@ class _Check:
         self.recorder = recorder
         self.worst: dict[int, tuple[float, float, float]] = {}
         self.counted = dict.fromkeys(self.places, 0)
+        self.params = [p for p in plain.entry.params if not is_state(p.type)]
+        self.left_out: dict[str, None] = {}
 
     def sample(self, number: int) -> None:
         """One random input: records the values that operations meet, and compares along one direction for each input.
@@ -125,6 +133,12 @@ class _Check:
         args = [random_value(self.rng, p.type) for p in self.f.inputs]
         if number % 2:
             args = [np.abs(a) + np.asarray(0.2, a.dtype) if a.dtype.kind == "f" else a for a in args]
+        args, crossed = in_order(self._crossed, args, self.params)
+        for node in crossed:
+            where = f" at {node.span}" if node.span else ""
+            self.left_out[f"{node.op.name}{where}: '{node.op.ordered[0]}' is above '{node.op.ordered[1]}'"] = None
+        if crossed:
+            return
         with self.recorder:
             outs = self.f(*args)
         cts = [random_value(self.rng, TensorType(dtype_of(o.dtype), o.shape)) for o in outs if o.dtype.kind in "fcV"]
@@ -144,6 +158,11 @@ class _Check:
             if error >= self.worst.get(at, (-1.0, 0.0, 0.0))[0]:
                 self.worst[at] = error, found, wanted
 
+    def _crossed(self, args: Sequence[Array]) -> Crossed:
+        self.recorder.crossed.clear()
+        self.f(*args)
+        return dict(self.recorder.crossed)
+
     def _value(self, args: Sequence[Array], cts: Sequence[Array]) -> float:
         outs = [o for o in self.f(*args) if o.dtype.kind in "fcV"]
         return float(sum(np.sum(o * c).real for o, c in zip(outs, cts, strict=True)))
@@ -156,17 +175,6 @@ class _Check:
             ok = count > 0 and error <= self.tolerance
             found.append(InputCheck(port.name, str(port.type), count, error, gradient, difference, ok))
         return found
-
-
-def random_value(rng: np.random.Generator, type: Any) -> Array:
-    """Numbers between -2 and 2, small integers, bools; a dimension that is not known is 3."""
-    shape = tuple(d if isinstance(d, int) else 3 for d in type.dims)
-    if type.dtype.kind == "bool":
-        return np.asarray(rng.random(shape) < 0.5)
-    if type.dtype.is_integer:
-        return np.asarray(rng.integers(0, 4, shape)).astype(type.dtype.np)
-    value = rng.uniform(-2, 2, shape) + (1j * rng.uniform(-2, 2, shape) if type.dtype.kind == "complex" else 0)
-    return np.asarray(value).astype(type.dtype.np)
 
 
 def differences(f: Callable[[Array], float], x: Array, direction: Array, step: float) -> float | None:
@@ -188,6 +196,7 @@ class _Recorder(NumpyEngine):
 
     on: bool = False
     met: dict[Node, list[Any]] = field(default_factory=dict)
+    crossed: dict[Node, tuple[Array, Array]] = field(default_factory=dict)
 
     def __enter__(self) -> None:
         self.on = True
@@ -202,6 +211,9 @@ class _Recorder(NumpyEngine):
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             if self.on and node not in self.met:
                 self.met[node] = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
+            found = crossing(node, values)
+            if found is not None:
+                self.crossed[node] = found
             return inner(values, out)
 
         return run

@@ -163,6 +163,13 @@ def gradient(module: Module, wrt: Sequence[str] | None = None, loop: str = "auto
     return grad(module, wrt, loop=loop, budget=BUDGET if budget is None else budget)
 
 
+def backward_lines(module: Module, gradient: Module) -> str | None:
+    """The gradient program of a module in deepx, as its lines and then lines with `<-`; None where it cannot be said so."""
+    from deepx_graph.text.deepx.print_gradient import write_backward
+
+    return write_backward(module, gradient)
+
+
 def gradient_choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
     """The gradient program under each way to treat loops, with the bytes that it keeps. Raises as `gradient` does."""
     from deepx_graph.passes.grad import choices

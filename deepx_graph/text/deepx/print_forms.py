@@ -67,12 +67,14 @@ Operand = Tensor | Number | Argument | Vector | Flag | Tensors | Text
 
 
 class Instruction(NamedTuple):
-    """One instruction; `dtype` is what `@` says in dialect A."""
+    """One instruction; `dtype` is what `@` says in dialect A. With `gradients`, pairs of a tensor's name and that of its gradient
+    or nothing, it goes backwards, which only dialect A can say."""
 
     op: str
     operands: tuple[Operand, ...]
     results: tuple[Tensor, ...] = ()
     dtype: DType | None = None
+    gradients: tuple[tuple[str, str], ...] = ()
 
 
 class Form:
@@ -109,6 +111,11 @@ class Seed(Form):
             yield f"{instruction.op} {' '.join(t.name for t in instruction.results)}"
             return
         words: list[str] = []
+        grads = dict(instruction.gradients)
+
+        def called(t: Tensor | Argument) -> str:
+            return f"{t.name}({grads[t.name]})" if t.name in grads else t.name
+
         for operand in instruction.operands:
             match operand:
                 case Number(text, dtype):
@@ -117,14 +124,15 @@ class Seed(Form):
                     text = " ".join(map(str, items)) or "[]"
                     words.append((yield from self._argument(None, text, self.fresh_vectors)))
                 case Tensors(items=tensors):
-                    words += [t.name for t in tensors]
+                    words += map(called, tensors)
                 case Tensor() | Argument():
-                    words.append(operand.name)
+                    words.append(called(operand))
                 case Text(text):
                     words.append(text)
         op = instruction.op.removesuffix("scalar") + "_scalar" if instruction.op.endswith("scalar") else instruction.op
         head = op if instruction.dtype in (None, ANY) else f"{op}@{self.dtypes[instruction.dtype]}"
-        outputs = f"->{' '.join(t.name for t in instruction.results)}" if instruction.results else ""
+        arrow = "<-" if grads else "->"
+        outputs = f"{arrow}{' '.join(map(called, instruction.results))}" if instruction.results else ""
         yield f"{' '.join([head, *words])}{outputs}"
 
     def _argument(self, dtype: DType | None, text: str, fresh: Iterator[str]) -> Generator[str, None, str]:

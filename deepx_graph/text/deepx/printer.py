@@ -52,13 +52,14 @@ def _program(module: Module, dialect: str) -> list[str]:
                                        hint="inline it first, or write dialect 'function'") for f in extra))
     pool = Pool()
     form: Form = Seed(pool.series("a"), pool.series("v")) if dialect == "seed" else Wire()
-    instructions, kept = _straight_line(module.entry, form, pool)
-    return [line for i in _with_deletions(instructions, kept) for line in form.lines(i)]
+    w = FunctionWriter(module.entry, form, pool, {})
+    kept = {out.name for _, out in straight_line(w)}
+    return [line for i in _with_deletions(w.made, kept) for line in form.lines(i)]
 
 
-def _straight_line(function: Function, form: Form, pool: Pool) -> tuple[list[Instruction], set[str]]:
-    """The instructions of a program, and the names of its results."""
-    w = FunctionWriter(function, form, pool, {})
+def straight_line(w: FunctionWriter) -> Results:
+    """Writes the instructions of a program; its results, but for the state, and their tensors. Raises VerifyError."""
+    function = w.function
     loads = _reserve_loaded(w)
     params = [v for p in function.params if (v := _param(w, p)) is not None]
     early = all(is_state(r.type) or is_static(r.type) for r in function.results)
@@ -80,7 +81,7 @@ def _straight_line(function: Function, form: Form, pool: Pool) -> tuple[list[Ins
         raise VerifyError(*w.problems)
     if not any(v.type.is_static for v in params) and _read_order(w.made[body:], params) == params:
         del w.made[head:body]
-    return w.made, {out.name for _, out in results}
+    return results
 
 
 def _read_order(instructions: Sequence[Instruction], params: Sequence[Tensor | Argument]) -> list[Tensor | Argument]:

@@ -93,7 +93,7 @@ class Asking(Working):
     def go_to_function(self, name: str) -> None:
         """Looks at the head of a function."""
         for k, row in enumerate(self.listing.rows):
-            if row.kind == "function" and row.title == name:
+            if row.kind == "function" and row.function.name == name:
                 self.go_to_row(k)
                 return
 

@@ -7,7 +7,7 @@ a frame around its body, or one box. Which nodes stand in which frame is the sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Function, Module, Node, Op
@@ -44,12 +44,15 @@ def build_view(module: Module, functions: Sequence[str] | None = None, *, collap
 
     Raises UsageError for a function that is not there, VerifyError for one that has no schedule.
     """
-    canvas = Canvas()
+    canvas, painters = Canvas(), dict[str, _Painter]()
     if functions is not None and not functions:
         raise UsageError("no function to draw")
     for function in module.functions if functions is None else [module[name] for name in functions]:
         prefix = "" if function.name == module.entry_name else function.name
-        _Painter(canvas, function, prefix, collapse).paint()
+        painters[function.name] = _Painter(canvas, function, prefix, collapse)
+        painters[function.name].paint()
+    for painter in painters.values():
+        painter.captures(painters)
     return canvas.view(title)
 
 
@@ -135,6 +138,14 @@ class _Painter:
         id = self._box(node, "call", short(f"{node.op.name} {node.attrs[0]}"), short(node.name))
         for i in node.inputs:
             self._edge(i, id)
+
+    def captures(self, painters: Mapping[str, _Painter]) -> None:
+        """From each closure to the parameters that it binds, where the function is in the picture."""
+        for node in self.function.nodes:
+            callee = painters.get(node.attrs[0]) if node.op is PARTIAL else None
+            if callee is not None:
+                for param in callee.function.params[: len(node.inputs)]:
+                    self.canvas.edge(self.at[node], callee.at[param], "capture")
 
     def _proj(self, node: Node) -> None:
         whole, index = node.inputs[0], node.attrs[0]

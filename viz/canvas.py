@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from deepx_graph.viz.view import Cluster, ClusterKind, EdgeKind, NodeKind, View, ViewEdge, ViewNode, used_clusters
+from deepx_graph.viz.view import LOOSE, Cluster, ClusterKind, EdgeKind, NodeKind, View, ViewEdge, ViewNode, used_clusters
 
 
 class Canvas:
@@ -45,14 +45,14 @@ class Canvas:
 
 
 def forward_order(count: int, edges: list[ViewEdge]) -> list[int]:
-    """The numbers below `count` so that all edges but back edges go forward, the smallest possible number first.
+    """The numbers below `count` so that all edges but loose ones go forward, the smallest possible number first.
 
     Numbers on a cycle, which a valid graph does not have, come last in their own order.
     """
     targets: list[list[int]] = [[] for _ in range(count)]
     waiting = [0] * count
     for e in edges:
-        if e.kind != "back":
+        if e.kind not in LOOSE:
             targets[e.source].append(e.target)
             waiting[e.target] += 1
     ready = [k for k in range(count) if not waiting[k]]

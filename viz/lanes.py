@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, PARTIAL
 from deepx_graph.runtime.schedule import Block, Branch, Eval, If, Loop, Once, schedule
 from deepx_graph.viz.frames import selects_by_bool, side_name
 from deepx_graph.viz.labels import scalar_text
@@ -87,9 +87,9 @@ def listing(module: Module, functions: Sequence[str] | None = None, *, numbers: 
     """
     entry = module.entry
     chosen = [entry, *(f for f in module.functions if f is not entry)] if functions is None else [module[n] for n in functions]
-    found = Listing()
+    found, bound = Listing(), _bound(module)
     for function in chosen:
-        _Lister(found.rows, function, numbers).run()
+        _Lister(found.rows, function, numbers).run(_title(function, bound.get(function.name, 0)))
     for k, row in enumerate(found.rows):
         if row.node is not None:
             found.row_of.setdefault(row.node, k)
@@ -112,6 +112,18 @@ Task = tuple[int, Block, int] | Callable[[], None]
 """The steps of a block at a depth, from one of them on; or something to do then."""
 
 
+def _bound(module: Module) -> dict[str, int]:
+    """How many leading parameters closures bind, by the names of functions."""
+    closures = [n for f in module.functions for n in f.nodes if n.op is PARTIAL]
+    return {n.attrs[0]: len(n.inputs) for n in closures}
+
+
+def _title(function: Function, bound: int) -> str:
+    """`f`, or `f over x, y`: a function, with what it captures where it is made as a closure."""
+    names = [p.name or f"param {k}" for k, p in enumerate(function.params[:bound])]
+    return f"{function.name} over {', '.join(names)}" if names else function.name
+
+
 class _Lister:
     """Appends the rows of one function."""
 
@@ -119,9 +131,9 @@ class _Lister:
         self.rows, self.function, self.numbers = rows, function, numbers
         self.shown: set[Node] = set()
 
-    def run(self) -> None:
+    def run(self, title: str) -> None:
         plan = schedule(self.function)
-        head = self._row("function", None, 0, self.function.name)
+        head = self._row("function", None, 0, title)
         for p in self.function.params:
             self._node(p, 1)
         tasks: list[Task] = [(1, plan.root, 0)]

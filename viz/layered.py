@@ -14,10 +14,10 @@ from deepx_graph.viz.dot import heading
 from deepx_graph.viz.style import CONTROL_KINDS, FONT
 from deepx_graph.viz.svg import NAMESPACE, shown
 from deepx_graph.viz.theme import Theme, theme_named
-from deepx_graph.viz.view import EdgeKind, View, ViewEdge, ViewNode, levels
+from deepx_graph.viz.view import LOOSE, EdgeKind, View, ViewEdge, ViewNode, levels
 
 CHAR, LINE, GAP_X, GAP_Y, MARGIN = 7.0, 15.0, 22.0, 46.0, 24.0
-DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back": "7,4", "residual": "5,2"}
+DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back": "7,4", "residual": "5,2", "capture": "1,4"}
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ def to_svg(view: View, theme: str = "light") -> bytes:
     colours = theme_named(theme)
     boxes = {n.id: Box(n, [line for text in (n.title, n.subtitle) if text for line in shown(text).split("\n")] or [" "])
              for n in view.nodes}  # fmt: skip
-    forward = [e for e in view.edges if e.kind != "back" and e.source != e.target]
+    forward = [e for e in view.edges if e.kind not in LOOSE and e.source != e.target]
     layers: list[list[int]] = []
     for id, level in levels(view).items():
         layers += [[] for _ in range(level + 1 - len(layers))]

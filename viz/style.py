@@ -35,6 +35,7 @@ EDGES: Mapping[EdgeKind, Mapping[str, str]] = {
     "control": {"style": "bold", "penwidth": "1.8", "arrowhead": "vee"},
     "effect": {"style": "dotted", "penwidth": "2"},
     "residual": {"style": "dashed", "penwidth": "1.4"},
+    "capture": {"style": "dotted", "penwidth": "1.6", "arrowhead": "empty", "constraint": "false"},
     "back": {"style": "dashed", "penwidth": "1.8", "dir": "back", "arrowtail": "vee"},
 }
 

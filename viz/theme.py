@@ -1,4 +1,4 @@
-"""Colours: one hue per family of ops, four kinds of edges, in a light and a dark theme.
+"""Colours: one hue per family of ops, the kinds of edges, in a light and a dark theme.
 
 A family that is not in the table is drawn in grey, so a new one needs no change here. Fills are pale on light and deep on dark
 ground, texts always near black or near white.
@@ -48,14 +48,14 @@ def _hex(hue: int | None, lightness: float, saturation: float) -> str:
 
 LIGHT = Theme(
     "light", "#ffffff", "#16191d", "#59616b", (0.92, 0.78), (0.42, 0.55),
-    {"data": "#6b7480", "control": "#c2410c", "effect": "#8b2fc9", "back": "#c2410c", "residual": "#0f766e"},
+    {"data": "#6b7480", "control": "#c2410c", "effect": "#8b2fc9", "back": "#c2410c", "residual": "#0f766e", "capture": "#9d174d"},
     {"function": ("#fafbfc", "#aab2bd"), "loop": ("#fff5ec", "#d9772b"), "branch": ("#f1f7ef", "#6a9b5b"),
      "fusion": ("#fdf6d8", "#b08900"), "block": ("#f3f1fa", "#7c6bb5"), "half": ("#f6f8fa", "#8a94a3")},
 )  # fmt: skip
 
 DARK = Theme(
     "dark", "#15181d", "#eceff3", "#a6afba", (0.22, 0.42), (0.64, 0.55),
-    {"data": "#8d97a5", "control": "#fb923c", "effect": "#cf9bff", "back": "#fb923c", "residual": "#2dd4bf"},
+    {"data": "#8d97a5", "control": "#fb923c", "effect": "#cf9bff", "back": "#fb923c", "residual": "#2dd4bf", "capture": "#f472b6"},
     {"function": ("#1a1e24", "#4a5361"), "loop": ("#2a2018", "#c9762f"), "branch": ("#1a261b", "#5f9150"),
      "fusion": ("#2a2612", "#b8962a"), "block": ("#211f2d", "#8f80c9"), "half": ("#171b21", "#5c6675")},
 )  # fmt: skip

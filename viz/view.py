@@ -16,7 +16,9 @@ NodeKind = Literal[
 ]  # fmt: skip
 """What a node of the picture is; `side` is one outcome of an If, `group` stands for several nodes."""
 
-EdgeKind = Literal["data", "control", "effect", "back", "residual"]
+EdgeKind = Literal["data", "control", "effect", "back", "residual", "capture"]
+LOOSE = frozenset({"back", "capture"})
+"""Edges that may go either way: they have no say in the order. A capture goes from a closure to the parameter that it binds."""
 ClusterKind = Literal["function", "loop", "branch", "fusion", "block", "half"]
 """`block` frames one of several alike that folding left open, so that a reader sees what is in the others."""
 
@@ -91,7 +93,7 @@ def levels(view: View) -> dict[int, int]:
     found: dict[int, int] = {}
     sources: dict[int, list[int]] = {}
     for e in view.edges:
-        if e.kind != "back":
+        if e.kind not in LOOSE:
             sources.setdefault(e.target, []).append(e.source)
     for n in view.nodes:
         found[n.id] = 1 + max((found.get(s, -1) for s in sources.get(n.id, ())), default=-1)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.types import is_state
 from deepx_graph.viz.labels import scalar_text, short
 from deepx_graph.viz.layers import Layer, Slot, layers_of, place
 
@@ -251,8 +250,3 @@ def _give_tracks(nets: Iterable[_Net]) -> int:
         for m in below[id(net)]:
             above[id(m)] = max(above.get(id(m), 0), t + 1)
     return len(tracks)
-
-
-def net_is_effect(node: Node) -> bool:
-    """Whether the lines from a node carry the state."""
-    return is_state(node.type)

@@ -127,7 +127,6 @@ def length(least: int, most: int) -> Constraint:
 SIZES = Constraint("sizes of at least 0", lambda v: all(isinstance(d, str) or d >= 0 for d in v))
 NON_NEGATIVE, POSITIVE = at_least(0), at_least(1)
 DISTINCT = Constraint("without a value twice", lambda v: len(set(v)) == len(v))
-SORTED = Constraint("in rising order", lambda v: list(v) == sorted(v))
 PERMUTATION = Constraint("an order of 0, 1, 2, ...", lambda v: sorted(v) == list(range(len(v))))
 
 # --- several operands and attributes ------------------------------------------------------------------------------

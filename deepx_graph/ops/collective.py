@@ -275,12 +275,6 @@ partition_id: Op = _number("partition_id", "The number of this device's partitio
 replica_id: Op = _number("replica_id", "The number of this device's replica.", Grid.replica)
 
 
-def gathered_count(result: Type, operand: Type, dim: int) -> int:
-    """How many devices make a group, as the stated types of an all_gather tell. Raises InferError."""
-    whole, part = as_tensor(result).shape[dim], as_tensor(operand).shape[dim]
-    return whole // part if part else 1
-
-
 def groups_alone(groups: Groups) -> bool:
     """Whether every named group is of one device, so that nothing moves."""
     return bool(groups) and all(len(g) == 1 for g in groups)

@@ -273,7 +273,7 @@ class Expressions:
         op, inputs = OPS[name], list[Node]()
         while not c.peek(")") and not c.peek("{"):
             inputs.append(self.atom(scope))
-        given = self._attributes(depth) if c.peek("{") else {}
+        given = self.words.attributes(depth) if c.peek("{") else {}
         c.expect(")")
         try:
             attrs = op.bind(told(op, given, stated))
@@ -283,20 +283,6 @@ class Expressions:
             whole = stated if several or stated is None else TupleType((stated,))
             return self._items(self.made(op, inputs, attrs, at, whole), words, at)
         return [self.made(op, inputs, attrs, at, stated, *words[:1])]
-
-    def _attributes(self, depth: int) -> dict[str, Any]:
-        """Passes `{name = value, ...}`."""
-        c, attrs = self.cursor, dict[str, Any]()
-        c.expect("{")
-        while not c.accept("}"):
-            name = c.name("an attribute, like axis = 1")
-            c.expect("=")
-            if name in attrs:
-                c.fail(f"the attribute '{name}' is given twice")
-            attrs[name] = self.words.value(depth)
-            if not c.peek("}"):
-                c.expect(",", "or '}'")
-        return attrs
 
     def _region(self, scope: Scope, depth: int, at: int, stated: Type | None) -> Node:
         """Passes what follows `(if` or `(case`: a selector, and a branch for each value of it."""

@@ -14,7 +14,6 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node, Op
-from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Array
 from deepx_graph.text.relay.literals import dtype_of_name
@@ -244,12 +243,6 @@ class Rule:
     arity: int = 1
     takes_tuple: bool = False
     """Whether an operand may be a tuple."""
-
-
-def constant_int(node: Node) -> int | None:
-    """The integer that a constant is; None for any other node."""
-    value = splat_of(node)
-    return int(value) if value is not None and np.asarray(value).dtype.kind in "iu" else None
 
 
 def vector(dims: Sequence[int], dtype: DType) -> TensorType:

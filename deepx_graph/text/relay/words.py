@@ -67,24 +67,13 @@ def attribute_text(value: Any) -> str:
     raise TypeError(f"no text form for {value!r}")
 
 
-def call_text(name: str, args: list[str], **attrs: Any) -> str:
-    """`name(args, attr=value)`."""
-    return f"{name}({', '.join([*args, *(f'{k}={attribute_text(v)}' for k, v in attrs.items())])})"
-
-
 def variables(type: Type) -> list[str]:
     """The type variables of a type, in order of appearance, those that only stand for unknowns left out."""
     found: list[str] = []
     stack = [type]
     while stack:
         part = stack.pop()
-        match part:
-            case VarType(name) if name not in found and not name.startswith("?"):
-                found.append(name)
-            case TupleType(items) | DataType(_, items):
-                stack += reversed(items)
-            case RefType(item):
-                stack.append(item)
-            case FunctionType(params, results):
-                stack += reversed((*params, *results))
+        if isinstance(part, VarType) and part.name not in found and not part.name.startswith("?"):
+            found.append(part.name)
+        stack += reversed(part.parts)
     return found

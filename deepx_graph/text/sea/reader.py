@@ -237,7 +237,7 @@ class Reader:
             c.at = found.end(2)
             given, inputs = assembly_of(op).read(FormText(c, self.values, partial(self._operands, scope), depth))
         if c.peek("{"):
-            given |= self._attributes(c.nested(depth))
+            given |= self.values.attributes(c.nested(depth))
         stated = self.values.type(0) if c.accept(":") else None
         return inputs, op.bind(told(op, given, stated)), stated
 
@@ -253,22 +253,9 @@ class Reader:
 
     def _simple(self, text: str, found: re.Match[str]) -> dict[str, Any]:
         end, self.cursor.at = self.cursor.at, found.start(4)
-        given = self._attributes(0)
+        given = self.values.attributes(0)
         self.cursor.at = end
         return given
-
-    def _attributes(self, depth: int) -> dict[str, Any]:
-        c, attrs = self.cursor, {}
-        c.expect("{")
-        while not c.accept("}"):
-            name = c.name("an attribute, like axis = 1")
-            c.expect("=")
-            if name in attrs:
-                c.fail(f"the attribute '{name}' is given twice")
-            attrs[name] = self.values.value(depth)
-            if not c.peek("}"):
-                c.expect(",", "or '}'")
-        return attrs
 
     def _define(self, scope: Scope, word: str, start: int, end: int, op: Op, inputs: tuple[Node, ...],
                 attrs: tuple[Any, ...], type: Type) -> None:

@@ -140,6 +140,20 @@ class Values:
 
     # --- attribute values
 
+    def attributes(self, depth: int) -> dict[str, Any]:
+        """Passes `{name = value, ...}`. Raises ParseError for a name that is given twice."""
+        c, attrs = self.cursor, dict[str, Any]()
+        c.expect("{")
+        while not c.accept("}"):
+            name = c.name("an attribute, like axis = 1")
+            c.expect("=")
+            if name in attrs:
+                c.fail(f"the attribute '{name}' is given twice")
+            attrs[name] = self.value(depth)
+            if not c.peek("}"):
+                c.expect(",", "or '}'")
+        return attrs
+
     def value(self, depth: int) -> Any:
         """Passes an attribute value. Raises ParseError, LimitError."""
         c = self.cursor

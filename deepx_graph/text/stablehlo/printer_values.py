@@ -53,11 +53,6 @@ def type_text(type: Type) -> str:
     raise NoText(f"StableHLO has no values of type {type}", hint)
 
 
-def element_word(dtype: DType) -> str:
-    """`f32`, `ui8`, `complex<f64>`."""
-    return _WORDS[dtype]
-
-
 # --- constants ----------------------------------------------------------------------------------------------------
 
 

@@ -6,10 +6,9 @@ is split, the first axis outermost. Nothing here knows a graph.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _AXIS = re.compile(r'"([^"]*)"\s*=\s*(\d+)')
@@ -57,10 +56,6 @@ class Mesh:
         for device in range(self.count):
             found.setdefault(self.parts(device, split), device)
         return found
-
-    def all_parts(self, split: Split) -> Iterator[tuple[int, ...]]:
-        """The numbers of all parts, in order."""
-        return itertools.product(*(range(self.shards(axes)) for axes in split))
 
 
 def parse_mesh(text: str) -> Mesh:

@@ -67,7 +67,7 @@ def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, 
     return session.optimise(module, pipeline, session.Watch(verify=verify, fast_math=fast_math)).module
 
 
-def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto", budget: int | None = None) -> Module:
+def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = "auto", budget: int | None = None) -> Module:
     """The gradient program: the entry's inputs, then one cotangent per floating or complex output, to the gradient of each floating
     or complex input (or those named in `wrt`), in order.
 
@@ -75,7 +75,11 @@ def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto"
     the loop's variables; `sqrt`: recompute in runs, with memory that grows with the square root of the number of turns; `auto`: the
     first of them that keeps at most `budget` bytes (1 GiB).
     """
-    return session.gradient(module, wrt, loop, budget)
+    return session.gradient(module, _names(wrt), loop, budget)
+
+
+def _names(wrt: str | Sequence[str] | None) -> Sequence[str] | None:
+    return [wrt] if isinstance(wrt, str) else wrt
 
 
 def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
@@ -87,16 +91,16 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
     return session.with_derivative(module, name, vjp_name)
 
 
-def jvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
+def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
     tangent of each floating or complex output, in order."""
-    return session.forward(module, wrt)
+    return session.forward(module, _names(wrt))
 
 
-def hvp(module: Module, wrt: Sequence[str] | None = None) -> Module:
+def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
     tangents of the gradients."""
-    return session.forward(module, wrt, of_gradient=True)
+    return session.forward(module, _names(wrt), of_gradient=True)
 
 
 def compile(module: Module, *, engine: str = "numexpr", threads: int | None = None, entry: str | None = None, seed: int = 0,

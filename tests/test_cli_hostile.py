@@ -117,6 +117,27 @@ def test_bounds_and_weights_of_reading_are_options_of_the_library(program: str, 
     assert "--max-file-bytes" in capsys.readouterr().err
 
 
+def test_numbers_of_thousands_of_digits_are_a_bound_and_no_crash() -> None:
+    text = f"HloModule m\n\nENTRY main {{\n  ROOT x = f32[{'9' * 5000}] parameter(0)\n}}\n"
+    with pytest.raises(dx.LimitError, match="whole number of more than"):
+        dx.loads(text)
+
+
+def test_what_python_hands_over(program: str) -> None:
+    for text in (PROGRAM.encode(), bytearray(PROGRAM.encode()), memoryview(PROGRAM.encode())):
+        assert dx.loads(text).entry.params[0].name == "x"
+    with pytest.raises(dx.UsageError, match="cannot be read from NoneType"):
+        dx.loads(None)  # type: ignore[arg-type]
+    with pytest.raises(dx.UsageError, match="cannot read"):
+        dx.load("a\0b")
+    module = dx.loads("sea 1\nentry @f\nfunc public @f(%xy: f32[2]) -> (%z: f32[2]) {\n  %z = exponential %xy : f32[2]\n"
+                      "  return %z\n}\n")
+    for wrt in ("xy", ["xy"], None):
+        assert [dx.grad(module, wrt).entry.result_name(0), len(dx.jvp(module, wrt).entry.params)] == ["grad_xy", 2]
+    assert repr(dx.compile(module)) == "<compiled <function f: (f32[2]) -> (f32[2])> on numexpr>"
+    assert len(dir(dx)) == len(set(dir(dx)))
+
+
 def test_reports_of_opt_as_json_stand_beside_the_program(program: str) -> None:
     done = cli("opt", program, "--json", "--timing", "--pass-statistics", "--dump-rewrites")
     report = json.loads(done.stderr)

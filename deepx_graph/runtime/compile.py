@@ -117,6 +117,9 @@ class Compiled:
             ready = self._prepare(module.entry.type.params)
             self.outputs = output_ports(ready.module.entry)
 
+    def __repr__(self) -> str:
+        return f"<compiled {self.module.entry!r} on {self.engine.name}>"
+
     @property
     def plan(self) -> Plan:
         """The memory plan of the entry, for the last signature. Raises RunError before the first call where types are unknown."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,7 +127,13 @@ def read(source: Source, format: str | None = None, options: ReadOptions | None 
     chosen = format_named(format) if format is not None else None
     _refuse_unreadable(source, options)
     with _no_collections():
-        return (chosen or FORMATS[detect(source.text, source.name)]).read(source, options)
+        try:
+            return (chosen or FORMATS[detect(source.text, source.name)]).read(source, options)
+        except ValueError as e:
+            if "integer string conversion" not in str(e):
+                raise
+            limit = sys.get_int_max_str_digits()
+            raise LimitError(f"{source.name} holds a whole number of more than {limit} digits") from None
 
 
 @contextmanager
@@ -158,6 +165,8 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
             return read_source(file, str(path), limit)
     except OSError as e:
         raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
+    except ValueError as e:  # a zero byte in the name
+        raise UsageError(f"cannot read {str(path)!r}: {e}") from None
 
 
 def read_source(file: BinaryIO, name: str, limit: int) -> Source:

@@ -237,6 +237,7 @@ def take(line: Line, x: Node, index: Node, axis: int) -> Node:
 
 def repeat(line: Line, x: Node, times: Sequence[Dim]) -> Node:
     """Each element so many times in a row along each axis: numpy's repeat, one count per axis."""
+    x = of_rank(line, 0, x, len(times))
     old = _dims(line, x)
     if len(times) != len(old) or any(isinstance(r, str) or r < 0 for r in times):
         line.fail(f"{len(times)} repeats for {x.type}", line.inputs[1], expected=f"{len(old)} counts, none negative")
@@ -267,6 +268,8 @@ def reducing(op: Op) -> Make:
     """Along some axes, all when none are given; `keepdims` leaves them with size 1."""
 
     def make(line: Line, x: Node, dims: Sequence[Dim] | None, keepdims: bool | None) -> Node:
+        rank = _reduced_rank(line, dims, keepdims)
+        x = x if rank is None else of_rank(line, 0, x, rank)
         shape = _dims(line, x)
         axes = tuple(sorted(set(_axes(line, dims or (), len(shape))))) or tuple(range(len(shape)))
         total = reduction(line.b, op, x, axes)
@@ -275,6 +278,19 @@ def reducing(op: Op) -> Make:
         return line.b(reshape, total, shape=tuple(1 if k in axes else d for k, d in enumerate(shape)))
 
     return make
+
+
+def _reduced_rank(line: Line, dims: Sequence[Dim] | None, keepdims: bool | None) -> int | None:
+    """The rank of what is reduced into the target, where that follows from the rank of the target."""
+    target = line.target
+    rank = None if target is None else target.rank
+    if target is None or rank is None or keepdims:
+        return rank
+    axes = [d for d in dims or () if isinstance(d, int)]
+    size = target.dims[0] if target.dims else 0
+    if (rank == 1 and (size == 1 or isinstance(size, str))) or any(d < 0 for d in axes):
+        return None  # a target of one element may stand for rank 0, and an axis may be named twice
+    return rank + len(set(axes)) if axes else None
 
 
 def default_dtype(line: Line, stated: DType | None) -> DType:

@@ -50,7 +50,7 @@ def gradient_name(arg: Arg) -> Arg | None:
 
 
 def _gradient(line: Line, name: Arg, of: Node, *, is_named: bool) -> Node:
-    """The gradient tensor as it is now, of the type of what it is the gradient of; an input if it is named and no line creates it."""
+    """The gradient tensor as it is now, of the type of what it is the gradient of; an input if it is named and nobody makes it."""
     env = line.env
     if not is_named and name.text not in env.tensors and name.text not in env.gone and name.text not in env.created:
         env.fail(f"there is no gradient tensor '{name.text}'", name, expected="a tensor made before this line",

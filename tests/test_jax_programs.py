@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,101 @@ def test_a_constant_without_its_values_is_refused_before_anything_runs() -> None
     module = dx.loads("HloModule m\nENTRY main {\n  ROOT c = f32[64,64] constant({...})\n}\n")
     with pytest.raises(dx.RunError, match="leaves out the values of this constant"):
         dx.compile(module)
+
+
+def _lapack(routine: str, config: str, operands: str, results: str) -> str:
+    """A function of one call to LAPACK, as JAX lowers it for CPU; types are those of MLIR without `tensor`."""
+    params = [f"tensor<{t}>" for t in operands.split()]
+    types = [f"tensor<{t}>" for t in results.split()]
+    names = [f"%a{k}" for k in range(len(params))]
+    given = ", ".join(f"{n}: {t}" for n, t in zip(names, params, strict=True))
+    values = ", ".join([f"%0#{k}" for k in range(len(types))] if len(types) > 1 else ["%0"])
+    return f"""
+    func.func public @main({given}) -> ({", ".join(types)}) {{
+      %0{f":{len(types)}" if len(types) > 1 else ""} = stablehlo.custom_call @lapack_{routine}_ffi({", ".join(names)})
+        {{backend_config = "", mhlo.backend_config = {{{config}}}, mhlo.frontend_attributes = {{num_batch_dims = "0"}}}}
+        : ({", ".join(params)}) -> ({", ".join(types)})
+      return {values} : {", ".join(types)}
+    }}"""
+
+
+MATRIX = np.array([[4, 1, -2], [1, 3, 0], [-2, 0, 5]], np.float64)
+
+
+def _ways(text: str) -> list[dx.Module]:
+    """The program as it stands, and written and read in each language."""
+    module = dx.loads(text)
+    again = [dx.loads(dx.dumps(module, language), language) for language in ("hlo", "stablehlo", "sea")]
+    return [module, *again, dx.loads(dx.dumps(again[0], "stablehlo"))]
+
+
+def test_cholesky_by_lapack_is_the_operation_and_has_a_gradient() -> None:
+    text = _lapack("dpotrf", "uplo = 76 : ui8", "3x3xf64", "3x3xf64 i32")
+    for module in _ways(text):
+        factor, info = dx.compile(module)(MATRIX)
+        factor = np.tril(factor)
+        np.testing.assert_allclose(factor @ factor.T, MATRIX, atol=1e-14)
+        assert info == 0
+    dx.grad(dx.loads(text))
+
+
+@pytest.mark.parametrize(("side", "matrix"), [("L", lambda a, x: a @ x), ("R", lambda a, x: x @ a)])
+def test_triangular_solves_by_lapack(side: str, matrix: Callable[..., np.ndarray]) -> None:
+    config = f"diag = 78 : ui8, side = {ord(side)} : ui8, trans_x = 78 : ui8, uplo = 76 : ui8"
+    b = np.arange(9, dtype=np.float64).reshape(3, 3)
+    for module in _ways(_lapack("dtrsm", config, "3x3xf64 3x3xf64", "3x3xf64")):
+        (x,) = dx.compile(module)(MATRIX, b)
+        np.testing.assert_allclose(matrix(np.tril(MATRIX), x), b, atol=1e-13)
+
+
+def test_eigenvalues_of_a_symmetric_matrix_by_lapack() -> None:
+    for module in _ways(_lapack("dsyevd", "mode = 86 : ui8, uplo = 76 : ui8", "2x3x3xf64", "2x3x3xf64 2x3xf64 2xi32")):
+        both = np.stack([MATRIX, MATRIX @ MATRIX])
+        vectors, values, info = dx.compile(module)(both)
+        np.testing.assert_allclose(both @ vectors, vectors * values[:, None, :], atol=1e-12)
+        np.testing.assert_array_equal(info, [0, 0])
+        assert np.all(np.diff(values) > 0)
+
+
+def test_factors_by_lapack() -> None:
+    rows = np.array([[1, 2], [3, 4], [5, 7]], np.float64)
+    lu, pivots, info = dx.compile(dx.loads(_lapack("dgetrf", "", "3x2xf64", "3x2xf64 2xi32 i32")))(rows)
+    lower, order = np.tril(lu, -1) + np.eye(3, 2), np.arange(3)
+    for k, p in enumerate(pivots - 1):
+        order[[k, p]] = order[[p, k]]
+    np.testing.assert_allclose(lower @ np.triu(lu[:2]), rows[order], atol=1e-14)
+    assert info == 0
+
+    qr, tau = dx.compile(dx.loads(_lapack("dgeqrf", "", "3x2xf64", "3x2xf64 2xf64")))(rows)
+    (q,) = dx.compile(dx.loads(_lapack("dorgqr", "", "3x2xf64 2xf64", "3x2xf64")))(qr, tau)
+    np.testing.assert_allclose(q @ np.triu(qr[:2]), rows, atol=1e-14)
+
+    types = "3x2xf64 2xf64 3x2xf64 2x2xf64 i32"
+    _, s, u, vt, _ = dx.compile(dx.loads(_lapack("dgesdd", "mode = 83 : ui8", "3x2xf64", types)))(rows)
+    np.testing.assert_allclose(u * s @ vt, rows, atol=1e-14)
+    _, alone, *_ = dx.compile(dx.loads(_lapack("dgesdd", "mode = 78 : ui8", "3x2xf64", types)))(rows)
+    np.testing.assert_allclose(alone, s, atol=1e-14)
+
+
+def test_eigenvalues_of_any_matrix_by_lapack() -> None:
+    turn = np.array([[0, -1], [1, 0]], np.float64)
+    text = _lapack("dgeev", "compute_left = 78 : ui8, compute_right = 86 : ui8", "2x2xf64",
+                   "2xf64 2xf64 2x2xcomplex<f64> 2x2xcomplex<f64> i32")
+    real, imaginary, _, right, _ = dx.compile(dx.loads(text))(turn)
+    np.testing.assert_allclose(real, [0, 0], atol=1e-15)
+    np.testing.assert_allclose(sorted(imaginary), [-1, 1])
+    np.testing.assert_allclose(turn @ right, right * (real + 1j * imaginary), atol=1e-15)
+
+
+def test_a_tridiagonal_system_by_lapack() -> None:
+    text = _lapack("dgtsv", "", "3xf64 3xf64 3xf64 3x1xf64", "3xf64 3xf64 3xf64 3x1xf64 i32")
+    lower, diagonal, upper = np.array([9.0, 1, 2]), np.array([4.0, 5, 6]), np.array([3.0, 1, 9])
+    *_, x, info = dx.compile(dx.loads(text))(lower, diagonal, upper, np.array([[1.0], [2], [3]]))
+    whole = np.diag(diagonal) + np.diag(lower[1:], -1) + np.diag(upper[:-1], 1)
+    np.testing.assert_allclose(whole @ x, [[1], [2], [3]], atol=1e-14)
+    assert info == 0
+
+
+def test_an_unknown_routine_of_lapack_is_refused_before_anything_runs() -> None:
+    with pytest.raises(dx.RunError, match="nothing is registered for the custom call 'lapack_dgees_ffi'"):
+        dx.compile(dx.loads(_lapack("dgees", "mode = 86 : ui8", "3x3xf64", "3x3xf64")))

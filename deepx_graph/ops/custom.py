@@ -13,7 +13,7 @@ import numpy as np
 from deepx_graph.errors import InferError, RunError
 from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import STATE_VALUE, TUPLE_VALUE
-from deepx_graph.ops import custom_calls
+from deepx_graph.ops import custom_calls, lapack
 from deepx_graph.types import STATE, TensorType, TupleType, Type, leaves, type_of_array
 
 _INPUTS = Operand("inputs", variadic=True)
@@ -28,11 +28,8 @@ _ATTRS = (
 
 
 def _run(arrays: Sequence[Any], target: str, types: TupleType, backend_config: str) -> tuple[Any, ...]:
-    known = custom_calls.find(target)
-    if known is None:
-        raise RunError(custom_calls.complaint(target) or target)
     given = [np.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
-    made = known.function(*given, config=backend_config) if known.config else known.function(*given)
+    made = _made(given, target, types, backend_config)
     results = _leaves(made) if isinstance(made, (tuple, list)) else [] if made is None else [made]
     wanted = leaves(types)
     if len(results) != len(wanted):
@@ -40,6 +37,15 @@ def _run(arrays: Sequence[Any], target: str, types: TupleType, backend_config: s
     found = [_checked(target, k, value, type) for k, (value, type) in enumerate(zip(results, wanted, strict=True))]
     rest = iter(found)
     return tuple(_packed(t, rest) for t in types.items)
+
+
+def _made(given: Sequence[Any], target: str, types: TupleType, backend_config: str) -> Any:
+    known = custom_calls.find(target)
+    if known is not None:
+        return known.function(*given, config=backend_config) if known.config else known.function(*given)
+    if lapack.known(target):
+        return tuple(lapack.run(target, given, backend_config, leaves(types)))
+    raise RunError(custom_calls.complaint(target) or target)
 
 
 def _leaves(made: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.errors import UsageError, suggest
+from deepx_graph.ops import lapack
 
 UNCHANGED = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint", "MoveToHost",
@@ -58,7 +59,7 @@ def acts(target: str) -> bool:
 
 def complaint(target: str) -> str | None:
     """What keeps a call of the target from running."""
-    if target in _KNOWN:
+    if target in _KNOWN or lapack.known(target):
         return None
     nearest = suggest(target, _KNOWN)
     return f"nothing is registered for the custom call '{target}'" + (f"; {nearest}" if nearest else "")

@@ -16,6 +16,7 @@ from deepx_graph.ops import custom_calls
 from deepx_graph.text.hlo.attributes import parse_groups
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.effects import acts_itself, groups_of, is_alone, plain_leaves, text_of
+from deepx_graph.text.lapack import as_operations
 from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
 
 Lower = Callable[[Context], Node]
@@ -215,8 +216,12 @@ def _custom_call(c: Context) -> Node:
         return c(ops.identity, inputs[0], role=target)
     if target == "TopK" and isinstance(c.type, TupleType) and len(c.type.items) == 2 and custom_calls.find(target) is None:
         return c(ops.top_k, *inputs, k=as_tensor(c.type.items[0]).shape[-1])
+    config = text_of(i, "backend_config")
+    found = None if custom_calls.find(target) else as_operations(c.b, target, config, inputs)
+    if found is not None and tuple(f.type for f in found) == plain_leaves(c.type):
+        return c.lowering.pack(c.type, found)
     given = {
-        "target": target, "backend_config": text_of(i, "backend_config"), "language": "hlo",
+        "target": target, "backend_config": config, "language": "hlo",
         "api_version": VERSIONS.get(text_of(i, "api_version"), 0),
         "text": ", ".join(f"{name}={raw.text}" for name, raw in i.attributes.items()
                           if name in ATTRIBUTES["custom-call"] and (name not in _BY_OPERAND or len(inputs) == len(c.operands))),

@@ -9,6 +9,7 @@ from deepx_graph.errors import ParseError
 from deepx_graph.text.stablehlo.scanner import IDENT, STRING, Scanner
 from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol, Typed, Word
 
+_CONFIG = "backend_config"
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
 _ENUM = re.compile(r"#(?:stablehlo|chlo|mhlo)<\s*([\w$.]+)\s+([\w.]+)\s*>")
 _STRUCT = re.compile(r"#(?:stablehlo|chlo|mhlo)\.([\w]+)\s*<")
@@ -32,13 +33,16 @@ class AttributeScanner(Scanner):
         return found
 
     def _value(self, name: str) -> Any:
-        """An attribute's value; as it stands when another dialect gives its meaning."""
-        if "." not in name:
+        """An attribute's value; as it stands when another dialect gives its meaning, and a configuration that is no string."""
+        if "." not in name and name != _CONFIG:
             return self.attribute()
         self.skip()
         start = self.at
-        self.attribute()
-        return Noted(self.text[start : self.at])
+        value = self.attribute()
+        text = self.text[start : self.at]
+        if name == _CONFIG:
+            return value if isinstance(value, str) else text
+        return Noted(text)
 
     def attribute(self, bare: bool = False) -> Any:
         """An attribute value; `bare` leaves a type after a number for what follows."""

@@ -22,7 +22,7 @@ _SLICE = re.compile(r"\[[\d:,\s]*\]")
 _LABEL = re.compile(r"\^[\w$.\-]+")
 _COUNT = re.compile(r":(\d+)")
 _RESULT = re.compile(r"%[\w$.\-]+")
-_LINE_END = re.compile(r"[ \t]*(//[^\n]*)?(\n(?!\s*(:|[a-z_]\w*\s*=))|$|\})")
+_LINE_END = re.compile(r"[ \t]*(//[^\n]*)?(\n(?!\s*([:{(]|[a-z_]\w*\s*=))|$|\})")
 _DIRECTIVE = re.compile(r"(#[\w$.]+)\s*=\s*")
 _DEFAULT_DIALECT = {"call": "func.call", "return": "func.return", "func": "func.func", "module": "builtin.module"}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops import custom_calls
+from deepx_graph.text.lapack import as_operations
 from deepx_graph.text.stablehlo.context import Context
 from deepx_graph.text.stablehlo.effects import target, without_tokens
 from deepx_graph.text.stablehlo.rules_devices import act
@@ -23,7 +24,7 @@ def custom_call(c: Context) -> list[Node]:
     if name == "shape_assertion":
         return act(c, ops.expect_eq, c.inputs[0], c.b.constant(True))
     known = _KNOWN.get(name)
-    found = known(c) if known is not None and custom_calls.find(name) is None else None
+    found = None if custom_calls.find(name) else known(c) if known else as_operations(c.b, name, _config(c), c.inputs)
     if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):
         return found
     given = {
@@ -38,7 +39,7 @@ def custom_call(c: Context) -> list[Node]:
 
 
 def _config(c: Context) -> str:
-    value = c.raw("backend_config", "mhlo.backend_config")
+    value = c.raw("mhlo.backend_config", "backend_config")
     return value.text if isinstance(value, Noted) else value if isinstance(value, str) else "" if value is None else repr(value)
 
 

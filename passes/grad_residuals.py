@@ -14,22 +14,19 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.kernel import Apply, Expr
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
 from deepx_graph.ops import (
     add,
-    broadcast_in_dim,
     convert,
     dynamic_slice,
     dynamic_update_slice,
-    iota,
     multiply,
     reshape,
-    slice_,
     tape_empty,
     tape_pop,
     tape_push,
 )
+from deepx_graph.passes.grad_cheap import is_cheap
 from deepx_graph.passes.grad_scopes import Scope, items_of
 from deepx_graph.passes.grad_sweep import Sweep, Turns
 from deepx_graph.passes.grad_trips import counters
@@ -38,9 +35,7 @@ from deepx_graph.types import TAPE, TensorType, TupleType, Type, is_state, is_st
 Repeat = Callable[[Node], bool]
 """Whether the values of a loop, given its loop_end, are computed again from its variables rather than kept."""
 
-_DEAR = {"exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "pow", "floor_mod", "div"}
 _ONCE = (CALL, CALL_VALUE)
-_MOVES = (reshape, broadcast_in_dim, slice_, dynamic_slice, iota, convert)
 
 
 class Residuals:
@@ -142,7 +137,7 @@ class Residuals:
         there: set[Node] = set()
         kept: set[Node] = set()
         for node in (*scope.members, *(n for n in wanted if n not in self.sweep.scopes.home)):
-            cheap = self._is_cheap(node) and all(self._is_there(i, scope, there) for i in node.inputs)
+            cheap = is_cheap(node) and all(self._is_there(i, scope, there) for i in node.inputs)
             if node in self.reads or node in wanted or cheap:
                 there.add(node)
             if node in wanted and not cheap:
@@ -173,13 +168,6 @@ class Residuals:
         if node.op is CONSTANT or (home.is_root and not self.closed):
             return True
         return node in there or (home is not scope and node in self.wanted.get(home, ()))
-
-    def _is_cheap(self, node: Node) -> bool:
-        """Arithmetic without a transcendental function or division, and what only moves elements."""
-        if node.op in _MOVES:
-            return True
-        kernel = node.op.kernel(*node.attrs) if node.op.elementwise and node.op.kernel is not None else None
-        return kernel is not None and not _is_dear(kernel)
 
     def _is_repeatable(self, node: Node) -> bool:
         """Whatever can be computed twice: no loop variable, call or effect, and no construct with such a thing inside."""
@@ -298,14 +286,3 @@ class Residuals:
 def _maker(node: Node) -> Builder:
     """A builder of nodes that are all new, and come from the node."""
     return Builder(intern=False, origin=node.origin.rewritten("residual"))
-
-
-def _is_dear(kernel: Expr) -> bool:
-    stack: list[Expr] = [kernel]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Apply):
-            if e.primitive in _DEAR:
-                return True
-            stack += e.args
-    return False

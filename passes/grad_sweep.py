@@ -15,14 +15,15 @@ from typing import Any
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width
-from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
+from deepx_graph.ops import compare, dynamic_slice, dynamic_update_slice, subtract
 from deepx_graph.ops.pullback import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.tape import cotangent_type, tape_pop
 from deepx_graph.passes.grad_calls import Derivatives
+from deepx_graph.passes.grad_columns import Columns
 from deepx_graph.passes.grad_scopes import Flow, Scope, Scopes, items_of
 from deepx_graph.passes.grad_sums import mapped, numbered, one_node, onto
-from deepx_graph.passes.grad_trips import counters, is_variable, rows_apart, trip_count
-from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, scalar
+from deepx_graph.passes.grad_trips import is_variable, rows_apart, trip_count
+from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type
 
 
 @dataclass(eq=False)
@@ -49,21 +50,15 @@ class Frame:
 Work = Generator[Frame, None, None]
 
 
-class Sweep:
-    """Builds the backward nodes of one function.
-
-    `grown[node]` holds columns that a loop_begin or region gets beyond those it has: (first value, next value), or one value
-    per branch with None for whatever.
-    """
+class Sweep(Columns):
+    """Builds the backward nodes of one function."""
 
     def __init__(self, b: Builder, scopes: Scopes, flow: Flow, derivatives: Derivatives) -> None:
-        self.b, self.scopes, self.flow, self.derivatives = b, scopes, flow, derivatives
+        super().__init__(b, scopes, derivatives)
+        self.flow = flow
         self.replaced: dict[Node, tuple[Any, ...]] = {}
         """The attributes of calls that become calls of forward functions."""
-        self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
         self.turns: dict[Node, Turns] = {}
-        self.aux: dict[Node, Scope] = {}
-        self._counters: dict[Node, Node] = {}
 
     def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
         """The root frame after the sweep: `found` then holds the cotangents of the nodes differentiated by."""
@@ -274,52 +269,3 @@ class Sweep:
         phi = self.column(back, leak.type)
         self.grow(back, zeros(self.b, leak.type, n), onto(self.b, phi, leak, end))
         return Node(PROJ, (pair.back_end,), phi.attrs, leak.type, self.b.origin)
-
-    # --- columns beyond those that a construct has
-
-    def column(self, begin: Node, type: Type) -> Node:
-        """The loop variable that the next call of `grow` defines."""
-        return Node(PHI, (begin,), (items_of(begin) + len(self.grown.get(begin, ())),), type, self.b.origin)
-
-    def grow(self, node: Node, *values: Node | None) -> None:
-        """One more column: first and next value of a loop variable, or a value per branch."""
-        self.grown.setdefault(node, []).append(values)
-
-    def type_of(self, node: Node) -> Type:
-        """The type that a value has in the forward part."""
-        return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
-
-    def forward(self, node: Node, home: Scope) -> Node:
-        """Declares a node of ours to belong to the forward part, in that scope."""
-        self.aux[node] = home
-        return node
-
-    def is_forward(self, node: Node) -> bool:
-        return node in self.scopes.home or node in self.aux
-
-    def home(self, node: Node) -> Scope:
-        """The scope of a node of the forward part."""
-        return self.scopes.home.get(node) or self.aux[node]
-
-    def counter(self, end: Node) -> Node:
-        """In the loop: the number of the turn, from 0; a variable that is there or a new one."""
-        begin, body = end.inputs[0], self.scopes.bodies[end]
-        for k, counter in counters(end).items():
-            if counter == (0, 1):
-                return self.forward(self.b(PHI, begin, index=k), body)
-        return self._own_counter(end)
-
-    def _own_counter(self, end: Node) -> Node:
-        begin, body = end.inputs[0], self.scopes.bodies[end]
-        if end not in self._counters:
-            b = Builder(intern=False, origin=end.origin)
-            phi = self.forward(self.column(begin, scalar(I32)), body)
-            after = self.forward(b(add, phi, b.constant(1, I32)), body)
-            self.grow(begin, b.constant(0, I32), after)
-            self._counters[end] = phi
-        return self._counters[end]
-
-    def turn_count(self, end: Node) -> Node:
-        """After the loop: how many turns it took."""
-        phi = self.counter(end)
-        return self.forward(Node(PROJ, (end,), phi.attrs, phi.type, end.origin), self.scopes.home[end])

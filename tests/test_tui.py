@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from textual.widgets import Static
 
+import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.errors import UsageError
+from deepx_graph.ir import Node, Origin
+from deepx_graph.ops import tanh
 from deepx_graph.session.session import Session
 from deepx_graph.tui import app as app_module
 from deepx_graph.tui import views
@@ -20,6 +24,7 @@ from deepx_graph.tui.app import Browser
 from deepx_graph.tui.help import HelpScreen, MessageScreen, bindings_of, help_text, key_text
 from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.source import SourcePane
+from deepx_graph.types import F32, tensor
 from tests import viz_modules
 from tests.test_browsing import foldable
 from tests.tui_pilot import app_of, browser, press, screen, settled, shown
@@ -192,6 +197,29 @@ async def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
         await press(pilot, "j", "s")
         assert "\x1b" not in shown(pilot)
         assert "[red]x[/red]" in shown(pilot)  # as it stands in the source, not as markup
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@piloted
+async def test_wide_combining_turning_and_endless_names_keep_the_columns(size: tuple[int, int], tmp_path: Path) -> None:
+    names = ["\u65e5\u672c\u8a9e" * 20, "\U0001f600" * 40, "\u202egnp.exe", "e\u0301" * 60, "x" * 10_000, "\x1b]0;pwn\x07"]
+    b = dx.Builder()
+
+    def body(x: Node) -> list[Node]:
+        for name in names:
+            b.origin = Origin(name)
+            x = b(tanh, x)
+        return [x]
+
+    async with browser(dx.Module((b.function("main", [("p", tensor(F32, (4,)))], body),)), size) as pilot:
+        for key in ("j", "G", "i", "2", "5", "1"):
+            await press(pilot, key)
+            assert "\x1b" not in shown(pilot) and "\u202e" not in shown(pilot)
+            assert all(cell_len(line) <= size[0] for line in screen(pilot))
+        await press(pilot, "i")
+
+        rows = [line for line in screen(pilot) if "tanh" in line and "f32[4]" in line and "●" in line]
+        assert len(rows) == len(names) and len({cell_len(r[: r.index("f32[4]")]) for r in rows}) == 1
 
 
 def parts() -> list[tuple[str, type]]:

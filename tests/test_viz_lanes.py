@@ -112,4 +112,45 @@ def test_long_programs_are_listed_without_recursion(depth: int) -> None:
         return [x]
 
     found = listing(Module((b.function("main", [("x", tensor(F32, (4,)))], body),)))
-    assert len(found.visible) == 2 * depth + 2 and found.lanes == 2
+    assert len(found.row_of) == 2 * depth + 1 and found.lanes == 2
+    assert [found.rows[k].title for k in found.visible] == ["main", "", f"{depth:,} × block of 2: tanh, add"]
+    found.fold_all(lambda row: False)
+    assert len(found.visible) == len(found.rows) == 2 * depth + 3
+
+
+def layered(layers: int) -> Module:
+    """A network of equal layers of six operations, each with two parameters."""
+    lines = ["sea 1", "entry @f"]
+    weights = ", ".join(f"%w{k}: f32[4,4], %b{k}: f32[4,4]" for k in range(layers))
+    lines.append(f"func public @f(%x: f32[4,4], {weights}) -> (%y{layers}: f32[4,4]) {{")
+    lines.append("  %y0 = tanh %x : f32[4,4]")
+    for k in range(layers):
+        lines += [f"  %a{k} = multiply %y{k}, %w{k} : f32[4,4]", f"  %c{k} = add %a{k}, %b{k} : f32[4,4]",
+                  f"  %d{k} = tanh %c{k} : f32[4,4]", f"  %e{k} = exponential %d{k} : f32[4,4]",
+                  f"  %g{k} = negate %e{k} : f32[4,4]", f"  %y{k + 1} = add %g{k}, %y{k} : f32[4,4]"]  # fmt: skip
+    return dx.loads("\n".join([*lines, f"  return %y{layers}", "}"]))
+
+
+def test_equal_layers_are_one_row_that_unfolds_into_each() -> None:
+    found = listing(layered(12))
+    shown = [found.rows[k] for k in found.visible]
+    assert [r.title or (r.node is not None and r.node.op.name) for r in shown] == [
+        "f", "25 parameters", "tanh", "12 × block of 6: 2 add, multiply, tanh, …"]  # fmt: skip
+    assert len(found.row_of) == 25 + 1 + 12 * 6
+    assert found.toggle(found.visible[-1])
+    assert [found.rows[k].title for k in found.visible[-12:]] == [f"{k} of 12" for k in range(1, 13)]
+    assert found.toggle(found.visible[-1])
+    assert [r.node.op.name for k in found.visible[-6:] if (r := found.rows[k]).node is not None] == [
+        "multiply", "add", "tanh", "exponential", "negate", "add"]  # fmt: skip
+
+
+def test_a_node_in_a_block_is_shown_by_unfolding_what_hides_it() -> None:
+    module = layered(12)
+    found = listing(module)
+    node = next(n for n in module.entry.nodes if n.name == "e7")
+    place = found.show(found.row_of[node])
+    assert found.rows[found.visible[place]].node is node
+
+
+def test_what_is_short_or_never_the_same_is_not_folded() -> None:
+    assert not any(r.kind in ("block", "repeat") for r in listing(layered(2)).rows)

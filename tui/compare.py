@@ -14,7 +14,7 @@ from deepx_graph.session.monitor import Monitor
 from deepx_graph.session.programs import load
 from deepx_graph.tui.passes import changes_of
 from deepx_graph.tui.rows import Table, said, titled
-from deepx_graph.tui.texts import plain
+from deepx_graph.tui.texts import padded, plain
 from deepx_graph.tui.view import View
 
 
@@ -55,7 +55,7 @@ class CompareView(View):
         if not found:
             head.append(said((" they are the same", "faint")))
         lines = changes_of(found)
-        counts = [said(f"  {plain(name, 30):<30} {a:>7,} → {b:<7,}") for name, (a, b) in found.operations.items()]
+        counts = [said(f"  {padded(plain(name, 30), 30)} {a:>7,} → {b:<7,}") for name, (a, b) in found.operations.items()]
         self.query_one("#changes", Table).show([*head, *lines, *([said(""), titled(" operations"), *counts] if counts else [])])
 
     def action_other(self, by: int) -> None:

@@ -12,7 +12,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.session.inspect import Entry, Section, inspect
 from deepx_graph.session.session import Session
 from deepx_graph.tui.rows import Line, Table, said, titled
-from deepx_graph.tui.texts import plain
+from deepx_graph.tui.texts import FILLER, by_cells, padded, plain
 
 LABEL = 12
 
@@ -60,6 +60,7 @@ class Inspector(Table):
 def _lines(e: Entry, width: int) -> list[Line]:
     """An entry, its text in as many lines as it needs."""
     mark = "→" if e.node is not None else "↦" if e.line else " "
-    texts = textwrap.wrap(plain(e.text, 400), width, break_on_hyphens=False) or [""]
-    label = (f"{mark}{plain(e.label, LABEL):<{LABEL}} ", "name" if e.node is not None else "faint")
+    wrapped = textwrap.wrap(by_cells(plain(e.text, 400)), width, break_on_hyphens=False)
+    texts = [text.replace(FILLER, "") for text in wrapped] or [""]
+    label = (f"{mark}{padded(plain(e.label, LABEL), LABEL)} ", "name" if e.node is not None else "faint")
     return [said(label if k == 0 else " " * (LABEL + 2), text, data=e) for k, text in enumerate(texts)]

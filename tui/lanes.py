@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
@@ -11,9 +12,9 @@ from textual.reactive import reactive
 from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
 from deepx_graph.tui.rows import Rows
-from deepx_graph.tui.texts import OVERLAYS, Piece, columns, cost, left_of, type_of
+from deepx_graph.tui.texts import OVERLAYS, Piece, columns, cost, left_of, padded, type_of
 from deepx_graph.viz.gutter import gutter, mark_of
-from deepx_graph.viz.lanes import Listing
+from deepx_graph.viz.lanes import FOLDED, Listing
 from deepx_graph.viz.weave import Row
 
 
@@ -111,7 +112,7 @@ class LaneList(Rows):
             text, style = cost(node, facts, self.overlay)
             types, costs = columns(width)
             right = [(" " + type_of(node, types), "data"), (" " + text.rjust(costs), style)]
-        room = width - sum(len(t) for t, _ in pieces) - sum(len(t) for t, _ in right)
+        room = width - sum(cell_len(t) for t, _ in (*pieces, *right))
         return pieces + _fitted(left, room) + right
 
     # --- what is looked at
@@ -147,10 +148,10 @@ class LaneList(Rows):
             self.action_move(1)
 
     def action_fold_all(self) -> None:
-        """In turn: kernels folded, everything folded but functions, everything open."""
+        """In turn: kernels and blocks folded, everything folded but functions, everything open."""
         row = self.listing.visible[self.cursor] if self.listing.visible else 0
         self._folding = (self._folding + 1) % 3
-        wanted = (lambda r: r.kind == "node", lambda r: r.kind != "function", lambda r: False)[self._folding]
+        wanted = (lambda r: r.kind in FOLDED, lambda r: r.kind != "function", lambda r: False)[self._folding]
         self.listing.fold_all(wanted)
         self.resized()
         self.cursor = self.listing.place(row)
@@ -195,6 +196,6 @@ def _fitted(pieces: list[Piece], room: int) -> list[Piece]:
     for text, style in pieces:
         if room <= 0:
             break
-        found.append((text if len(text) <= room else text[: room - 1] + "…", style))
-        room -= len(found[-1][0])
+        found.append((text if cell_len(text) <= room else padded(text, room), style))
+        room -= cell_len(found[-1][0])
     return [*found, (" " * max(0, room), "")]

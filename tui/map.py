@@ -20,7 +20,7 @@ from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.facts import Facts
 from deepx_graph.session.session import Session
 from deepx_graph.tui.rows import Styled
-from deepx_graph.tui.texts import STYLES, bar, plain
+from deepx_graph.tui.texts import FILLER, STYLES, bar, by_cells, plain
 from deepx_graph.types import is_state
 from deepx_graph.viz.boxmap import Box, BoxMap, Cell, box_map, neighbourhood
 from deepx_graph.viz.labels import op_title
@@ -75,7 +75,7 @@ class FocusMap(Styled, can_focus=True):
         measured = self.facts.measured.get(node)
         share = f" {bar(measured.share, 3)}{measured.share:.0%}" if measured is not None and measured.calls else ""
         name = plain(node.name, 16) if node.name else f"#{self.facts.number.get(node, 0)}"
-        return f"{plain(op_title(node, node.inputs), 20)} {name}{share}"
+        return by_cells(f"{plain(op_title(node, node.inputs), 20)} {name}{share}")
 
     def show_session_node(self, session: Session, function: Function, node: Node) -> None:
         """Puts the cursor on a node, in a new map where this one does not have it."""
@@ -109,7 +109,7 @@ class FocusMap(Styled, can_focus=True):
         base = self.rich_style
         segments = [Segment(" " * self.margin, base)]
         for style, cells in groupby(self.map.rows[at], self._cell):
-            segments.append(Segment("".join(c.char for c in cells), base + style))
+            segments.append(Segment("".join(c.char for c in cells if c.char != FILLER), base + style))
         x = self.scroll_offset.x
         return Strip(segments).crop(x, x + width).adjust_cell_length(width, base)
 

@@ -42,7 +42,7 @@ class Outline(OptionList):
 
     def show_listing(self, listing: Listing) -> None:
         """Lists the functions, loops and branches of a listing."""
-        self._rows = [k for k, r in enumerate(listing.rows) if r.node is None and r.inside][:MOST]
+        self._rows = [k for k, r in enumerate(listing.rows) if r.node is None and r.inside and r.kind != "repeat"][:MOST]
         self.clear_options()
         self.add_options(self._line(listing, k) for k in self._rows)
 

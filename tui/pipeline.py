@@ -14,7 +14,7 @@ from deepx_graph.session.report import module_info
 from deepx_graph.session.session import Version
 from deepx_graph.session.timeline import op_changes
 from deepx_graph.tui.rows import Line, Table, said, titled
-from deepx_graph.tui.texts import human, plain
+from deepx_graph.tui.texts import human, padded, plain
 from deepx_graph.tui.view import View
 
 
@@ -156,7 +156,7 @@ def _row(name: str, before: float | None, after: float | None) -> Line:
     better = before is not None and after is not None and after < before
     worse = before is not None and after is not None and after > before
     style = "added" if better else "removed" if worse else "faint"
-    return said(f"{plain(name, 21):<22}{human(before):>10}", (f"{human(after):>10}", style))
+    return said(f"{padded(plain(name, 21), 22)}{human(before):>10}", (f"{human(after):>10}", style))
 
 
 def _costs(before: Version, after: Version) -> list[Line]:

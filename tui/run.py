@@ -15,7 +15,7 @@ from deepx_graph.session.monitor import Monitor
 from deepx_graph.session.watching import RunResult
 from deepx_graph.tui.plots import columns
 from deepx_graph.tui.rows import Line, Table, said, titled
-from deepx_graph.tui.texts import bar, human, milliseconds, plain
+from deepx_graph.tui.texts import bar, human, milliseconds, padded, plain
 from deepx_graph.tui.view import View
 
 KERNELS = 200
@@ -56,7 +56,7 @@ class RunView(View):
 
     def _list(self) -> None:
         ports = input_ports(self.session.module.entry)
-        lines = [said((f" {plain(p.name, 30):<20} ", "name"), (f"{plain(str(p.type), 30):<22} ", "data"),
+        lines = [said((f" {padded(plain(p.name, 20), 20)} ", "name"), (f"{padded(plain(str(p.type), 22), 22)} ", "data"),
                       (plain(self.wishes.get(p.name, "random"), 60), "op"), data=p.name) for p in ports]  # fmt: skip
         lines.append(said((" engine, runs, seed   ", "faint"), f"{self.engine}, {self.runs}, {self.seed}", data=0))
         table = self.query_one("#inputs", Table)

@@ -24,5 +24,5 @@ Screen { layout: vertical; }
 View { layout: vertical; }
 View Table { height: 1fr; }
 View Static { height: auto; }
-Toast { max-width: 60; }
+Toast { max-width: 60; max-height: 8; }
 """

@@ -14,7 +14,7 @@ from deepx_graph.session.session import Version
 from deepx_graph.tui.asking import Asking
 from deepx_graph.tui.map import FocusMap
 from deepx_graph.tui.rows import Rows
-from deepx_graph.tui.texts import plain
+from deepx_graph.tui.texts import FILLER, plain
 
 if TYPE_CHECKING:
     from deepx_graph.session.timeline import Sighting
@@ -92,12 +92,12 @@ class Telling(Asking):
         self.work_on("writing", lambda m: export(shown, path, text=lines + "\n"), lambda notes: self._exported(path, notes))
 
     def _exported(self, path: Path, notes: tuple[str, ...]) -> None:
-        self.notify("\n".join([f"{path} is written", *(plain(n, 200) for n in notes)]), markup=False)
+        self.notify("\n".join([f"{path} is written", *(plain(n, 200) for n in notes[:3])]), markup=False)
 
     def lines_shown(self) -> list[str]:
         """What the view in sight shows, all of it, as lines of text."""
         view = self.query_one(f"#{self.view}")
         if isinstance(view, FocusMap):
-            return str(view.map).split("\n") if view.map is not None else []
+            return str(view.map).replace(FILLER, "").split("\n") if view.map is not None else []
         tables = [view] if isinstance(view, Rows) else list(view.query(Rows))
         return ["".join(t for t, _ in table.pieces(k, 120)).rstrip() for table in tables for k in range(table.count())]

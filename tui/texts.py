@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from deepx_graph.errors import printable
@@ -25,8 +26,26 @@ STYLES = {"structure": "faint", "fusion": "kernel", "linear": "heavy", "reduce":
 
 
 def plain(text: str, limit: int = 0) -> str:
-    """Text from a file, safe for a terminal and cut to a length."""
-    return printable(short(text, limit) if limit else text)
+    """Text from a file, safe for a terminal and cut to so many cells: characters may be two cells wide, or none."""
+    if not limit:
+        return printable(text)
+    found = printable(short(text, limit))
+    return found if cell_len(found) <= limit else set_cell_size(found, limit - 1).rstrip() + "…"
+
+
+def padded(text: str, width: int) -> str:
+    """A text cut, or filled with spaces, to so many cells."""
+    return text + " " * (width - cell_len(text)) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+FILLER = "\0"
+"""The second cell of a wide character, in texts of one character a cell; it is not to be written."""
+
+
+def by_cells(text: str) -> str:
+    """The text with one character for every cell."""
+    widths = ((c, cell_len(c)) for c in text)
+    return "".join(c + FILLER * (width - 1) for c, width in widths if width)
 
 
 def human(number: float | None) -> str:

@@ -42,6 +42,8 @@ def mark_of(row: Row) -> str:
     """The sign of a row: what kind of node it is."""
     node = row.node
     if node is None:
+        if row.kind in ("block", "repeat"):
+            return "≡"
         return {"if": "◇", "switch": "◇", "while": "◇"}.get(row.title, "┬" if row.kind != "function" else "■")
     if node.op is PARAM:
         return "▷"

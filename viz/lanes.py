@@ -1,8 +1,8 @@
 """A function as rows in the order of its schedule, with live values as lanes beside them: what `git log --graph` is to commits.
 
-Every node has one row; loops, branches, kernels and functions have a head that folds what is inside. A value runs down its lane
-from the row that makes it to the row that uses it last. Lanes are few (`LANES`): parameters and values that are used far away get
-at most half of them, and what finds none goes without. Everything here is near-linear, and no text is escaped.
+Every node has one row; loops, branches, kernels, functions and blocks that repeat have a head that folds them. A value runs down
+its lane from the row that makes it to the row that uses it last. Lanes are few (`LANES`): parameters and values that are used far
+away get at most half of them, and what finds none goes without. Everything here is near-linear, and no text is escaped.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from functools import cached_property
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARTIAL
 from deepx_graph.runtime.schedule import Block, Branch, Eval, If, Loop, Once, schedule
+from deepx_graph.viz.blocks import with_blocks
 from deepx_graph.viz.frames import selects_by_bool, side_name
 from deepx_graph.viz.labels import scalar_text
 from deepx_graph.viz.weave import Row, RowKind, Weaver
+
+FOLDED: tuple[RowKind, ...] = ("node", "block", "repeat")
+"""What is folded at first: kernels, blocks that repeat, long runs of parameters; other functions than the first are, too."""
 
 
 @dataclass
@@ -80,7 +84,7 @@ class Listing:
 
 
 def listing(module: Module, functions: Sequence[str] | None = None, *, numbers: bool = False) -> Listing:
-    """The rows of a module's functions, the entry first; kernels folded, and all but the first function when there are several.
+    """The rows of a module's functions, the entry first; kernels and repeats folded, and all but the first of several functions.
 
     Constants of rank 0, which stand in the rows that use them, have rows only with `numbers`. Raises VerifyError for a function
     without a schedule.
@@ -96,7 +100,7 @@ def listing(module: Module, functions: Sequence[str] | None = None, *, numbers: 
     functions_seen = 0
     for k, row in enumerate(found.rows):
         functions_seen += row.kind == "function"
-        if row.inside and (row.kind == "node" or (row.kind == "function" and functions_seen > 1)):
+        if row.inside and (row.kind in FOLDED or (row.kind == "function" and functions_seen > 1)):
             found.folded.add(k)
     found.refresh()
     return found
@@ -151,8 +155,10 @@ class _Lister:
                     break
                 self._node(step.node, depth)
         self._leftover()
-        self.rows[head].inside = len(self.rows) - head - 1
-        Weaver(self.rows[head + 1 :], self.function).weave()
+        inner = with_blocks(self.rows[head + 1 :])
+        self.rows[head + 1 :] = inner
+        self.rows[head].inside = len(inner)
+        Weaver(inner, self.function).weave()
 
     def _row(self, kind: RowKind, node: Node | None, depth: int, title: str = "", uses: Iterable[Node] = ()) -> int:
         self.rows.append(Row(kind, self.function, node, depth, title, 0, tuple(uses)))

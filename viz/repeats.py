@@ -18,14 +18,14 @@ ENOUGH = 0.9
 """A period is considered when it covers at least this share of what the best one covers; fewest runs win, then the shortest."""
 
 
-def best_period(tokens: Sequence[Hashable]) -> tuple[int, list[tuple[int, int]]]:
+def best_period(tokens: Sequence[Hashable], windows: Sequence[int] = WINDOWS) -> tuple[int, list[tuple[int, int]]]:
     """The period that explains most of the sequence, and its runs `(start, repeats)`, each of two repeats or more.
 
     Period 0 and no runs where nothing of two or more tokens repeats.
     """
     number: dict[Hashable, int] = {}
     ids = [number.setdefault(t, len(number)) for t in tokens]
-    found = {p: runs(ids, p) for p in _candidates(ids)}
+    found = {p: runs(ids, p) for p in _candidates(ids, windows)}
     covered = {p: sum(p * n for _, n in r) for p, r in found.items()}
     best = max(covered.values(), default=0)
     if not best:
@@ -35,9 +35,9 @@ def best_period(tokens: Sequence[Hashable]) -> tuple[int, list[tuple[int, int]]]
     return period, found[period]
 
 
-def _candidates(ids: Sequence[int]) -> list[int]:
+def _candidates(ids: Sequence[int], windows: Sequence[int]) -> list[int]:
     votes: Counter[int] = Counter()
-    for width in WINDOWS:
+    for width in windows:
         last: dict[tuple[int, ...], int] = {}
         for k in range(len(ids) - width + 1):
             window = tuple(ids[k : k + width])

@@ -20,8 +20,9 @@ LANES = 10
 FAR = 200
 """Rows between a value and its last use from which it counts as used far away."""
 
-RowKind = Literal["function", "node", "head", "end"]
-"""`node` rows and `end` rows (of a region or loop) each stand for a node; `head` rows are titles of what they fold."""
+RowKind = Literal["function", "node", "head", "block", "repeat", "end"]
+"""`node` rows and `end` rows (of a region or loop) each stand for a node; the others are titles of what
+they fold: a function, a loop or branch, rows that are alike, one of several repeats."""
 
 
 @dataclass(slots=True)

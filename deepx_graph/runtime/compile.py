@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, Source, UsageError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
@@ -34,6 +34,7 @@ from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.runtime.straight import NONE, Straight, straight
 from deepx_graph.runtime.values import Closure, flatten
+from deepx_graph.text import sea
 from deepx_graph.types import Type, is_static
 
 ONE = Grid()
@@ -68,6 +69,11 @@ def compile(module: Module, *, engine: str | Engine = "numexpr", threads: int | 
 def memory_limit() -> int:
     """Half of the machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _compiled_again(text: str, options: dict[str, Any]) -> Compiled:
+    """A pickled callable in this process."""
+    return compile(sea.read(Source("<pickled>", text)).module, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +163,18 @@ class Compiled:
             put_out = [w.wires.outfeed for w in devices]
             self.outfeed = put_out[0] if self.grid.count == 1 else put_out
             return results[0] if self.grid.count == 1 else results
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What makes it again: the module as it is, as text, and how it was compiled. Nothing is optimised anew; machine code comes
+        from the cache on disk. Raises TypeError for one with passes or feeds of its own, which stay in their process."""
+        if self._passes is not None or self._feeds is not None:
+            raise TypeError("a compiled module with passes or feeds of its own cannot be pickled")
+        threads = getattr(self.engine, "threads", None)
+        options = {"engine": self.engine.name if self.engine.name in engines.ENGINES else self.engine, "threads": threads,
+                   "seed": self._seed, "data_root": self._world.data_root, "max_bytes": self._max_bytes,
+                   "max_depth": self._max_depth, "profile": self.profile is not None,
+                   "replicas": self.grid.replicas, "partitions": self.grid.partitions}
+        return _compiled_again, (sea.write(self.module), options)
 
     def _positions(self, names: Sequence[str]) -> frozenset[int]:
         """The numbers of the inputs of those names. Raises RunError for one that there is not."""

@@ -50,6 +50,15 @@ class Arranging(Protocol):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """An engine that can say how it runs a node."""
+
+    def way(self, node: Node) -> str:
+        """In a few words, and why not a faster way."""
+        ...
+
+
+@runtime_checkable
 class Overwriting(Protocol):
     """An engine that knows which kernels may write over their operands."""
 

@@ -22,6 +22,7 @@ class Row:
     """One kernel. `bytes` are those of its operands and results over all calls; `share` is of the time of all kernels.
 
     `fallback` says how an operation's body was applied where no whole-array form of it was found; empty where there was one.
+    `way` is how the engine runs the kernel, as far as it tells.
     """
 
     function: str
@@ -34,12 +35,14 @@ class Row:
     gb_per_s: float
     share: float
     fallback: str = ""
+    way: str = ""
 
 
 @dataclass(slots=True)
 class _Meter:
     function: str
     node: Node
+    way: str = ""
     calls: int = 0
     nanoseconds: int = 0
     bytes: int = 0
@@ -52,9 +55,9 @@ class Profile:
     def __init__(self) -> None:
         self._meters: dict[Node, _Meter] = {}
 
-    def measured(self, function: str, node: Node, kernel: KernelFn) -> KernelFn:
-        """The kernel, timed."""
-        meter = self._meters.setdefault(node, _Meter(function, node))
+    def measured(self, function: str, node: Node, kernel: KernelFn, way: str = "") -> KernelFn:
+        """The kernel, timed. `way` is how it runs."""
+        meter = self._meters.setdefault(node, _Meter(function, node, way))
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             start = time.perf_counter_ns()
@@ -77,7 +80,7 @@ class Profile:
                 m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
                 m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
                 m.bytes / m.nanoseconds if m.nanoseconds else 0.0, m.nanoseconds / total,
-                m.fallback,
+                m.fallback, m.way,
             )
             for m in meters
         ]  # fmt: skip
@@ -95,7 +98,7 @@ class Profile:
         lines += (
             f"{r.share:>6.1%} {r.seconds * 1e3:>10.3f} {r.calls:>7} {r.bytes / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
             f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
-            f"{f' [general: {r.fallback}]' if r.fallback else ''}"
+            f"{f' [general: {r.fallback}]' if r.fallback else ''}{f' [{r.way}]' if r.way else ''}"
             for r in self.rows()
         )
         return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.code import Run
-from deepx_graph.runtime.engine import Engine, KernelFn
+from deepx_graph.runtime.engine import Engine, KernelFn, Telling
 from deepx_graph.runtime.flow import makes_memory
 from deepx_graph.runtime.plan import Plan, plan
 from deepx_graph.runtime.profile import Profile
@@ -36,7 +36,8 @@ class Unit:
             if isinstance(i, Run) and is_kernel(i.node):
                 kernel = prepared(engine, i.node)
                 measure = profile is not None and makes_memory(i.node)
-                self.kernels[at] = profile.measured(function.name, i.node, kernel) if profile and measure else kernel
+                way = engine.way(i.node) if isinstance(engine, Telling) else ""
+                self.kernels[at] = profile.measured(function.name, i.node, kernel, way) if profile and measure else kernel
         self.frame: list[Any] = [None] * len(plan.code.slots)
         for slot, node in plan.code.constants:
             self.frame[slot] = node.attrs[0].array

@@ -9,7 +9,7 @@ from __future__ import annotations
 from deepx_graph.ir import Function
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine
 from deepx_graph.runtime.kernels.execute import build as build_blocks
-from deepx_graph.runtime.native.kernel import build
+from deepx_graph.runtime.native.kernel import attempt
 
 
 class NativeEngine(NumexprEngine):
@@ -19,4 +19,10 @@ class NativeEngine(NumexprEngine):
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
-        return build(function, self.threads) or build_blocks(function, self.threads)
+        found = attempt(function, self.threads)
+        if not isinstance(found, str):
+            return found
+        blocks = build_blocks(function, self.threads)
+        if blocks is not None:
+            blocks.way = f"{blocks.way}: {found}"
+        return blocks

@@ -35,6 +35,7 @@ class CompiledKernel(Protocol):
 
     program: Program
     in_place: frozenset[int]
+    way: str
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
 
@@ -63,9 +64,18 @@ class NumexprEngine:
 
     def overwrites(self, node: Node) -> frozenset[int]:
         """The operands over whose memory the node's kernel writes a result of the same type without harm."""
-        key = node.attr("body") if node.op is fusion else _key(node)
-        kernel = self._built.get(key)
+        kernel = self._compiled(node)
         return frozenset() if kernel is None else kernel.in_place
+
+    def way(self, node: Node) -> str:
+        """How the node's kernel, which has been made, runs: machine code, numpy's loops, numexpr's machine, BLAS, or its eval."""
+        kernel = self._compiled(node)
+        if kernel is not None:
+            return kernel.way
+        return "BLAS" if node.op is dot_general and self._dot(node) is not None else "view" if node.op.view else "eval"
+
+    def _compiled(self, node: Node) -> CompiledKernel | None:
+        return self._built.get(node.attr("body") if node.op is fusion else _key(node))
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body of elementwise operations, broadcasts and reductions; None where there is none."""

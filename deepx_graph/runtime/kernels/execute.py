@@ -87,6 +87,7 @@ class Kernel:
 
     def __init__(self, program: Program, plan: Plan, threads: int) -> None:
         self.program, self.plan = program, plan
+        self.way = "numexpr" if any(s.primitive == "vm" for s in program.steps) else "numpy loops"
         self.threads = threads
         self._leaves = tuple((leaf.register, leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)

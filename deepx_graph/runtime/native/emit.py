@@ -55,7 +55,7 @@ class Chunks:
 
 
 class Unwritten(Exception):
-    """The program has a step that is not written in machine code."""
+    """The program has a step that is not written in machine code: says which."""
 
 
 def layout(program: Program, nests: Nests) -> Layout:
@@ -85,7 +85,7 @@ def primitive_of(op: Op) -> str:
     tree = op.kernel() if op.kernel else None
     name = getattr(tree, "primitive", "")
     if name not in _REDUCERS or op.monoid is None:
-        raise Unwritten
+        raise Unwritten(f"a reduction by {op.name}")
     return str(name)
 
 
@@ -314,14 +314,14 @@ class _NestEmitter:
     def _written(self, step: Step) -> Write:
         found = spelling.spell(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target], self.machine)
         if found is None:
-            raise Unwritten
+            raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
         return found
 
     def _join(self, step: Step, dtype: DType) -> Callable[[Value, Value], Value]:
         assert step.reduction is not None
         write = spelling.spell(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
         if write is None:
-            raise Unwritten
+            raise Unwritten(f"a reduction of {dtype}")
         return lambda x, y: write(self.t, (x, y))
 
     # --- the inner loop

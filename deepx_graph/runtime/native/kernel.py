@@ -52,20 +52,35 @@ _SHORT_NANOSECONDS = 20_000
 
 def build(function: Function, threads: int) -> NativeKernel | None:
     """The kernel of a function of elementwise operations, broadcasts and reductions; None where machine code has no spelling."""
+    found = attempt(function, threads)
+    return None if isinstance(found, str) else found
+
+
+def attempt(function: Function, threads: int) -> NativeKernel | str:
+    """The kernel, or why there is none."""
     program = lower(function)
-    if program is None or len(program.steps) > MOST_STEPS or not _data_is_where_expected():
-        return None
-    if any(r.dtype not in spelling.ALL for r in program.registers):
-        return None
-    if any(not s.primitive and s.reduction is None for s in program.steps):
-        return None
-    if len(program.space) > 1 and program.space[-1] < NARROWEST < program.space[0]:
-        return None
-    nests = arrange(program)
+    reason = "no kernel" if program is None else _refusal(program)
+    if program is None or reason:
+        return reason
     try:
-        return NativeKernel(program, nests, threads)
-    except Unwritten:
-        return None
+        return NativeKernel(program, arrange(program), threads)
+    except Unwritten as e:
+        return f"no machine code for {e}"
+
+
+def _refusal(program: Program) -> str:
+    """Why a program does not become machine code; "" where it may."""
+    if not _data_is_where_expected():
+        return "arrays of this Python are not laid out as kernels expect"
+    if len(program.steps) > MOST_STEPS:
+        return f"more than {MOST_STEPS} steps"
+    other = next((r.dtype for r in program.registers if r.dtype not in spelling.ALL), None)
+    if other is not None:
+        return f"no machine code for {other}"
+    if any(not s.primitive and s.reduction is None for s in program.steps):
+        return "an operation without a kernel expression"
+    narrow = len(program.space) > 1 and program.space[-1] < NARROWEST < program.space[0]
+    return f"rows of fewer than {NARROWEST} elements" if narrow else ""
 
 
 def whole_params(program: Program) -> frozenset[int]:
@@ -118,6 +133,8 @@ class _Workspace:
 
 class NativeKernel:
     """Compiled nests and how to call them."""
+
+    way = "machine code"
 
     def __init__(self, program: Program, nests: Nests, threads: int) -> None:
         self.program, self.threads = program, threads

@@ -13,8 +13,10 @@ import sys
 
 import engines
 import numpy as np
+import peers
 import reading
 import scale
+from peer_programs import PROGRAMS
 
 
 def machine() -> str:
@@ -34,6 +36,9 @@ def main() -> int:
     good &= reading.report([10_000, 100_000], 3 if full else 1)
     print("\n## Engines\n", flush=True)
     engines.report(["small", "medium", "large"] if full else ["small", "medium"], 15 if full else 5, None, [], "default")
+    print("\n## Peers\n", flush=True)
+    sizes = ["small", "medium", "large"] if full else ["small", "medium"]
+    peers.report(sizes, list(PROGRAMS), 15 if full else 5, 2, ".benchmarks/peers.jsonl")
     return 0 if good else 1
 
 

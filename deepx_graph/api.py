@@ -103,7 +103,7 @@ def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     return session.forward(module, _names(wrt), of_gradient=True)
 
 
-def compile(module: Module, *, engine: str = "numexpr", threads: int | None = None, entry: str | None = None, seed: int = 0,
+def compile(module: Module, *, engine: str = "auto", threads: int | None = None, entry: str | None = None, seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
             profile: bool = False, replicas: int = 1, partitions: int = 1) -> Compiled:
     """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.

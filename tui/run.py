@@ -41,7 +41,7 @@ class RunView(View):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.wishes: dict[str, str] = {}
-        self.engine = "numexpr"
+        self.engine = "auto"
         self.seed, self.runs = 0, 1
 
     def compose(self) -> ComposeResult:

@@ -42,7 +42,7 @@ KEPT = 8
 """How many signatures of a module with unknown types stay compiled."""
 
 
-def compile(module: Module, *, engine: str | Engine = "numexpr", threads: int | None = None, entry: str | None = None,
+def compile(module: Module, *, engine: str | Engine = "auto", threads: int | None = None, entry: str | None = None,
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
             out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
             prepare: Callable[[Module], Module] | None = None) -> Compiled:

@@ -216,7 +216,7 @@ class Session:
                 raise UsageError(f"no input '{name}'")
         return wished_inputs(ports, wishes, seed, max_bytes)
 
-    def run(self, inputs: Mapping[str, Any], *, engine: str = "numexpr", seed: int = 0, keep: bool = True, runs: int = 1,
+    def run(self, inputs: Mapping[str, Any], *, engine: str = "auto", seed: int = 0, keep: bool = True, runs: int = 1,
             max_bytes: int | None = None, data_root: str | None = None, monitor: Monitor | None = None) -> RunResult:
         """Runs the version that is looked at and looks on; does not `accept` the result. Raises as running does, and Cancelled."""
         from deepx_graph.session.watching import watch_run

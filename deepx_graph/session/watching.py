@@ -135,7 +135,7 @@ class RunResult:
         return self.values.born[0] if self.values.born else None
 
 
-def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "numexpr", threads: int | None = None, seed: int = 0,
+def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int | None = None, seed: int = 0,
               max_bytes: int | None = None, data_root: str | None = None, keep: bool = True, runs: int = 1,
               monitor: Monitor | None = None) -> RunResult:
     """Runs the entry `runs` times; with `keep`, statistics and values of the last run are recorded.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,36 @@ def test_functional_programs_run_equal_after_it(path: Path) -> None:
             assert same(np.asarray(a), np.asarray(b))
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+SUITE = Path(__file__).parents[2] / "shared" / "suites" / "relay_texts"
+
+
+def check_suite(names: str) -> None:
+    if not SUITE.exists():
+        pytest.skip(f"{SUITE} is not here")
+    count = 0
+    for path in sorted(SUITE.glob(names)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                module = dx.loads(path.read_text(), "relay")
+            except DeepxGraphError:
+                continue
+        for version in (module, dx.optimize(module)):
+            check_same_graph(version, again(version))
+        assert dx.dumps(module, "cps")
+        count += 1
+    assert count
+
+
+def test_higher_order_programs_of_tvm_read_back() -> None:
+    check_suite("*defunctionalization*.relay")
+
+
+@pytest.mark.conformance
+def test_all_texts_of_tvm_read_back() -> None:
+    check_suite("*.relay")
 
 
 @pytest.mark.parametrize("seed", range(60))

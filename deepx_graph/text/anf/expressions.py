@@ -245,9 +245,10 @@ class Expressions:
             return self._items(self._region(scope, c.nested(depth), at, whole), words, at)
         if c.form("letrec"):
             return self._loop(scope, c.nested(depth), words, at)
-        if c.form("partial"):
+        if c.form("partial") and c.peek("@"):
             name, place = self._callee()
             return [self.made(PARTIAL, self._atoms(scope), (name, self._type_of(name, place)), at, stated, *words[:1])]
+        c.at = at
         c.expect("(")
         if c.peek("@"):
             name, place = self._callee()

@@ -38,6 +38,8 @@ class Forms(Cursor):
             raise ParseError(Diagnostic("this bracket is never closed", self.span(at, at + 1), expected="')'"))
 
     def skip(self) -> int:
+        if self.text[self.at : self.at + 1] in "()%@:{}":  # most often there is nothing to pass
+            return self.at
         found = _BLANK.match(self.text, self.at)
         assert found is not None
         self.at = found.end()

@@ -15,9 +15,9 @@ from deepx_graph.ops.custom_calls import register_custom_call
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.compile import compile as runtime_compile
 from deepx_graph.runtime.kernels.recycle import RESULTS, MemoryUse
+from deepx_graph.session.picture import picture
 from deepx_graph.text import ReadOptions
 from deepx_graph.viz.draw import Drawing
-from deepx_graph.viz.draw import draw as draw_module
 
 
 def load(path: str | Path, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
@@ -129,7 +129,7 @@ def memory(*, free: bool = False) -> MemoryUse:
 
 def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: Any) -> Drawing:
     """A picture of the module: DOT, SVG, PNG or HTML by the suffix of `path` or by `format`. See `deepx_graph.viz.draw`."""
-    return draw_module(module, path, **options)
+    return picture(module, path, **options)
 
 
 __all__ = ["compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",

@@ -150,7 +150,8 @@ def test_the_wheel_has_every_module_once_and_nothing_generic(wheel: Path) -> Non
     for path in source_files():
         relative = path.relative_to(ROOT).as_posix()
         expected.append(relative if relative.startswith("deepx_graph/") else f"deepx_graph/{relative}")
-    assert inside == sorted([*expected, "deepx_graph/py.typed"])
+    assets = (f"deepx_graph/viz/assets/{p.name}" for p in (ROOT / "viz" / "assets").iterdir())
+    assert inside == sorted([*expected, *assets, "deepx_graph/py.typed"])
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
 

@@ -54,9 +54,6 @@ def test_hostile_names_are_shown_as_they_are(name: str) -> None:
         assert all(c == "\n" or printable(c) == c for t in shown for c in t)
         if len(name) < 30 and "\n" not in name:
             assert printable(name) in shown
-    page = draw(module, format="html", title=name).data.decode()
-    assert "<script" not in page
-    assert re.search(r"Content-Security-Policy\" content=\"default-src 'none';", page)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=[printable(n)[:20] for n in HOSTILE])

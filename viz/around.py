@@ -1,4 +1,4 @@
-"""A part of a picture: what lies within a few steps of one node, along any kind of edge and in both directions."""
+"""Parts of a picture: what lies within a few steps of one node, along any kind of edge and in both directions; or chosen nodes."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ def around(view: View, node: str, depth: int = 2) -> View:
         seen.update(border)
     left = len(view.nodes) - len(seen)
     return view.only(seen).noted(f"around {printable(node)}, {depth} steps: {left:,} more nodes are not drawn") if left else view
+
+
+def chosen(view: View, addresses: frozenset[str]) -> View:
+    """The boxes of these nodes, those inside their kernels, and the parameters and results beside them."""
+    keep = {n.id for n in view.nodes if n.address in addresses or n.address.rpartition(".")[0] in addresses}
+    left = sum(n.size for n in view.nodes) - len(keep)
+    return view.only(keep).noted(f"{left:,} more nodes are not drawn") if left else view

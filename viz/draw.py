@@ -6,9 +6,6 @@ notes on what it does not show and how it came about. Files appear whole or not 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +16,14 @@ from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.viz import layered, layout, svg
 from deepx_graph.viz.around import around as part_around
+from deepx_graph.viz.around import chosen
 from deepx_graph.viz.build import build_view
 from deepx_graph.viz.dot import to_dot
 from deepx_graph.viz.fold import MAX_NODES, fold
 from deepx_graph.viz.halves import in_halves
 from deepx_graph.viz.hubs import inline_hubs
+from deepx_graph.viz.levels import levels_of
+from deepx_graph.viz.page import Graph, page
 from deepx_graph.viz.theme import theme_named
 from deepx_graph.viz.view import View
 
@@ -50,24 +50,28 @@ def draw(
     title: str | None = None,
     timeout: float = 20.0,
     legend: bool = True,
+    keep: frozenset[str] | None = None,
 ) -> Drawing:
     """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
 
-    `around` (a name of the source, or `#17`) and `depth` draw only what lies near a node; above `max_nodes` boxes the picture is
-    folded; `collapse` draws a fused kernel as one box. Raises UsageError for an unknown format, theme, function or node, and
-    for PNG without a layout engine; LayoutError when a PNG is not done within `timeout` seconds (an SVG or HTML falls back to a
-    simple layout instead).
+    `keep` draws only the nodes of these addresses (`#17`), `around` (a name of the source, or an address) and `depth` only what
+    lies near a node; above `max_nodes` boxes the picture is folded; `collapse` draws a fused kernel as one box.
+
+    Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
+    not done within `timeout` seconds (an SVG or HTML falls back to a simple layout instead).
     """
     writer = _writer(format or _suffix(path))
     theme_named(theme)
     named = None if function is None else [function]
     view = build_view(module, named, collapse=collapse, title=_title(module) if title is None else title)
+    if keep is not None:
+        view = chosen(view, keep)
     if around is not None:
         view = part_around(view, around, depth)
-    view = inline_hubs(fold(in_halves(view), max_nodes))
+    view = in_halves(view)
     if not view.nodes:
         view = view.noted("there is nothing to draw")
-    drawing = writer(view, theme, timeout, legend)
+    drawing = writer(view, theme, timeout, legend, max_nodes)
     if path is not None:
         write_file(Path(path), drawing.data)
     return drawing
@@ -93,11 +97,13 @@ def _writer(format: str) -> Writer:
     return FORMATS[format]
 
 
-def _dot(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+def _dot(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
+    view = inline_hubs(fold(view, max_nodes))
     return Drawing(to_dot(view, theme, legend=legend).encode("utf-8"), view.notes)
 
 
-def _svg(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+def _svg(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
+    view = inline_hubs(fold(view, max_nodes))
     try:
         data, notes = layout.render(to_dot(view, theme, legend=legend), "svg", timeout, large=layout.is_large(view))
         return Drawing(svg.filtered(data, view), view.notes + notes)
@@ -106,28 +112,19 @@ def _svg(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
         return Drawing(layered.to_svg(view, theme), view.notes)
 
 
-def _png(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
+def _png(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
+    view = inline_hubs(fold(view, max_nodes))
     if layout.engine() is None:
         raise UsageError(f"PNG needs a layout engine: {layout.INSTALL}; SVG and HTML do without")
     data, notes = layout.render(to_dot(view, theme, legend=legend), "png", timeout, large=layout.is_large(view))
     return Drawing(data, view.notes + notes)
 
 
-def _html(view: View, theme: str, timeout: float, legend: bool) -> Drawing:
-    picture = _svg(view, theme, timeout, legend)
-    inline = picture.data.decode("utf-8").split("?>", 1)[-1].strip()
-    style = f"body{{margin:0;background:{theme_named(theme).ground}}}svg{{display:block;margin:auto}}"
-    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
-    page = (
-        "<!DOCTYPE html>\n"
-        '<html lang="en"><head><meta charset="utf-8">\n'
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'\">\n"
-        f"<title>{html.escape(printable(view.title or 'graph'))}</title>\n"
-        f"<style>{style}</style></head><body>\n{inline}\n</body></html>\n"
-    )
-    return Drawing(page.encode("utf-8"), picture.notes)
+def _html(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
+    levels = levels_of(view, max_nodes, timeout)
+    return Drawing(page([Graph("", levels)], view.title, theme=theme), levels.notes)
 
 
-Writer = Callable[[View, str, float, bool], Drawing]
+Writer = Callable[[View, str, float, bool, int], Drawing]
 
 FORMATS: dict[str, Writer] = {"dot": _dot, "svg": _svg, "png": _png, "html": _html}

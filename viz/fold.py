@@ -8,9 +8,10 @@ always holds, and what was done is said in the notes of the view.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import groupby, pairwise
 
+from deepx_graph.viz.contents import contents
 from deepx_graph.viz.quotient import Part, Quotient
 from deepx_graph.viz.repeats import best_period
 from deepx_graph.viz.view import Cluster, View, ViewNode
@@ -28,12 +29,15 @@ ROUNDS = 6
 """How often repeats are looked for again, each time among the blocks found before."""
 
 
-def fold(view: View, max_nodes: int = MAX_NODES) -> View:
-    """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so."""
+def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View:
+    """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so.
+
+    A row of equal blocks becomes one box; with `apart` several, for a view that would otherwise be nothing else.
+    """
     max_nodes = max(4, max_nodes)
     if len(view.nodes) <= max_nodes:
         return view
-    q = Quotient(view)
+    q = Quotient(view, apart)
     done = [name for name, step in STEPS if len(q) > max_nodes and step(q, max_nodes)]
     _show_one(q, max_nodes)
     folded = q.to_view()
@@ -88,42 +92,94 @@ def _fixed(q: Quotient, k: int) -> bool:
 
 
 def _repeats(q: Quotient, limit: int) -> bool:
-    """One box for every repeat of a block; then one box for a row of equal blocks."""
+    """One box for every repeat of a block, with what only it takes; then one box for a row of equal blocks."""
     found = False
-    for round in range(ROUNDS):
-        parts: list[Part] = []
-        for sequence in q.sequences():
-            free = [k for k in sequence if not q.items[k].structural]
-            period, places = best_period([q.items[k].token for k in free])
-            if sum(n * period for _, n in places) < max(4, len(free) // 4):
-                continue
-            for start, repeats in places:
-                for r in range(repeats):
-                    first = start + r * period
-                    block = free[first : first + period]
-                    title = f"block {chr(65 + round)} ({r + 1} of {repeats})"
-                    parts.append(Part(block, title, q.items[block[0]].cluster))
+    for _ in range(ROUNDS):
+        parts = [part for sequence in q.sequences() for part in _blocks(q, sequence)]
         if not parts:
             break
         q.merge(parts)
+        q.merge(_own(q))
         found = True
         if len(q) > limit:
-            q.merge(_rows(q))
+            q.merge(_rows(q, limit))
         if len(q) <= limit:
             break
+    if found:
+        q.merge(_rows(q, limit, show_first=True))
     return found
 
 
-def _rows(q: Quotient) -> list[Part]:
-    """Equal groups that stand in a row."""
+def _blocks(q: Quotient, sequence: list[int]) -> Iterator[Part]:
+    """The repeats of the block that explains most of a sequence."""
+    free = [k for k in sequence if not q.items[k].structural]
+    period, places = best_period([q.items[k].token for k in free])
+    if sum(n * period for _, n in places) < max(4, len(free) // 4):
+        return
+    for start, repeats in places:
+        name = contents([q.view.nodes[m] for k in free[start : start + period] for m in q.items[k].members])
+        for r in range(repeats):
+            block = free[start + r * period : start + (r + 1) * period]
+            yield Part(block, f"{name} ({r + 1} of {repeats:,})", q.items[block[0]].cluster)
+
+
+def _own(q: Quotient) -> Iterator[Part]:
+    """Each block with the parameters and constants that nothing else takes: its weights."""
+    users: dict[int, set[int]] = {}
+    for s, t in q.links():
+        users.setdefault(s, set()).add(t)
+    taken: dict[int, list[int]] = {}
+    for k, into in users.items():
+        if len(into) == 1 and q.items[k].title is None and _outer(q, k).kind in ("param", "constant"):
+            (user,) = into
+            if q.items[user].title is not None and q.items[user].cluster == q.items[k].cluster:
+                taken.setdefault(user, []).append(k)
+    common: dict[Hashable, Counter[Hashable]] = {}
+    for k, item in enumerate(q.items):
+        if item.title is not None:  # what only some of the equal blocks take is no part of them: the input of the first one
+            own = Counter(q.items[w].token for w in taken.get(k, ()))
+            common[item.token] = common[item.token] & own if item.token in common else own
+    for block, weights in taken.items():
+        left = Counter(common[q.items[block].token])
+        own_weights = []
+        for w in reversed(weights):
+            if left[q.items[w].token] > 0:
+                left[q.items[w].token] -= 1
+                own_weights.append(w)
+        if own_weights:
+            yield Part(sorted([block, *own_weights]), q.items[block].title or "", q.items[block].cluster)
+
+
+def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[Part]:
+    """Equal groups that stand in a row; with `show_first` all but the first, where that can be opened.
+
+    A view that is itself such a row is cut into runs of blocks, so that opening it leads on.
+    """
     rows: list[Part] = []
     for sequence in q.sequences():
-        for _, same in groupby(sequence, key=lambda k: q.items[k].token):
+        free = [k for k in sequence if not q.items[k].structural]
+        for _, same in groupby(free, key=lambda k: q.items[k].token):
             row = list(same)
             title = q.items[row[0]].title
-            if len(row) > 1 and title is not None:
-                rows.append(Part(row, f"{len(row):,} × {title.split(' (')[0]}", q.items[row[0]].cluster))
+            if len(row) < 2 or title is None:
+                continue
+            name, cluster = title.split(" (")[0].split(" ×")[0], q.items[row[0]].cluster
+            if q.apart:
+                rows += _runs_of(row, name, cluster, max(2, limit // 2))
+            elif show_first and len(row) > 2 and len(q) - len(row) + 2 + len(q.items[row[0]].members) <= limit:
+                rows.append(Part(row[1:], f"{name} ×{len(row) - 1:,} (after the first)", cluster))
+            else:
+                rows.append(Part(row, f"{name} ×{len(row):,}", cluster))
     return rows
+
+
+def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Iterator[Part]:
+    """The row in at most `most` runs of neighbours; itself when it is no longer."""
+    if len(row) <= most:
+        return
+    cuts = [len(row) * k // most for k in range(most + 1)]
+    for a, b in pairwise(cuts):
+        yield Part(row[a:b], f"{name} ({a + 1:,} to {b:,} of {len(row):,})", cluster)
 
 
 def _chains(q: Quotient, limit: int) -> bool:
@@ -238,14 +294,21 @@ def _outer(q: Quotient, k: int) -> ViewNode:
 
 
 def _show_one(q: Quotient, limit: int) -> None:
-    """Opens the first of several boxes that look the same, where the limit allows."""
+    """Opens the first of several boxes that look the same, or that says it is the first, where the limit allows."""
     alike: dict[object, list[int]] = {}
+    rows = {i.title.split(" ×")[0] for i in q.items if i.title is not None and "(after the first)" in i.title}
     for k, item in enumerate(q.items):
         if item.title is not None:
-            alike.setdefault((item.token, item.title.split(" (")[0]), []).append(k)
-    first = next((ks[0] for ks in alike.values() if len(ks) > 1 and _outer(q, ks[0]).kind not in ("param", "result")), None)
+            name = item.title.split(" (")[0]
+            alike.setdefault(name if name in rows else (item.token, name), []).append(k)
+    first = next((ks[0] for ks in alike.values()
+                  if (len(ks) > 1 or _name(q, ks[0]) in rows) and _outer(q, ks[0]).kind != "result"), None)
     if first is not None and len(q) + len(q.items[first].members) <= limit:
         q.open(first)
+
+
+def _name(q: Quotient, k: int) -> str:
+    return (q.items[k].title or "").split(" (")[0]
 
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (

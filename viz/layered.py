@@ -41,6 +41,22 @@ class Box:
 def to_svg(view: View, theme: str = "light") -> bytes:
     """The view as SVG. Raises UsageError for an unknown theme."""
     colours = theme_named(theme)
+    head = [shown(line) for line in heading(view)]
+    boxes, width, height = placed(view, MARGIN + 20 * len(head))
+    width = max([width, *(CHAR * 1.2 * len(line) + 2 * MARGIN for line in head)])
+    parts = [
+        f'<svg xmlns="{NAMESPACE}" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+        f'<rect x="0" y="0" width="{width:.0f}" height="{height:.0f}" fill="{colours.ground}"/>',
+    ]
+    parts += (_text(MARGIN, MARGIN + 20 * k, line, colours.text, 14, "start") for k, line in enumerate(head))
+    parts += (_edge(e, *ends, colours, width) for e, ends in zip(view.edges, ports(view.edges, boxes), strict=True))
+    titles = {c.id: c.title for c in view.clusters}
+    parts += (_box(b, colours, titles.get(b.node.cluster, "") if b.node.cluster is not None else "") for b in boxes.values())
+    return ("\n".join([*parts, "</svg>"]) + "\n").encode("utf-8")
+
+
+def placed(view: View, top: float = MARGIN) -> tuple[dict[int, Box], float, float]:
+    """The boxes by id with their places, and the width and height of the whole."""
     boxes = {n.id: Box(n, [line for text in (n.title, n.subtitle) if text for line in shown(text).split("\n")] or [" "])
              for n in view.nodes}  # fmt: skip
     forward = [e for e in view.edges if e.kind not in LOOSE and e.source != e.target]
@@ -48,19 +64,8 @@ def to_svg(view: View, theme: str = "light") -> bytes:
     for id, level in levels(view).items():
         layers += [[] for _ in range(level + 1 - len(layers))]
         layers[level].append(id)
-    layers = _ordered(layers, forward)
-    head = [shown(line) for line in heading(view)]
-    width, height = _place([[boxes[k] for k in layer] for layer in layers], MARGIN + 20 * len(head))
-    width = max([width, *(CHAR * 1.2 * len(line) + 2 * MARGIN for line in head)])
-    parts = [
-        f'<svg xmlns="{NAMESPACE}" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
-        f'<rect x="0" y="0" width="{width:.0f}" height="{height:.0f}" fill="{colours.ground}"/>',
-    ]
-    parts += (_text(MARGIN, MARGIN + 20 * k, line, colours.text, 14, "start") for k, line in enumerate(head))
-    parts += (_edge(e, *ends, colours, width) for e, ends in zip(view.edges, _ports(view.edges, boxes), strict=True))
-    titles = {c.id: c.title for c in view.clusters}
-    parts += (_box(b, colours, titles.get(b.node.cluster, "") if b.node.cluster is not None else "") for b in boxes.values())
-    return ("\n".join([*parts, "</svg>"]) + "\n").encode("utf-8")
+    width, height = _place([[boxes[k] for k in layer] for layer in _ordered(layers, forward)], top)
+    return boxes, width, height
 
 
 def _ordered(layers: list[list[int]], forward: Sequence[ViewEdge]) -> list[list[int]]:
@@ -114,7 +119,7 @@ def _box(b: Box, theme: Theme, frame: str) -> str:
     )
 
 
-def _ports(edges: Sequence[ViewEdge], boxes: dict[int, Box]) -> list[tuple[float, float, float, float]]:
+def ports(edges: Sequence[ViewEdge], boxes: dict[int, Box]) -> list[tuple[float, float, float, float]]:
     """Where each edge leaves and arrives: spread along the sides of its boxes in the order of the other ends."""
     places = [[0.0, 0.0] for _ in edges]
     for end in (0, 1):
@@ -132,17 +137,20 @@ def _ports(edges: Sequence[ViewEdge], boxes: dict[int, Box]) -> list[tuple[float
     ]
 
 
-def _edge(e: ViewEdge, x1: float, y1: float, x2: float, y2: float, theme: Theme, width: float) -> str:
+def path(x1: float, y1: float, x2: float, y2: float, width: float) -> str:
+    """The words of an SVG path from one box to another, up to where the head of the arrow begins."""
     if y2 > y1:
         bend = min(40.0, (y2 - y1) / 2)
-        path = f"M{x1:.1f},{y1:.1f}C{x1:.1f},{y1 + bend:.1f} {x2:.1f},{y2 - bend:.1f} {x2:.1f},{y2 - 6:.1f}"
-    else:  # upwards, around the right side
-        side = min(width - 4, max(x1, x2) + 90)
-        path = f"M{x1:.1f},{y1:.1f}C{side:.1f},{y1 + 30:.1f} {side:.1f},{y2 - 36:.1f} {x2:.1f},{y2 - 6:.1f}"
+        return f"M{x1:.1f},{y1:.1f}C{x1:.1f},{y1 + bend:.1f} {x2:.1f},{y2 - bend:.1f} {x2:.1f},{y2 - 6:.1f}"
+    side = min(width - 4, max(x1, x2) + 90)  # upwards, around the right side
+    return f"M{x1:.1f},{y1:.1f}C{side:.1f},{y1 + 30:.1f} {side:.1f},{y2 - 36:.1f} {x2:.1f},{y2 - 6:.1f}"
+
+
+def _edge(e: ViewEdge, x1: float, y1: float, x2: float, y2: float, theme: Theme, width: float) -> str:
     colour = theme.edges[e.kind]
     dash = f' stroke-dasharray="{DASHES[e.kind]}"' if DASHES[e.kind] else ""
     strong = "1.8" if e.kind != "data" else "1"
     head = f"{x2 - 3.5:.1f},{y2 - 7:.1f} {x2 + 3.5:.1f},{y2 - 7:.1f} {x2:.1f},{y2:.1f}"
     label = _text((x1 + x2) / 2 + 4, (y1 + y2) / 2, shown(e.label), theme.faint, 9, "start") if e.label else ""
-    return (f'<g class="edge"><path d="{path}" fill="none" stroke="{colour}" stroke-width="{strong}"{dash}/>'
+    return (f'<g class="edge"><path d="{path(x1, y1, x2, y2, width)}" fill="none" stroke="{colour}" stroke-width="{strong}"{dash}/>'
             f'<polygon points="{head}" fill="{colour}"/>{label}</g>')  # fmt: skip

@@ -1,4 +1,4 @@
-"""The program that runs in a child process to lay a graph out: DOT on stdin, the picture on stdout.
+"""The program that runs in a child process to lay graphs out: DOT on stdin, one graph after another, the pictures on stdout.
 
 Usage: python layout_child.py FORMAT SPEED MEGABYTES SECONDS [PATH OF dot]. It limits its own memory and processor time, then
 becomes `dot`, or lays out with the engine bundled in pygraphviz. It imports nothing of this package and opens no file.
@@ -7,6 +7,7 @@ becomes `dot`, or lays out with the engine bundled in pygraphviz. It imports not
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
@@ -37,9 +38,10 @@ def main(arguments: list[str]) -> int:
         os.execv(engine[0], [engine[0], f"-T{format}", *flags])
     import pygraphviz
 
-    graph: Any = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode("utf-8"))  # type: ignore[no-untyped-call]
-    graph.graph_attr.update(fast)
-    sys.stdout.buffer.write(graph.draw(format=format, prog="dot"))
+    for text in filter(str.strip, re.split(r"^(?=digraph )", sys.stdin.buffer.read().decode("utf-8"), flags=re.MULTILINE)):
+        graph: Any = pygraphviz.AGraph(string=text)  # type: ignore[no-untyped-call]
+        graph.graph_attr.update(fast)
+        sys.stdout.buffer.write(graph.draw(format=format, prog="dot"))
     return 0
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from deepx_graph.viz.canvas import forward_order
+from deepx_graph.viz.contents import op_of
 from deepx_graph.viz.labels import short
 from deepx_graph.viz.view import Cluster, EdgeKind, View, ViewEdge, ViewNode, used_clusters
 
@@ -45,8 +46,8 @@ class Part(NamedTuple):
 class Quotient:
     """The items of a view, made coarser step by step."""
 
-    def __init__(self, view: View) -> None:
-        self.view = view
+    def __init__(self, view: View, apart: bool = False) -> None:
+        self.view, self.apart = view, apart
         self.clusters: list[Cluster] = list(view.clusters)
         self.position = {n.id: k for k, n in enumerate(view.nodes)}
         self.items: list[Item] = [_single(k, n) for k, n in enumerate(view.nodes)]
@@ -116,8 +117,9 @@ class Quotient:
 
     def _node(self, id: int, item: Item) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]
+        ids = tuple(i for m in members for i in (m.members or (m.id,)))
         if item.title is None:
-            return replace(members[0], id=id, cluster=item.cluster)
+            return replace(members[0], id=id, cluster=item.cluster, members=ids)
         families = {m.family for m in members}
         lines = [m.line for m in members if m.line]
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
@@ -126,13 +128,13 @@ class Quotient:
         return ViewNode(
             id, "group", item.title, summary(members), families.pop() if len(families) == 1 else "group", cluster=item.cluster,
             tooltip=f"{sum(m.size for m in members)} nodes\n{where}{listed}{rest}", line=min(lines, default=0),
-            size=sum(m.size for m in members),
+            size=sum(m.size for m in members), members=ids,
         )  # fmt: skip
 
 
 def summary(members: Sequence[ViewNode]) -> str:
     """How many nodes, and of which ops: `37 nodes` and `12 add, 9 multiply, …` on a second line."""
-    counts = Counter(m.title.split("(")[0].split()[0] if m.kind == "op" and m.title else m.kind for m in members)
+    counts = Counter(map(op_of, members))
     common = counts.most_common(ENGLISH_LIST)
     listed = ", ".join(f"{n} {short(name, 20)}" for name, n in common)
     return f"{sum(m.size for m in members):,} nodes\n{listed}{', …' if len(counts) > len(common) else ''}"

@@ -24,6 +24,7 @@ SHAPES: Mapping[NodeKind, Mapping[str, str]] = {
     "call": {"shape": "component"},
     "fusion": {"shape": "box3d", "style": "filled"},
     "group": {"shape": "folder", "style": "filled"},
+    "outside": {"style": "dashed,rounded", "fontsize": "10"},
     "op": {},
 }
 """How the kinds of nodes differ in form; colour tells the family."""

@@ -12,9 +12,9 @@ from typing import Literal
 
 NodeKind = Literal[
     "param", "constant", "op", "start", "if", "side", "region", "phi", "loop_begin", "loop_end", "proj", "call", "fusion",
-    "result", "group",
+    "result", "group", "outside",
 ]  # fmt: skip
-"""What a node of the picture is; `side` is one outcome of an If, `group` stands for several nodes."""
+"""What a node of the picture is; `side` is one outcome of an If, `group` stands for several nodes, `outside` for one beside it."""
 
 EdgeKind = Literal["data", "control", "effect", "back", "residual", "capture"]
 LOOSE = frozenset({"back", "capture"})
@@ -41,6 +41,8 @@ class ViewNode:
     line: int = 0
     size: int = 1
     """How many nodes of the graph it stands for."""
+    members: tuple[int, ...] = ()
+    """In a folded view: the ids, in the view before, of what it stands for."""
     backward: bool = False
     """Whether it is of the backward part of a gradient program."""
 
@@ -86,6 +88,14 @@ class View:
         nodes = tuple(n for n in self.nodes if n.id in kept)
         edges = tuple(e for e in self.edges if e.source in kept and e.target in kept)
         return replace(self, nodes=nodes, edges=edges, clusters=used_clusters(self.clusters, nodes))
+
+
+def renumbered(view: View) -> View:
+    """The same picture with ids that count from 0 in order."""
+    place = {n.id: k for k, n in enumerate(view.nodes)}
+    nodes = tuple(replace(n, id=place[n.id]) for n in view.nodes)
+    edges = tuple(replace(e, source=place[e.source], target=place[e.target]) for e in view.edges)
+    return replace(view, nodes=nodes, edges=edges)
 
 
 def levels(view: View) -> dict[int, int]:

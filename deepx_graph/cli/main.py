@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
-from deepx_graph.cli import browsing, budgets, completion, gradients, options, programs, reports, running
+from deepx_graph.cli import browsing, budgets, completion, drawing, gradients, options, programs, reports, running
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
 
@@ -30,7 +30,7 @@ COMMANDS: dict[str, Command] = {
     "run": ("run a program", running.add_run, running.run_run),
     "grad": ("print the gradient program of a program", gradients.add_grad, gradients.run_grad),
     "check-grad": ("compare gradients with finite differences", gradients.add_check_grad, gradients.run_check_grad),
-    "draw": ("draw a program as DOT, SVG, PNG or HTML", programs.add_draw, programs.run_draw),
+    "draw": ("draw a program as DOT, SVG, PNG or HTML", drawing.add_draw, drawing.run_draw),
     "tui": ("browse a program in the terminal", browsing.add_tui, browsing.run_tui),
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
     "check": ("hold a program to budgets", budgets.add_check, budgets.run_check),

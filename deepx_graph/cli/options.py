@@ -17,6 +17,7 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, suggest
 
 if TYPE_CHECKING:
     from deepx_graph.session import Loaded
+    from deepx_graph.session.part import Part
 
 Arguments = argparse.Namespace
 
@@ -93,6 +94,20 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=natural, default=0, metavar="N", help="what unseeded random numbers start from")
     group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
     group.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory: bytes, or with K, M, G")
+
+
+def add_part(parser: argparse.ArgumentParser, query: str, summary: str) -> None:
+    """A part of the program: by a query, and by the ends of a way."""
+    parser.add_argument(query, metavar="QUERY", help=summary)
+    parser.add_argument("--from", dest="from_node", metavar="NODE", help="only what depends on this node: its name, or #number")
+    parser.add_argument("--to", dest="to_node", metavar="NODE", help="only what this node depends on")
+
+
+def chosen_part(args: Arguments, query: str | None) -> Part:
+    """The part that the options choose; false when they choose none."""
+    from deepx_graph.session.part import Part
+
+    return Part(query, args.from_node, args.to_node)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

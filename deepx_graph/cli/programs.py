@@ -1,4 +1,4 @@
-"""The commands that turn a program into another, or into a picture: opt, draw."""
+"""The command that turns a program into another: opt."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from deepx_graph.cli.options import (
     Arguments,
     add_input,
     add_json,
+    add_part,
     add_pipeline,
     add_reading,
+    chosen_part,
     count,
     emit,
     emit_json,
@@ -41,6 +43,7 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
                         help="deepx, hlo, stablehlo, relay, sea, anf, cps, json, dot, svg, png, html (default: "
                              "what the output's name ends in, or as read)")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
+    add_part(parser, "--extract", "cut these nodes out first, as a program of its own: a query, such as 'op:dot_general'")
     parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
     parser.add_argument("--timing", action="store_true", help="say how long every pass took")
     parser.add_argument("--pass-statistics", action="store_true", help="say how often every rule was applied")
@@ -57,6 +60,8 @@ def run_opt(args: Arguments) -> int:
         return _list_passes(args)
     start = time.perf_counter()
     module = read_program(args).module
+    part = chosen_part(args, args.extract)
+    module = part.extracted(module) if part else module
     read = time.perf_counter() - start
     watching = watch(args)
     watching.record = args.dump_rewrites
@@ -135,12 +140,12 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
     from deepx_graph.text import FORMATS
 
     if form in PICTURES:
-        from deepx_graph.viz.draw import draw
+        from deepx_graph.session.picture import picture
 
-        picture = draw(module, format=form)
-        for note in picture.notes:
+        drawn = picture(module, format=form)
+        for note in drawn.notes:
             say(f"note: {note}")
-        return picture.data
+        return drawn.data
     if form == "json":
         return json.dumps(session.module_json(module), indent=1) + "\n"
     form = form or session.own_format(module)
@@ -149,60 +154,3 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
         raise UsageError(Diagnostic(f"cannot emit '{form}'", expected=", ".join(known), hint=suggest(form, known)))
     text = session.dumps(module, form, **({"dialect": dialect} if dialect else {}))
     return text if text.endswith("\n") else text + "\n"
-
-
-def add_draw(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.svg",
-                        help="the picture: .dot, .svg, .png, .html; or - with --as")
-    parser.add_argument("--as", dest="form", choices=PICTURES, help="the form, where the file's name does not say it")
-    parser.add_argument("--stage", default="input", metavar="STAGE",
-                        help="input (default), output (after the pipeline), grad, or the name of a pass: the module after it")
-    parser.add_argument("--function", metavar="NAME", help="only this function")
-    parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
-    parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
-    parser.add_argument("--max-visible", type=count, default=500, metavar="N", help="fold above so many boxes (default 500)")
-    parser.add_argument("--theme", choices=("light", "dark"), default="light")
-    parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
-    parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
-                        help="seconds until a simpler layout is taken (default 20)")
-    add_reading(parser)
-    add_pipeline(parser, "default")
-
-
-def run_draw(args: Arguments) -> int:
-    from deepx_graph.viz.draw import draw
-
-    module = _stage(args, read_program(args).module)
-    to_stdout = args.output == "-"
-    if to_stdout and not args.form:
-        raise UsageError("a picture on standard output needs --as dot, svg, png or html")
-    picture = draw(
-        module, None if to_stdout else args.output, format=args.form, theme=args.theme, function=args.function, around=args.around,
-        depth=args.depth, max_nodes=args.max_visible, collapse=args.collapse, timeout=args.timeout,
-    )  # fmt: skip
-    for note in picture.notes:
-        say(f"note: {note}")
-    if to_stdout:
-        emit(picture.data, None)
-    return 0
-
-
-def _stage(args: Arguments, module: Module) -> Module:
-    """The module that --stage names."""
-    from deepx_graph import session
-
-    if args.stage == "input":
-        return module
-    if args.stage == "grad":
-        return session.optimise(session.gradient(module), "clean", watch(args)).module
-    watching = watch(args)
-    watching.record = True
-    done = session.optimise(module, args.pass_pipeline, watching)
-    if args.stage == "output" or done.record is None:
-        return done.module
-    stages = {s.pass_.name: s.module for s in done.record.stages}
-    if args.stage not in stages:
-        known = ["input", "output", "grad", *stages]
-        raise UsageError(Diagnostic(f"no stage '{args.stage}'", expected=", ".join(known), hint=suggest(args.stage, known)))
-    return stages[args.stage]

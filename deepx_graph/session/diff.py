@@ -82,6 +82,19 @@ def diff(a: Module, b: Module) -> Difference:
     return Difference(tuple(changes), affected, same, _operations(a, b) if changes else {})
 
 
+def pairs(a: Module, b: Module) -> dict[Node, Node]:
+    """Which node of `a` is which of `b`: nodes that compute the same, and those that only became another in the same place."""
+    numbers: dict[Any, int] = {}
+    found: dict[Node, Node] = {}
+    for f, g in _function_pairs(a, b):
+        if f is not None and g is not None:
+            pairing = _Pairing(f, g, numbers)
+            pairing.pair_equal()
+            pairing.pair_rest()
+            found.update(pairing.partner)
+    return found
+
+
 def _lone(f: Function | None, g: Function | None) -> Iterator[Change]:
     kind: Kind = "added" if f is None else "removed"
     one = g if f is None else f

@@ -12,10 +12,10 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.session.cut import cut
+from deepx_graph.session.picture import picture
 from deepx_graph.session.programs import dumps
 from deepx_graph.text import FORMATS
 from deepx_graph.viz.draw import FORMATS as PICTURES
-from deepx_graph.viz.draw import draw
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def export(shown: Shown, path: Path, *, text: str | None = None, overwrite: bool
         return ()
     if suffix.lstrip(".") in PICTURES:
         function = shown.around.rpartition("#")[0] if shown.around else ""
-        picture = draw(shown.module, format=suffix.lstrip("."), around=shown.around, depth=shown.depth, function=function or None)
-        write_file(path, picture.data)
-        return picture.notes
+        drawn = picture(shown.module, format=suffix.lstrip("."), around=shown.around, depth=shown.depth, function=function or None)
+        write_file(path, drawn.data)
+        return drawn.notes
     form = next((f.name for f in FORMATS.values() if f.writes and suffix in f.suffixes), None)
     if form is None:
         raise UsageError(Diagnostic(f"'{path.name}' does not say what to write", expected=", ".join([*suffixes(), ".txt"])))

@@ -1,0 +1,116 @@
+"""The command that makes pictures: draw."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from deepx_graph.cli.options import (
+    Arguments,
+    add_part,
+    add_pipeline,
+    add_reading,
+    chosen_part,
+    count,
+    emit,
+    natural,
+    read_program,
+    say,
+    seconds,
+    watch,
+)
+from deepx_graph.errors import Diagnostic, UsageError, suggest
+
+if TYPE_CHECKING:
+    from deepx_graph.ir import Module
+    from deepx_graph.viz.draw import Drawing
+
+PICTURES = ("dot", "svg", "png", "html")
+
+
+def add_draw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE",
+                        help="the program; - or nothing reads standard input; several stand side by side in an HTML page")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.svg",
+                        help="the picture: .dot, .svg, .png, .html; or - with --as")
+    parser.add_argument("--as", dest="form", choices=PICTURES, help="the form, where the file's name does not say it")
+    parser.add_argument("--stage", default="input", metavar="STAGE",
+                        help="input (default), output (after the pipeline), grad, or the name of a pass: the module after it")
+    parser.add_argument("--function", metavar="NAME", help="only this function")
+    parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
+    parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
+    parser.add_argument("--max-visible", type=count, default=500, metavar="N", help="fold above so many boxes (default 500)")
+    parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")
+    parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
+    parser.add_argument("--profile", action="store_true", help="HTML: run it on made-up inputs, and show the time of nodes")
+    add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
+    parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
+    parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
+                        help="seconds until a simpler layout is taken (default 20)")
+    add_reading(parser)
+    add_pipeline(parser, "default")
+
+
+def run_draw(args: Arguments) -> int:
+    to_stdout = args.output == "-"
+    if to_stdout and not args.form:
+        raise UsageError("a picture on standard output needs --as dot, svg, png or html")
+    is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
+    if not is_page and (len(args.files) > 1 or args.timeline or args.profile):
+        raise UsageError(Diagnostic("several programs, --timeline and --profile need a page", expected="-o NAME.html"))
+    drawn = _page(args) if is_page else _picture(args)
+    for note in drawn.notes:
+        say(f"note: {note}")
+    emit(drawn.data, args.output)
+    return 0
+
+
+def _options(args: Arguments, module: Module) -> dict[str, Any]:
+    part = chosen_part(args, args.where)
+    return {"function": args.function, "around": args.around, "depth": args.depth, "max_nodes": args.max_visible,
+            "collapse": args.collapse, "timeout": args.timeout, "keep": part.addresses(module) if part else None}  # fmt: skip
+
+
+def _picture(args: Arguments) -> Drawing:
+    from deepx_graph.viz.draw import draw
+
+    module = _stage(args, read_program(args, *args.files).module)
+    return draw(module, None if args.form else args.output, format=args.form or args.output.rpartition(".")[2].lower(),
+                theme=args.theme or "light", **_options(args, module))  # fmt: skip
+
+
+def _page(args: Arguments) -> Drawing:
+    from deepx_graph.session.explore import Choice, explore, explore_stages, measured, stages_of
+    from deepx_graph.session.session import Session
+
+    files = args.files or ["-"]
+    modules = [_stage(args, read_program(args, file).module) for file in files]
+    if args.timeline:
+        if len(files) > 1:
+            raise UsageError("a time line is of one program")
+        choice = Choice(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
+        return explore_stages(stages_of(modules[0], args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
+    sessions = [measured(m) if args.profile else Session(m) for m in modules]
+    choice = Choice(**_options(args, sessions[0].module), theme=args.theme or "auto")
+    named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
+    return explore(named, choice, title=" and ".join(files))
+
+
+def _stage(args: Arguments, module: Module) -> Module:
+    """The module that --stage names."""
+    from deepx_graph import session
+
+    if args.stage == "input":
+        return module
+    if args.stage == "grad":
+        return session.optimise(session.gradient(module), "clean", watch(args)).module
+    watching = watch(args)
+    watching.record = True
+    done = session.optimise(module, args.pass_pipeline, watching)
+    if args.stage == "output" or done.record is None:
+        return done.module
+    stages = {s.pass_.name: s.module for s in done.record.stages}
+    if args.stage not in stages:
+        known = ["input", "output", "grad", *stages]
+        raise UsageError(Diagnostic(f"no stage '{args.stage}'", expected=", ".join(known), hint=suggest(args.stage, known)))
+    return stages[args.stage]

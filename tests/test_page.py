@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 BLOCK = ROOT / "examples" / "transformer_block.dx"
 
 QUERIES = (
-    "op:dot_general", "op:dot*,reduce", "name:~w", "users>1 not param", "bytes>=1M", "(op:add or op:divide) flops>100", "before:weights",
-    "after:raised", "type:f32", "rank=3", "family:linear", "softmax", "line>80", "kernel",
+    "op:dot_general", "op:dot*,reduce", "name:~w", "users>1 not param", "bytes>=1M", "(op:add or op:divide) flops>100",
+    "before:weights", "after:raised", "type:f32", "rank=3", "family:linear", "softmax", "line>80", "kernel",
 )  # fmt: skip
 """Each is asked in the page and of the session."""
 

@@ -18,7 +18,7 @@ from deepx_graph.viz.view import EdgeKind, View, ViewEdge, ViewNode, renumbered
 OVERVIEW = 60
 """Boxes of the coarsest level."""
 
-INSIDE = 80
+INSIDE = 150
 """Boxes of a scene inside a box."""
 
 BESIDE = 24
@@ -51,7 +51,7 @@ class Levels:
 def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max_scenes: int = MAX_SCENES) -> Levels:
     """The scenes of a view; the finest level has at most `max_nodes` boxes.
 
-    Layout takes at most `timeout` seconds for each level, and about as long for all that is inside.
+    Layout takes at most `timeout` seconds for each level, and a third of that for all that is inside.
     """
     view = renumbered(view)
     found = Levels(view)
@@ -63,7 +63,7 @@ def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max
         found.scenes.append(lay_out(folded, timeout))
         found.titles.append("everything" if len(folded.nodes) >= len(view.nodes) else f"{len(folded.nodes)} boxes")
     found.top = len(found.scenes)
-    _open_all(found, max_scenes, time.monotonic() + timeout)
+    _open_all(found, max_scenes, time.monotonic() + timeout / 3)
     return found
 
 

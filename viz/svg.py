@@ -60,6 +60,8 @@ def tooltips(view: View) -> dict[str, str]:
 
 def shown(text: str) -> str:
     """`text` with what is invisible or not allowed in XML escaped, line by line."""
+    if text.isascii() and text.isprintable():  # nearly all of them
+        return text
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -110,7 +110,9 @@ def _edge_attributes(theme: Theme) -> dict[str, str]:
 
 def _node(graph: Digraph, node: ViewNode, theme: Theme) -> None:
     fill, border = theme.colours(node.family)
-    if node.kind in CONTROL_KINDS:
+    if node.change:
+        fill, border = theme.changes[node.change]
+    elif node.kind in CONTROL_KINDS:
         fill, border = theme.ground, theme.edges["control"]
     label = "\n".join(filter(None, (node.title, node.subtitle)))
     look = {"fillcolor": fill, "color": border} | dict(SHAPES[node.kind])

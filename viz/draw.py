@@ -60,7 +60,7 @@ def draw(
     Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
     not done within `timeout` seconds (an SVG or HTML falls back to a simple layout instead).
     """
-    writer = _writer(format or _suffix(path))
+    _writer(format or _suffix(path))
     theme_named(theme)
     named = None if function is None else [function]
     view = build_view(module, named, collapse=collapse, title=_title(module) if title is None else title)
@@ -68,13 +68,18 @@ def draw(
         view = chosen(view, keep)
     if around is not None:
         view = part_around(view, around, depth)
-    view = in_halves(view)
-    if not view.nodes:
-        view = view.noted("there is nothing to draw")
-    drawing = writer(view, theme, timeout, legend, max_nodes)
+    drawing = write_view(in_halves(view), format or _suffix(path), theme=theme, max_nodes=max_nodes, timeout=timeout, legend=legend)
     if path is not None:
         write_file(Path(path), drawing.data)
     return drawing
+
+
+def write_view(view: View, format: str, *, theme: str = "light", max_nodes: int = MAX_NODES, timeout: float = 20.0,
+               legend: bool = True) -> Drawing:
+    """A view in one of the formats, folded where it is large. Raises as `draw`."""
+    if not view.nodes:
+        view = view.noted("there is nothing to draw")
+    return _writer(format)(view, theme, timeout, legend, max_nodes)
 
 
 def _title(module: Module) -> str:

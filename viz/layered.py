@@ -105,7 +105,9 @@ def _text(x: float, y: float, text: str, fill: str, size: int, anchor: str, weig
 
 def _box(b: Box, theme: Theme, frame: str) -> str:
     fill, stroke = theme.colours(b.node.family)
-    if b.node.kind in CONTROL_KINDS:
+    if b.node.change:
+        fill, stroke = theme.changes[b.node.change]
+    elif b.node.kind in CONTROL_KINDS:
         fill, stroke = theme.ground, theme.edges["control"]
     lines = (
         _text(b.x, b.y + 16 + LINE * k, line, theme.text, 11 if k else 12, "middle", "normal" if k else "bold")

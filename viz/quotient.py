@@ -128,7 +128,7 @@ class Quotient:
         return ViewNode(
             id, "group", item.title, summary(members), families.pop() if len(families) == 1 else "group", cluster=item.cluster,
             tooltip=f"{sum(m.size for m in members)} nodes\n{where}{listed}{rest}", line=min(lines, default=0),
-            size=sum(m.size for m in members), members=ids,
+            size=sum(m.size for m in members), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def summary(members: Sequence[ViewNode]) -> str:
 def _single(k: int, n: ViewNode) -> Item:
     look = n.title if n.kind in ("op", "constant", "call", "fusion", "group") else ""
     elementwise = n.family in ("elementwise", "bits", "complex")
-    return Item((k,), n.cluster, (n.kind, look, n.shape), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
+    return Item((k,), n.cluster, (n.kind, look, n.shape, n.change), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
 
 
 def _many(labels: list[str]) -> str:

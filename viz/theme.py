@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deepx_graph.errors import UsageError, suggest
-from deepx_graph.viz.view import ClusterKind, EdgeKind
+from deepx_graph.viz.view import Change, ClusterKind, EdgeKind
 
 HUES: Mapping[str, int] = {
     "elementwise": 212, "bits": 190, "complex": 245, "layout": 60, "shape": 85, "reduce": 28, "linear": 350, "random": 165,
@@ -35,6 +35,9 @@ class Theme:
     clusters: Mapping[ClusterKind, tuple[str, str]]
     """Ground and border."""
 
+    changes: Mapping[Change, tuple[str, str]]
+    """Fill and border of what is only in one of two programs, or not the same in both."""
+
     def colours(self, family: str) -> tuple[str, str]:
         """Fill and border of a box of that family."""
         hue = HUES.get(family)
@@ -51,6 +54,7 @@ LIGHT = Theme(
     {"data": "#6b7480", "control": "#c2410c", "effect": "#8b2fc9", "back": "#c2410c", "residual": "#0f766e", "capture": "#9d174d"},
     {"function": ("#fafbfc", "#aab2bd"), "loop": ("#fff5ec", "#d9772b"), "branch": ("#f1f7ef", "#6a9b5b"),
      "fusion": ("#fdf6d8", "#b08900"), "block": ("#f3f1fa", "#7c6bb5"), "half": ("#f6f8fa", "#8a94a3")},
+    {"added": ("#b4e5bf", "#1a7f37"), "removed": ("#ffc1c0", "#cf222e"), "changed": ("#f4dca0", "#9a6700")},
 )  # fmt: skip
 
 DARK = Theme(
@@ -58,6 +62,7 @@ DARK = Theme(
     {"data": "#8d97a5", "control": "#fb923c", "effect": "#cf9bff", "back": "#fb923c", "residual": "#2dd4bf", "capture": "#f472b6"},
     {"function": ("#1a1e24", "#4a5361"), "loop": ("#2a2018", "#c9762f"), "branch": ("#1a261b", "#5f9150"),
      "fusion": ("#2a2612", "#b8962a"), "block": ("#211f2d", "#8f80c9"), "half": ("#171b21", "#5c6675")},
+    {"added": ("#1c4a29", "#3fb950"), "removed": ("#5c1f22", "#f85149"), "changed": ("#4f3d10", "#d29922")},
 )  # fmt: skip
 
 THEMES: Mapping[str, Theme] = {t.name: t for t in (LIGHT, DARK)}

@@ -16,6 +16,7 @@ NodeKind = Literal[
 ]  # fmt: skip
 """What a node of the picture is; `side` is one outcome of an If, `group` stands for several nodes, `outside` for one beside it."""
 
+Change = Literal["", "added", "removed", "changed"]
 EdgeKind = Literal["data", "control", "effect", "back", "residual", "capture"]
 LOOSE = frozenset({"back", "capture"})
 """Edges that may go either way: they have no say in the order. A capture goes from a closure to the parameter that it binds."""
@@ -41,6 +42,8 @@ class ViewNode:
     line: int = 0
     size: int = 1
     """How many nodes of the graph it stands for."""
+    change: Change = ""
+    """In a picture of two programs: which of them has it, where it is not the same in both."""
     members: tuple[int, ...] = ()
     """In a folded view: the ids, in the view before, of what it stands for."""
     backward: bool = False

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
-from deepx_graph.cli import browsing, budgets, completion, drawing, gradients, options, programs, reports, running
+from deepx_graph.cli import browsing, budgets, comparing, completion, drawing, gradients, options, programs, reports, running
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
 
@@ -35,7 +35,7 @@ COMMANDS: dict[str, Command] = {
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
     "check": ("hold a program to budgets", budgets.add_check, budgets.run_check),
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
-    "diff": ("compare two programs", reports.add_diff, reports.run_diff),
+    "diff": ("compare two programs", comparing.add_diff, comparing.run_diff),
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
     "completion": ("print a completion script for a shell", completion.add_completion, completion.run_completion),
 }

@@ -17,13 +17,10 @@ from deepx_graph.cli.options import (
     add_pipeline,
     add_reading,
     chosen_part,
-    count,
     emit,
     emit_json,
-    natural,
     read_program,
     say,
-    seconds,
     watch,
 )
 from deepx_graph.errors import Diagnostic, UsageError, suggest

@@ -1,4 +1,4 @@
-"""The commands that tell: ops, why, info, diff, completion."""
+"""The commands that tell: ops, why, info."""
 
 from __future__ import annotations
 
@@ -81,23 +81,3 @@ def run_info(args: Arguments) -> int:
         lines = [*str(info).split("\n"), *(compared.lines() if compared else ())]
         emit("\n".join(map(printable, lines)) + "\n", None)
     return 0
-
-
-def add_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", help="a program")
-    parser.add_argument("b", help="another; - reads standard input")
-    add_json(parser)
-    add_reading(parser)
-
-
-def run_diff(args: Arguments) -> int:
-    from deepx_graph.session.diff import diff
-
-    found = diff(read_program(args, args.a).module, read_program(args, args.b).module)
-    if args.json:
-        changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
-        emit_json({"equal": not found, "changes": changes, "affected": found.affected, "same": found.same,
-                   "operations": found.operations})
-    else:
-        emit("".join(printable(line) + "\n" for line in found.lines()), None)
-    return 1 if found else 0

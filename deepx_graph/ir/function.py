@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Source, Span, UsageError, suggest
 from deepx_graph.ir.node import NOWHERE, Node, Notes, Origin, reachable
+from deepx_graph.ir.notebook import InNotebook
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
 from deepx_graph.types import FunctionType, Type
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class Function(InNotebook):
     """A closed graph. `params` are `param` nodes; `results` any nodes, the same one possibly twice.
 
     As an attribute value (the body of a reduction or fusion) two functions are equal when they have the same structure;
@@ -136,7 +137,7 @@ class Data:
 
 
 @dataclass(frozen=True, eq=False)
-class Module:
+class Module(InNotebook):
     """A program: functions in order, one of them the entry."""
 
     functions: tuple[Function, ...]

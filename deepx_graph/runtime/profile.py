@@ -11,6 +11,7 @@ import numpy as np
 
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
+from deepx_graph.ir.notebook import InNotebook
 from deepx_graph.literal import Array
 from deepx_graph.ops.fallback import collected
 from deepx_graph.runtime.engine import KernelFn
@@ -49,7 +50,7 @@ class _Meter:
     fallback: str = ""
 
 
-class Profile:
+class Profile(InNotebook):
     """Collects over all calls of what was compiled with `profile=True`. Call costs are those of kernels, not of the walk."""
 
     def __init__(self) -> None:

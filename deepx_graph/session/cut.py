@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Function, Module, Node, Origin
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
 from deepx_graph.types import StateType
 
 
@@ -31,8 +31,11 @@ def cut(module: Module, function: Function, nodes: Iterable[Node]) -> Module:
         made[n] = Node(n.op, tuple(made[i] for i in n.inputs), n.attrs, n.type, n.origin)
     read = [n for n in own if _is_read_outside(function, n, chosen)]
     results = sorted(read, key=lambda n: isinstance(n.type, StateType))
-    if sum(isinstance(n.type, StateType) for n in results) > 1:
+    states = sum(isinstance(n.type, StateType) for n in results)
+    if states > 1:
         raise UsageError("the part that is cut out gives more than one state")
+    if not states and any(isinstance(p.type, StateType) for p in params.values()):
+        raise UsageError("the part that is cut out takes a state and gives none: it needs the effects on the way")
     entry = Function(function.name, tuple(params.values()), tuple(made[n] for n in results), tuple(n.name for n in results))
     others = (f for f in module.functions if f.name != function.name)
     return Module((entry, *others), entry.name, module.source, module.format)
@@ -53,6 +56,8 @@ def closed(function: Function, nodes: Iterable[Node]) -> set[Node]:
             stack.append(ends[n])
         elif n.op is LOOP_END:
             stack += _turning(function, n)
+        if n.op is LOOP_END or n.op is REGION:  # its values leave it one by one
+            stack += function.users[n]
     return chosen
 
 

@@ -38,6 +38,9 @@ class FunctionInfo:
     places: dict[str, int]
     """Lines of the user's own program, where the text tells them, with how many nodes each has become; the most first."""
 
+    def __str__(self) -> str:
+        return _show(self)
+
 
 @dataclass(frozen=True)
 class ModuleInfo:
@@ -53,7 +56,7 @@ class ModuleInfo:
         return asdict(self)
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.name or 'module'} ({self.format or 'built'}), entry {self.entry}", *map(_show, self.functions)])
+        return "\n".join([f"{self.name or 'module'} ({self.format or 'built'}), entry {self.entry}", *map(str, self.functions)])
 
 
 def module_info(module: Module) -> ModuleInfo:

@@ -20,7 +20,7 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", nargs="?", help="another; - reads standard input; left out, pipelines of the first are compared")
     parser.add_argument("-p", "--pass-pipeline", action="append", default=[], metavar="PIPELINE",
                         help="of two programs: run it on both; of one: compare before and after, or two results")
-    parser.add_argument("-o", "--output", metavar="FILE", help="a picture of both, differences in colours: .svg, .html, .dot or .png")
+    parser.add_argument("-o", "--output", metavar="FILE", help="a picture of both, coloured: .svg, .html, .dot or .png")
     add_json(parser)
     add_reading(parser)
 

@@ -26,6 +26,7 @@ def test_what_lies_between_two_nodes() -> None:
     (chosen,) = Part(start="raised").nodes(module).values()
     assert [n.op.name for n in chosen] == ["exponential", "reduce", "reshape", "broadcast_in_dim", "divide"]
     assert names(Part("op:exponential", end="weights"), module) == ["raised"]
+    assert names(Part(start="scores", end="mixed", function="attention"), module)[-1] == "mixed"
 
 
 @pytest.mark.parametrize(("part", "message"), [

@@ -40,6 +40,8 @@ class Graph:
     title: str
     levels: Levels
     details: Mapping[int, Detail] = field(default_factory=dict)
+    note: str = ""
+    """What is said of it beside the slider of a time line."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _inert(data: object) -> str:
 def _graph(graph: Graph) -> dict[str, Any]:
     levels = graph.levels
     return {
-        "title": shown(graph.title), "top": levels.top, "notes": [shown(n) for n in levels.notes],
+        "title": shown(graph.title), "note": shown(graph.note), "top": levels.top, "notes": [shown(n) for n in levels.notes],
         "nodes": [_node(n, graph.details.get(n.id, {})) for n in levels.view.nodes],
         "edges": [[e.source, e.target, e.kind] for e in levels.view.edges],
         "scenes": [_scene(s, t, levels) for s, t in zip(levels.scenes, levels.titles, strict=True)],

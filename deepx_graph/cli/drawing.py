@@ -66,7 +66,7 @@ def run_draw(args: Arguments) -> int:
 
 
 def _options(args: Arguments, module: Module) -> dict[str, Any]:
-    part = chosen_part(args, args.where)
+    part = chosen_part(args, args.where, args.function)
     return {"function": args.function, "around": args.around, "depth": args.depth, "max_nodes": args.max_visible,
             "collapse": args.collapse, "timeout": args.timeout, "keep": part.addresses(module) if part else None}  # fmt: skip
 

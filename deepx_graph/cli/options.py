@@ -103,11 +103,11 @@ def add_part(parser: argparse.ArgumentParser, query: str, summary: str) -> None:
     parser.add_argument("--to", dest="to_node", metavar="NODE", help="only what this node depends on")
 
 
-def chosen_part(args: Arguments, query: str | None) -> Part:
+def chosen_part(args: Arguments, query: str | None, function: str | None = None) -> Part:
     """The part that the options choose; false when they choose none."""
     from deepx_graph.session.part import Part
 
-    return Part(query, args.from_node, args.to_node)
+    return Part(query, args.from_node, args.to_node, function)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

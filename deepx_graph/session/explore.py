@@ -13,11 +13,13 @@ from typing import Any
 
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN
+from deepx_graph.passes.observer import op_counts
 from deepx_graph.session.diff import diff, pairs
 from deepx_graph.session.facts import Facts
 from deepx_graph.session.fields import FLAGS, NUMBERS, TEXTS
 from deepx_graph.session.inspect import inspect
 from deepx_graph.session.session import Session
+from deepx_graph.session.timeline import op_changes
 from deepx_graph.viz.around import around as part_around
 from deepx_graph.viz.around import chosen
 from deepx_graph.viz.build import build_view
@@ -34,6 +36,9 @@ DETAILED = 20_000
 
 STAGE_SCENES = 60
 """Scenes of one stage of a time line."""
+
+CHANGES = 4
+"""Operations that a stage names."""
 
 LEFT_OUT = frozenset({"users", "operation"})
 """Sections that the page makes itself: users from the edges, the declaration once for each operation."""
@@ -183,16 +188,26 @@ def _page(programs: list[Shown], choice: Choice, title: str, *, timeline: bool) 
     links = []
     for k in range(len(programs) - 1):
         links.append(_linked(programs, k, timeline))
-    graphs, notes = [], []
+    graphs: list[Graph] = []
+    notes: list[str] = []
     seconds = choice.timeout / (len(programs) if timeline else 1)
     operations: dict[str, Any] = {}
     for p in programs:
         levels = levels_of(p.view, choice.max_nodes, max(2.0, seconds), *([STAGE_SCENES] if timeline else []))
-        graphs.append(Graph(p.title, levels, p.details()))
+        graphs.append(Graph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
         operations.update(p.operations())
         notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in levels.notes]
     data = page(graphs, title, theme=choice.theme, pairs=links, timeline=timeline, operations=operations)
     return Drawing(data, tuple(notes))
+
+
+def _stage_note(stages: Sequence[Shown], k: int) -> str:
+    """Which operations became more or fewer in a stage, the largest changes first."""
+    if k == 0:
+        return ""
+    changes = op_changes(*(op_counts(s.session.module) for s in (stages[k - 1], stages[k])))
+    listed = [f"{name} {old} → {new}" for name, old, new in changes[:CHANGES]]
+    return ", ".join(listed + (["…"] if len(changes) > CHANGES else []))
 
 
 def _linked(programs: list[Shown], k: int, timeline: bool) -> Pairs:

@@ -23,6 +23,8 @@ class Part:
     where: str | None = None
     start: str | None = None
     end: str | None = None
+    function: str | None = None
+    """The only function to choose from."""
 
     def __bool__(self) -> bool:
         return self.where is not None or self.start is not None or self.end is not None
@@ -32,6 +34,9 @@ class Part:
 
         Raises UsageError for a query that is none, a node that is not there, ends in two functions, or when nothing is chosen.
         """
+        if self.function is not None:
+            function = module[self.function]
+            module = Module((function,), function.name, module.source, module.format)
         ends = {which: find_node(module, text) for which, text in (("from", self.start), ("to", self.end)) if text is not None}
         functions = {f.name: f for f, _ in ends.values()}
         if len(functions) > 1:

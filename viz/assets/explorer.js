@@ -372,7 +372,7 @@ function stage(k) {
   const kept = state.selected ? mapped(state.selected.nodes, state.selected.graph, k) : [];
   pane.show(graph, pane.at < old.top ? pane.at : 0);
   $("stage").value = k;
-  $("stages").textContent = `${k + 1} of ${GRAPHS.length}: ${graph.title}`;
+  $("stages").textContent = `${k + 1} of ${GRAPHS.length}: ${graph.title}${graph.note ? " · " + graph.note : ""}`;
   if (state.query) search($("search").value);
   if (kept.length) select(k, kept, null, pane);
   else select(null);

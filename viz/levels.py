@@ -51,7 +51,7 @@ class Levels:
 def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max_scenes: int = MAX_SCENES) -> Levels:
     """The scenes of a view; the finest level has at most `max_nodes` boxes.
 
-    Layout takes at most `timeout` seconds for each level, and a third of that for all that is inside.
+    Layout takes at most `timeout` seconds for each level, and a quarter of that for all that is inside.
     """
     view = renumbered(view)
     found = Levels(view)
@@ -63,7 +63,7 @@ def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max
         found.scenes.append(lay_out(folded, timeout))
         found.titles.append("everything" if len(folded.nodes) >= len(view.nodes) else f"{len(folded.nodes)} boxes")
     found.top = len(found.scenes)
-    _open_all(found, max_scenes, time.monotonic() + timeout / 3)
+    _open_all(found, max_scenes, time.monotonic() + timeout / 4)
     return found
 
 

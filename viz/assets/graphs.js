@@ -9,7 +9,7 @@ class Graph {
     this.inputs = raw.nodes.map(() => []);
     this.users = raw.nodes.map(() => []);
     for (const [source, target, kind] of raw.edges) {
-      if (kind === "back") continue;
+      if (kind === "back" || kind === "capture") continue;
       this.users[source].push(target);
       this.inputs[target].push(source);
     }

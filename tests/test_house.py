@@ -232,6 +232,11 @@ def test_the_reference_of_operations_is_what_the_declarations_say() -> None:
     assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == done.stdout, "run `make docs`"
 
 
+def test_the_changelog_says_nothing_twice() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in set(lines) if len(line) > 30 and lines.count(line) > 1] == []
+
+
 def test_no_path_of_one_machine_is_written_down() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

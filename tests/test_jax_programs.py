@@ -165,3 +165,17 @@ def test_a_tridiagonal_system_by_lapack() -> None:
 def test_an_unknown_routine_of_lapack_is_refused_before_anything_runs() -> None:
     with pytest.raises(dx.RunError, match="nothing is registered for the custom call 'lapack_dgees_ffi'"):
         dx.compile(dx.loads(_lapack("dgees", "mode = 86 : ui8", "3x3xf64", "3x3xf64")))
+
+
+def test_a_sort_of_a_size_that_is_not_known_yet() -> None:
+    module = dx.loads("""
+    func.func public @main(%x: tensor<?x2xi32>) -> tensor<?x2xi32> {
+      %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64, is_stable = true}> ({
+      ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+        %1 = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %1 : tensor<i1>
+      }) : (tensor<?x2xi32>) -> tensor<?x2xi32>
+      return %0 : tensor<?x2xi32>
+    }""")
+    (y,) = dx.compile(module)(np.array([[3, 1], [1, 5], [2, 0]], np.int32))
+    np.testing.assert_array_equal(y, [[1, 0], [2, 1], [3, 5]])

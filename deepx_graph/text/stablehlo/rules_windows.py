@@ -121,7 +121,7 @@ def convolution(c: Context) -> list[Node]:
 
 def sort(c: Context) -> list[Node]:
     """A sort of one array or several by a comparator."""
-    rank = len(as_tensor(c.inputs[0].type).shape)
+    rank = as_tensor(c.inputs[0].type).rank or 0
     dimension = c.number("dimension", default=-1)
     node = c(ops.sort, *c.inputs, dimension=dimension + rank if dimension < 0 else dimension, is_stable=c.flag("is_stable"),
              comparator=c.body())

@@ -179,3 +179,23 @@ def test_a_sort_of_a_size_that_is_not_known_yet() -> None:
     }""")
     (y,) = dx.compile(module)(np.array([[3, 1], [1, 5], [2, 0]], np.int32))
     np.testing.assert_array_equal(y, [[1, 0], [2, 1], [3, 5]])
+
+
+def test_a_slice_to_the_end_of_a_size_that_is_not_known_yet() -> None:
+    """As the shape-polymorphic form of `top_k` takes the first columns of all rows."""
+    module = dx.loads("""
+    func.func public @main(%x: tensor<?x4xf32>) -> tensor<?x2xf32> {
+      %c0 = stablehlo.constant dense<[1, 0]> : tensor<2xi64>
+      %c1 = stablehlo.constant dense<1> : tensor<2xi64>
+      %two = stablehlo.constant dense<2> : tensor<1xi64>
+      %0 = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+      %1 = stablehlo.convert %0 : (tensor<i32>) -> tensor<i64>
+      %2 = stablehlo.reshape %1 : (tensor<i64>) -> tensor<1xi64>
+      %3 = stablehlo.concatenate %2, %two, dim = 0 : (tensor<1xi64>, tensor<1xi64>) -> tensor<2xi64>
+      %4 = stablehlo.real_dynamic_slice %x, %c0, %3, %c1
+        : (tensor<?x4xf32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<?x2xf32>
+      return %4 : tensor<?x2xf32>
+    }""")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (y,) = dx.compile(module)(x)
+    np.testing.assert_array_equal(y, x[1:, :2])

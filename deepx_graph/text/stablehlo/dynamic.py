@@ -180,6 +180,8 @@ def real_slice(otherwise: Rule) -> Rule:
         start, limit, strides = _ints(first), _ints(last), _ints(step)
         if start is not None and limit is not None and strides is not None:
             return [c(ops.slice_, operand, start_indices=start, limit_indices=limit, strides=strides)]
+        if start is not None and strides is not None and (cut := _trimmed(c, operand, start, last, strides)) is not None:
+            return [cut]
         if strides is None or not c.tensor.is_static:
             return otherwise(c)
         spans = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(c.tensor.shape, strides, strict=True))
@@ -189,6 +191,23 @@ def real_slice(otherwise: Rule) -> Rule:
         return [c(ops.slice_, box, start_indices=(0,) * len(spans), limit_indices=spans, strides=strides)]
 
     return rule
+
+
+def _trimmed(c: Context, operand: Node, start: Sequence[int], last: Node, strides: Sequence[int]) -> Node | None:
+    """A box of an operand of unknown sizes: what is beyond it is taken off, as negative padding; None where that is not known."""
+    limits, dims = dims_of_value(last), as_tensor(operand.type).dims
+    if limits is None or dims is None or len(limits) != len(dims) or any(s != 1 for s in strides):
+        return None
+    high: list[int] = []
+    for limit, size in zip(limits, dims, strict=True):
+        if limit == size:
+            high.append(0)
+        elif isinstance(limit, int) and isinstance(size, int):
+            high.append(limit - size)
+        else:
+            return None
+    return c(ops.pad, operand, c.b.like(0, operand), edge_padding_low=tuple(-s for s in start), edge_padding_high=tuple(high),
+             interior_padding=(0,) * len(dims))
 
 
 def set_dimension_size(otherwise: Rule) -> Rule:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import deepx_graph as dx
 from deepx_graph.session.pipelines import items
+from deepx_graph.session.session import Session
 from deepx_graph.session.values import statistics
 from deepx_graph.tui.help import MessageScreen
 from deepx_graph.tui.passes import PassesView
 from deepx_graph.tui.pipeline import PipelineView
 from deepx_graph.tui.plots import columns, histogram
 from deepx_graph.tui.rows import Table
+from deepx_graph.tui.texts import cost, left_of
+from deepx_graph.viz.lanes import listing
 from tests.test_browsing import foldable, hunted
 from tests.test_tui import piloted, program
 from tests.tui_pilot import app_of, browser, press, shown
@@ -180,3 +184,45 @@ def test_a_histogram_counts_everything() -> None:
     lines = histogram(statistics(np.arange(100.0)), 10)
     assert len(lines) == 16 and sum(int(line.split()[-1]) for line in lines) == 100
     assert histogram(statistics(np.full(5, 3.0)), 10) == ["all 3"]
+
+
+RELAY = """#[version = "0.0.5"]
+type List[A] {
+  Cons(A, List[A]),
+  Nil,
+}
+def @last(%l: List[Tensor[(), float32]], %d: Tensor[(), float32]) -> Tensor[(), float32] {
+  match (%l) {
+    Cons(%h, %t) => @last(%t, %h),
+    Nil => %d,
+  }
+}
+def @main(%x: Tensor[(), float32]) -> Tensor[(), float32] {
+  %0 = Nil;
+  %1 = Cons(%x, %0);
+  @last(%1, %x)
+}
+"""
+
+
+@piloted
+async def test_data_types_constructors_and_calls_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "list.relay"
+    path.write_text(RELAY)
+    async with browser(str(path)) as pilot:
+        await press(pilot, "i", "t")
+        for text in ("construct Nil", "construct Cons", "call last", "type List = Cons | Nil"):
+            assert text in shown(pilot)
+
+
+def test_every_row_of_every_functional_program_has_a_text() -> None:
+    corpus = Path(__file__).parents[2] / "shared" / "corpus"
+    files = [*corpus.glob("relay/*.relay"), *corpus.glob("mindir/*.mindir"), *corpus.glob("mindir/*.ir")]
+    if not files:
+        pytest.skip("no corpus of Relay and MindIR programs beside the project")
+    for path in files:
+        session = Session.open(path)
+        for row in listing(session.module, numbers=True).rows:
+            facts = session.facts(row.function)
+            assert "".join(text for text, _ in left_of(row, facts)).strip()
+            assert row.node is None or cost(row.node, facts, "bytes")

@@ -191,7 +191,7 @@ class Browser(Telling):
         self.lanes.show_listing(self.session, found)
         if kept is not None and kept not in found.row_of:
             self.reselect(kept)
-        self.query_one(Outline).show_listing(found)
+        self.query_one(Outline).show_listing(found, self.session.module.datas)
         for view in self.query(View):
             view.show_version()
         self._show_bar()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from deepx_graph.errors import printable
-from deepx_graph.ir import Node
+from deepx_graph.ir import Attr, Node
 from deepx_graph.ir.structure import PARAM
+from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.facts import Facts, moved_by, size_of, work_of
 from deepx_graph.viz.labels import constant_text, op_title, scalar_text, short
@@ -102,8 +104,8 @@ def left_of(row: Row, facts: Facts) -> list[Piece]:
     if node is None:
         return [(indent, ""), (plain(row.title, 60), "head")]
     title = op_title(node, node.inputs) if node.inputs else node.op.name
-    if node.op.foldable is False and not node.inputs and node.op is not PARAM and node.attrs:
-        title = f"{node.op.name} {constant_text(node.attrs[0])}".rstrip()
+    if node.op.foldable is False:  # a constant's value, the function that is called, the constructor that is meant
+        title = " ".join(filter(None, (title, *map(_attribute, node.op.attrs, node.attrs))))
     if "index" in node.op.attr_index and node.inputs:  # which value of several
         title += f" {node.attr('index')}"
     pieces = [(indent, ""), (plain(title), STYLES.get(FAMILY_OF.get(node.op, ""), "op"))]
@@ -115,6 +117,13 @@ def left_of(row: Row, facts: Facts) -> list[Piece]:
         names = [facts.function.result_name(k) for k, r in enumerate(facts.function.results) if r is node]
         pieces.append((f" ⇒ {plain(', '.join(names), 40)}", "result"))
     return pieces
+
+
+def _attribute(attr: Attr, value: Any) -> str:
+    """An attribute without which a row would not say what the operation does, else nothing."""
+    if isinstance(value, Literal):
+        return constant_text(value)
+    return short(value, 24) if attr.kind == "str" else ""
 
 
 def columns(width: int) -> tuple[int, int]:

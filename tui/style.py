@@ -7,6 +7,7 @@ THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light",
 
 CSS = """
 Screen { layout: vertical; }
+#bar, #status { text-wrap: nowrap; text-overflow: ellipsis; }
 #bar { height: 1; background: $boost; }
 #body { height: 1fr; layout: horizontal; }
 #centre { width: 1fr; height: 1fr; }

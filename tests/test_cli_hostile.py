@@ -144,3 +144,17 @@ def test_reports_of_opt_as_json_stand_beside_the_program(program: str) -> None:
     assert {"name", "seconds", "nodes_before", "nodes_after"} <= set(report["passes"][0])
     assert set(report) == {"read", "passes", "applied", "declined", "rewrites"}
     assert done.stdout.startswith(b"newtensor")
+
+
+def test_a_program_with_nothing_to_differentiate_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from deepx_graph.cli.main import main
+
+    path = tmp_path / "p.dx"
+    path.write_text("newtensor@float32 2 -> t\nconstant@float32 1 -> t\n")
+    assert main(["check-grad", str(path)]) == 0
+    assert capsys.readouterr().out == "nothing to compare: the program has no input with a gradient\n"
+
+
+def test_a_timeout_that_is_none(program: str) -> None:
+    with pytest.raises(dx.UsageError, match="timeout of nan"):
+        dx.draw(dx.load(program), format="svg", timeout=float("nan"))

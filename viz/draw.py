@@ -68,6 +68,8 @@ def draw(
         view = chosen(view, keep)
     if around is not None:
         view = part_around(view, around, depth)
+    if not 0 <= timeout < 1e9:
+        raise UsageError(f"a timeout of {timeout} seconds")
     drawing = write_view(in_halves(view), format or _suffix(path), theme=theme, max_nodes=max_nodes, timeout=timeout, legend=legend)
     if path is not None:
         write_file(Path(path), drawing.data)

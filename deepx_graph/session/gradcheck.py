@@ -73,6 +73,8 @@ class GradCheck:
             verdict = "ok" if i.ok else "no sample counts" if not i.samples else "DIFFERS"
             lines.append(f"{printable(i.name):<16} {i.type:<20} {i.samples:>7} {i.error:>9.1e} {i.gradient:>13.6g} "
                          f"{i.difference:>13.6g}  {verdict}")
+        if not self.inputs:
+            lines = ["nothing to compare: the program has no input with a gradient"]
         lines += [f"samples left out: {reason}" for reason in self.left_out]
         if not self.ok:
             lines += [f"likely culprit: {c}" for c in self.culprits[:5]]

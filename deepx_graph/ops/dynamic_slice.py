@@ -25,7 +25,7 @@ Axes = tuple[int, ...]
 _STARTS = Operand("start_indices", variadic=True, type=INTEGERS & SCALAR)
 
 
-def _clamped_starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+def clamped_starts(starts: Sequence[Array], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
     found = []
     for start, whole, size in zip(starts, shape, sizes, strict=True):
         at = min(max(0, int(start)), whole - size)
@@ -51,7 +51,7 @@ dynamic_slice: Op = Op(
     "dynamic_slice", "A box of the operand at computed start indices, moved inside where it would stick out.",
     operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
     constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
-    infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][_clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
+    infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
     vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
     source="StableHLO dynamic_slice",
     samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": (2, 3)}) for a, b in ((1, 2), (-3, 9))],
@@ -71,7 +71,7 @@ def _dynamic_update_type(types: Sequence[Type]) -> Type:
 
 def _dynamic_update(xs: Sequence[Array]) -> Array:
     out = xs[0].copy()
-    out[_clamped_starts(xs[2:], out.shape, xs[1].shape)] = xs[1]
+    out[clamped_starts(xs[2:], out.shape, xs[1].shape)] = xs[1]
     return out
 
 

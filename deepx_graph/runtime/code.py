@@ -88,6 +88,42 @@ class Return:
 Instruction = Run | Move | Pack | Jump | Select | Test | Skip | Return
 
 
+def reads(i: Instruction) -> tuple[int, ...]:
+    """The slots whose values an instruction uses."""
+    match i:
+        case Run(sources=sources) | Move(sources=sources) | Pack(sources=sources) | Return(sources=sources):
+            return sources
+        case Select(source=source) | Test(source=source):
+            return (source,)
+        case Skip(mark=mark):
+            return (mark,)
+    return ()
+
+
+def writes(i: Instruction) -> tuple[int, ...]:
+    """The slots to which an instruction gives values."""
+    match i:
+        case Run(target=target) | Pack(target=target):
+            return (target,)
+        case Move(targets=targets):
+            return targets
+    return ()
+
+
+def follows(i: Instruction, at: int) -> list[int]:
+    """The positions at which the code may go on behind an instruction."""
+    match i:
+        case Return():
+            return []
+        case Jump(to=to):
+            return [to]
+        case Select(to=to):
+            return to
+        case Test(to=to) | Skip(to=to):
+            return [at + 1, to]
+    return [at + 1]
+
+
 @dataclass(slots=True, eq=False)
 class Span:
     """The positions of a construct, `end` included. `outer` of a once block: how many spans lie around the loops it outlives."""

@@ -23,6 +23,10 @@ that is a `view` one over its operand.
 """
 
 
+TAKES_FIRST = "takes_first"
+"""A kernel with this attribute is called when its first operand, if that ends there, has left the frame: it may write over it."""
+
+
 class Engine(Protocol):
     """Makes kernels. `writes(node)` says whether the kernel fills the arrays it is given; others are given None."""
 

@@ -128,13 +128,17 @@ class _Machine:
     def step(self, frame: _Frame) -> Run | Return | Stop:
         """Runs a frame up to its next call or meeting, or its return."""
         slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
+        taken = frame.unit.taken
         try:
             while True:
                 i = code[at]
                 if type(i) is Run:
                     kernel = kernels[at]
                     if kernel is not None:
-                        slots[i.target] = kernel([slots[s] for s in i.sources], outs[at])
+                        values = [slots[s] for s in i.sources]
+                        if at in taken:
+                            slots[i.sources[0]] = None
+                        slots[i.target] = kernel(values, outs[at])
                     elif i.node.op is not PARTIAL:
                         frame.at = at
                         return i

@@ -14,8 +14,8 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
-from deepx_graph.runtime.code import Run
-from deepx_graph.runtime.engine import Engine, KernelFn, Telling
+from deepx_graph.runtime.code import Instruction, Run, follows, reads, writes
+from deepx_graph.runtime.engine import TAKES_FIRST, Engine, KernelFn, Telling
 from deepx_graph.runtime.flow import makes_memory
 from deepx_graph.runtime.plan import Plan, plan
 from deepx_graph.runtime.profile import Profile
@@ -38,6 +38,8 @@ class Unit:
                 measure = profile is not None and makes_memory(i.node)
                 way = engine.way(i.node) if isinstance(engine, Telling) else ""
                 self.kernels[at] = profile.measured(function.name, i.node, kernel, way) if profile and measure else kernel
+        self.taken = frozenset(at for at, kernel in enumerate(self.kernels) if _takes(kernel, at, self.instructions))
+        """Positions of kernels that want their first operand to themselves, where it ends there."""
         self.frame: list[Any] = [None] * len(plan.code.slots)
         for slot, node in plan.code.constants:
             self.frame[slot] = node.attrs[0].array
@@ -58,6 +60,32 @@ class Unit:
         for at, pieces in self.plan.of.items():
             outs[at] = tuple(_array(buffers[p.buffer], p.node, p.leaf) for p in pieces if p.buffer is not None)
         return outs
+
+
+def _takes(kernel: KernelFn | None, at: int, code: Sequence[Instruction]) -> bool:
+    """Whether the kernel's first operand leaves the frame before the call, so that it may be written over."""
+    run = code[at]
+    if not isinstance(run, Run) or not getattr(kernel, TAKES_FIRST, False):
+        return False
+    first = run.sources[0]
+    return run.sources.count(first) == 1 and not _is_read(code, at + 1, first)
+
+
+def _is_read(code: Sequence[Instruction], start: int, slot: int) -> bool:
+    """Whether some way from an instruction on reads the slot before it is given another value."""
+    seen: set[int] = set()
+    stack = [start]
+    while stack:
+        at = stack.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        i = code[at]
+        if slot in reads(i):
+            return True
+        if slot not in writes(i):
+            stack += follows(i, at)
+    return False
 
 
 def _array(buffer: Array, node: Node, leaf: int) -> Array:

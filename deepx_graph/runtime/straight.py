@@ -53,7 +53,10 @@ class Straight:
         arena = unit.take_outs()
         outs = self._with_given(arena, arrays, given) if given else arena
         for kernel, sources, target, at, frees in self._steps:
-            slots[target] = kernel([slots[s] for s in sources], outs[at])
+            values = [slots[s] for s in sources]
+            if at in unit.taken:
+                slots[sources[0]] = None
+            slots[target] = kernel(values, outs[at])
             for s in frees:
                 slots[s] = None
         unit.give_back(arena)

@@ -15,10 +15,12 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ops.dynamic_slice import dynamic_update_slice
 from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.runtime.arrange import arranged
 from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.program import Program
@@ -118,9 +120,15 @@ class NumexprEngine:
 
         return run
 
+    def _update(self, node: Node) -> KernelFn | None:
+        """A part of an array written anew, in place where nobody sees it."""
+        return updated(node) if _is_tensor(node) else None
+
 
 Rule = Callable[[NumexprEngine, Node], "KernelFn | None"]
-_RULES: dict[object, Rule] = {fusion: NumexprEngine._fusion, dot_general: NumexprEngine._dot}
+_RULES: dict[object, Rule] = {
+    fusion: NumexprEngine._fusion, dot_general: NumexprEngine._dot, dynamic_update_slice: NumexprEngine._update,
+}  # fmt: skip
 _BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
 
 

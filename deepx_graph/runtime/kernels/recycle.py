@@ -72,6 +72,15 @@ class Recycler:
                 block = self._new(size)
         return block[:nbytes].view(dtype).reshape(shape)
 
+    def lends_to_one(self, array: Array) -> bool:
+        """Whether the array lies in memory lent by this recycler, and no other array does."""
+        block = array.base
+        if type(block) is not np.ndarray:
+            return False
+        with self._lock:
+            ours = any(b is block for b in self._blocks.get(block.nbytes, ()))
+        return ours and sys.getrefcount(block) <= _LENT
+
     def use(self) -> MemoryUse:
         """What is kept now."""
         with self._lock:
@@ -123,6 +132,17 @@ class Recycler:
             self._total -= size * (len(blocks) - len(used))
             self._blocks[size] = [blocks[k] for k in used]
 
+
+def _lent() -> int:
+    """The count, as `lends_to_one` takes it, of a block that its list and one array hold."""
+    blocks = [np.empty(1)]
+    array = blocks[0][:]
+    block = array.base
+    assert block is not None
+    return sys.getrefcount(block)
+
+
+_LENT = _lent()
 
 RESULTS = Recycler()
 """The one of the process: results of every kernel come from here."""

@@ -202,7 +202,7 @@ def test_recursion_without_end_is_an_error_at_the_call(b: Builder) -> None:
     spanned = Builder(origin=Origin("", (Span(source, 4, 8),)))
     endless = spanned.function("f", [("x", INT)], lambda x: spanned.call(("f", FunctionType((INT,), (INT,))), x))
     with pytest.raises(LimitError, match="nest more than 2000 deep") as caught:
-        run(b, lambda x: b.call(endless, x), 1, functions=[endless])
+        run(b, lambda x: b.call(endless, x), 1, functions=[endless], max_depth=2000)
     assert caught.value.diagnostics[0].span == Span(source, 4, 8)
     assert run(b, lambda n: b.call(("is_even", EVEN_TYPE), n), 3, functions=parity(b), max_depth=5) == (False,)
 

@@ -41,7 +41,7 @@ def _reductions(jax: Any, jnp: Any, lax: Any, np: Any, rng: Any) -> Cases:
         "maximum_ties": (lambda x, y: (jnp.maximum(x, y), jnp.minimum(x, y)), [ties, ties[::-1].copy()]),
         "reduce_max_ties": (lambda x: (x.max(1), x.min(0), x.max()), [ties]),
         "prod_zeros": (lambda x: (x.prod(1), x.prod()), [zeros]),
-        "abs_sign": (lambda x: (jnp.abs(x + 0.5), jnp.sign(x), jnp.floor(x), jax.nn.relu(x)), [signs]),
+        "abs_sign": (lambda x: (jnp.abs(x + 0.5), jnp.sign(x), jnp.floor(x), jnp.maximum(x, 0.0)), [signs]),
         "clamp_edges": (lambda x: lax.clamp(0.0, x, 1.0), [edges]),
         "sort_pairs": (lambda x, y: lax.sort((x, y), num_keys=1), [ties, real(2, 4)]),
         "top_k_ties": (lambda x: lax.top_k(x, 2)[0], [ties]),

@@ -165,15 +165,16 @@ def _is_fixed(x: Node) -> bool:
 
 
 def _winner_takes(direction: str) -> Callable[[Builder, Node, Node, Node, Node], Sequence[Node | None]]:
-    """Maximum and minimum: the winner takes the gradient, a tie shares it. Of a constant (relu) a tie gives nothing."""
+    """Maximum and minimum: the winner takes the gradient, a tie shares it. A constant needs no share of its own."""
 
     def vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[Node | None]:
         zero = b.like(0, g)
         if _is_fixed(x) or _is_fixed(y):
             free, bound = (y, x) if _is_fixed(x) else (x, y)
             wins = b(compare, node, bound, direction="NE") if g.type.dtype.kind == "complex" else None  # type: ignore[attr-defined]
-            masked = b(select, wins or b(compare, free, bound, direction=direction), g, zero)
-            return (None, masked) if free is y else (masked, None)
+            shared = b(select, b(compare, free, bound, direction="EQ"), b(multiply, g, b.like(0.5, g)), zero)
+            taken = b(select, wins or b(compare, free, bound, direction=direction), g, shared)
+            return (None, taken) if free is y else (taken, None)
         tie = b(compare, x, y, direction="EQ")
         half = b(multiply, g, b.like(0.5, g))
         x_wins, y_wins = (b(compare, node, operand, direction="EQ") for operand in (x, y))

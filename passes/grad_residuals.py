@@ -29,7 +29,7 @@ from deepx_graph.ops import (
 from deepx_graph.passes.grad_cheap import is_cheap
 from deepx_graph.passes.grad_scopes import Scope, items_of
 from deepx_graph.passes.grad_sweep import Sweep, Turns
-from deepx_graph.passes.grad_trips import counters
+from deepx_graph.passes.trips import counters
 from deepx_graph.types import TAPE, TensorType, TupleType, Type, is_state, is_static, nbytes, tensor
 
 Repeat = Callable[[Node], bool]

@@ -22,7 +22,8 @@ from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_columns import Columns
 from deepx_graph.passes.grad_scopes import Flow, Scope, Scopes, items_of
 from deepx_graph.passes.grad_sums import mapped, numbered, one_node, onto
-from deepx_graph.passes.grad_trips import is_variable, rows_apart, trip_count
+from deepx_graph.passes.grad_trips import rows_apart
+from deepx_graph.passes.trips import is_variable, trip_count
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type
 
 

@@ -1,7 +1,6 @@
-"""Loops by their arithmetic: how often one goes round, loops that go round a known few times, variables that are always equal.
+"""Loops that go round a known few times, written out; loops of one turn at most; variables that are always equal.
 
-A loop's turns are known when its condition compares a variable with a constant, and that variable starts at a constant and grows by
-one. Unrolling copies the body once for each turn. Nothing is evaluated, and nothing here recurses.
+Unrolling copies the body once for each turn (`trips` counts them). Nothing is evaluated, and nothing here recurses.
 """
 
 from __future__ import annotations
@@ -11,85 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, TUPLE
-from deepx_graph.ops import add, compare, subtract
 from deepx_graph.passes.base import RewriteControl
 from deepx_graph.passes.rebuild import with_inputs, with_results
-from deepx_graph.types import DType, TensorType, TupleType, as_tensor
-
-# --- how often ------------------------------------------------------------------------------------------------------
-
-_MIRROR = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
-
-
-def trip_count(end: Node) -> int | None:
-    """How often the body of the loop that `end` closes runs, where that follows from constants; else None."""
-    begin, condition = end.inputs[:2]
-    known = splat_of(condition)
-    if known is not None and not known:
-        return 0
-    if condition.op is not compare:
-        return None
-    left, right = condition.inputs
-    direction: str = condition.attr("direction")
-    if _variable(right, begin) is not None:
-        left, right, direction = right, left, _MIRROR[direction]
-    k, limit = _variable(left, begin), _whole(right)
-    if k is None or limit is None:
-        return None
-    start, step = _whole(begin.inputs[k]), _step(end.inputs[2 + k], left)
-    return None if start is None or step is None else _turns(start, step, limit, direction, as_tensor(left.type).dtype)
-
-
-def _variable(node: Node, begin: Node) -> int | None:
-    """Which variable of the loop the node is."""
-    return node.attrs[0] if node.op is PHI and node.inputs[0] is begin else None
-
-
-def _whole(node: Node) -> int | None:
-    """The value of an integer constant."""
-    value = splat_of(node)
-    dtype = node.type.dtype if isinstance(node.type, TensorType) else None
-    return int(value) if value is not None and dtype is not None and dtype.is_integer else None
-
-
-def _step(after: Node, variable: Node) -> int | None:
-    """By how much the variable grows each turn."""
-    if after.op not in (add, subtract) or variable not in after.inputs:
-        return None
-    if after.op is subtract and after.inputs[0] is not variable:
-        return None
-    step = _whole(after.inputs[1] if after.inputs[0] is variable else after.inputs[0])
-    return -step if step is not None and after.op is subtract else step
-
-
-def _turns(start: int, step: int, limit: int, direction: str, dtype: DType) -> int | None:
-    """Turns of `for (k = start; k <direction> limit; k += step)`; None for one that does not end, or only by wrapping round."""
-    if direction in ("GT", "GE"):
-        start, step, limit, direction = -start, -step, -limit, _MIRROR[direction]
-        low, high = -_most(dtype), -_least(dtype)
-    else:
-        low, high = _least(dtype), _most(dtype)
-    if direction == "EQ":
-        return 0 if start != limit else 1 if step else None
-    if direction == "NE":
-        count, rest = divmod(limit - start, step) if step else (-1, 1)
-        return 0 if start == limit else count if count >= 0 and not rest else None
-    distance = limit - start + (direction == "LE")
-    if distance <= 0:
-        return 0
-    count = -(-distance // step) if step > 0 else -1
-    return count if count >= 0 and low <= start + count * step <= high else None
-
-
-def _least(dtype: DType) -> int:
-    return -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-
-
-def _most(dtype: DType) -> int:
-    return (1 << (dtype.bits - (dtype.kind == "int"))) - 1
-
+from deepx_graph.passes.trips import is_variable, trip_count
+from deepx_graph.types import TupleType
 
 # --- unrolling ------------------------------------------------------------------------------------------------------
 
@@ -196,7 +121,7 @@ def merge_equal_variables(function: Function, control: RewriteControl) -> Functi
 
 def _is_used(loop: Loop, k: int) -> bool:
     """Whether anything but its own next value asks for the variable inside the loop."""
-    return any(_variable(n, loop.begin) == k for n in loop.inside)
+    return any(is_variable(n, loop.begin, k) for n in loop.inside)
 
 
 def _classes(loop: Loop) -> list[int]:
@@ -206,9 +131,8 @@ def _classes(loop: Loop) -> list[int]:
         numbers: dict[Any, int] = {}
         number: dict[Node, Any] = {}
         for node in loop.inside:
-            k = _variable(node, loop.begin)
-            if k is not None:
-                number[node] = ("variable", first[k])
+            if node.op is PHI and node.inputs[0] is loop.begin:
+                number[node] = ("variable", first[node.attrs[0]])
             elif node.op is LOOP_BEGIN or not node.op.total:
                 number[node] = node
             else:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
 
 from deepx_graph.errors import printable
 from deepx_graph.ir import Attr, Node
@@ -139,8 +138,3 @@ def type_of(node: Node, width: int) -> str:
 def details(node: Node) -> str:
     """What a node moves and computes, on one line."""
     return f"{human(size_of(node))} bytes, {human(moved_by(node))} moved, {human(work_of(node))} flops"
-
-
-def pieces_text(pieces: Sequence[Piece], styles: dict[str, str]) -> Text:
-    """Pieces as one text."""
-    return Text.assemble(*((text, styles.get(style, "")) for text, style in pieces))

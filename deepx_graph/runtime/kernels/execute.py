@@ -102,7 +102,8 @@ class Kernel:
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given. Warns of overflow where numpy does."""
-        arrays = [self._result(k, args, None if out is None else out[k]) for k in range(len(self._results))]
+        arrays = [result_memory(shape, dtype, args, None if out is None else out[k], self.in_place)
+                  for k, (_, dtype, _, shape) in enumerate(self._results)]
         workspace = self._take()
         file = workspace.whole.copy()
         for r, param, shape, leaf in self._leaves:
@@ -120,20 +121,6 @@ class Kernel:
         if out is None:
             return arrays
         return [a if o is None else _into(o, a) for o, a in zip(out, arrays, strict=True)]
-
-    # --- arguments and results
-
-    def _result(self, k: int, args: Sequence[Any], out: Any) -> Array:
-        """Memory for result k: `out` itself where writing there early does no harm."""
-        _, dtype, _, shape = self._results[k]
-        if out is not None and out.flags.c_contiguous and out.shape == shape:
-            harmful = any(np.may_share_memory(out, a) and not self._may_overwrite(p, out, a) for p, a in enumerate(args))
-            if not harmful:
-                return out  # type: ignore[no-any-return]
-        return RESULTS.empty(shape, dtype)
-
-    def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
-        return param in self.in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
 
     # --- workspaces
 
@@ -230,6 +217,18 @@ class Kernel:
 def _into(out: Any, array: Array) -> Array:
     if array is not out:
         np.copyto(out, array)
+    return out  # type: ignore[no-any-return]
+
+
+def result_memory(shape: Shape, dtype: np.dtype[Any], args: Sequence[Any], out: Any, in_place: frozenset[int]) -> Array:
+    """Memory for a result: `out` itself where writing there early does no harm to the arguments; `in_place` may be written over."""
+    if out is None or not out.flags.c_contiguous or out.shape != shape:
+        return RESULTS.empty(shape, dtype)
+    for k, arg in enumerate(args):
+        if np.may_share_memory(out, arg):
+            may_overwrite = k in in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
+            if not may_overwrite:
+                return RESULTS.empty(shape, dtype)
     return out  # type: ignore[no-any-return]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array, Program
@@ -45,9 +46,6 @@ NARROWEST = 8
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _TOTAL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _WHOLE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_WHOLE_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_SHORT_NANOSECONDS = 20_000
-"""Below this a kernel keeps the interpreter's lock."""
 
 
 def build(function: Function, threads: int) -> NativeKernel | None:
@@ -187,7 +185,8 @@ class NativeKernel:
         if out is None:
             results = [RESULTS.empty(shape, dtype) for dtype, shape in self._results]
         else:
-            results = [self._result(k, args, o) for k, o in enumerate(out)]
+            results = [result_memory(shape, dtype, args, o, self.in_place)
+                       for (dtype, shape), o in zip(self._results, out, strict=True)]
         try:
             workspace = self._spare.pop()
         except IndexError:
@@ -214,18 +213,6 @@ class NativeKernel:
         if not array.flags.c_contiguous:
             array = contiguous(array, self.threads)
         return array  # type: ignore[no-any-return]
-
-    def _result(self, k: int, args: Sequence[Any], out: Any) -> Array:
-        """`out` itself where writing to it early does no harm."""
-        dtype, shape = self._results[k]
-        if out is not None and out.flags.c_contiguous and out.shape == shape:
-            harmful = any(np.may_share_memory(out, a) and not self._may_overwrite(p, out, a) for p, a in enumerate(args))
-            if not harmful:
-                return out  # type: ignore[no-any-return]
-        return RESULTS.empty(shape, dtype)
-
-    def _may_overwrite(self, param: int, out: Array, arg: Any) -> bool:
-        return param in self.in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
 
     def _run(self, workspace: _Workspace) -> None:
         table = workspace.address

@@ -70,7 +70,14 @@ def test_a_wrong_named_derivative_is_blamed() -> None:
 
 def test_edges_do_not_count() -> None:
     assert differences(lambda x: float(np.sum(x > 0)), np.array([1e-9]), np.ones(1), 1e-5) is None
-    assert differences(lambda x: float(np.sum(x * x)), np.array([3.0]), np.ones(1), 1e-5) == pytest.approx(6)
+    slope = differences(lambda x: float(np.sum(x * x)), np.array([3.0]), np.ones(1), 1e-5)
+    assert slope is not None and slope.value == pytest.approx(6) and slope.error_of(6.1) > 0.01
+
+
+def test_rounding_of_large_values_is_doubt_and_not_error() -> None:
+    """1e9 + x moves by steps of 1e-7: differences at 1e-5 are right to two digits, and say so."""
+    slope = differences(lambda x: 1e9 + float(x[0]), np.array([0.3]), np.ones(1), 1e-5)
+    assert slope is not None and slope.doubt > 1e-4 and slope.error_of(1.0) < 1e-4 and slope.error_of(1.2) > 0.05
 
 
 def test_widening_keeps_integers_and_bodies() -> None:

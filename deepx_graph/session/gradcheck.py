@@ -2,7 +2,8 @@
 
 The program is checked in double precision where that is possible. At each sample the gradient of a random combination of outputs is
 compared with differences along random directions. Two step sizes that disagree mean that the point lies on an edge (a comparison
-flips): it does not count; what is open between them for rounding or curvature counts as no error. Neither does one at which an operation means nothing, as clamp where its bounds cross; the report tells.
+flips): it does not count; what is open between them for rounding or curvature counts as no error. Neither does a
+sample count at which an operation means nothing, as clamp where its bounds cross; the report tells.
 When an input differs, the rule of every operation is held against differences of that operation alone, at the values that it met,
 and so are the derivatives that functions name themselves.
 """

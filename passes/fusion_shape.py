@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from deepx_graph.ir import Node, Op
-from deepx_graph.ir.kernel import Apply, Expr
+from deepx_graph.ir.kernel import Apply, Expr, price
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, PARAM, STRUCTURAL
 from deepx_graph.ops import broadcast_in_dim, fusion, reduce, reshape
@@ -23,9 +23,8 @@ from deepx_graph.types import ANY, Dims, TensorType, is_state
 MAX_ROW = 1 << 18
 """The most elements of a row that a kernel goes through more than once: it has to stay in a cache."""
 
-_CHEAP = frozenset(("add", "sub", "mul", "neg", "abs", "max", "min", "and", "or", "xor", "not", "eq", "ne", "lt", "le", "gt",
-                    "ge", "where", "cast"))  # fmt: skip
-"""Primitives that cost no more than reading their operand again."""
+_READING = 1
+"""The price of reading an operand again, in additions."""
 
 
 def is_known(node: Node) -> bool:
@@ -89,7 +88,7 @@ class Vocabulary:
     def is_cheap(self, node: Node) -> bool:
         """Computing the node again costs no more than reading it again."""
         found = self.expression(node) if node.op.elementwise else None
-        return isinstance(found, Apply) and found.primitive in _CHEAP and not any(isinstance(a, Apply) for a in found.args)
+        return isinstance(found, Apply) and price(found.primitive) <= _READING and not any(isinstance(a, Apply) for a in found.args)
 
 
 def reduction_fault(node: Node) -> str:

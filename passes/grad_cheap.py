@@ -6,10 +6,11 @@ A value that is kept is written and read once an element; one operation on value
 from __future__ import annotations
 
 from deepx_graph.ir import Node
-from deepx_graph.ir.kernel import Apply, Expr
+from deepx_graph.ir.kernel import Apply, Expr, price
 from deepx_graph.ops import broadcast_in_dim, convert, dynamic_slice, iota, reshape, slice_
 
-_DEAR = {"exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "pow", "floor_mod", "div"}
+_MEMORY = 4
+"""What writing and reading a value costs at least, in additions."""
 _MOVES = (reshape, broadcast_in_dim, slice_, dynamic_slice, iota, convert)
 
 
@@ -26,7 +27,7 @@ def _is_dear(kernel: Expr) -> bool:
     while stack:
         e = stack.pop()
         if isinstance(e, Apply):
-            if e.primitive in _DEAR:
+            if price(e.primitive) > _MEMORY:
                 return True
             stack += e.args
     return False

@@ -367,7 +367,7 @@ class _NestEmitter:
     def _unroll(self, stage: Stage, width: int) -> int:
         work = sum(map(price, stage.steps))
         if any(s.primitive in SLOW for s in stage.steps):
-            most = 2 if work <= 60 else 1
+            most = 2 if work <= 100 else 1
         else:
             most = 4 if work <= 16 else 2 if work <= 48 else 1
         while most > 1 and most * self.lanes > width:

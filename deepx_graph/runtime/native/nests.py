@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from deepx_graph.ir import kernel
 from deepx_graph.runtime.kernels.program import Program, Shape, Step
 
 STRIP = 4096
@@ -19,16 +20,15 @@ STRIP = 4096
 CHEAP, CHEAP_LEAVES = 6, 2
 """A value of at most this price, made of at most so many arrays, is computed again instead of being stored and loaded."""
 
-SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "pow", "cbrt", "erf", "erfc"))
-_PRICES = {**dict.fromkeys(SLOW, 20), "div": 6, "sqrt": 6}
+SLOW = frozenset(name for name, price in kernel.PRICES.items() if price >= kernel.FUNCTION_PRICE)
 
 Place = tuple[int, int]
 """Nest and stage."""
 
 
 def price(step: Step) -> int:
-    """What a step costs, in simple operations."""
-    return _PRICES.get(step.primitive, 1)
+    """What a step costs an element, in additions."""
+    return kernel.price(step.primitive)
 
 
 @dataclass

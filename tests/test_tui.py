@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import Path
@@ -313,3 +316,12 @@ async def test_without_colour_the_cursor_is_reversed(monkeypatch: pytest.MonkeyP
         strips = pilot.app.screen._compositor.render_strips()
         row = next(s for s in strips if any("›" in segment.text for segment in s))
         assert any(segment.style is not None and segment.style.reverse for segment in row)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="terminals hang up in this way on Linux")
+def test_the_browser_ends_when_its_terminal_vanishes() -> None:
+    """Not the process's controlling terminal, so that no signal comes by itself."""
+    code = "import os, pty, threading\nfrom deepx_graph.cli.browsing import _end_with_terminal\nmaster, terminal = pty.openpty()\n" \
+           "waiting = threading.Thread(target=_end_with_terminal, args=(terminal,))\nwaiting.start()\nos.close(master)\nwaiting.join()"
+    ended = subprocess.run([sys.executable, "-c", code], timeout=60, start_new_session=True, check=False)
+    assert ended.returncode == -signal.SIGHUP

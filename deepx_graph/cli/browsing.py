@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
+import select
+import signal
 import sys
+import threading
 
 from deepx_graph.cli.options import Arguments, add_reading, say
 from deepx_graph.errors import UsageError
@@ -37,8 +41,21 @@ def run_tui(args: Arguments) -> int:
         return session
 
     app = Browser(open_session, args.file, theme=args.theme)
+    threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     app.run()
     if app.failed is not None:
         say(str(app.failed))
         return app.failed.exit_code
     return app.return_code or 0
+
+
+def _end_with_terminal(terminal: int) -> None:
+    """Waits, without work, for the terminal to vanish; then ends the process as the hang-up of its own terminal would.
+
+    A terminal that is not the process's controlling one sends no signal, and textual would read its end for ever.
+    """
+    if hasattr(select, "poll"):
+        hangup = select.poll()
+        hangup.register(terminal, 0)
+        if any(mask & select.POLLHUP for _, mask in hangup.poll()):
+            os.kill(os.getpid(), signal.SIGHUP)

@@ -80,3 +80,10 @@ def test_a_profile_says_why_a_kernel_is_no_machine_code() -> None:
     assert _ways(TEXT % "multiply", "native")["fusion"] == "machine code"
     half = _ways((TEXT % "multiply").replace("f32", "f16"), "native")
     assert half == {"dot_general": "eval", "fusion": "numpy loops: no machine code for float16"}
+
+
+def test_a_module_comes_back_as_it_was() -> None:
+    module = dx.loads(TEXT % "multiply")
+    again = pickle.loads(pickle.dumps(module))
+    assert dx.dumps(again, "sea") == dx.dumps(module, "sea")
+    assert again.entry.type == module.entry.type

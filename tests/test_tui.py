@@ -321,7 +321,14 @@ async def test_without_colour_the_cursor_is_reversed(monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals hang up in this way on Linux")
 def test_the_browser_ends_when_its_terminal_vanishes() -> None:
     """Not the process's controlling terminal, so that no signal comes by itself."""
-    code = "import os, pty, threading\nfrom deepx_graph.cli.browsing import _end_with_terminal\nmaster, terminal = pty.openpty()\n" \
-           "waiting = threading.Thread(target=_end_with_terminal, args=(terminal,))\nwaiting.start()\nos.close(master)\nwaiting.join()"
+    code = """
+import os, pty, threading
+from deepx_graph.cli.browsing import _end_with_terminal
+master, terminal = pty.openpty()
+waiting = threading.Thread(target=_end_with_terminal, args=(terminal,))
+waiting.start()
+os.close(master)
+waiting.join()
+"""
     ended = subprocess.run([sys.executable, "-c", code], timeout=60, start_new_session=True, check=False)
     assert ended.returncode == -signal.SIGHUP

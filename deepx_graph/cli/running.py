@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.devices import gathered, named_inputs, outfeed_arrays, read_infeed, spread
@@ -22,10 +24,11 @@ from deepx_graph.cli.options import (
     say,
     watch,
 )
-from deepx_graph.errors import Diagnostic, UsageError, printable
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
+    from deepx_graph.runtime.inputs import Port
 
 SHOWN = 64
 """Elements of an output up to which the JSON report has its values."""
@@ -104,7 +107,17 @@ def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
         say(f"note: not inputs of this program: {printable(', '.join(unread))}")
     if args.random_inputs:
         found |= random_inputs(f.inputs, args.seed, found)
+    missing = [p for p in f.inputs if p.name not in found]
+    if missing:
+        raise _missing(missing)
     return found
+
+
+def _missing(ports: Sequence[Port]) -> RunError:
+    """One problem for each input that nothing was given for, and at last what to do."""
+    *rest, last = (Diagnostic(f"input '{printable(p.name)}' is missing", expected=f"{p.name}: {p.type}") for p in ports)
+    hint = "give files with --inputs FILE.npz or --input NAME=FILE.npy, or numbers with --random-inputs"
+    return RunError(*rest, replace(last, hint=hint))
 
 
 def _row(name: str, type: str, array: Any) -> dict[str, Any]:

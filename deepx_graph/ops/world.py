@@ -125,6 +125,8 @@ class World:
             hint = "give the folder that the program may use with --data-root DIR"
             raise RunError(Diagnostic(f"the program uses the file '{path}', and no data root is given", hint=hint))
         root = self.data_root.resolve()
+        if root.exists() and not root.is_dir():
+            raise RunError(f"the data root '{self.data_root}' is no folder")
         relative = Path(path)
         if not path or "\0" in path or relative.is_absolute() or ".." in relative.parts:
             raise RunError(f"'{path}' is not a path inside the data root")

@@ -20,8 +20,8 @@ DTYPES = pytest.mark.parametrize("dtype", [F4, F8], ids=str)
 
 def run(name: str, t: Text, *arrays: Array) -> None:
     """Calls a function of that body with the arrays' addresses as %a, %b, %c."""
-    ir = "\n".join([f"define void @{name}(ptr %a, ptr %b, ptr %c) nounwind \"stackrealign\" {{", "entry:", *t.lines, "  ret void", "}",
-                    *t.declarations])
+    head = f"define void @{name}(ptr %a, ptr %b, ptr %c) nounwind \"stackrealign\" {{"
+    ir = "\n".join([head, "entry:", *t.lines, "  ret void", "}", *t.declarations])
     address = this_machine().load(this_machine().compile(ir), [name])[name]
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(address)(*[a.ctypes.data for a in (*arrays, *arrays)][:3])
 

@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTHON ?=
 PYTEST_ARGS ?=
+BENCH  ?= quick
+comma  := ,
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -29,8 +31,8 @@ lint: $(STAMP)  ## style, types, and which module may import which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## time and memory against size; engines against each other
-	$(BIN)/python bench/run.py
+bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes, and the peers of DEEPX_GRAPH_PEERS
+	$(BIN)/python -m bench $(if $(filter full,$(BENCH)),--hugepages --threads 1$(comma)2 --table docs/performance.md,--quick)
 
 docs: $(STAMP)  ## write docs/ops.md from the declarations of the operations
 	$(BIN)/deepx-graph ops --markdown -o docs/ops.md

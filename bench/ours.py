@@ -1,7 +1,7 @@
-"""Our engines as contestants of a peer benchmark: the whole path, from a StableHLO text through the default pipeline to calls.
+"""Our engines as contestants: the whole path, from a StableHLO text through the default pipeline to calls.
 
-`Native`, `Numexpr` and `Auto` have `prepare(workload, arguments)`, which gives a function that runs the workload once. The texts in
-`programs/` are what `jax.jit(f).lower(...)` prints for the workloads, one for each size.
+Each has `prepare(workload, arguments)`, which gives a function that runs the workload once, and so fits other harnesses, too. The
+texts in `programs/` are what `jax.jit(f).lower(...)` prints for the workloads, one for each size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 import deepx_graph as dx
 
 PROGRAMS = Path(__file__).parent / "programs"
-THREADS = int(os.environ.get("BENCH_THREADS", "2"))
 
 
 def program(name: str, args: Sequence[Any]) -> dx.Module:
@@ -38,10 +37,21 @@ class Contestant:
     engine = ""
 
     def prepare(self, w: Any, args: Sequence[Any]) -> Callable[[], Any]:
-        """A function that runs the workload `w` (its `name`, and `inplace`: the arguments it may overwrite) on the arrays."""
-        function = dx.compile(program(w.name, args), engine=self.engine, threads=THREADS)
-        donated = [function.inputs[k].name for k in w.inplace]
-        return lambda: function(*args, donate=donated)
+        """A function that runs the workload `w` on the arrays: `w.name`, and `w.inplace`, the arguments that are given away and
+        whose new values are the results."""
+        threads = int(os.environ.get("BENCH_THREADS", "2"))
+        function = dx.compile(program(w.name, args), engine=self.engine, threads=threads)
+        if not w.inplace:
+            return lambda: function(*args)
+        state, donated = list(args), [function.inputs[k].name for k in w.inplace]
+
+        def call() -> Any:
+            results = function(*state, donate=donated)
+            for k, r in zip(w.inplace, results, strict=True):
+                state[k] = r
+            return results
+
+        return call
 
     @staticmethod
     def outputs(results: Any) -> list[Any]:

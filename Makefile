@@ -12,7 +12,7 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench conformance docs clean
+.PHONY: help demo test lint bench counts conformance docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r n t; do printf '%-13s%s\n' "$$n" "$$t"; done
@@ -33,6 +33,9 @@ lint: $(STAMP)  ## style, types, and which module may import which
 
 bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes, and the peers of DEEPX_GRAPH_PEERS
 	$(BIN)/python -m bench $(if $(filter full,$(BENCH)),--hugepages --threads 1$(comma)2 --table docs/performance.md,--quick)
+
+counts: $(STAMP)  ## write bench/counts.md: kernels, bytes and allocations of the measured programs
+	$(BIN)/python -m bench.counts
 
 docs: $(STAMP)  ## write docs/ops.md from the declarations of the operations
 	$(BIN)/deepx-graph ops --markdown -o docs/ops.md

@@ -83,7 +83,8 @@ def _heading(record: Record, limits: dict[int, dict[str, float]], threads: int) 
     return "\n".join(lines)
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table, the first column to the left and the others to the right."""
     return "\n".join(["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|",
                       *("| " + " | ".join(cells) + " |" for cells in lines)])
 
@@ -120,7 +121,7 @@ def _main_table(rows: Sequence[Row], limits: dict[str, float]) -> str:
         cells += [ratio(row, ours[0], huge=True)] if huge and ours else []
         cells += [_of_limit(row, ours[0], limits)] if ours else []
         lines.append(cells)
-    return _table(head, lines)
+    return markdown(head, lines)
 
 
 def _milliseconds(row: Row, name: str) -> str:
@@ -145,7 +146,7 @@ def _memory(rows: Sequence[Row], threads: int) -> str:
         return ""
     lines = [[r["workload"], *(f"{r['times'][n]['memory'] / 1e6:.0f}" if n in r["times"] else "-" for n in names)] for r in chosen]
     what = "Megabytes of a process at its peak, over some calls, beyond what it had before the inputs, and beyond these."
-    return f"{what}\n\n{_table(['workload', *names], lines)}"
+    return f"{what}\n\n{markdown(['workload', *names], lines)}"
 
 
 def _threads(rows: Sequence[Row], most: int) -> str:
@@ -156,7 +157,7 @@ def _threads(rows: Sequence[Row], most: int) -> str:
     if not pairs:
         return ""
     lines = [[one["workload"], one["size"], *(_speed_up(one, many, n) for n in names)] for one, many in pairs]
-    return f"Time with one thread over time with {most}, by minimum.\n\n" + _table(["workload", "size", *names], lines)
+    return f"Time with one thread over time with {most}, by minimum.\n\n" + markdown(["workload", "size", *names], lines)
 
 
 def _speed_up(one: Row, many: Row, name: str) -> str:
@@ -176,7 +177,7 @@ def _sizes(rows: Sequence[Row], threads: int) -> str:
     if not names or len(sizes) < 2:
         return ""
     lines = [[w, *(_per_element(found.get(s), names[0]) for s in sizes)] for w, found in by_name.items()]
-    return f"Nanoseconds an element, {names[0]} and the best peer, by minimum.\n\n" + _table(["workload", *sizes], lines)
+    return f"Nanoseconds an element, {names[0]} and the best peer, by minimum.\n\n" + markdown(["workload", *sizes], lines)
 
 
 def _per_element(row: Row | None, name: str) -> str:

@@ -1,0 +1,82 @@
+"""What the measured programs cost, in counts and not in time: kernels, bytes, buffers, and what a second call allocates.
+
+    python -m bench.counts            # writes counts.md, which a test compares with what it counts itself
+
+The numbers follow from optimiser, plan and engine alone, so a change of fusion or of memory shows in the difference of that
+file, and is looked at. Counted for two threads. Of loops the kernels of one turn count.
+"""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import deepx_graph as dx
+from bench.ours import PROGRAMS
+from bench.table import markdown
+from bench.workloads import ALL
+from deepx_graph.runtime.code import Run
+from deepx_graph.runtime.flow import makes_memory
+from deepx_graph.types import nbytes
+
+GOLDEN = Path(__file__).with_name("counts.md")
+ENGINES = ("numexpr", "native")
+GRAIN = 256 << 10
+"""Bytes below which an allocation does not count: such memory numpy's own allocator keeps."""
+HEAD = ("program", "kernels", "bytes moved", "buffers", "their bytes", "bytes of results", "bytes at the peak", "allocated again")
+
+
+def allocated(call: Callable[[], Any]) -> int:
+    """Bytes that a call takes from the system or from Python, at its peak, in multiples of 256 KiB. It has been called before."""
+    call()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        call()
+        return (tracemalloc.get_traced_memory()[1] - before) // GRAIN * GRAIN
+    finally:
+        tracemalloc.stop()
+
+
+def counts(function: Any) -> tuple[int, ...]:
+    """Of the entry: kernels, bytes they read and write, shared buffers, their bytes, bytes of results, bytes alive at the peak.
+
+    Inputs are counted as moved, not as alive.
+    """
+    plan = function.plan
+    runs = [i for i in plan.code.instructions if isinstance(i, Run) and makes_memory(i.node) and not i.node.op.view]
+    moved = sum(nbytes(n.type) for run in runs for n in (run.node, *run.node.inputs))
+    return len(runs), moved, len(plan.buffers), plan.buffer_bytes, plan.output_bytes, plan.peak_bytes
+
+
+def row(path: Path, engine: str) -> list[str]:
+    """The cells of a program. What a second call allocates is not asked of large ones."""
+    name, size, _ = path.name.split(".")
+    function = dx.compile(dx.optimize(dx.load(path)), engine=engine, threads=2)
+    again = "-"
+    if size != "large":
+        w = ALL[name]
+        args = w.inputs(w.sizes[size], np.random.default_rng(0))
+        function(*args)
+        again = str(allocated(lambda: function(*args)))
+    return [f"{name}, {size}", *map(str, counts(function)), again]
+
+
+def table(engine: str) -> str:
+    """The table of an engine: all programs, in the order of their names and sizes."""
+    return f"## {engine}\n\n{markdown(HEAD, (row(path, engine) for path in sorted(PROGRAMS.glob('*.stablehlo'))))}\n"
+
+
+def main() -> int:
+    title = "# Counts\n\nWritten by `make counts`; `bench/counts.py` says what is counted. Native kernels: AVX-512.\n"
+    GOLDEN.write_text("\n".join([title, *(table(engine) for engine in ENGINES)]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

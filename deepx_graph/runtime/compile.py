@@ -22,7 +22,7 @@ from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
 from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.engine import Arranging, Engine
+from deepx_graph.runtime.engine import Arranging, Engine, EntryFn
 from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
 from deepx_graph.runtime.kernels.recycle import owned
@@ -119,6 +119,8 @@ class Compiled:
         self._ready: dict[tuple[Type, ...], _Ready] = {}
         self._straight: Straight | None = None
         """The last signature's entry, where it has no control flow."""
+        self._entries: dict[tuple[str, ...], EntryFn] = {}
+        """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
         if all(is_static(p.type) for p in self.inputs):
             ready = self._prepare(module.entry.type.params)
             self.outputs = output_ports(ready.module.entry)
@@ -141,14 +143,26 @@ class Compiled:
 
         `donate` names inputs whose arrays the caller gives away: results may be put in their memory, and what they held is lost.
         """
+        if not named:
+            entry = self._entries.get(tuple(donate))
+            if entry is not None:
+                try:
+                    found = entry(*arrays)
+                except MemoryError:  # said properly below
+                    found = None
+                if found is not None:
+                    return found
+        return self._carefully(arrays, tuple(donate), named)
+
+    def _carefully(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """Runs it with arguments of which nothing is known."""
         given = self._positions(donate) if donate else NONE
         if given and named and self.grid.count == 1:
             arrays, named = tuple(bind(self.inputs, arrays, named)), {}
         with self._lock:
             if self._straight is not None and self.grid.count == 1 and not named and self._straight.takes(arrays):
                 try:
-                    with np.errstate(all="ignore"):
-                        return self._straight(arrays, given)
+                    return self._run_straight(self._straight, arrays, donate, given)
                 except Exception as e:  # else said properly below, with the place of the node
                     if given:
                         raise RunError(f"'{self.module.entry_name}', with inputs given away: {e or type(e).__name__}") from e
@@ -163,6 +177,17 @@ class Compiled:
             put_out = [w.wires.outfeed for w in devices]
             self.outfeed = put_out[0] if self.grid.count == 1 else put_out
             return results[0] if self.grid.count == 1 else results
+
+    def _run_straight(self, straight: Straight, arrays: Sequence[Any], donate: tuple[str, ...],
+                      given: frozenset[int]) -> tuple[Any, ...]:
+        entry = straight.entry(given)
+        if entry is not None:
+            self._entries[donate] = entry
+            found = entry(*arrays)
+            if found is not None:
+                return found
+        with np.errstate(all="ignore"):
+            return straight(arrays, given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What makes it again: the module as it is, as text, and how it was compiled. Nothing is optimised anew; machine code comes
@@ -193,7 +218,8 @@ class Compiled:
         """The module specialised to input types, most recent last; checks the plan before anything is allocated."""
         ready = self._ready.pop(types, None) or self._build(types)
         self._ready[types] = ready
-        self._straight = ready.straight
+        if self._straight is not ready.straight:
+            self._straight, self._entries = ready.straight, {}
         if len(self._ready) > KEPT:
             del self._ready[next(iter(self._ready))]
         return ready

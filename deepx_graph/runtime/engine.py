@@ -8,10 +8,13 @@ never run by two threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.segments import Segment
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
@@ -68,4 +71,25 @@ class Overwriting(Protocol):
 
     def overwrites(self, node: Node) -> frozenset[int]:
         """The operands over whose memory the node's kernel writes a result of the same type without harm."""
+        ...
+
+
+EntryFn = Callable[..., "tuple[Array, ...] | None"]
+"""`entry(*arrays)`: the results; None, with nothing done, where an argument is not an array of just the type that it expects."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """An engine that runs some of its kernels one after the other in one call."""
+
+    def joins(self, node: Node) -> bool:
+        """Whether the node's kernel, which has been made, is one of them."""
+        ...
+
+    def joined(self, segment: Segment, busy: Array) -> EntryFn | None:
+        """The call that runs a segment of such nodes; None where it has no way to on this machine.
+
+        `busy` is a word, an int64 array of one element and 0 at first, common to segments that share memory: while one of them
+        runs, a call of any gives None.
+        """
         ...

@@ -30,6 +30,7 @@ class Unit:
 
     def __init__(self, function: Function, plan: Plan, engine: Engine, profile: Profile | None) -> None:
         self.function, self.plan, self.engine = function, plan, engine
+        self.measured = profile is not None
         self.instructions = plan.code.instructions
         self.kernels: list[KernelFn | None] = [None] * len(self.instructions)
         for at, i in enumerate(self.instructions):

@@ -77,7 +77,7 @@ class NumexprEngine:
         return "BLAS" if node.op is dot_general and self._dot(node) is not None else "view" if node.op.view else "eval"
 
     def _compiled(self, node: Node) -> CompiledKernel | None:
-        return self._built.get(node.attr("body") if node.op is fusion else _key(node))
+        return self._built.get(node.attr("body") if node.op is fusion else key_of(node))
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body of elementwise operations, broadcasts and reductions; None where there is none."""
@@ -92,9 +92,9 @@ class NumexprEngine:
         return self._kernel(body, lambda: body)
 
     def _elementwise(self, node: Node) -> KernelFn | None:
-        if not _is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
+        if not is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
             return None  # one numpy call: nothing to gain
-        return self._kernel(_key(node), lambda: _alone(node))
+        return self._kernel(key_of(node), lambda: alone(node))
 
     def _kernel(self, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         if key not in self._built:
@@ -106,7 +106,7 @@ class NumexprEngine:
 
     def _dot(self, node: Node) -> KernelFn | None:
         """A matrix product of the dtypes that BLAS knows, without a copy of the result."""
-        if not _is_tensor(node) or not all(map(_is_tensor, node.inputs)) or node.type.dtype.np not in _BLAS:  # type: ignore[attr-defined]
+        if not is_tensor(node) or not all(map(is_tensor, node.inputs)) or node.type.dtype.np not in _BLAS:  # type: ignore[attr-defined]
             return None
         left, right = (_operand(node, side) for side in (0, 1))
         batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
@@ -122,7 +122,7 @@ class NumexprEngine:
 
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
-        return updated(node) if _is_tensor(node) else None
+        return updated(node) if is_tensor(node) else None
 
 
 Rule = Callable[[NumexprEngine, Node], "KernelFn | None"]
@@ -156,7 +156,7 @@ def _kept(value: Any, out: Any) -> Any:
     return out
 
 
-def _key(node: Node) -> Any:
+def key_of(node: Node) -> Any:
     """What decides the kernel of a node alone."""
     return node.op, node.attrs, tuple(i.type for i in node.inputs), node.type
 
@@ -169,14 +169,14 @@ def _several(kernel: CompiledKernel) -> KernelFn:
     return lambda values, out: tuple(kernel(values, out))
 
 
-def _alone(node: Node) -> Function:
+def alone(node: Node) -> Function:
     """A function of just that node."""
     b = Builder()
     params = tuple(b.param(k, i.type) for k, i in enumerate(node.inputs))
     return Function(node.op.name, params, (Node(node.op, params, node.attrs, node.type),))
 
 
-def _is_tensor(node: Node) -> bool:
+def is_tensor(node: Node) -> bool:
     return isinstance(node.type, TensorType) and is_static(node.type)
 
 

@@ -10,13 +10,29 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from deepx_graph.files import write_file
+from deepx_graph.runtime.native.target import this_machine
 
 MAX_BYTES = 4 << 20
 """Of one entry; larger code is compiled anew."""
+
+
+def functions(ir: str, names: Sequence[str]) -> dict[str, int]:
+    """The addresses of the functions that some IR defines, compiled now or by an earlier process.
+
+    Raises as `Target.compile` does.
+    """
+    machine = this_machine()
+    digest = machine.digest(ir)
+    code = load(digest)
+    if code is None:
+        code = machine.compile(ir)
+        save(digest, code)
+    return machine.load(code, names)
 
 
 def load(digest: str) -> bytes | None:

@@ -127,7 +127,7 @@ def _whole(nests: Nests) -> str:
     lines = ["define void @whole(ptr %table, ptr %scratch) nounwind {"]
     for k, nest in enumerate(nests.nests):
         lines.append(f"  call void @nest{k}(ptr %table, i64 0, i64 {nests.count(nest)}, ptr %scratch, i64 0)")
-        lines.append(f"  call void @total{k}(ptr %table)")
+        lines.append(f"  call void @total{k}(ptr %table, ptr %scratch)")
     return "\n".join([*lines, "  ret void", "}"])
 
 
@@ -220,7 +220,8 @@ class _NestEmitter:
                     self._total(step)
         lines, own.declarations = self.t.lines, own.declarations | self.t.declarations
         self.t = own
-        return "\n".join([f"define void @{name}(ptr noalias %table) nounwind {{", "entry:", *lines, "  ret void", "}"])
+        head = f"define void @{name}(ptr noalias %table, ptr noalias %scratch) nounwind {{"
+        return "\n".join([head, "entry:", *lines, "  ret void", "}"])
 
     def _total(self, step: Step) -> None:
         t, dtype, partial, size = self.t, self.dtypes[step.target], self._partial(step), self._size(step.target)

@@ -18,7 +18,7 @@ from deepx_graph.ir import Function
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array, Program
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
@@ -43,9 +43,12 @@ ELEMENT_NANOSECONDS, STEP_NANOSECONDS = 0.15, 0.012
 NARROWEST = 8
 """Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
 
+LONG_NANOSECONDS = 60_000
+"""Work from here on lets other threads of Python run meanwhile, which costs some tenths of a microsecond."""
+
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_TOTAL = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_WHOLE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_LONG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_SHORT = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def build(function: Function, threads: int) -> NativeKernel | None:
@@ -101,32 +104,55 @@ def _data_is_where_expected() -> bool:
 
 def chunks_of(nests: Nests, nest: Nest) -> Chunks:
     """How a nest is shared out; a matter of its shape alone."""
-    rows, width = nests.count(nest), nests.width(nest)
-    work = sum(price(s) for stage in nest.stages for s in (*stage.steps, *stage.reductions))
-    total = rows * width * (ELEMENT_NANOSECONDS + STEP_NANOSECONDS * work)
-    count = max(1, min(MOST_CHUNKS, rows, int(total / CHUNK_NANOSECONDS)))
+    rows = nests.count(nest)
+    count = max(1, min(MOST_CHUNKS, rows, int(nanoseconds(nests, nest) / CHUNK_NANOSECONDS)))
     each = -(-rows // count)
     return Chunks(-(-rows // each), each)
 
 
+def nanoseconds(nests: Nests, nest: Nest) -> float:
+    """About how long one thread works on a nest."""
+    work = sum(price(s) for stage in nest.stages for s in (*stage.steps, *stage.reductions))
+    return nests.count(nest) * nests.width(nest) * (ELEMENT_NANOSECONDS + STEP_NANOSECONDS * work)
+
+
+class Memory:
+    """Temporaries, partial results and scratch memory for kernels that run one after the other."""
+
+    def __init__(self, kernels: Sequence[NativeKernel]) -> None:
+        self._own = aligned(max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0))
+        size = max((k.layout.scratch_bytes for k in kernels), default=0) + 64
+        self._scratch = [aligned(size) for _ in range(max((k.threads for k in kernels), default=1))]
+        self.scratch = [s.ctypes.data for s in self._scratch]
+        self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
+
+    def table(self, kernel: NativeKernel) -> bytearray:
+        """A table for the kernel in which all but the array objects is filled in."""
+        table = bytearray(8 * kernel.layout.size)
+        addresses, at = [a.ctypes.data for a in kernel.constants], self._own.ctypes.data
+        for size in kernel.own_bytes:
+            addresses.append(at)
+            at += _rounded(size)
+        struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
+        return table
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 class _Workspace:
-    """The table and the scratch memory of one call."""
+    """The table and the memory of one call."""
 
     def __init__(self, kernel: NativeKernel) -> None:
-        own: list[Array] = []
-        for r in kernel.temporaries:
-            register = kernel.program.registers[r]
-            own.append(aligned(register.size * register.dtype.itemsize))
-        for nbytes in kernel.partial_bytes:
-            own.append(aligned(nbytes))
-        self.table = bytearray(8 * kernel.layout.size)
-        addresses = [a.ctypes.data for a in (*kernel.constants, *own)]
-        struct.pack_into(f"{len(addresses)}N", self.table, 8 * kernel.layout.objects, *addresses)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
-        scratch = [aligned(kernel.layout.scratch_bytes + 64) for _ in range(kernel.threads)]
-        self.scratch = [s.ctypes.data for s in scratch]
-        self.scratches = (ctypes.c_void_p * len(scratch))(*self.scratch)
-        self._own = (*own, *scratch)
+        self.memory = Memory([kernel])
+        self.table = self.memory.table(kernel)
+        self.address = address_of(self.table)
+
+
+def address_of(table: bytearray) -> int:
+    """Where the bytes of a table are, which stay there."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(table))
 
 
 class NativeKernel:
@@ -142,7 +168,10 @@ class NativeKernel:
         arrays = {r: a for r, a in program.constants if a.size > 1}
         self.constants = tuple(np.ascontiguousarray(arrays[r]) for r in arrays)
         self.temporaries = tuple(r for r in sorted(nests.stored) if r not in taken and r not in arrays)
-        self.partial_bytes = self._partial_bytes(nests)
+        temporary_bytes = tuple(program.registers[r].size * program.registers[r].dtype.itemsize for r in self.temporaries)
+        self.own_bytes = temporary_bytes + self._partial_bytes(nests)
+        self.nanoseconds = sum(nanoseconds(nests, n) for n in nests.nests)
+        """About how long one thread works on it."""
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
         self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
@@ -150,6 +179,8 @@ class NativeKernel:
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
         single = len(nests.nests) == 1 and len(nests.nests[0].stages) == 1 and not nests.crossing
         self.in_place = whole_params(program) if single else frozenset()
+        self.params = tuple(leaf.param for leaf in program.leaves)
+        """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
         self._spare: list[_Workspace] = []
 
@@ -166,18 +197,17 @@ class NativeKernel:
         return tuple(sizes)
 
     def _functions(self, ir: str, nests: int) -> None:
-        machine = this_machine()
         names = [*(f"work{k}" for k in range(nests)), *(f"total{k}" for k in range(nests)), "whole"]
-        digest = machine.digest(ir)
-        code = codes.load(digest)
-        if code is None:
-            code = machine.compile(ir)
-            codes.save(digest, code)
-        at = machine.load(code, names)
+        at = codes.functions(ir, names)
         self._works = [_WORK(at[f"work{k}"]) for k in range(nests)]
-        self._totals = [_TOTAL(at[f"total{k}"]) for k in range(nests)]
+        self._totals = [_LONG(at[f"total{k}"]) for k in range(nests)]
         alone = all(c.count == 1 for c in self.chunks)
-        self._whole = _WHOLE(at["whole"]) if alone else None
+        kind = _LONG if self.nanoseconds > LONG_NANOSECONDS else _SHORT
+        self._whole = kind(at["whole"]) if alone else None
+        threads = [min(self.threads, c.count) for c in self.chunks]
+        self.calls: tuple[tuple[int, int], ...] = ((at["whole"], 0),) if alone else tuple(
+            call for k in range(nests) for call in ((at[f"work{k}"], threads[k]), (at[f"total{k}"], 0)))
+        """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
@@ -193,7 +223,7 @@ class NativeKernel:
             workspace = _Workspace(self)
         self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
         if self._whole is not None:
-            self._whole(workspace.address, workspace.scratch[0])
+            self._whole(workspace.address, workspace.memory.scratch[0])
         else:
             self._run(workspace)
         self._spare.append(workspace)
@@ -203,6 +233,15 @@ class NativeKernel:
                     np.copyto(given, made)
             return [made if given is None else given for given, made in zip(out, results, strict=True)]
         return results
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
+        for leaf in self.program.leaves:
+            array = np.empty(shapes[leaf.param], self.program.registers[leaf.register].dtype)
+            seen = viewed(array, leaf.views, leaf.order)
+            if not seen.flags.c_contiguous or seen.ctypes.data != array.ctypes.data:
+                return False
+        return True
 
     def _leaf(self, array: Any, shape: tuple[int, ...], leaf: Any) -> Array:
         """An argument, its elements in the order of the register."""
@@ -215,17 +254,17 @@ class NativeKernel:
         return array  # type: ignore[no-any-return]
 
     def _run(self, workspace: _Workspace) -> None:
-        table = workspace.address
+        table, memory = workspace.address, workspace.memory
         for work, total, chunks in zip(self._works, self._totals, self.chunks, strict=True):
             counter = ctypes.c_int64()
             threads = min(self.threads, chunks.count)
             if threads == 1:
-                work(table, ctypes.addressof(counter), workspace.scratch[0])
+                work(table, ctypes.addressof(counter), memory.scratch[0])
             elif (workers := pool()) is not None:
                 address = ctypes.cast(work, ctypes.c_void_p).value
                 assert address is not None
-                workers.run(address, table, ctypes.addressof(counter), ctypes.addressof(workspace.scratches), threads)
+                workers.run(address, table, ctypes.addressof(counter), ctypes.addressof(memory.scratches), threads)
             else:
-                scratch = iter(workspace.scratch)
+                scratch = iter(memory.scratch)
                 TEAM.run(lambda: work(table, ctypes.addressof(counter), next(scratch)), threads)  # noqa: B023
-            total(table)
+            total(table, memory.scratch[0])

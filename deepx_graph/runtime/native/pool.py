@@ -16,13 +16,16 @@ import threading
 import numpy as np
 
 from deepx_graph.runtime.kernels.memory import aligned
-from deepx_graph.runtime.native.target import this_machine
+from deepx_graph.runtime.native import cache as codes
 
 SPIN = 1500
 """How often a worker looks for a job, a pause between, before it sleeps."""
 
 BLOCK = 256
 """Bytes of a worker's state: job number, number of the last job done, whether it sleeps, and the job, a cache line each."""
+
+_BUSY, WORKERS = 0, 64
+"""In the block before the workers' own: whether somebody has the workers, and how many there are."""
 
 _DONE, _SLEEPS, _JOB, _CLAIM = 64, 128, 192, 224
 """The claim is twice the number of a job that is free, and one more when the worker has taken it or the caller has taken it back:
@@ -155,45 +158,70 @@ next:
 out:
   ret void
 }}
+
+define void @share(ptr %pool, i64 %threads, ptr %function, ptr %table, ptr %counter, ptr %scratches) {{
+entry:
+  %states = getelementptr i8, ptr %pool, i64 {BLOCK}
+  %busy = getelementptr i8, ptr %pool, i64 {_BUSY}
+  %tried = cmpxchg ptr %busy, i32 0, i32 1 seq_cst seq_cst
+  %got = extractvalue {{ i32, i1 }} %tried, 1
+  br i1 %got, label %together, label %alone
+together:
+  %at = getelementptr i8, ptr %pool, i64 {WORKERS}
+  %there = load i64, ptr %at
+  %wanted = sub i64 %threads, 1
+  %many = icmp slt i64 %there, %wanted
+  %workers = select i1 %many, i64 %there, i64 %wanted
+  call void @launch(ptr %states, i64 %workers, ptr %function, ptr %table, ptr %counter, ptr %scratches)
+  store atomic i32 0, ptr %busy seq_cst, align 4
+  ret void
+alone:
+  call void @launch(ptr %states, i64 0, ptr %function, ptr %table, ptr %counter, ptr %scratches)
+  ret void
+}}
 """
 
 _POINTER = ctypes.c_void_p
 
 
 class Pool:
-    """The workers of this process. `run` is for one caller at a time; another finds it busy and works alone."""
+    """The workers of this process. One caller at a time has them; another finds them busy and works alone.
+
+    `address` is that of the pool's state, and `share_address` that of the machine function that `run` calls with it, for machine
+    code that calls it too: `share(pool, threads, function, table, counter, scratches)`.
+    """
 
     def __init__(self) -> None:
-        machine = this_machine()
-        at = machine.load(machine.compile(_IR), ["serve", "launch"])
+        at = codes.functions(_IR, ["serve", "share"])
         self._serve = ctypes.CFUNCTYPE(None, _POINTER)(at["serve"])
-        self._launch = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64, *[_POINTER] * 4)(at["launch"])
-        self._busy = threading.Lock()
-        self._states = aligned(BLOCK * (os.cpu_count() or 1))
-        self._states[:] = 0
+        self._share = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64, *[_POINTER] * 4)(at["share"])
+        self.share_address: int = at["share"]
+        self.most = os.cpu_count() or 1
+        self._state = aligned(BLOCK * (1 + self.most))
+        self.address: int = self._state.ctypes.data
+        self.forget()
+
+    def forget(self) -> None:
+        """Starts with no workers: a forked child has none of its parent's threads."""
+        self._state[:] = 0
+        self._hiring = threading.Lock()
         self._workers = 0
-        self._pid = os.getpid()
 
     def run(self, function: int, table: int, counter: int, scratches: int, threads: int) -> None:
         """Calls a machine function in the caller and in `threads - 1` workers, each with scratch memory of its own."""
-        base = self._states.ctypes.data
-        if not self._busy.acquire(blocking=False):
-            self._launch(base, 0, function, table, counter, scratches)
-            return
-        try:
-            self._hire(threads - 1)
-            self._launch(base, min(threads - 1, self._workers), function, table, counter, scratches)
-        finally:
-            self._busy.release()
+        self.hire(threads - 1)
+        self._share(self.address, threads, function, table, counter, scratches)
 
-    def _hire(self, count: int) -> None:
-        if self._pid != os.getpid():  # a forked child has none of its parent's threads
-            self._states[:] = 0
-            self._workers, self._pid = 0, os.getpid()
-        while self._workers < min(count, len(self._states) // BLOCK):
-            state = self._states.ctypes.data + BLOCK * self._workers
-            threading.Thread(target=self._serve, args=(state,), name="deepx-graph native kernel", daemon=True).start()
-            self._workers += 1
+    def hire(self, count: int) -> None:
+        """Sees to it that there are so many workers, or one for every core."""
+        if self._workers >= min(count, self.most):
+            return
+        with self._hiring:
+            while self._workers < min(count, self.most):
+                state = self.address + BLOCK * (1 + self._workers)
+                threading.Thread(target=self._serve, args=(state,), name="deepx-graph native kernel", daemon=True).start()
+                self._workers += 1
+                ctypes.c_int64.from_address(self.address + WORKERS).value = self._workers
 
 
 _POOL: list[Pool | None] = []
@@ -209,7 +237,7 @@ def pool() -> Pool | None:
 
 def _renew() -> None:
     if _POOL and _POOL[0] is not None:
-        _POOL[0]._busy = threading.Lock()
+        _POOL[0].forget()
 
 
 if hasattr(os, "register_at_fork"):

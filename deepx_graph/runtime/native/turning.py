@@ -18,7 +18,6 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native.target import this_machine
 
 LANES = {4: 16, 8: 8}
 """Elements of a tile's side, by their size: a cache line."""
@@ -98,14 +97,7 @@ def _taken(items: Any) -> Callable[[], Any]:
 
 @cache
 def _function(size: int) -> Callable[..., None]:
-    machine = this_machine()
-    ir = text(size)
-    digest = machine.digest(ir)
-    code = codes.load(digest)
-    if code is None:
-        code = machine.compile(ir)
-        codes.save(digest, code)
-    return _TURN(machine.load(code, [f"turn{size}"])[f"turn{size}"])
+    return _TURN(codes.functions(text(size), [f"turn{size}"])[f"turn{size}"])
 
 
 def text(size: int) -> str:

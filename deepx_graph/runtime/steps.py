@@ -1,0 +1,104 @@
+"""What `Straight` walks: single kernels, and runs of kernels that are one call.
+
+A run keeps its kernels, for arguments that the call does not take. Views around a run that nothing in it needs stay outside of it:
+they cost little, and their results need not be told from what they view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deepx_graph.runtime.code import reads
+from deepx_graph.runtime.engine import EntryFn, KernelFn
+from deepx_graph.runtime.program import Outs, Unit
+from deepx_graph.runtime.segments import makes_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The kernel at a position of the code. `takes`: its first operand leaves the frame before the call."""
+
+    kernel: KernelFn
+    sources: tuple[int, ...]
+    target: int
+    at: int
+    takes: bool
+    frees: tuple[int, ...]
+
+    def run(self, slots: list[Any], outs: Outs) -> None:
+        """Computes the target, and drops what ends here."""
+        values = [slots[s] for s in self.sources]
+        if self.takes:
+            slots[self.sources[0]] = None
+        slots[self.target] = self.kernel(values, outs[self.at])
+        for s in self.frees:
+            slots[s] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Steps that follow each other, cut for one call: views before and after it, the steps inside, slots going in and coming out."""
+
+    before: tuple[Step, ...]
+    inside: tuple[Step, ...]
+    after: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The steps of a cut as one call."""
+
+    cut: Cut
+    entry: EntryFn
+    frees: tuple[int, ...]
+
+    def run(self, slots: list[Any], outs: Outs) -> None:
+        """Computes all targets that are read elsewhere, and drops what ends within."""
+        cut = self.cut
+        for step in cut.before:
+            _compute(step, slots, outs)
+        found = self.entry(*[slots[s] for s in cut.inputs])
+        if found is None:
+            for step in cut.inside:
+                _compute(step, slots, outs)
+        else:
+            for slot, value in zip(cut.outputs, found, strict=True):
+                slots[slot] = value
+        for step in cut.after:
+            _compute(step, slots, outs)
+        for s in self.frees:
+            slots[s] = None
+
+
+def _compute(step: Step, slots: list[Any], outs: Outs) -> None:
+    slots[step.target] = step.kernel([slots[s] for s in step.sources], outs[step.at])
+
+
+def cut(unit: Unit, steps: Sequence[Step]) -> Cut | None:
+    """Steps that join, in order, cut for one call. None where there is no kernel among them."""
+    nodes = {s.at: unit.plan.code.slots[s.target].node for s in steps}
+    before, rest, made = list[Step](), list[Step](), set[int]()
+    for step in steps:
+        if makes_kernel(nodes[step.at]) or step.sources[0] in made:
+            rest.append(step)
+            made.add(step.target)
+        else:
+            before.append(step)
+    inside, after, read = list[Step](), list[Step](), set[int]()
+    for step in reversed(rest):
+        if nodes[step.at].op.view and step.target not in read:
+            after.append(step)
+        else:
+            inside.append(step)
+            read.update(step.sources)
+    own = {s.at for s in inside}
+    given = made | {slot for slot, _ in unit.plan.code.constants}
+    inputs = dict.fromkeys(s for step in reversed(inside) for s in step.sources if s not in given)
+    wanted = {slot for at, i in enumerate(unit.instructions) if at not in own for slot in reads(i)}
+    outputs = tuple(s.target for s in reversed(inside) if s.target in wanted)
+    found = Cut(tuple(before), tuple(reversed(inside)), tuple(reversed(after)), tuple(inputs), outputs)
+    return found if made else None

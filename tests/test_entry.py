@@ -16,13 +16,19 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, multiply, reshape, subtract, transpose
+from deepx_graph.ir import Builder, Function, Module, Node, Op
+from deepx_graph.ops import OPS, add, broadcast_in_dim, dot_general, exponential, multiply, reshape, subtract, transpose
+from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.compile import Compiled
+from deepx_graph.runtime.engines.native_engine import is_exact
+from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native import enter, entry
+from deepx_graph.runtime.native.kernel import build
 from deepx_graph.runtime.steps import Joined
-from deepx_graph.types import type_of_array
+from deepx_graph.types import DType, tensor, type_of_array
+from tests import laws
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
@@ -78,7 +84,8 @@ def _unaligned(x: Array) -> Array:
 
 
 TAKEN_CAREFULLY: dict[str, Callable[[Array], Any]] = {
-    "another byte order": lambda x: x.astype(">f4"), "strides": lambda x: np.repeat(x, 2)[::2], "reversed": lambda x: x[::-1].copy()[::-1],
+    "another byte order": lambda x: x.astype(">f4"), "strides": lambda x: np.repeat(x, 2)[::2],
+    "reversed": lambda x: x[::-1].copy()[::-1],
     "a subclass": lambda x: x.view(Sub), "a list": lambda x: x.tolist(), "not aligned": _unaligned,
 }  # fmt: skip
 REFUSED: dict[str, Callable[[Array], Any]] = {
@@ -339,3 +346,32 @@ def test_no_memory_for_results(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryError):
         entered(f, x)
     assert len(f(x)) == 5
+
+
+EXACT_DTYPES = [d for d in laws.SAMPLED_DTYPES if np.dtype(d.np) in spelling.ALL]
+
+
+@pytest.mark.parametrize("dtype", EXACT_DTYPES, ids=str)
+@pytest.mark.parametrize("op", [o for o in OPS.values() if o.elementwise and o.kernel and not o.attrs], ids=lambda op: op.name)
+def test_single_instructions_give_the_bits_of_eval(op: Op, dtype: DType) -> None:
+    """Whether such an operation is one of an entry or numpy's is then nobody's business."""
+    values = laws.special_values(dtype)
+    arrays = [np.array(a).ravel() for a in np.meshgrid(*[values] * len(op.operands))]
+    if not all(o.type.holds(tensor(dtype, (3,))) for o in op.operands):
+        return
+    function = laws.one_op(op, arrays, {})
+    program = lower(function)
+    if program is None or not is_exact(program) or (kernel := build(function, 1)) is None:
+        return
+    with np.errstate(all="ignore"):
+        (want,) = evaluate(function, arrays)
+    (got,) = kernel(arrays)
+    assert got.dtype == np.asarray(want).dtype
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(np.asarray(want)[got == 0]))
+
+
+def test_functions_are_no_single_instructions() -> None:
+    x = f4(20)
+    programs = [lower(laws.one_op(op, [x] * len(op.operands), {})) for op in (multiply, subtract, exponential)]
+    assert [p is not None and is_exact(p) for p in programs] == [True, True, False]

@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Steps that follow each other, cut for one call: views before and after it, the steps inside, slots going in and coming out."""
+    """Steps that follow each other, cut for one call: views before and after it, the steps inside, and slots in and out."""
 
     before: tuple[Step, ...]
     inside: tuple[Step, ...]

@@ -65,7 +65,8 @@ class Straight:
     def entry(self, given: frozenset[int] = NONE) -> EntryFn | None:
         """All of it as one call, with the arguments `given` away; None where there is more to it than kernels that join.
 
-        It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and for some others.
+        It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and
+        for some others.
         """
         if not self._calls:
             return None

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.kernel import FUNCTION_PRICE, price
 from deepx_graph.literal import Array
 from deepx_graph.ops.reduce import reduce
-from deepx_graph.runtime.engine import EntryFn
+from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.kernels.execute import build as build_blocks
+from deepx_graph.runtime.kernels.lower import lower
+from deepx_graph.runtime.kernels.program import Program
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 from deepx_graph.runtime.segments import Segment
@@ -27,8 +30,8 @@ class NativeEngine(NumexprEngine):
 
     def __init__(self, threads: int | None = None) -> None:
         super().__init__(threads)
-        self._alone: dict[Any, NativeKernel | None] = {}
-        """Kernels of single operations, which are worth it only among others."""
+        self._singles: dict[Any, NativeKernel | None] = {}
+        self._rounding: dict[Any, bool] = {}
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
@@ -40,22 +43,53 @@ class NativeEngine(NumexprEngine):
             blocks.way = f"{blocks.way}: {found}"
         return blocks
 
+    def _own(self, node: Node) -> KernelFn | None:
+        found = super()._own(node)
+        if found is None and self._rounds(node) and (kernel := self._alone(node)) is not None:
+            self._built[key_of(node)] = kernel
+            return self._kernel(key_of(node), lambda: alone(node))
+        return found
+
     def joins(self, node: Node) -> bool:
-        """Whether machine code for the node, made now where it runs by its eval alone, reads the operands as they lie."""
+        """Whether machine code for the node reads the operands as they lie. A single operation that has not been compiled, as
+        numpy does it as well, may be so now: it gives the same bits."""
         kernel = self._machine_code(node)
         return kernel is not None and kernel.reads_plainly([t.shape for i in node.inputs if isinstance(t := i.type, TensorType)])
 
     def _machine_code(self, node: Node) -> NativeKernel | None:
         kernel = self._compiled(node)
-        if kernel is None and (node.op.elementwise or node.op is reduce):
-            key = key_of(node)
-            if key not in self._alone:
-                found = attempt(alone(node), self.threads) if is_tensor(node) else ""
-                self._alone[key] = None if isinstance(found, str) else found
-            return self._alone[key]
+        if kernel is None and _is_single(node):
+            return self._alone(node)
         return kernel if isinstance(kernel, NativeKernel) else None
+
+    def _alone(self, node: Node) -> NativeKernel | None:
+        key = key_of(node)
+        if key not in self._singles:
+            found = attempt(alone(node), self.threads)
+            self._singles[key] = None if isinstance(found, str) else found
+        return self._singles[key]
+
+    def _rounds(self, node: Node) -> bool:
+        """Whether the node is a single operation whose machine code may round otherwise than its eval, which is then not used."""
+        if not _is_single(node):
+            return False
+        key = key_of(node)
+        if key not in self._rounding:
+            program = lower(alone(node))
+            self._rounding[key] = program is not None and not is_exact(program)
+        return self._rounding[key]
 
     def joined(self, segment: Segment, busy: Array) -> EntryFn | None:
         """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
         kernels = [k for s in segment.steps if (k := self._machine_code(s.node)) is not None]
         return entry(segment, kernels, busy)
+
+
+def _is_single(node: Node) -> bool:
+    """Whether the node is an operation that a kernel may consist of."""
+    return (node.op.elementwise or node.op is reduce) and is_tensor(node) and all(map(is_tensor, node.inputs))
+
+
+def is_exact(program: Program) -> bool:
+    """Whether every engine computes the program to the same bits: single instructions, which all round alike, and no float sums."""
+    return all(s.primitive and price(s.primitive) < FUNCTION_PRICE for s in program.steps)

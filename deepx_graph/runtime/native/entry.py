@@ -2,7 +2,7 @@
 
 `enter` is one generic function; what a segment is stands in a frame of words that it reads. It looks at every argument by the
 fields of the array object alone (exactly ndarray, dtype, shape, C-contiguous, aligned; writeable and apart from the others where it
-is written over) and gives None, with nothing done, for whatever is not as the frame says. So nothing is ever complained of from here.
+is written over) and gives None, with nothing done, for whatever is not as the frame says. So nothing is complained of from here.
 A frame has one activation at a time: who finds it busy gets None too. Work that takes long lets other threads of Python run.
 
 Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere.

@@ -23,8 +23,9 @@ from deepx_graph.runtime.kernels.program import Array, Program
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native.emit import DATA, Chunks, Layout, Unwritten, layout, module_text, partial_dtype
-from deepx_graph.runtime.native.nests import Nest, Nests, arrange, price
+from deepx_graph.runtime.native.emit import module_text
+from deepx_graph.runtime.native.layout import DATA, Chunks, Layout, Unwritten, layout, partial_dtype
+from deepx_graph.runtime.native.nests import Nest, Nests, arrange, price, together
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
@@ -106,7 +107,8 @@ def chunks_of(nests: Nests, nest: Nest) -> Chunks:
     """How a nest is shared out; a matter of its shape alone."""
     rows = nests.count(nest)
     count = max(1, min(MOST_CHUNKS, rows, int(nanoseconds(nests, nest) / CHUNK_NANOSECONDS)))
-    each = -(-rows // count)
+    step = together(nests, nest)
+    each = -(-rows // (count * step)) * step
     return Chunks(-(-rows // each), each)
 
 

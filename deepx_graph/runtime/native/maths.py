@@ -8,7 +8,7 @@ the logarithms follow FreeBSD's msun (e_log.c, s_log1p.c).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,8 @@ class Format:
     """From this magnitude down, expm1 is -1."""
     half_root: int
     """The bits of sqrt(1/2)."""
+    spread: int
+    """Divisors between 2 to this power and its reciprocal have reciprocals whose low parts are normal."""
     series: tuple[float, ...]
     """Of (log(1+s) - log(1-s)) / s - 2, in powers of s*s."""
 
@@ -41,7 +43,7 @@ class Format:
 FORMATS = {
     F4: Format(np.dtype("i4"), 23, 127, 6.9314575195e-01, 1.4286067653e-06,
                (0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578, 0.0013926183587713494),
-               -110.0, 88.8, -20.0, 0x3F3504F3,
+               -110.0, 88.8, -20.0, 0x3F3504F3, 100,
                (float.fromhex("0xaaaaaa.0p-24"), float.fromhex("0xccce13.0p-25"), float.fromhex("0x91e9ee.0p-25"),
                 float.fromhex("0xf89e26.0p-26"))),
     F8: Format(np.dtype("i8"), 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10,
@@ -49,7 +51,7 @@ FORMATS = {
                 0.00019841269863053618, 2.4801521295954376e-05, 2.7557268459997064e-06, 2.7620088445409746e-07,
                 2.510038549551032e-08),
                -760.0, 709.9, -50.0,
-               0x3FE6A09E_00000000,
+               0x3FE6A09E_00000000, 900,
                (6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01, 2.222219843214978396e-01,
                 1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01)),
 }
@@ -59,6 +61,22 @@ _TANH_LIMIT, _TANH_LINEAR = 7.90531110763549805, 0.0004
 _TANH_ABOVE = (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08, -8.60467152213735e-11,
                2.00018790482477e-13, -2.76076847742355e-16)
 _TANH_BELOW = (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)
+
+
+@dataclass(frozen=True)
+class Reciprocal:
+    """Of a divisor, as a sum: `high` a little nearer to zero than it, and the small rest of the same sign.
+
+    `usual` says whether the divisor is neither so great nor so small that a part is subnormal.
+    """
+
+    usual: str
+    high: Value
+    low: Value
+
+    def map(self, change: Callable[[Value], Value]) -> Reciprocal:
+        """With another form of both parts."""
+        return Reciprocal(self.usual, change(self.high), change(self.low))
 
 
 class Maths:
@@ -107,17 +125,38 @@ class Maths:
         """x where it is NaN."""
         return self.t.select(self.t.compare("fcmp uno", x, x), x, otherwise)
 
+    def clamp(self, x: Value, low: float, high: float) -> Value:
+        """x within bounds; NaN stays NaN, and each half is one instruction."""
+        x = self.t.select(self.t.compare("fcmp ogt", self.c(low), x), self.c(low), x)
+        return self.t.select(self.t.compare("fcmp olt", self.c(high), x), self.c(high), x)
+
+    # --- division by what stays the same
+
+    def reciprocal(self, d: Value) -> Reciprocal:
+        """What `quotient` needs; worth it where many elements are divided by d."""
+        low, high = np.array([2.0**-self.f.spread, 2.0**self.f.spread], self.dtype).view(self.f.bits).tolist()
+        size = self.t.binary("sub", self.to_bits(self.t.intrinsic("fabs", d)), self.i(low))
+        usual = self.t.all(self.t.compare("icmp ult", size, self.i(high - low)))
+        nearest = self.div(self.c(1), d)
+        below = self.from_bits(self.t.binary("sub", self.to_bits(nearest), self.i(1)))
+        rest = self.fma(self.t.unary("fneg", d), below, self.c(1))
+        return Reciprocal(usual, below, self.mul(rest, nearest))
+
+    def quotient(self, x: Value, d: Value, r: Reciprocal) -> Value:
+        """x / d, of which one in some thousands is not the nearest number but its neighbour.
+
+        Both parts of the reciprocal have one sign, so that zeros, infinities and NaN come out as by division.
+        """
+        return self.t.either(r.usual, lambda: self.fma(x, r.high, self.mul(x, r.low)), lambda: self.div(x, d))
+
     # --- exp
 
-    def _reduced(self, x: Value, low: float, high: float) -> tuple[Value, Value, Value]:
-        """x = n ln2 + r with x clamped (NaN to `low`): n as a float, r, and exp(r) - 1."""
-        x = self.t.select(self.t.compare("fcmp ogt", x, self.c(low)), x, self.c(low))
-        x = self.t.select(self.t.compare("fcmp olt", x, self.c(high)), x, self.c(high))
+    def _reduced(self, x: Value, low: float, high: float) -> tuple[Value, Value]:
+        """x = n ln2 + r with x clamped: n as a float, and r."""
+        x = self.clamp(x, low, high)
         n = self.t.intrinsic("roundeven", self.mul(x, self.c(1 / math.log(2))))
         r = self.fma(n, self.c(-self.f.ln2_high), x)
-        r = self.fma(n, self.c(-self.f.ln2_low), r)
-        q = self.horner(r, self.f.growth)
-        return n, r, self.fma(self.mul(r, r), q, r)
+        return n, self.fma(n, self.c(-self.f.ln2_low), r)
 
     def _power(self, n: Value) -> Value:
         """2**n for an integer vector within the exponents of normal numbers."""
@@ -130,10 +169,11 @@ class Maths:
         return self.mul(self.mul(x, self._power(half)), self._power(self.t.binary("sub", whole, half)))
 
     def exp(self, x: Value) -> Value:
-        n, _, p = self._reduced(x, self.f.lowest, self.f.highest)
+        n, r = self._reduced(x, self.f.lowest, self.f.highest)
+        y = self.horner(r, (1.0, 1.0, *self.f.growth))
         if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
-            return self.if_nan(x, self._scalef(self.add(p, self.c(1)), n))
-        return self.if_nan(x, self._scaled(self.add(p, self.c(1)), n))
+            return self._scalef(y, n)
+        return self.if_nan(x, self._scaled(y, n))
 
     def _scalef(self, x: Value, n: Value) -> Value:
         """x * 2**n by the instruction of AVX-512."""
@@ -141,11 +181,12 @@ class Maths:
         symbol = f"@llvm.x86.avx512.mask.scalef.{kind}.512"
         mask = f"i{self.t.lanes}"
         self.t.declare(f"declare {type} {symbol}({type}, {type}, {type}, {mask}, i32)")
-        args = f"{type} {x.text}, {type} {n.text}, {type} zeroinitializer, {mask} -1, i32 4"
-        return self.t.value(f"call {type} {symbol}({args})", self.dtype)
+        rest = f"{type} zeroinitializer, {mask} -1, i32 4"
+        return self.t.each(lambda a, b: f"call {type} {symbol}({type} {a}, {type} {b}, {rest})", self.dtype, x, n)
 
     def expm1(self, x: Value) -> Value:
-        n, _, p = self._reduced(x, self.f.negligible, self.f.highest)
+        n, r = self._reduced(x, self.f.negligible, self.f.highest)
+        p = self.fma(self.mul(r, r), self.horner(r, self.f.growth), r)
         whole = self.t.convert("fptosi", n, self.f.bits)
         half = self._power(self.t.binary("sub", whole, self.i(1)))
         y = self.fma(half, p, self.sub(half, self.c(0.5)))
@@ -163,13 +204,10 @@ class Maths:
 
     def _short_tanh(self, x: Value) -> Value:
         """In single precision: a ratio of polynomials, that of Eigen's MathFunctionsImpl.h; x itself near 0."""
-        far = self.c(_TANH_LIMIT)
-        clamped = self.t.select(self.t.compare("fcmp ogt", far, x), x, far)
-        clamped = self.t.select(self.t.compare("fcmp olt", self.c(-_TANH_LIMIT), clamped), clamped, self.c(-_TANH_LIMIT))
+        clamped = self.clamp(x, -_TANH_LIMIT, _TANH_LIMIT)
         z = self.mul(clamped, clamped)
         y = self.div(self.mul(clamped, self.horner(z, _TANH_ABOVE)), self.horner(z, _TANH_BELOW))
-        y = self.t.select(self.t.compare("fcmp ult", self.t.intrinsic("fabs", x), self.c(_TANH_LINEAR)), x, y)
-        return self.if_nan(x, y)
+        return self.t.select(self.t.compare("fcmp ult", self.t.intrinsic("fabs", x), self.c(_TANH_LINEAR)), x, y)
 
     # --- log
 
@@ -182,15 +220,13 @@ class Maths:
         m = self.from_bits(self.t.binary("add", fraction, self.i(self.f.half_root)))
         return self.t.convert("sitofp", k, self.dtype), self.sub(m, self.c(1))
 
-    def _log_of(self, k: Value, f: Value, correction: Value | None) -> Value:
+    def _log_of(self, k: Value, f: Value) -> Value:
+        """k ln2 + log(1 + f)."""
         s = self.div(f, self.add(f, self.c(2)))
         z = self.mul(s, s)
         r = self.mul(z, self.horner(z, self.f.series))
         half = self.mul(self.mul(f, f), self.c(0.5))
-        low = self.mul(k, self.c(self._ln2_low))
-        if correction is not None:
-            low = self.add(low, correction)
-        y = self.add(self.mul(s, self.add(half, r)), low)
+        y = self.fma(s, self.add(half, r), self.mul(k, self.c(self._ln2_low)))
         return self.fma(k, self.c(self._ln2_high), self.add(self.sub(y, half), f))
 
     @property
@@ -202,11 +238,20 @@ class Maths:
         return 9.0580006145e-06 if self.dtype == F4 else self.f.ln2_low
 
     def log(self, x: Value) -> Value:
+        return self.t.either(self._all_usual(x), lambda: self._log_of(*self._split(x)), lambda: self._any_log(x))
+
+    def _all_usual(self, x: Value) -> str:
+        """Whether every lane is positive, normal and finite."""
+        low, high = np.array([np.finfo(self.dtype).tiny, math.inf], self.dtype).view(self.f.bits).tolist()
+        above = self.t.binary("sub", self.to_bits(x), self.i(low))
+        return self.t.all(self.t.compare("icmp ult", above, self.i(high - low)))
+
+    def _any_log(self, x: Value) -> Value:
         small = self.t.compare("fcmp olt", x, self.c(float(np.finfo(self.dtype).tiny)))
         grown = self.t.select(small, self.mul(x, self.c(2.0 ** (self.f.mantissa + 2))), x)
         k, f = self._split(grown)
         k = self.t.select(small, self.sub(k, self.c(self.f.mantissa + 2)), k)
-        return self._log_limits(x, x, self._log_of(k, f, None))
+        return self._log_limits(x, x, self._log_of(k, f))
 
     def _log_limits(self, x: Value, argument: Value, y: Value) -> Value:
         """y, with what log gives for 0, negative numbers, infinity and NaN in the place of those."""
@@ -217,8 +262,14 @@ class Maths:
 
     def log1p(self, x: Value) -> Value:
         u = self.add(x, self.c(1))
-        k, f = self._split(u)
-        large, small = self.sub(self.c(1), self.sub(u, x)), self.sub(x, self.sub(u, self.c(1)))
-        lost = self.t.select(self.t.compare("fcmp oge", k, self.c(2)), large, small)
-        y = self._log_limits(x, u, self._log_of(k, f, self.div(lost, u)))
+        y = self.t.either(self._all_usual(u), lambda: self._usual_log1p(x, u),
+                          lambda: self._log_limits(x, u, self._usual_log1p(x, u)))
         return self.t.select(self.t.compare("fcmp une", x, self.c(0)), y, x)
+
+    def _usual_log1p(self, x: Value, u: Value) -> Value:
+        """With u = 1 + x rounded, which is 2**k (1 + g): 1 + x is 2**k (1 + f), and 2**-k x + (2**-k - 1) is f, rounded once."""
+        k, g = self._split(u)
+        scale = self._power(self.t.convert("fptosi", self.t.unary("fneg", k), self.f.bits))
+        f = self.fma(x, scale, self.sub(scale, self.c(1)))
+        f = self.t.select(self.t.compare("fcmp olt", x, self.c(2.0**64)), f, g)
+        return self._log_of(k, f)

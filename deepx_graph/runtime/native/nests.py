@@ -17,6 +17,9 @@ from deepx_graph.runtime.kernels.program import Program, Shape, Step
 STRIP = 4096
 """Elements of a strip: what a float sum adds up in one precision before it goes on in double."""
 
+ROWS_BYTES = 24 << 10
+"""What is kept of rows done together may take so much of the first-level cache."""
+
 CHEAP, CHEAP_LEAVES = 6, 2
 """A value of at most this price, made of at most so many arrays, is computed again instead of being stored and loaded."""
 
@@ -216,6 +219,29 @@ class _Arranging:
     def _stages_of(self, nest: int) -> list[Stage]:
         places: Iterable[Place] = sorted(p for p in self.stages if p[0] == nest)
         return [self.stages[p] for p in places]
+
+
+def together(nests: Nests, nest: Nest) -> int:
+    """How many rows are done side by side: the ends of their sums then overlap, and sums over rows take fewer steps."""
+    if nests.in_strips or not nest.key:
+        return 1
+    steps = [s for stage in nest.stages for s in (*stage.reductions, *stage.row_reductions)]
+    sums = [s.reduction.axes for s in steps if s.reduction is not None]
+    most = 4 if any(nests.inner not in axes for axes in sums) else 2 if sums else 1
+    kept = sum(len(stage.stores) for stage in nest.stages[:-1]) * 8 * nests.space[-1]
+    while most > 1 and (most > nests.count(nest) or most * kept > ROWS_BYTES):
+        most //= 2
+    return most
+
+
+def unrolled(nests: Nests, nest: Nest, stage: Stage, lanes: int) -> int:
+    """How many vectors of each row are computed side by side: enough to fill the time that each takes, few enough for registers."""
+    work, width = sum(map(price, stage.steps)), nests.width(nest)
+    slow = any(s.primitive in SLOW for s in stage.steps)
+    most = max(1, (4 if work <= (30 if slow else 16) else 2) // together(nests, nest))
+    while most > 1 and most * lanes > width:
+        most //= 2
+    return most
 
 
 def registers_used(nest: Nest) -> Sequence[int]:

@@ -60,7 +60,7 @@ def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
         symbol = machine.vector_function(primitive, dtype, _LIBRARY[primitive])
         return None if symbol is None else lambda t, v: machine.call(t, symbol, v)
     if primitive == "neg":
-        return lambda t, v: t.value(f"fneg {t.vector(dtype)} {v[0].text}", dtype)
+        return lambda t, v: t.unary("fneg", v[0])
     if primitive in ("max", "min"):
         return lambda t, v: extreme(t, primitive, *v)
     return (lambda t, v: _sign(t, v[0])) if primitive == "sign" else None
@@ -146,7 +146,7 @@ def cast(t: Text, x: Value, target: DType) -> Value:
     if source in FLOATS:
         return t.saturating(x, target)
     if source.itemsize == target.itemsize:
-        return Value(x.text, target)
+        return Value(x.text, target, x.more)
     if source.itemsize > target.itemsize:
         return t.convert("trunc", x, target)
     return t.convert("sext" if source.kind == "i" else "zext", x, target)

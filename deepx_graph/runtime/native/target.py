@@ -17,7 +17,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding
 
-from deepx_graph.runtime.native.text import F4, F8, DType, Text, Value
+from deepx_graph.runtime.native.text import F4, F8, DType, Text, Value, of_parts
 
 llvm: Any = llvmlite.binding
 """It has no types."""
@@ -72,7 +72,10 @@ class Target:
         lanes = self.register_bytes // dtype.itemsize
         if lanes == t.lanes:
             return t.call(symbol, *args)
-        return _split_call(t, symbol, args, lanes)
+        count = max(len(a.more) for a in args) + 1
+        columns = [a.parts * count if not a.more else a.parts for a in args]
+        calls = [_split_call(t, symbol, [Value(p, dtype) for p in parts], lanes) for parts in zip(*columns, strict=False)]
+        return of_parts([c.text for c in calls], dtype)
 
     def compile(self, ir: str) -> bytes:
         """Object code. Raises RuntimeError for IR that LLVM refuses, or that names a function this process lacks."""

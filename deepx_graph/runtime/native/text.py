@@ -1,7 +1,8 @@
 """LLVM IR as text: numbered values of a fixed number of lanes, blocks, loops.
 
-Names, types and numbers in the text are all made here or by `spelling`, `maths` and `emit`. A value is always a vector of
-`lanes` elements; a scalar is a vector of equal ones.
+Names, types and numbers in the text are all made here or by `spelling`, `maths` and `emit`. A value is one vector of `lanes`
+elements, or several that are treated alike: their instructions then stand side by side, so that the processor finds independent
+ones to run at once. A scalar is a vector of equal elements.
 """
 
 from __future__ import annotations
@@ -42,10 +43,24 @@ def number(value: Any, dtype: DType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A vector in a register: its name or literal, and the dtype of its elements."""
+    """A vector in a register: its name or literal, and the dtype of its elements; `more` are further ones, treated alike."""
 
     text: str
     dtype: DType
+    more: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.text, *self.more)
+
+
+def of_parts(parts: Sequence[str], dtype: DType) -> Value:
+    """A value of these vectors."""
+    return Value(parts[0], dtype, tuple(parts[1:]))
+
+
+Body = Callable[[Sequence[str], str | None, Sequence[Value]], Sequence[Value]]
+"""What is done at some indices, under a mask or none, with carried values."""
 
 
 class Text:
@@ -93,25 +108,38 @@ class Text:
     def value(self, expression: str, dtype: DType) -> Value:
         return Value(self.let(expression), dtype)
 
+    def each(self, make: Callable[..., str], dtype: DType, *args: Value) -> Value:
+        """The instruction that `make` writes, for each vector of the arguments; a single vector goes with all others."""
+        count = max(len(a.more) for a in args) + 1
+        columns = [a.parts * count if not a.more else a.parts for a in args]
+        return of_parts([self.let(make(*texts)) for texts in zip(*columns, strict=False)], dtype)
+
     def binary(self, instruction: str, x: Value, y: Value) -> Value:
-        return self.value(f"{instruction} {self.vector(x.dtype)} {x.text}, {y.text}", x.dtype)
+        return self.each(lambda a, b: f"{instruction} {self.vector(x.dtype)} {a}, {b}", x.dtype, x, y)
 
     def compare(self, instruction: str, x: Value, y: Value) -> Value:
-        return self.value(f"{instruction} {self.vector(x.dtype)} {x.text}, {y.text}", BOOL)
+        return self.each(lambda a, b: f"{instruction} {self.vector(x.dtype)} {a}, {b}", BOOL, x, y)
 
     def select(self, mask: Value, x: Value, y: Value) -> Value:
-        type = self.vector(x.dtype)
-        return self.value(f"select {self.vector(BOOL)} {mask.text}, {type} {x.text}, {type} {y.text}", x.dtype)
+        kind, type = self.vector(BOOL), self.vector(x.dtype)
+        return self.each(lambda m, a, b: f"select {kind} {m}, {type} {a}, {type} {b}", x.dtype, mask, x, y)
+
+    def unary(self, instruction: str, x: Value) -> Value:
+        return self.each(lambda a: f"{instruction} {self.vector(x.dtype)} {a}", x.dtype, x)
 
     def convert(self, instruction: str, x: Value, dtype: DType) -> Value:
-        return self.value(f"{instruction} {self.vector(x.dtype)} {x.text} to {self.vector(dtype)}", dtype)
+        return self.each(lambda a: f"{instruction} {self.vector(x.dtype)} {a} to {self.vector(dtype)}", dtype, x)
 
     def intrinsic(self, name: str, *args: Value) -> Value:
         """`llvm.<name>` of vectors of one dtype, which is also the result's."""
-        type, suffix = self.vector(args[0].dtype), _suffix(args[0].dtype)
-        symbol = f"@llvm.{name}.v{self.lanes}{suffix}"
-        self.declare(f"declare {type} {symbol}({', '.join([type] * len(args))})")
-        return self.value(f"call {type} {symbol}({', '.join(f'{type} {a.text}' for a in args)})", args[0].dtype)
+        symbol = f"llvm.{name}.v{self.lanes}{_suffix(args[0].dtype)}"
+        type = self.vector(args[0].dtype)
+        self.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))})")
+        return self._called(symbol, args)
+
+    def _called(self, symbol: str, args: Sequence[Value]) -> Value:
+        type = self.vector(args[0].dtype)
+        return self.each(lambda *a: f"call {type} @{symbol}({', '.join(f'{type} {x}' for x in a)})", args[0].dtype, *args)
 
     def saturating(self, x: Value, dtype: DType) -> Value:
         """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN."""
@@ -119,13 +147,37 @@ class Text:
         kind = "fptosi" if dtype.kind == "i" else "fptoui"
         symbol = f"@llvm.{kind}.sat.v{self.lanes}{_suffix(dtype)}.v{self.lanes}{_suffix(x.dtype)}"
         self.declare(f"declare {target} {symbol}({source})")
-        return self.value(f"call {target} {symbol}({source} {x.text})", dtype)
+        return self.each(lambda a: f"call {target} {symbol}({source} {a})", dtype, x)
 
     def call(self, symbol: str, *args: Value) -> Value:
         """A vector function of the C library: no side effects."""
         type = self.vector(args[0].dtype)
         self.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))}) nounwind memory(none)")
-        return self.value(f"call {type} @{symbol}({', '.join(f'{type} {a.text}' for a in args)})", args[0].dtype)
+        return self._called(symbol, args)
+
+    def all(self, x: Value) -> str:
+        """Whether a condition holds in every lane of every vector."""
+        both = x.parts[0]
+        for part in x.parts[1:]:
+            both = self.let(f"and {self.vector(BOOL)} {both}, {part}")
+        symbol = f"@llvm.vector.reduce.and.v{self.lanes}i1"
+        self.declare(f"declare i1 {symbol}({self.vector(BOOL)})")
+        return self.let(f"call i1 {symbol}({self.vector(BOOL)} {both})")
+
+    def either(self, usual: str, x: Callable[[], Value], y: Callable[[], Value]) -> Value:
+        """x where the scalar `usual` is true, as it nearly always is, else y: only one of them is computed."""
+        near, far, after = (self.name(k) for k in ("near", "far", "met"))
+        self.declare('!0 = !{!"branch_weights", i32 1000, i32 1}')
+        self.line(f"br i1 {usual}, label %{near}, label %{far}, !prof !0")
+        found, ends = [], []
+        for label, make in ((near, x), (far, y)):
+            self.start(label)
+            found.append(make())
+            ends.append(self.block)
+            self.line(f"br label %{after}")
+        self.start(after)
+        type = self.vector(found[0].dtype)
+        return self.each(lambda a, b: f"phi {type} [ {a}, %{ends[0]} ], [ {b}, %{ends[1]} ]", found[0].dtype, *found)
 
     def spread(self, scalar: str, dtype: DType) -> Value:
         """A scalar in every lane."""
@@ -169,6 +221,15 @@ class Text:
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
         self.line(f"call void {symbol}({kind} {text}, ptr {at}, i32 {align}, {lanes} {mask})")
 
+    def loads(self, ats: Sequence[str], dtype: DType, mask: str | None) -> Value:
+        """A vector from each address."""
+        return of_parts([self.load(at, dtype, mask).text for at in ats], dtype)
+
+    def stores(self, x: Value, ats: Sequence[str], mask: str | None) -> None:
+        """Each vector to its address."""
+        for part, at in zip(x.parts * len(ats) if not x.more else x.parts, ats, strict=False):
+            self.store(Value(part, x.dtype), at, mask)
+
     def load_one(self, at: str, dtype: DType) -> Value:
         """One element, in every lane."""
         raw = self.let(f"load {memory_type(dtype)}, ptr {at}, align {dtype.itemsize}")
@@ -184,8 +245,8 @@ class Text:
 
     # --- loops
 
-    def rows(self, low: str, high: str, body: Callable[[str], None]) -> None:
-        """`for i in low..high: body(i)`; the range may be empty."""
+    def rows(self, low: str, high: str, body: Callable[[str], None], step: int = 1) -> None:
+        """`for i in range(low, high, step): body(i)`; the range may be empty."""
         before, head, after = self.block, self.name("row"), self.name("end")
         some = self.let(f"icmp slt i64 {low}, {high}")
         self.line(f"br i1 {some}, label %{head}, label %{after}")
@@ -194,73 +255,74 @@ class Text:
         place = len(self.lines)
         body(i)
         self.lines.insert(place, f"  {i} = phi i64 [ {low}, %{before} ], [ {following}, %{self.block} ]")
-        self.line(f"{following} = add nuw i64 {i}, 1")
+        self.line(f"{following} = add nuw i64 {i}, {step}")
         more = self.let(f"icmp slt i64 {following}, {high}")
         self.line(f"br i1 {more}, label %{head}, label %{after}")
         self.start(after)
 
-    def sweep(self, count: str, unroll: int, has_tail: bool, starts: Sequence[Value],
-              body: Callable[[Sequence[str], str | None, Sequence[Sequence[Value]]], Sequence[Sequence[Value]]],
-              combine: Sequence[Callable[[Value, Value], Value]]) -> list[Value]:
-        """The inner loop over `count` elements: `unroll` vectors at a time, then single ones under a mask.
+    def sweep(self, count: str, unroll: int, has_tail: bool, starts: Sequence[Value], body: Body,
+              combine: Sequence[Callable[[Value, Value], Value]], rows: int = 1) -> list[Value]:
+        """The inner loop over `count` elements of each of `rows` rows: `unroll` vectors at a time, then single ones under a mask.
 
-        `body(indices, mask, carried)` gives the carried values anew; carried is, for each of `starts`, one value per vector. What
-        is left at the end is combined into one vector each.
+        `body(indices, mask, carried)` gives the carried values anew; each has the vectors of the first row, then those of the
+        next. What is left at the end is combined into one vector for a row. Without `has_tail` the count is a
+        multiple of the step.
         """
         step = unroll * self.lanes
-        main, middle, tail, done = (self.name(k) for k in ("main", "mid", "tail", "done"))
-        whole = self.let(f"and i64 {count}, {-step}") if step & (step - 1) == 0 else self._multiple(count, step)
+        main, middle = self.name("main"), self.name("mid")
+        whole = (count if not has_tail else self.let(f"and i64 {count}, {-step}") if step & (step - 1) == 0
+                 else self._multiple(count, step))
         before = self.block
         some = self.let(f"icmp slt i64 0, {whole}")
         self.line(f"br i1 {some}, label %{main}, label %{middle}")
         self.start(main)
-        i, following = "%" + self.name("i"), "%" + self.name("n")
-        carried = [[Value("%" + self.name("a"), s.dtype) for _ in range(unroll)] for s in starts]
-        place = len(self.lines)
-        indices = [i] + [self.let(f"add nuw i64 {i}, {self.lanes * u}") for u in range(1, unroll)]
-        out = body(indices, None, carried)
-        phis = [f"  {i} = phi i64 [ 0, %{before} ], [ {following}, %{self.block} ]"]
-        phis += [f"  {c.text} = phi {self.vector(c.dtype)} [ {s.text}, %{before} ], [ {o.text}, %{self.block} ]"
-                 for s, cs, os in zip(starts, carried, out, strict=True) for c, o in zip(cs, os, strict=True)]
-        self.lines[place:place] = phis
-        self.line(f"{following} = add nuw i64 {i}, {step}")
-        more = self.let(f"icmp slt i64 {following}, {whole}")
-        last = self.block
-        self.line(f"br i1 {more}, label %{main}, label %{middle}")
+        out, last = self._turns("0", whole, before, middle, [of_parts(s.parts * (rows * unroll), s.dtype) for s in starts],
+                                lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
+                                                              for u in range(1, unroll))], None, carried), step)
         self.start(middle)
-        ends = [[self.value(f"phi {self.vector(s.dtype)} [ {s.text}, %{before} ], [ {o.text}, %{last} ]", s.dtype) for o in os]
-                for s, os in zip(starts, out, strict=True)]
-        single = [_joined(e, c) for e, c in zip(ends, combine, strict=True)]
-        if not has_tail and unroll == 1:
-            return single
-        return self._tail(whole, count, tail, done, single, body)
+        single = []
+        for s, o, join in zip(starts, out, combine, strict=True):
+            end = self._phi(of_parts(s.parts * (rows * unroll), s.dtype), before, o, last)
+            single.append(_joined([of_parts(end.parts[u::unroll], s.dtype) for u in range(unroll)], join))
+        return self._tail(whole, count, single, body) if has_tail else single
 
     def _multiple(self, count: str, step: int) -> str:
         quotient = self.let(f"sdiv i64 {count}, {step}")
         return self.let(f"mul i64 {quotient}, {step}")
 
-    def _tail(self, low: str, count: str, tail: str, done: str, starts: Sequence[Value],
-              body: Callable[[Sequence[str], str | None, Sequence[Sequence[Value]]], Sequence[Sequence[Value]]]) -> list[Value]:
-        before = self.block
+    def _phi(self, x: Value, before: str, y: Value, last: str) -> Value:
+        type = self.vector(x.dtype)
+        return self.each(lambda a, b: f"phi {type} [ {a}, %{before} ], [ {b}, %{last} ]", x.dtype, x, y)
+
+    def _turns(self, low: str, high: str, before: str, after: str, starts: Sequence[Value],
+               body: Callable[[str, Sequence[Value]], Sequence[Value]], step: int) -> tuple[Sequence[Value], str]:
+        """The block of a loop, already begun: the carried values after it, and the label of its last block."""
+        i, following = "%" + self.name("i"), "%" + self.name("n")
+        carried = [of_parts(["%" + self.name("a") for _ in s.parts], s.dtype) for s in starts]
+        place = len(self.lines)
+        out = body(i, carried)
+        phis = [f"  {i} = phi i64 [ {low}, %{before} ], [ {following}, %{self.block} ]"]
+        phis += [f"  {c} = phi {self.vector(s.dtype)} [ {a}, %{before} ], [ {b}, %{self.block} ]"
+                 for s, cs, o in zip(starts, carried, out, strict=True) for c, a, b in zip(cs.parts, s.parts, o.parts, strict=True)]
+        self.lines[place:place] = phis
+        self.line(f"{following} = add nuw i64 {i}, {step}")
+        more, last = self.let(f"icmp slt i64 {following}, {high}"), self.block
+        self.line(f"br i1 {more}, label %{self._head(place)}, label %{after}")
+        return out, last
+
+    def _head(self, place: int) -> str:
+        """The label of the block that begins at a line."""
+        return self.lines[place - 1].rstrip(":")
+
+    def _tail(self, low: str, count: str, starts: Sequence[Value], body: Body) -> list[Value]:
+        tail, done, before = self.name("tail"), self.name("done"), self.block
         some = self.let(f"icmp slt i64 {low}, {count}")
         self.line(f"br i1 {some}, label %{tail}, label %{done}")
         self.start(tail)
-        j, following = "%" + self.name("i"), "%" + self.name("n")
-        carried = [[Value("%" + self.name("a"), s.dtype)] for s in starts]
-        place = len(self.lines)
-        mask = self._mask(j, count)
-        out = body([j], mask, carried)
-        phis = [f"  {j} = phi i64 [ {low}, %{before} ], [ {following}, %{self.block} ]"]
-        phis += [f"  {c[0].text} = phi {self.vector(s.dtype)} [ {s.text}, %{before} ], [ {o[0].text}, %{self.block} ]"
-                 for s, c, o in zip(starts, carried, out, strict=True)]
-        self.lines[place:place] = phis
-        self.line(f"{following} = add nuw i64 {j}, {self.lanes}")
-        more = self.let(f"icmp slt i64 {following}, {count}")
-        last = self.block
-        self.line(f"br i1 {more}, label %{tail}, label %{done}")
+        out, last = self._turns(low, count, before, done, starts, lambda j, carried: body([j], self._mask(j, count), carried),
+                                self.lanes)
         self.start(done)
-        return [self.value(f"phi {self.vector(s.dtype)} [ {s.text}, %{before} ], [ {o[0].text}, %{last} ]", s.dtype)
-                for s, o in zip(starts, out, strict=True)]
+        return [self._phi(s, before, o, last) for s, o in zip(starts, out, strict=True)]
 
     def _mask(self, index: str, count: str) -> str:
         lanes = f"<{self.lanes} x i32>"

@@ -1,9 +1,9 @@
-"""The prices in `deepx_graph/runtime/kernels/costs.py`, measured again on this machine.
+"""The sizes in `deepx_graph/runtime/kernels/costs.py`, measured again on this machine.
 
     python bench/calibrate.py
 
-Prints what each constant would be here beside what it is, and the tables that block size, threads and masks were chosen from.
-Nothing is written: whoever changes a constant copies it by hand.
+Prints the tables that block size, threads and masks were chosen from; whoever changes a size copies it by hand. (Prices are
+measured by `deepx-graph calibrate`.)
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import numpy as np
 from workloads import WORKLOADS, Workload
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ops import add, compare, multiply, select
+from deepx_graph.ops import compare, select
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.plan import plan
-from deepx_graph.runtime.kernels.vm import grouped
 from deepx_graph.types import F32, tensor
 
 
@@ -39,44 +38,6 @@ def microseconds(run: Callable[[], Any], rounds: int = 15) -> float:
             run()
         times.append((time.perf_counter() - start) / count)
     return statistics.median(times) * 1e6
-
-
-def _chain(length: int, inputs: int) -> Callable[..., Sequence[Node]]:
-    def body(*xs: Node) -> Sequence[Node]:
-        b, y = Builder(), xs[0]
-        for k in range(length):
-            y = b((add, multiply)[k % 2], y, xs[k % inputs])
-        return [y]
-
-    return body
-
-
-def _kernel(length: int, inputs: int, size: int, machine: bool) -> tuple[Kernel, list[Any]]:
-    params = [(f"x{k}", tensor(F32, (size,))) for k in range(inputs)]
-    program = lower(Builder().function("chain", params, _chain(length, inputs)))
-    assert program is not None
-    program = grouped(program) if machine else program
-    return Kernel(program, plan(program), 1), [np.full(size, 0.5, np.float32) for _ in range(inputs)]
-
-
-def _time(length: int, inputs: int, size: int, machine: bool) -> float:
-    kernel, args = _kernel(length, inputs, size, machine)
-    return microseconds(lambda: kernel(args))
-
-
-def prices() -> dict[str, float]:
-    """The prices of ufunc calls and of numexpr's machine, from differences of chains."""
-    ufunc = {n: (_time(100, 2, n, False) - _time(20, 2, n, False)) / 80 for n in (16, 1024)}
-    step = {n: (_time(180, 2, n, True) - _time(60, 2, n, True)) / 120 for n in (16, 1024)}
-    ufunc_element, step_element = ((p[1024] - p[16]) / 1008 for p in (ufunc, step))
-    base = _time(0, 1, 16, False)
-    fewer, more = _time(60, 2, 16, True), _time(60, 22, 16, True)
-    step_call = step[16] - 16 * step_element
-    return {
-        "UFUNC_CALL": ufunc[16] - 16 * ufunc_element, "UFUNC_ELEMENT": ufunc_element,
-        "VM_CALL": max(0.0, fewer - base - 60 * step_call), "VM_INPUT": (more - fewer) / 20,
-        "VM_STEP": step_call, "VM_STEP_ELEMENT": step_element,
-    }  # fmt: skip
 
 
 def _for(w: Workload, size: int, threads: int, block: int) -> float:
@@ -122,8 +83,5 @@ def masks() -> None:
 
 
 if __name__ == "__main__":
-    print("| constant | here | in costs.py |\n|---|---|---|")
-    for name, value in prices().items():
-        print(f"| {name} | {value:.5f} | {getattr(costs, name)} |")
     masks()
     blocks()

@@ -25,7 +25,7 @@ import numpy as np
 import deepx_graph as dx
 from deepx_graph.ir import Module
 from deepx_graph.ir.structure import STRUCTURAL
-from deepx_graph.session.costs import flops
+from deepx_graph.runtime.cost_counts import flops
 
 
 def measured(program: Module, args: Sequence[Any]) -> tuple[int, int]:

@@ -8,6 +8,8 @@ declared order:
   state, which is checked first whenever it is called, and raises InferError for what else does not fit.
 - `eval(values, *attrs) -> value`: numpy arrays in, arrays of exactly the inferred dtype out (a tuple for a TupleType). The meaning.
 - `kernel(*attrs) -> Expr | None`: the same meaning of one element, in the kernel vocabulary; None = never fused.
+- `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
+  None where it does none, or the kernel or the body of the op says.
 - `vjp(b, node, g) -> (cotangent | None, ...)`, one per input. `node` is the op's own node, so its result can be reused. `g` is the
   result's cotangent, a tuple of `Node | None` for a TupleType. The engine sums over broadcast operands and accumulates.
 """
@@ -63,6 +65,7 @@ class Op:
     eval: Eval | None = None
     kernel: Kernel | None = None
     vjp: Vjp | None = None
+    flops: Callable[..., int] | None = None
     results: tuple[Result, ...] = (Result(),)
     constraints: tuple[Relation, ...] = ()
     """What holds between several operands and attributes."""

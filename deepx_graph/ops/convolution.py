@@ -158,6 +158,13 @@ def conv_attrs(rank: int, **given: Any) -> dict[str, Any]:
     return {**plain, **given}
 
 
+def _convolution_flops(types: Sequence[Type], result: Type, *attrs: Any) -> int:
+    """A window of one output feature for every element of the result, what lies in the padding included."""
+    kernel = as_tensor(types[1], 1)
+    features: int = attrs[10]
+    return 2 * as_tensor(result).size * (kernel.size // max(1, kernel.shape[features]))
+
+
 convolution: Op = Op(
     "convolution", "Products of the kernel with every window of the input, summed over the window and the input features.",
     operands=pair(TENSOR),
@@ -177,7 +184,7 @@ convolution: Op = Op(
         Relation("feature_group_count or batch_group_count to be 1", ("feature_group_count", "batch_group_count"),
                  lambda features, batch: 1 in (features, batch)),
     ),
-    infer=_convolution_type, eval=_convolution, vjp=written_in("convolution_grad", "convolution_vjp"),
+    infer=_convolution_type, eval=_convolution, vjp=written_in("convolution_grad", "convolution_vjp"), flops=_convolution_flops,
     source="StableHLO convolution",
     samples=lambda rng: [
         ((rng.random((2, 4, 5, 6)), rng.random((6, 4, 2, 3))), conv_attrs(2)),

@@ -59,6 +59,7 @@ cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
     operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
     eval=_cholesky, vjp=written_in("linalg_grad", "cholesky_vjp"),
+    flops=lambda types, result, lower: types[0].size * types[0].shape[-1] // 3,
     source="StableHLO cholesky", samples=_positive_definite,
 )  # fmt: skip
 
@@ -108,6 +109,7 @@ triangular_solve: Op = Op(
            Attr("transpose_a", "str", "NO_TRANSPOSE", check=one_of(*TRANSPOSES))),
     constraints=(same_element_type("a", "b"),),
     infer=_solve_type, eval=_solve, vjp=written_in("linalg_grad", "triangular_solve_vjp"), source="StableHLO triangular_solve",
+    flops=lambda types, result, *_: types[1].size * types[0].shape[-1],
     samples=lambda rng: [
         ((rng.random((2, 3, 3)) + 2 * np.eye(3), rng.random((2, 3, 2) if left else (2, 2, 3))),
          {"left_side": left, "lower": low, "unit_diagonal": unit, "transpose_a": t})
@@ -161,6 +163,7 @@ fft: Op = Op(
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
     infer=_fft_type, eval=_fft, vjp=written_in("linalg_grad", "fft_vjp"),
+    flops=lambda types, result, kind, lengths: 5 * types[0].size * max(1, math.prod(lengths).bit_length() - 1),
     assembly="operands, $fft_type, length = $fft_length", source="StableHLO fft",
     samples=lambda rng: [
         ((rng.random((2, 4)) + 0j,), {"fft_type": "FFT", "fft_length": (4,)}),

@@ -110,6 +110,11 @@ def _attrs(lhs_batch: Axes = (), rhs_batch: Axes = (), lhs_contract: Axes = (), 
             "lhs_contracting_dimensions": lhs_contract, "rhs_contracting_dimensions": rhs_contract}
 
 
+def _dot_flops(types: Sequence[Type], result: Type, *attrs: Axes) -> int:
+    contracted, lhs = attrs[2], as_tensor(types[0], 0)
+    return 2 * as_tensor(result).size * math.prod(lhs.shape[k] for k in contracted)
+
+
 dot_general: Op = Op(
     "dot_general", "Products summed over the contracting axes, for each index of the batching axes.",
     operands=pair(TENSOR), attrs=tuple(Attr(name, "ints", (), check=NON_NEGATIVE) for name in _attrs()),
@@ -120,7 +125,7 @@ dot_general: Op = Op(
         axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
         axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
     ),
-    infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp,
+    infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp, flops=_dot_flops,
     assembly="operands (, batching = $lhs_batching_dimensions x $rhs_batching_dimensions)?"
              " (, contracting = $lhs_contracting_dimensions x $rhs_contracting_dimensions)?",
     source="StableHLO dot_general",

@@ -1,10 +1,13 @@
-"""What was measured, in one place: every size and price by which the kernels choose a way to compute.
+"""The sizes by which kernels of numpy's loops choose a way to compute; prices come from the cost model (`runtime.cost`).
 
-Measured with `bench/calibrate.py` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. Prices are in
-microseconds. The choices are about speed alone: every way gives the same values.
+Measured with `bench/calibrate.py` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. The choices are about speed
+alone: every way gives the same values.
 """
 
 from __future__ import annotations
+
+from deepx_graph.runtime import cost
+from deepx_graph.runtime.cost_file import constants
 
 BLOCK_ELEMENTS = 256 * 1024
 """Elements of a cache block. Smaller ones make the threads convoy on the interpreter's lock (64 Ki: 1.25 times slower on two
@@ -31,15 +34,12 @@ near 500 operations; a program handed over ready-made meets no such limit.)"""
 VM_REPEATS = 8
 """Machine programs have one result each; steps that several of them need are repeated, up to this many times in all."""
 
-UFUNC_CALL, UFUNC_ELEMENT = 0.45, 0.00013
-VM_CALL, VM_INPUT, VM_STEP, VM_STEP_ELEMENT = 1.3, 0.12, 0.015, 0.00034
-
 
 def ufunc_price(steps: int, elements: int) -> float:
-    """Microseconds for that many ufunc calls with buffers in place."""
-    return steps * (UFUNC_CALL + UFUNC_ELEMENT * elements)
+    """Nanoseconds for that many ufunc calls with buffers in place."""
+    return steps * cost.ufunc_ns(constants(), elements)
 
 
 def vm_price(steps: int, inputs: int, elements: int) -> float:
-    """Microseconds for one program of that many steps in numexpr's machine."""
-    return VM_CALL + VM_INPUT * inputs + steps * (VM_STEP + VM_STEP_ELEMENT * elements)
+    """Nanoseconds for one program of that many steps in numexpr's machine."""
+    return cost.vm_ns(constants(), steps, inputs, elements)

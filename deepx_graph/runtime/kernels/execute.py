@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function
+from deepx_graph.runtime.cost import Parts
 from deepx_graph.runtime.kernels import costs
+from deepx_graph.runtime.kernels.costing import predicted
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
 from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, Plan, plan, wider
@@ -99,6 +101,10 @@ class Kernel:
         self._spare: list[_Workspace] = []
         if plan.axis >= 0:
             self._cut()
+
+    def predicted(self) -> Parts:
+        """How long a call takes by the cost model."""
+        return predicted(self.program, self.plan, self.threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given. Warns of overflow where numpy does."""

@@ -98,7 +98,7 @@ def _price(steps: Sequence[Step], program: Program) -> float:
     total = 0.0
     for step in steps:
         elements = program.registers[step.target].size
-        machine = step.make if isinstance(step.make, _Machine) else None
+        machine = step.make if isinstance(step.make, Machine) else None
         total += costs.vm_price(machine.steps, len(step.sources), elements) if machine else costs.ufunc_price(1, elements)
     return total
 
@@ -197,7 +197,7 @@ def _machine_step(steps: Sequence[Step], inputs: Sequence[int], constants: Mappi
     code = b"".join(_encoded(s, registers, number) for s in steps)
     signature = "".join(CODES[registers[r].dtype] for r in inputs)
     values = tuple(_constant(constants[c]) for c in used)
-    made = _Machine(len(steps), (signature.encode(), temporaries.encode(), code, values))
+    made = Machine(len(steps), (signature.encode(), temporaries.encode(), code, values))
     return Step(steps[-1].target, tuple(inputs), made, "vm")
 
 
@@ -240,7 +240,7 @@ def _constant(array: Array) -> Any:
     return bool(value) if array.dtype.kind == "b" else value
 
 
-class _Machine:
+class Machine:
     """Makes the callable of a program: a new `NumExpr` object each time."""
 
     __slots__ = ("_parts", "steps")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function
+from deepx_graph.runtime.cost import Parts
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
@@ -23,23 +24,16 @@ from deepx_graph.runtime.kernels.program import Array, Program
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
+from deepx_graph.runtime.native.costing import alone_ns, chunks_of, predicted
 from deepx_graph.runtime.native.emit import module_text
-from deepx_graph.runtime.native.layout import DATA, Chunks, Layout, Unwritten, layout, partial_dtype
-from deepx_graph.runtime.native.nests import Nest, Nests, arrange, price, together
+from deepx_graph.runtime.native.layout import DATA, Layout, Unwritten, layout, partial_dtype
+from deepx_graph.runtime.native.nests import Nests, arrange
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
 
-CHUNK_NANOSECONDS = 30_000
-"""The least work of a chunk: handing one to a worker costs about half as much."""
-
-MOST_CHUNKS = 16
-
 MOST_STEPS = 4000
 """Programs beyond this go elsewhere: the time to compile grows with them."""
-
-ELEMENT_NANOSECONDS, STEP_NANOSECONDS = 0.15, 0.012
-"""The price of an element of a row, and of a simple operation on it."""
 
 NARROWEST = 8
 """Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
@@ -103,21 +97,6 @@ def _data_is_where_expected() -> bool:
     return ctypes.c_void_p.from_address(id(probe) + DATA).value == probe.ctypes.data
 
 
-def chunks_of(nests: Nests, nest: Nest) -> Chunks:
-    """How a nest is shared out; a matter of its shape alone."""
-    rows = nests.count(nest)
-    count = max(1, min(MOST_CHUNKS, rows, int(nanoseconds(nests, nest) / CHUNK_NANOSECONDS)))
-    step = together(nests, nest)
-    each = -(-rows // (count * step)) * step
-    return Chunks(-(-rows // each), each)
-
-
-def nanoseconds(nests: Nests, nest: Nest) -> float:
-    """About how long one thread works on a nest."""
-    work = sum(price(s) for stage in nest.stages for s in (*stage.steps, *stage.reductions))
-    return nests.count(nest) * nests.width(nest) * (ELEMENT_NANOSECONDS + STEP_NANOSECONDS * work)
-
-
 class Memory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
@@ -163,8 +142,8 @@ class NativeKernel:
     way = "machine code"
 
     def __init__(self, program: Program, nests: Nests, threads: int) -> None:
-        self.program, self.threads = program, threads
-        self.chunks = [chunks_of(nests, n) for n in nests.nests]
+        self.program, self.nests, self.threads = program, nests, threads
+        self.chunks = [chunks_of(program, nests, n) for n in nests.nests]
         self.layout: Layout = layout(program, nests)
         taken = {leaf.register for leaf in program.leaves} | set(program.results)
         arrays = {r: a for r, a in program.constants if a.size > 1}
@@ -172,7 +151,7 @@ class NativeKernel:
         self.temporaries = tuple(r for r in sorted(nests.stored) if r not in taken and r not in arrays)
         temporary_bytes = tuple(program.registers[r].size * program.registers[r].dtype.itemsize for r in self.temporaries)
         self.own_bytes = temporary_bytes + self._partial_bytes(nests)
-        self.nanoseconds = sum(nanoseconds(nests, n) for n in nests.nests)
+        self.nanoseconds = sum(alone_ns(program, nests, n) for n in nests.nests)
         """About how long one thread works on it."""
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
         self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
@@ -185,6 +164,10 @@ class NativeKernel:
         """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
         self._spare: list[_Workspace] = []
+
+    def predicted(self) -> Parts:
+        """How long a call takes by the cost model."""
+        return predicted(self.program, self.nests, self.chunks, self.threads)
 
     def _partial_bytes(self, nests: Nests) -> tuple[int, ...]:
         steps = {s.target: s for s in self.program.steps}

@@ -1,13 +1,11 @@
-"""What running a function would cost, estimated from the declarations of its operations.
+"""What running a function would cost, counted from the declarations of its operations.
 
-Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element,
-two per multiply-add of a contraction; other operations count none. Bytes: operands and results of every kernel, each once.
-Loops count one turn, branches all sides.
+Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element, what
+`Op.flops` says of products, convolutions and the like; other operations count none. Bytes: operands and results of every kernel,
+each once. Loops count one turn, branches all sides.
 """
 
 from __future__ import annotations
-
-import math
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import Apply, Expr
@@ -35,12 +33,7 @@ def flops(node: Node) -> int:
     if node.op.elementwise and node.op.kernel is not None:
         expression = node.op.kernel(*node.attrs)
         return 0 if expression is None else _primitives(expression) * _size(node)
-    contracted = node.op.attr_index.get("lhs_contracting_dimensions")
-    lhs = node.inputs[0].type if node.inputs else None
-    if contracted is None or not isinstance(lhs, TensorType):
-        return 0
-    depth: int = math.prod(lhs.shape[k] for k in node.attrs[contracted])
-    return 2 * _size(node) * depth
+    return 0 if node.op.flops is None else node.op.flops([i.type for i in node.inputs], node.type, *node.attrs)
 
 
 def _primitives(expression: Expr) -> int:

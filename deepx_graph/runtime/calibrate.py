@@ -1,0 +1,231 @@
+"""Measures the constants of the cost model on this machine: a few seconds of small kernels, each timed many times.
+
+What other jobs do to a measurement only makes it longer, so the least of many counts. Constants of an engine that is not installed
+stay as shipped. Nothing is stored here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ir.kernel import price
+from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
+from deepx_graph.runtime import engines
+from deepx_graph.runtime.cost_constants import LEAST, SHIPPED, Constants
+from deepx_graph.runtime.cost_file import using
+from deepx_graph.runtime.engines import has_native
+from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
+from deepx_graph.runtime.kernels.execute import Kernel
+from deepx_graph.runtime.kernels.lower import lower
+from deepx_graph.runtime.kernels.plan import plan
+from deepx_graph.runtime.kernels.vm import grouped
+from deepx_graph.runtime.kernels.workers import TEAM, available_cores
+from deepx_graph.types import F32, tensor
+
+SMALL, FITTING = 16, 4096
+"""Elements that cost nothing beside their call, and elements whose arrays fit a core's own cache."""
+
+ROUNDS, BATCH_SECONDS = 60, 0.002
+
+Run = Callable[[], Any]
+
+
+def calibrated(tell: Callable[[str], object] = lambda what: None) -> Constants:
+    """The constants of this machine. `tell` hears of each part before it is measured. Takes about ten seconds."""
+    found = SHIPPED
+    for what, measure in PARTS:
+        tell(what)
+        found = replace(found, **{name: max(LEAST, value) for name, value in measure().items() if math.isfinite(value)})
+    return found
+
+
+def nanoseconds(run: Run, rounds: int = ROUNDS) -> float:
+    """The least over batches of calls, a call."""
+    run()
+    start = time.perf_counter_ns()
+    run()
+    count = max(1, int(BATCH_SECONDS * 1e9 / max(1, time.perf_counter_ns() - start)))
+    return min(_batch(run, count) for _ in range(rounds))
+
+
+def _batch(run: Run, count: int) -> float:
+    start = time.perf_counter_ns()
+    for _ in range(count):
+        run()
+    return (time.perf_counter_ns() - start) / count
+
+
+# --- memory
+
+
+def _memory() -> dict[str, float]:
+    cache = _cache_bytes()
+    inside, outside = max(1 << 19, min(4 << 20, int(cache) // 8)), int(2 * cache)
+    cores = available_cores()
+    one = _bandwidth(outside, 1)
+    return {"cache_bytes": cache, "cache_gbs": _bandwidth(inside, 1), "memory_gbs": one,
+            "memory_all_gbs": max(one, _bandwidth(outside, cores)) if cores > 1 else one}
+
+
+def _cache_bytes() -> float:
+    """Of the largest cache that the system tells of."""
+    names = ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE")
+    sizes = [os.sysconf(n) for n in names if n in getattr(os, "sysconf_names", ())]
+    return float(next((s for s in sizes if s > 0), SHIPPED.cache_bytes))
+
+
+def _bandwidth(nbytes: int, threads: int) -> float:
+    """Of a sum of two arrays into a third, `nbytes` in all, a part for each thread."""
+    size = nbytes // 12 // threads
+    arrays = [[np.full(size, 0.5, np.float32) for _ in range(3)] for _ in range(threads)]
+
+    def run() -> None:
+        left = iter(arrays)
+
+        def part() -> None:
+            a, b, out = next(left)
+            np.add(a, b, out=out)
+
+        TEAM.run(part, threads)
+
+    return 12 * size * threads / nanoseconds(run, 20)
+
+
+# --- numpy's loops and numexpr's machine
+
+
+def _chain(ops: Sequence[Op], inputs: int, size: int) -> Function:
+    """A function of `ops` in turn, each of what came before and, where it takes two, one of the inputs."""
+
+    def body(*xs: Node) -> Sequence[Node]:
+        b, y = Builder(), xs[0]
+        for k, op in enumerate(ops):
+            y = b(op, y, xs[k % inputs]) if len(op.operands) == 2 else b(op, y)
+        return [y]
+
+    return Builder().function("chain", [(f"x{k}", tensor(F32, (size,))) for k in range(inputs)], body)
+
+
+def _arithmetic(count: int) -> list[Op]:
+    return [(add, multiply)[k % 2] for k in range(count)]
+
+
+def _functions(count: int) -> list[Op]:
+    """exp, with a negation after each, so that its argument stays small."""
+    return [(exponential, negate)[k % 2] for k in range(2 * count)]
+
+
+def _call(kernel: Callable[..., Any], inputs: int, size: int, value: float = 0.5) -> float:
+    """Nanoseconds of a kernel into memory that is there. The inputs are small: chains of products stay finite."""
+    args = [np.full(size, value, np.float32) for _ in range(inputs)]
+    out = [np.empty(size, np.float32)]
+    return nanoseconds(lambda: kernel(args, out))
+
+
+def _blocks(ops: Sequence[Op], inputs: int, size: int, *, machine: bool = False, block: int = BLOCK_ELEMENTS) -> float:
+    program = lower(_chain(ops, inputs, size))
+    assert program is not None
+    program = grouped(program) if machine else program
+    return _call(Kernel(program, plan(program, block), 1), inputs, size)
+
+
+def _loops() -> dict[str, float]:
+    step = {n: (_blocks(_arithmetic(60), 2, n) - _blocks(_arithmetic(20), 2, n)) / 40 for n in (SMALL, FITTING)}
+    element = (step[FITTING] - step[SMALL]) / (FITTING - SMALL)
+    functions = (_blocks(_functions(9), 2, FITTING) - _blocks(_functions(3), 2, FITTING)) / 6 - step[FITTING]
+    op = max(0.0, functions - step[FITTING]) / FITTING / (price("exp") - 1)
+    call = step[SMALL] - SMALL * element
+    whole = _blocks(_arithmetic(1), 2, SMALL) - call
+    shared = nanoseconds(lambda: TEAM.run(lambda: None, 2)) if available_cores() > 1 else 0.0
+    block = (_blocks(_arithmetic(2), 2, FITTING, block=FITTING // 16) - _blocks(_arithmetic(2), 2, FITTING)) / 16
+    return {"ufunc_call_ns": call, "ufunc_element_ns": element - op, "ufunc_op_ns": op, "blocks_call_ns": whole,
+            "block_ns": block - 2 * call, "blocks_share_ns": shared}
+
+
+def _machine() -> dict[str, float]:
+    step = {n: (_blocks(_arithmetic(150), 2, n, machine=True) - _blocks(_arithmetic(50), 2, n, machine=True)) / 100
+            for n in (SMALL, 1024)}
+    element = (step[1024] - step[SMALL]) / (1024 - SMALL)
+    few, many = (_blocks(_arithmetic(60), n, SMALL, machine=True) for n in (2, 22))
+    call = step[SMALL] - SMALL * element
+    rest = few - 60 * step[SMALL] - 2 * (many - few) / 20 - _blocks(_arithmetic(0), 1, SMALL)
+    return {"vm_call_ns": rest, "vm_input_ns": (many - few) / 20, "vm_step_ns": call, "vm_element_ns": element}
+
+
+# --- machine code
+
+
+def _native() -> dict[str, float]:
+    if not has_native():
+        return {}
+    from deepx_graph.runtime.native.kernel import build
+
+    def timed(count: int, size: int, threads: int = 1) -> float:
+        kernel = build(_chain(_arithmetic(count), 2, size), threads)
+        assert kernel is not None
+        return _call(kernel, 2, size)
+
+    call = timed(4, SMALL)
+    short, long = timed(4, FITTING), timed(44, FITTING)
+    op = (long - short) / 40 / FITTING
+    return {"native_call_ns": call, "native_op_ns": op, "native_element_ns": (short - call) / FITTING - 4 * op,
+            "native_share_ns": _shared(timed)}
+
+
+def _shared(timed: Callable[..., float]) -> float:
+    """What it costs to share a kernel out: its time on all cores beyond an equal part of its time on one."""
+    cores = available_cores()
+    if cores < 2:
+        return SHIPPED.native_share_ns
+    size = cores << 15
+    with using(replace(SHIPPED, native_share_ns=LEAST)):  # else so small a kernel is not shared out
+        shared = timed(40, size, cores)
+    return shared - timed(40, size) / cores
+
+
+# --- what else there is
+
+
+def _products() -> dict[str, float]:
+    call, whole = _product(4), _product(512)
+    return {"product_call_ns": call, "product_gflops": 2 * 512**3 / (whole - call) / available_cores()}
+
+
+def _product(size: int) -> float:
+    """Of two square matrices, as the engines make it."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (size, size)))
+    kernel = engines.get("numexpr").kernel(b(dot_general, x, x, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,)))
+    values, out = [np.full((size, size), 0.5, np.float32)] * 2, [np.empty((size, size), np.float32)]
+    return nanoseconds(lambda: kernel(values, out))
+
+
+def _evals() -> dict[str, float]:
+    """Elements picked out of order stand for all that numpy does alone."""
+    few, many = np.zeros((4, 4), np.float32), np.zeros((1024, 1024), np.float32)
+    assert reverse.eval is not None
+    evaluate = reverse.eval
+    order = np.random.default_rng(0).permutation(many.size).astype(np.int32)
+    return {"eval_call_ns": nanoseconds(lambda: np.ascontiguousarray(evaluate([few], (1,)))),
+            "eval_gbs": 3 * many.nbytes / nanoseconds(lambda: many.ravel()[order])}
+
+
+PARTS: tuple[tuple[str, Callable[[], dict[str, float]]], ...] = (
+    ("memory", _memory), ("numpy's loops", _loops), ("numexpr's machine", _machine), ("machine code", _native),
+    ("products", _products), ("other operations", _evals),
+)  # fmt: skip
+
+
+def rows(before: Constants, after: Constants) -> Iterator[tuple[str, float, float]]:
+    """The constants of two sets by name."""
+    new = after.to_json()
+    for name, value in before.to_json().items():
+        yield name, value, new[name]

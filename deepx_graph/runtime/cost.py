@@ -1,0 +1,124 @@
+"""The cost model: how long a kernel takes, predicted from bytes, operations and the constants of the machine.
+
+A kernel takes its call, what it takes to share it out, and the longer of two: its arithmetic, spread over the threads that it is
+shared among, or its bytes at the bandwidth of where they lie. Predictions are for warm calls into memory that is there. They
+decide how a kernel runs and never what it computes; nothing is measured here (`calibrate`) and nothing read but constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepx_graph.ir.kernel import FUNCTION_PRICE, price
+from deepx_graph.runtime.cost_constants import Constants
+
+LANE_BYTES = 4
+"""An element of this size has the prices as they stand."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a kernel is expected to take: time, bytes of operands and results, arithmetic operations, and which of them decides.
+
+    `nanoseconds` is None where nothing is known of the way it runs.
+    """
+
+    nanoseconds: float | None
+    bytes: int
+    operations: int
+    bound: str = ""
+    """`calls`, `memory` or `arithmetic`: the largest part of the time."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a prediction, in nanoseconds: arithmetic and memory overlap, calls do not."""
+
+    calls: float = 0.0
+    arithmetic: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def nanoseconds(self) -> float:
+        """The whole."""
+        return self.calls + max(self.arithmetic, self.memory)
+
+    @property
+    def bound(self) -> str:
+        """The name of the largest part."""
+        return max(("calls", self.calls), ("memory", self.memory), ("arithmetic", self.arithmetic), key=lambda p: p[1])[0]
+
+    def forecast(self, nbytes: int, operations: int) -> Forecast:
+        """The prediction of a kernel of so many bytes and operations."""
+        return Forecast(self.nanoseconds, nbytes, operations, self.bound)
+
+
+def lane_price(primitive: str, itemsize: int) -> float:
+    """The price of a primitive for an element of that size, in additions of an element of 4 bytes.
+
+    Half as many elements of 8 bytes fit a register, and the functions of double precision are half as long again.
+    """
+    plain = price(primitive) * max(1.0, itemsize / LANE_BYTES)
+    return plain * 1.5 if itemsize > LANE_BYTES and price(primitive) >= FUNCTION_PRICE else plain
+
+
+def memory_ns(c: Constants, nbytes: float, threads: int) -> float:
+    """To go once through so many bytes, that many threads sharing them."""
+    if nbytes <= c.cache_bytes:
+        return nbytes / (c.cache_gbs * threads)
+    return nbytes / min(c.memory_gbs * threads, max(c.memory_gbs, c.memory_all_gbs))
+
+
+def sweep_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> float:
+    """One thread of machine code through so many elements of 4 bytes, each with arithmetic of that price, and so many bytes."""
+    return max(elements * (c.native_element_ns + c.native_op_ns * work), memory_ns(c, nbytes, 1))
+
+
+def chunk_ns(c: Constants) -> float:
+    """The least work that is worth a share of its own: handing it to a worker costs half as much."""
+    return 2 * c.native_share_ns
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One loop nest of machine code: elements (of 4 bytes) it goes through, the price of what it does to each, and its shares."""
+
+    elements: float
+    work: float
+    shares: int = 1
+
+
+def machine_code(c: Constants, sweeps: Sequence[Sweep], nbytes: int, threads: int) -> Parts:
+    """A kernel of machine code."""
+    arithmetic = sum(s.elements * (c.native_element_ns + c.native_op_ns * s.work) / min(threads, s.shares) for s in sweeps)
+    shared = sum(s.shares > 1 for s in sweeps) if threads > 1 else 0
+    return Parts(c.native_call_ns + shared * c.native_share_ns, arithmetic, memory_ns(c, nbytes, threads if shared else 1))
+
+
+def ufunc_ns(c: Constants, elements: float, work: float = 1.0) -> float:
+    """One loop of numpy over so many elements of 4 bytes that lie in cache."""
+    return c.ufunc_call_ns + elements * (c.ufunc_element_ns + c.ufunc_op_ns * work)
+
+
+def vm_ns(c: Constants, steps: int, inputs: int, elements: float) -> float:
+    """One program of numexpr's machine."""
+    return c.vm_call_ns + c.vm_input_ns * inputs + steps * (c.vm_step_ns + c.vm_element_ns * elements)
+
+
+def blocks(c: Constants, steps_ns: float, block_count: int, nbytes: int, threads: int) -> Parts:
+    """A kernel of numpy's loops: `steps_ns` is what all its loops take in one thread; without blocks it is in one piece."""
+    workers = min(threads, max(1, block_count))
+    calls = c.blocks_call_ns + block_count * c.block_ns / workers + (c.blocks_share_ns if workers > 1 else 0.0)
+    return Parts(calls, steps_ns / workers, memory_ns(c, nbytes, workers))
+
+
+def product(c: Constants, flops: int, nbytes: int, itemsize: int, threads: int) -> Parts:
+    """A matrix product by BLAS."""
+    rate = c.product_gflops * threads * LANE_BYTES / max(LANE_BYTES, itemsize)
+    return Parts(c.product_call_ns, flops / rate, memory_ns(c, nbytes, threads))
+
+
+def evaluated(c: Constants, flops: int, nbytes: int) -> Parts:
+    """An operation by its own eval, on one thread."""
+    return Parts(c.eval_call_ns, flops * c.ufunc_element_ns, nbytes / c.eval_gbs)

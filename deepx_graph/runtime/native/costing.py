@@ -1,0 +1,56 @@
+"""What the cost model makes of machine code: how a nest is shared out, and how long a kernel takes. Sizes only; nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepx_graph.runtime import cost
+from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.kernels.program import Program, Step
+from deepx_graph.runtime.native.layout import Chunks
+from deepx_graph.runtime.native.nests import Nest, Nests, registers_used, together
+
+MOST_CHUNKS = 16
+
+VECTOR_BYTES = 64
+"""A row takes whole vectors: the last one is masked."""
+
+
+def chunks_of(program: Program, nests: Nests, nest: Nest) -> Chunks:
+    """How a nest is shared out; a matter of its shape and of the constants of the machine, never of the number of threads."""
+    rows = nests.count(nest)
+    count = max(1, min(MOST_CHUNKS, rows, int(alone_ns(program, nests, nest) / cost.chunk_ns(constants()))))
+    count = 1 << count.bit_length() - 1  # threads get as many each
+    step = together(nests, nest)
+    each = -(-rows // (count * step)) * step
+    return Chunks(-(-rows // each), each)
+
+
+def alone_ns(program: Program, nests: Nests, nest: Nest) -> float:
+    """How long one thread works on a nest."""
+    whole = sweep(program, nests, nest)
+    return cost.sweep_ns(constants(), whole.elements, whole.work, _bytes(program, nest))
+
+
+def sweep(program: Program, nests: Nests, nest: Nest, shares: int = 1) -> cost.Sweep:
+    """A nest as the cost model sees it."""
+    steps = [s for stage in nest.stages for s in (*stage.steps, *stage.reductions)]
+    sizes = [program.registers[s.target].dtype.itemsize for s in steps] or [cost.LANE_BYTES]
+    wide = max(1.0, max(sizes) / cost.LANE_BYTES)
+    lanes = max(1, VECTOR_BYTES // max(sizes))
+    elements = nests.count(nest) * -(-nests.width(nest) // lanes) * lanes
+    return cost.Sweep(elements * wide, sum(map(_price, steps, sizes)) / wide, shares)
+
+
+def _price(step: Step, itemsize: int) -> float:
+    return cost.lane_price(step.primitive, itemsize)
+
+
+def _bytes(program: Program, nest: Nest) -> int:
+    return sum(program.registers[r].size * program.registers[r].dtype.itemsize for r in registers_used(nest))
+
+
+def predicted(program: Program, nests: Nests, chunks: Sequence[Chunks], threads: int) -> cost.Parts:
+    """The prediction of a whole kernel."""
+    sweeps = [sweep(program, nests, n, c.count) for n, c in zip(nests.nests, chunks, strict=True)]
+    return cost.machine_code(constants(), sweeps, sum(_bytes(program, n) for n in nests.nests), threads)

@@ -1,0 +1,160 @@
+"""A convolution as a callable of machine code: packed weights, shares for the workers, their scratch memory.
+
+A kernel may be called from several threads at once: each call has its own workspace. What a share computes depends on shapes alone,
+so results do not depend on threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ops.convolution import convolution
+from deepx_graph.runtime.kernels.execute import result_memory
+from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.kernels.workers import TEAM
+from deepx_graph.runtime.native import cache as codes
+from deepx_graph.runtime.native import micro
+from deepx_graph.runtime.native.conv_emit import module_text, weights_of
+from deepx_graph.runtime.native.conv_plan import Lanes, Plan, plan, problem_of, scratch_bytes
+from deepx_graph.runtime.native.pool import pool
+from deepx_graph.runtime.native.target import this_machine
+from deepx_graph.runtime.native.turning import contiguous
+
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+_BESIDE = 4
+"""Registers that are not for sums: a row of weights and an element of the input."""
+
+
+def planned(node: Node) -> Plan | str:
+    """The plan of a convolution node for this machine, or why it has none."""
+    problem = problem_of(node)
+    if isinstance(problem, str):
+        return problem
+    machine = this_machine()
+    return plan(problem, machine.register_bytes, micro.registers(machine.register_bytes, machine.triple) - _BESIDE)
+
+
+def attempt(function: Function, threads: int) -> ConvolutionKernel | str:
+    """The kernel of a function of one convolution, or why there is none."""
+    (node,) = function.results
+    if node.op is not convolution or node.inputs != function.params:
+        return "no kernel"
+    found = planned(node)
+    return found if isinstance(found, str) else ConvolutionKernel(found, node, threads)
+
+
+class _Workspace:
+    """The table and the scratch memory of one call."""
+
+    def __init__(self, kernel: ConvolutionKernel) -> None:
+        self.table = bytearray(8 * 3)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
+        own = [aligned(kernel.scratch_bytes) for _ in range(kernel.threads)]
+        self.scratch = [s.ctypes.data for s in own]
+        self.scratches = (ctypes.c_void_p * len(own))(*self.scratch)
+        self._own = own
+
+
+class ConvolutionKernel:
+    """Compiled shares and how to call them."""
+
+    in_place: frozenset[int] = frozenset()
+
+    def __init__(self, plan: Plan, node: Node, threads: int) -> None:
+        self.plan, self.threads = plan, threads
+        tile = plan.method.tile
+        self.way = f"direct convolution, {plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
+        self.scratch_bytes = scratch_bytes(plan) + 64
+        self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
+        self._packed = _Weights(node, plan, threads)
+        self._work = self._function(module_text(plan))
+        self._spare: list[_Workspace] = []
+
+    def _function(self, ir: str) -> Any:
+        machine = this_machine()
+        digest = machine.digest(ir)
+        code = codes.load(digest)
+        if code is None:
+            code = machine.compile(ir)
+            codes.save(digest, code)
+        return _WORK(machine.load(code, ["work"])["work"])
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The result for input and weights; in the array of `out`, where one is given."""
+        x, w = args
+        x, w = contiguous(np.asarray(x), self.threads), self._packed(np.asarray(w))
+        given = None if out is None else out[0]
+        y = result_memory(self._shape, self.plan.problem.dtype, args, given, self.in_place)
+        try:
+            workspace = self._spare.pop()
+        except IndexError:
+            workspace = _Workspace(self)
+        struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data, y.ctypes.data)
+        self._run(workspace)
+        self._spare.append(workspace)
+        if given is not None and given is not y:
+            np.copyto(given, y)
+            return [given]
+        return [y]
+
+    def _run(self, workspace: _Workspace) -> None:
+        counter = ctypes.c_int64()
+        threads = min(self.threads, self.plan.shares)
+        table, count, work = workspace.address, ctypes.addressof(counter), self._work
+        if threads == 1:
+            work(table, count, workspace.scratch[0])
+        elif (workers := pool()) is not None:
+            address = ctypes.cast(work, ctypes.c_void_p).value
+            assert address is not None
+            workers.run(address, table, count, ctypes.addressof(workspace.scratches), threads)
+        else:
+            scratch = iter(workspace.scratch)
+            TEAM.run(lambda: work(table, count, next(scratch)), threads)
+
+
+class _Weights:
+    """Brings weights into the order in which tiles read them."""
+
+    def __init__(self, node: Node, plan: Plan, threads: int) -> None:
+        p, self._plan, self._threads = plan.problem, plan, threads
+        self._is_packed = plan.method.lanes is not Lanes.WINDOWS
+        order = weights_of(plan).order
+        axes, inputs = node.attr("kernel_spatial_dimensions"), node.attr("kernel_input_feature_dimension")
+        outputs = node.attr("kernel_output_feature_dimension")
+        self._order = (outputs, *(inputs if k < 0 else axes[k] for k in order))
+        self._groups = 1 if plan.method.lanes is Lanes.GROUPS else p.groups
+
+    def __call__(self, w: Array) -> Array:
+        """An array of the packed weights."""
+        if not self._is_packed:
+            return contiguous(w, self._threads)
+        plan = self._plan
+        outputs_first = w.transpose(self._order)
+        depth, length = outputs_first.shape[1:], plan.in_lanes
+        grouped = outputs_first.reshape(self._groups, length, *depth) if self._groups > 1 else outputs_first[None]
+        whole = plan.panels * plan.span == length
+        if whole:
+            return contiguous(_panels(grouped, plan.span), self._threads)
+        packed = np.zeros((self._groups, plan.panels, *depth, plan.span), w.dtype)
+        full = length // plan.span
+        if full:
+            packed[:, :full] = _panels(grouped[:, : full * plan.span], plan.span)
+        packed[:, full, ..., : length - full * plan.span] = np.moveaxis(grouped[:, full * plan.span :], 1, -1)
+        return packed
+
+
+def _panels(grouped: Array, span: int) -> Array:
+    """(groups, outputs, depth...) as (groups, panels, depth..., span): a view."""
+    groups, length, *depth = grouped.shape
+    split = grouped.reshape(groups, length // span, span, *depth)
+    return np.moveaxis(split, 2, -1)
+
+

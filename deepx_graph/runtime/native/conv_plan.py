@@ -1,0 +1,310 @@
+"""How a convolution is computed by direct kernels: which axis lies in the lanes, the tile of results in registers, the shares.
+
+The input of a share is copied into scratch memory, padded and spread out, so that tiles read it without a test. Everything here
+follows from shapes alone; nothing is emitted and nothing is computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.runtime.native.micro import Tile
+from deepx_graph.runtime.native.text import F4, F8, DType
+from deepx_graph.types import TensorType
+
+SCRATCH_BYTES = 256 << 10
+"""Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""
+
+MOST_SCRATCH = 4 << 20
+
+SHARES, SHARE_STEPS = 64, 200_000
+"""So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out."""
+
+STORE_STEPS, TURN_STEPS, SCATTER_STEPS = 1, 6, 24
+"""What a vector of results costs, in vector products: stored as it is, turned with its neighbours, or element by element."""
+
+LEAST_USE = 0.15
+"""Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
+
+
+class Lanes(Enum):
+    """The axis whose neighbours lie in the lanes of a vector."""
+
+    OUTPUTS = "outputs"
+    """Output features of a group: a window's element is spread, and meets a vector of weights."""
+    WINDOWS = "windows"
+    """Windows along the last spatial axis: a vector of input elements meets a weight that is spread."""
+    GROUPS = "groups"
+    """Groups of one input and one output feature: vectors of both."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A spatial axis: sizes, window parameters, and the element steps along it in input, weights and output."""
+
+    size: int
+    window: int
+    count: int
+    stride: int
+    low: int
+    base: int
+    dilation: int
+    is_reversed: bool
+    x: int
+    w: int
+    y: int
+
+    def reach(self, windows: int) -> int:
+        """How many elements of the padded input so many neighbouring windows see."""
+        return (windows - 1) * self.stride + (self.window - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution in one form: images, groups, features of a group, and the element steps of each in the three arrays."""
+
+    dtype: DType
+    images: int
+    groups: int
+    inputs: int
+    outputs: int
+    axes: tuple[Axis, ...]
+    x: tuple[int, int, int]
+    """Steps of images, groups, input features."""
+    w: tuple[int, int, int]
+    """Steps of groups, output features, input features."""
+    y: tuple[int, int, int]
+    """Steps of images, groups, output features."""
+
+    @property
+    def depth(self) -> int:
+        """Products in one result."""
+        return self.inputs * math.prod(a.window for a in self.axes)
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is computed at once. `box` is the tile's extent along output features (with windows in the lanes) and each axis."""
+
+    lanes: Lanes
+    tile: Tile
+    outputs: int
+    box: tuple[int, ...]
+    is_contiguous: bool
+    """The rows are neighbours in the output: with output features in the lanes, the tile can be turned and stored."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method, and its shares: each has all windows of one block of one image, for a part of the panels of lanes."""
+
+    problem: Problem
+    width: int
+    """Lanes of a vector."""
+    method: Method
+    blocks: tuple[int, ...]
+    """How many parts each spatial axis is cut into."""
+    parts: int
+    """How many parts the panels are cut into."""
+
+    @property
+    def shares(self) -> int:
+        groups = 1 if self.method.lanes is Lanes.GROUPS else self.problem.groups
+        return self.problem.images * groups * math.prod(self.blocks) * self.parts
+
+    @property
+    def span(self) -> int:
+        """Lanes of a tile."""
+        return self.method.tile.vectors * self.width
+
+    @property
+    def in_lanes(self) -> int:
+        """How long the axis in the lanes is."""
+        return in_lanes(self.problem, self.method.lanes)
+
+    @property
+    def panels(self) -> int:
+        """How many tiles the axis in the lanes takes."""
+        return -(-self.in_lanes // self.span)
+
+    @property
+    def longest(self) -> tuple[int, ...]:
+        """The most windows of a block along each axis."""
+        return tuple(-(-a.count // b) for a, b in zip(self.problem.axes, self.blocks, strict=True))
+
+
+def problem_of(node: Node) -> Problem | str:
+    """The form of a convolution node of static type, or why it has none."""
+    x, w = (i.type for i in node.inputs)
+    assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(node.type, TensorType)
+    dtype = x.dtype.np
+    if dtype not in (F4, F8) or dtype is None:
+        return f"no machine code for a convolution of {x.dtype}"
+    a = node.attr
+    if not a("input_spatial_dimensions"):
+        return "a product"
+    if 0 in (*x.shape, *w.shape, *node.type.shape):
+        return "no elements"
+    return _problem(node, dtype, x.shape, w.shape, node.type.shape)
+
+
+def _problem(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> Problem:
+    a = node.attr
+    xs, ws, ys = map(steps_of, (x, w, y))
+    n, f, o = a("input_batch_dimension"), a("input_feature_dimension"), a("kernel_output_feature_dimension")
+    c, yn, yf = a("kernel_input_feature_dimension"), a("output_batch_dimension"), a("output_feature_dimension")
+    parts, batch_groups = a("feature_group_count"), a("batch_group_count")
+    groups = parts * batch_groups
+    images, inputs, outputs = x[n] // batch_groups, w[c], w[o] // groups
+    spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
+                  a("window_strides"), a("padding_low"), a("lhs_dilation"), a("rhs_dilation"), a("window_reversal"), strict=True)
+    axes = tuple(Axis(x[i], w[k], y[j], stride, low, base, dilation, bool(turned), xs[i], ws[k], ys[j])
+                 for i, k, j, stride, low, base, dilation, turned in spatial)
+    group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
+    return Problem(dtype, images, groups, inputs, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),
+                   (ys[yn], outputs * ys[yf], ys[yf]))
+
+
+def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Element steps of an array in C order."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def in_lanes(problem: Problem, lanes: Lanes) -> int:
+    """The length of the axis in the lanes."""
+    of = {Lanes.OUTPUTS: problem.outputs, Lanes.GROUPS: problem.groups, Lanes.WINDOWS: problem.axes[-1].count}
+    return of[lanes]
+
+
+def plan(problem: Problem, register_bytes: int, sums: int) -> Plan | str:
+    """The cheapest plan for tiles of at most so many sums, or why there is none."""
+    width = register_bytes // problem.dtype.itemsize
+    found = [(_price(problem, m, width), k, m) for k, m in enumerate(_methods(problem, width, sums))]
+    if not found:
+        return "no direct kernel for this layout"
+    steps, _, method = min(found)
+    useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
+    if useful < LEAST_USE * steps:
+        return "too few features for the lanes"
+    shared = _shared(Plan(problem, width, method, (1,) * len(problem.axes), 1), steps)
+    return "windows too large for a cache" if scratch_bytes(shared) > MOST_SCRATCH else shared
+
+
+# --- methods
+
+
+def _methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
+    last = problem.axes[-1]
+    if problem.groups > 1 and problem.inputs == problem.outputs == 1:
+        if problem.y[1] == 1:
+            for vectors in range(1, min(4, -(-problem.groups // width)) + 1):
+                yield from _boxes(problem, Lanes.GROUPS, vectors, sums)
+    else:
+        for vectors in range(1, min(4, -(-problem.outputs // width)) + 1):
+            yield from _boxes(problem, Lanes.OUTPUTS, vectors, sums)
+    if last.y == 1 and last.stride <= 4:
+        for vectors in range(1, max(1, min(8, last.count // width)) + 1):
+            yield from _boxes(problem, Lanes.WINDOWS, vectors, sums)
+
+
+def _boxes(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[Method]:
+    """Methods with so many vectors in a row: a box of one or two axes, with whole rows of the last where there are two."""
+    most = sums // vectors
+    *_, last = problem.axes
+    outer = (1,) * (len(problem.axes) - 2)
+    if lanes is Lanes.WINDOWS:
+        other = problem.axes[-2].count if len(problem.axes) > 1 else 1
+        for outputs, rows in itertools.product(range(1, min(problem.outputs, most) + 1), range(1, min(other, most) + 1)):
+            if outputs * rows <= most:
+                box = (*outer, rows, 1) if len(problem.axes) > 1 else (1,)
+                yield Method(lanes, Tile(outputs * rows, vectors), outputs, box, is_contiguous=False)
+        return
+    for columns in range(1, min(last.count, most) + 1):
+        high = problem.axes[-2].count if columns == last.count and len(problem.axes) > 1 else 1
+        for rows in range(1, min(high, most // columns) + 1):
+            box = (*outer, rows, columns) if len(problem.axes) > 1 else (columns,)
+            neighbours = last.y == 1 and (rows == 1 or problem.axes[-2].y == columns)
+            yield Method(lanes, Tile(rows * columns, vectors), 1, box, neighbours)
+
+
+def _price(problem: Problem, method: Method, width: int) -> float:
+    """Vector products, and what takes as long, of the whole convolution."""
+    tile, lanes = method.tile, method.lanes
+    tiles = -(-in_lanes(problem, lanes) // (tile.vectors * width)) * math.prod(
+        -(-a.count // b) for a, b in zip(problem.axes[:-1], method.box, strict=False))
+    if lanes is Lanes.WINDOWS:
+        tiles *= -(-problem.outputs // method.outputs)
+    else:
+        tiles *= -(-problem.axes[-1].count // method.box[-1])
+    tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
+    loads = {Lanes.OUTPUTS: tile.rows / 2 + tile.vectors, Lanes.GROUPS: (tile.rows + 1) * tile.vectors,
+             Lanes.WINDOWS: method.outputs / 2 + tile.rows // method.outputs * tile.vectors}[lanes]
+    step = max(tile.rows * tile.vectors, loads, 6) + 1
+    is_stored = lanes is not Lanes.OUTPUTS or problem.y[2] == 1
+    store = STORE_STEPS if is_stored else TURN_STEPS if method.is_contiguous else SCATTER_STEPS
+    return tiles * (problem.depth * step + 16 + tile.rows * tile.vectors * store)
+
+
+# --- shares
+
+
+def _shared(plan: Plan, steps: float) -> Plan:
+    """The plan cut into shares: blocks small enough for a cache and enough of them, then parts of the panels."""
+    wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)))
+    axes = plan.problem.axes
+    for k, axis in enumerate(axes):
+        tile = plan.span if plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1 else plan.method.box[k]
+        most = max(1, axis.count // tile)
+        while plan.blocks[k] < most and (scratch_bytes(plan) > SCRATCH_BYTES or plan.shares < wanted):
+            blocks = tuple(b + (j == k) for j, b in enumerate(plan.blocks))
+            if k == len(axes) - 1 and scratch_bytes(plan) <= SCRATCH_BYTES:
+                break
+            plan = replace(plan, blocks=blocks)
+    if plan.method.lanes is Lanes.OUTPUTS and plan.shares < wanted:
+        plan = replace(plan, parts=min(plan.panels, -(-wanted // plan.shares)))
+    return plan
+
+
+def scratch_steps(plan: Plan) -> dict[int, int]:
+    """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
+
+    They stand in the order of the input's memory, the axis in the lanes innermost. A last axis of windows with a stride is kept
+    as that many rows, one for each remainder, so that the windows' elements are neighbours.
+    """
+    p, lanes = plan.problem, plan.method.lanes
+    extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}
+    extents[-1] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
+    steps = {k: a.x for k, a in enumerate(p.axes)} | {-1: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}
+    order = sorted(extents, key=lambda k: (-steps[k], k))
+    inner = {Lanes.OUTPUTS: order[-1], Lanes.WINDOWS: len(p.axes) - 1, Lanes.GROUPS: -1}[lanes]
+    if lanes is Lanes.WINDOWS:
+        extents[inner] = phase_columns(plan) * p.axes[-1].stride
+    order = [k for k in order if k != inner] + [inner]
+    found, step = {}, 1
+    for k in reversed(order):
+        found[k] = step
+        step *= extents[k]
+    return dict(sorted(found.items(), key=lambda item: -item[1])) | {SIZE: step}
+
+
+SIZE = -2
+"""The key under which `scratch_steps` tells the elements of the whole."""
+
+
+def phase_columns(plan: Plan) -> int:
+    """Elements of one remainder of the last axis, with windows in the lanes: room for whole vectors."""
+    last = plan.problem.axes[-1]
+    windows = max(plan.longest[-1], plan.span)
+    return windows + ((last.window - 1) * last.dilation) // last.stride + 1
+
+
+def scratch_bytes(plan: Plan) -> int:
+    """The scratch memory of a thread."""
+    return scratch_steps(plan)[SIZE] * np.dtype(plan.problem.dtype).itemsize

@@ -11,12 +11,14 @@ from typing import Any
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import FUNCTION_PRICE, price
 from deepx_graph.literal import Array
+from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.reduce import reduce
 from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
+from deepx_graph.runtime.native import conv
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 from deepx_graph.runtime.segments import Segment
@@ -35,6 +37,9 @@ class NativeEngine(NumexprEngine):
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
+        if any(n.op is convolution for n in function.nodes):
+            direct = conv.attempt(function, self.threads)
+            return None if isinstance(direct, str) else direct
         found = attempt(function, self.threads)
         if not isinstance(found, str):
             return found
@@ -43,11 +48,19 @@ class NativeEngine(NumexprEngine):
             blocks.way = f"{blocks.way}: {found}"
         return blocks
 
+    def way(self, node: Node) -> str:
+        """How the node's kernel runs; of a convolution that is computed by its eval, also why."""
+        found = super().way(node)
+        reason = conv.planned(node) if found == "eval" and node.op is convolution else ""
+        return f"{found}: {reason}" if isinstance(reason, str) and reason else found
+
     def _own(self, node: Node) -> KernelFn | None:
+        if node.op is convolution:
+            return self._kernel(node, key_of(node), lambda: alone(node))
         found = super()._own(node)
         if found is None and self._rounds(node) and (kernel := self._alone(node)) is not None:
             self._built[key_of(node)] = kernel
-            return self._kernel(key_of(node), lambda: alone(node))
+            return self._kernel(node, key_of(node), lambda: alone(node))
         return found
 
     def joins(self, node: Node) -> bool:

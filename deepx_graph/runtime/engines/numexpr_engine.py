@@ -23,7 +23,6 @@ from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.program import Program
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import available_cores
 from deepx_graph.types import TensorType, is_static
@@ -35,7 +34,6 @@ class CompiledKernel(Protocol):
     `in_place` are the arguments over which a result of the same type may be written.
     """
 
-    program: Program
     in_place: frozenset[int]
     way: str
 
@@ -89,20 +87,20 @@ class NumexprEngine:
 
     def _fusion(self, node: Node) -> KernelFn | None:
         body: Function = node.attr("body")
-        return self._kernel(body, lambda: body)
+        return self._kernel(node, body, lambda: body)
 
     def _elementwise(self, node: Node) -> KernelFn | None:
         if not is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
             return None  # one numpy call: nothing to gain
-        return self._kernel(key_of(node), lambda: alone(node))
+        return self._kernel(node, key_of(node), lambda: alone(node))
 
-    def _kernel(self, key: Any, function: Callable[[], Function]) -> KernelFn | None:
+    def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         if key not in self._built:
             self._built[key] = self.build(function())
         kernel = self._built[key]
         if kernel is None:
             return None
-        return _single(kernel) if len(kernel.program.results) == 1 else _several(kernel)
+        return _single(kernel) if isinstance(node.type, TensorType) else _several(kernel)
 
     def _dot(self, node: Node) -> KernelFn | None:
         """A matrix product of the dtypes that BLAS knows, without a copy of the result."""

@@ -7,15 +7,14 @@ scratch memory only what the share has filled counts, the rest is arbitrary and 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native import micro
 from deepx_graph.runtime.native.conv_pack import Packing
 from deepx_graph.runtime.native.conv_plan import Lanes, Plan, phase_columns, scratch_steps
 from deepx_graph.runtime.native.micro import Loop, Operand
-from deepx_graph.runtime.native.text import Text, Value
+from deepx_graph.runtime.native.text import Text
 
 X, W, Y = range(3)
 """The slots of the table."""
@@ -62,7 +61,7 @@ def weights_of(plan: Plan) -> Weights:
     return Weights(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
 
 
-def module_text(plan: Plan, has_scalef: bool = False) -> str:
+def module_text(plan: Plan) -> str:
     """The IR of a whole convolution."""
     emitter = _Emitter(plan)
     functions = [emitter.tile("tile", plan.span), emitter.tile("edge", plan.in_lanes % plan.span or plan.span), emitter.share(),

@@ -5,7 +5,7 @@ Only elements of the share's own image and group are read; every element that a 
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
 
 from deepx_graph.runtime.native.conv_plan import SIZE, Lanes, Plan, phase_columns, scratch_steps
@@ -23,7 +23,7 @@ class Packing:
 
     def _extents(self) -> list[int]:
         sizes = [self.steps[SIZE], *(self.steps[k] for k in self.order)]
-        return [a // b for a, b in zip(sizes, sizes[1:], strict=False)]
+        return [a // b for a, b in itertools.pairwise(sizes)]
 
     def write(self, source: str, target: str, starts: Sequence[str], counts: Sequence[str]) -> None:
         """Copies what the windows from `starts` on, so many of them, see of the image at `source`."""
@@ -54,7 +54,8 @@ class Packing:
 
     def _features(self, depth: int, source: str, target: str) -> None:
         t, p = self.t, self.plan.problem
-        t.rows("0", str(p.inputs), lambda c: self._axis(depth + 1, self._at(source, c, p.x[2]), self._at(target, c, self.steps[-1])))
+        t.rows("0", str(p.inputs),
+               lambda c: self._axis(depth + 1, self._at(source, c, p.x[2]), self._at(target, c, self.steps[-1])))
 
     def _spatial(self, depth: int, source: str, target: str) -> None:
         """Rows, planes and so on: those outside the input, or between its elements, are zeros."""

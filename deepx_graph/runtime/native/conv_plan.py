@@ -246,7 +246,7 @@ def _price(problem: Problem, method: Method, width: int) -> float:
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = {Lanes.OUTPUTS: tile.rows / 2 + tile.vectors, Lanes.GROUPS: (tile.rows + 1) * tile.vectors,
              Lanes.WINDOWS: method.outputs / 2 + tile.rows // method.outputs * tile.vectors}[lanes]
-    step = max(tile.rows * tile.vectors, loads, 6) + 1
+    step = max(tile.rows * tile.vectors, loads, 6) + 1 + loads / 32
     is_stored = lanes is not Lanes.OUTPUTS or problem.y[2] == 1
     store = STORE_STEPS if is_stored else TURN_STEPS if method.is_contiguous else SCATTER_STEPS
     return tiles * (problem.depth * step + 16 + tile.rows * tile.vectors * store)

@@ -1,0 +1,205 @@
+"""Direct convolution against the reference: windows of every kind, layouts, groups, special values next to padding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.ops.convolution import conv_attrs, convolution
+from deepx_graph.runtime.native import conv
+from deepx_graph.runtime.native.conv import ConvolutionKernel, attempt
+from deepx_graph.runtime.native.conv_plan import Lanes
+from tests import laws
+
+Array = np.ndarray[Any, Any]
+Case = tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]
+
+LAST = {"input_batch_dimension": 0, "input_feature_dimension": 3, "input_spatial_dimensions": (1, 2), "output_batch_dimension": 0,
+        "output_feature_dimension": 3, "output_spatial_dimensions": (1, 2), "kernel_spatial_dimensions": (0, 1),
+        "kernel_input_feature_dimension": 2, "kernel_output_feature_dimension": 3}
+"""Features last, as TensorFlow has them."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def numbers(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
+    """Small whole numbers: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
+
+
+def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> ConvolutionKernel | None:
+    kernel = attempt(laws.one_op(convolution, [x, w], attrs), 2)
+    if isinstance(kernel, str):
+        assert not required, kernel
+        return None
+    assert convolution.eval is not None
+    want = convolution.eval([x, w], *laws.one_op(convolution, [x, w], attrs).results[0].attrs)
+    for out in (None, [np.full_like(want, np.nan)]):
+        (got,) = kernel([x, w], out)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    return kernel
+
+
+CASES: list[Case] = [
+    ((2, 5, 9, 10), (20, 5, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 3, 30, 40), (64, 3, 7, 7), conv_attrs(2, padding_low=(3, 3), padding_high=(3, 3), window_strides=(2, 2))),
+    ((1, 64, 28, 28), (64, 64, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 17, 7, 7), (33, 17, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((1, 6, 40, 50), (3, 6, 5, 5), conv_attrs(2)),
+    ((2, 32, 20, 20), (32, 1, 3, 3), conv_attrs(2, feature_group_count=32, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 12, 20, 37), (24, 1, 3, 3), conv_attrs(2, feature_group_count=12, window_strides=(2, 2))),
+    ((2, 16, 11, 19), (24, 4, 3, 3), conv_attrs(2, feature_group_count=4, padding_low=(1, 1))),
+    ((2, 64, 20, 20), (3, 64, 3, 3), conv_attrs(2, padding_low=(2, 2), padding_high=(3, 3), lhs_dilation=(2, 2))),
+    ((2, 8, 10, 10), (24, 8, 4, 4), conv_attrs(2, padding_low=(2, 2), padding_high=(2, 2), lhs_dilation=(2, 2),
+                                                window_reversal=(1, 1))),
+    ((2, 8, 30, 30), (24, 8, 3, 3), conv_attrs(2, rhs_dilation=(3, 2), padding_low=(4, 4), padding_high=(0, 1))),
+    ((2, 8, 30, 30), (24, 8, 3, 3), conv_attrs(2, padding_low=(-3, -2), padding_high=(-1, 5))),
+    ((2, 8, 6, 6), (24, 8, 3, 3), conv_attrs(2, padding_low=(7, 9), padding_high=(8, 7))),
+    ((2, 20, 20, 40), (3, 3, 1, 40), {**conv_attrs(2, feature_group_count=40, padding_low=(1, 1)), **LAST}),
+    ((2, 20, 20, 32), (3, 3, 32, 40), {**conv_attrs(2), **LAST}),
+    ((2, 20, 21, 32), (3, 3, 8, 40), {**conv_attrs(2, feature_group_count=4, window_strides=(2, 1)), **LAST}),
+    ((2, 16, 200), (32, 16, 5), conv_attrs(1, padding_low=(2,), padding_high=(2,))),
+    ((1, 4, 9, 12, 13), (20, 4, 3, 3, 3), conv_attrs(3, padding_low=(1, 1, 1), padding_high=(1, 1, 1))),
+    ((2, 40, 14, 14), (48, 40, 1, 1), conv_attrs(2)),
+    ((2, 40, 14, 14), (48, 40, 1, 1), conv_attrs(2, window_strides=(2, 2))),
+    ((6, 8, 12, 12), (24, 8, 3, 3), conv_attrs(2, batch_group_count=3)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}x{c[1]}")
+def test_named_cases(case: Case, dtype: str) -> None:
+    x, w, attrs = case
+    check(numbers(0, x, dtype), numbers(1, w, dtype), attrs)
+
+
+def test_the_samples_of_the_op() -> None:
+    for arrays, attrs in laws.samples(convolution):
+        check(np.round(arrays[0] * 8), np.round(arrays[1] * 8), attrs, required=False)
+
+
+def _generated(seed: int) -> Case:
+    """Any convolution: rank, sizes, windows, groups, layout of each operand."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+
+    def some(low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(k) for k in rng.integers(low, high, rank))
+
+    groups = int(rng.choice([1, 1, 1, 2, 4]))
+    in_batch = groups > 1 and bool(rng.integers(2))
+    per_group, outputs = int(rng.choice([1, 2, 5])), groups * int(rng.choice([1, 3, 8, 17]))
+    batch = int(rng.integers(1, 3)) * (groups if in_batch else 1)
+    features = per_group if in_batch else per_group * groups
+    x, w = (batch, features, *some(1, {1: 70, 2: 24, 3: 9}[rank])), (outputs, per_group, *some(1, 5))
+    attrs = conv_attrs(rank, window_strides=some(1, 4), padding_low=some(-1, 4), padding_high=some(-1, 4),
+                       lhs_dilation=some(1, 3), rhs_dilation=some(1, 3), window_reversal=some(0, 2),
+                       **{"batch_group_count" if in_batch else "feature_group_count": groups})
+    shapes = []
+    for shape, names in ((x, ("input_batch", "input_feature", "input_spatial")),
+                         (w, ("kernel_output_feature", "kernel_input_feature", "kernel_spatial")),
+                         ((), ("output_batch", "output_feature", "output_spatial"))):
+        order = rng.permutation(rank + 2) if rng.integers(2) else np.arange(rank + 2)
+        places = np.argsort(order)
+        attrs[f"{names[0]}_dimension"], attrs[f"{names[1]}_dimension"] = int(places[0]), int(places[1])
+        attrs[f"{names[2]}_dimensions"] = tuple(int(p) for p in places[2:])
+        shapes.append(tuple(shape[k] for k in order) if shape else ())
+    return shapes[0], shapes[1], attrs
+
+
+def _check_generated(seeds: range) -> int:
+    direct = 0
+    for seed in seeds:
+        x, w, attrs = _generated(seed)
+        dtype = "f4" if seed % 3 else "f8"
+        try:
+            laws.one_op(convolution, [np.zeros(x, dtype), np.zeros(w, dtype)], attrs)
+        except Exception:  # windows larger than what they are in, and so on
+            continue
+        direct += check(numbers(seed, x, dtype), numbers(seed + 1, w, dtype), attrs, required=False) is not None
+    return direct
+
+
+def test_generated_cases() -> None:
+    assert _check_generated(range(60)) > 20
+
+
+@pytest.mark.conformance
+def test_many_generated_cases() -> None:
+    assert _check_generated(range(1000, 2000)) > 300
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values_reach_their_own_windows_and_no_others(special: float) -> None:
+    for shape, attrs in (((1, 4, 12, 13), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+                         ((1, 4, 12, 40), conv_attrs(2, window_strides=(2, 2), padding_low=(1, 1), padding_high=(1, 1)))):
+        for at, outputs in itertools.product(((0, 0, 0, 0), (0, 3, 11, shape[3] - 1), (0, 1, 5, 6)), (3, 20)):
+            x, w = numbers(0, shape, "f4"), numbers(1, (outputs, 4, 3, 3), "f4")
+            x[at] = special
+            check(x, w, attrs)
+
+
+def test_infinite_weights_meet_the_zeros_of_the_padding() -> None:
+    x, w = numbers(0, (1, 4, 9, 9), "f4"), numbers(1, (20, 4, 3, 3), "f4")
+    w[3, 1, 0, 2] = np.inf
+    check(x, w, conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1)))
+
+
+def test_each_axis_comes_into_the_lanes() -> None:
+    found = {}
+    for x, w, attrs in CASES:
+        kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
+        assert kernel is not None
+        found[kernel.plan.method.lanes] = kernel.way
+    assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
+
+
+def test_operands_and_results_anywhere_in_memory() -> None:
+    x, w = numbers(0, (2, 6, 20, 20), "f4"), numbers(1, (20, 6, 3, 3), "f4")
+    attrs = conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))
+    kernel = check(x, w, attrs)
+    assert kernel is not None
+    (want,) = kernel([x, w])
+    turned = np.ascontiguousarray(x.transpose(3, 2, 1, 0)).transpose(3, 2, 1, 0)
+    assert np.array_equal(kernel([turned, w[::-1, ::-1][::-1, ::-1]])[0], want)
+    same = numbers(2, (2, 20, 20, 20), "f4")
+    kernel = check(same, numbers(3, (20, 20, 3, 3), "f4"), attrs)
+    assert kernel is not None
+    (want,) = kernel([same, numbers(3, (20, 20, 3, 3), "f4")])
+    (got,) = kernel([same, numbers(3, (20, 20, 3, 3), "f4")], [same])
+    assert got is same and np.array_equal(got, want)
+
+
+def test_what_is_refused_says_why() -> None:
+    for x, w, attrs, reason in (
+        (numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4"), conv_attrs(0), "a product"),
+        (numbers(0, (0, 3, 8, 8), "f4"), numbers(0, (4, 3, 3, 3), "f4"), conv_attrs(2), "no elements"),
+        (numbers(0, (2, 3, 8, 8), "i4"), numbers(0, (4, 3, 3, 3), "i4"), conv_attrs(2), "no machine code for a convolution of i32"),
+    ):
+        assert conv.planned(laws.one_op(convolution, [x, w], attrs).results[0]) == reason
+
+
+def test_the_engine_runs_convolutions_with_it() -> None:
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+    engine = NativeEngine(2)
+    x, w = numbers(0, (2, 6, 20, 20), "f4"), numbers(1, (20, 6, 3, 3), "f4")
+    node = laws.one_op(convolution, [x, w], conv_attrs(2)).results[0]
+    assert engine.writes(node)
+    assert convolution.eval is not None
+    np.testing.assert_array_equal(engine.kernel(node)([x, w], None), convolution.eval([x, w], *node.attrs))
+    assert engine.way(node).startswith("direct convolution")
+    other = laws.one_op(convolution, [numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], conv_attrs(0)).results[0]
+    assert engine.kernel(other)([numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], None).shape == (2, 4)
+    assert engine.way(other) == "eval: a product"

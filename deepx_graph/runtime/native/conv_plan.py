@@ -275,7 +275,7 @@ def _shared(plan: Plan, steps: float) -> Plan:
 def scratch_steps(plan: Plan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
 
-    They stand in the order of the input's memory, the axis in the lanes innermost. A last axis of windows with a stride is kept
+    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows with a stride is kept
     as that many rows, one for each remainder, so that the windows' elements are neighbours.
     """
     p, lanes = plan.problem, plan.method.lanes
@@ -291,7 +291,7 @@ def scratch_steps(plan: Plan) -> dict[int, int]:
     for k in reversed(order):
         found[k] = step
         step *= extents[k]
-    return dict(sorted(found.items(), key=lambda item: -item[1])) | {SIZE: step}
+    return {k: found[k] for k in order} | {SIZE: step}
 
 
 SIZE = -2

@@ -275,8 +275,8 @@ def _shared(plan: Plan, steps: float) -> Plan:
 def scratch_steps(plan: Plan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
 
-    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows with a stride is kept
-    as that many rows, one for each remainder, so that the windows' elements are neighbours.
+    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows
+    with a stride is kept as that many rows, one for each remainder, so that the windows' elements are neighbours.
     """
     p, lanes = plan.problem, plan.method.lanes
     extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}

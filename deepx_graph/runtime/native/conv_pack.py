@@ -160,7 +160,7 @@ class Packing:
             t.rows("0", count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
             return
 
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
+        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
             for i in indices:
                 t.store(t.load(t.address(source, i, self.dtype), self.dtype, mask), t.address(target, i, self.dtype), mask)
             return ()
@@ -170,7 +170,7 @@ class Packing:
     def _zeros(self, target: str, count: str) -> None:
         t, zero = self.t, self.t.splat(0, self.dtype)
 
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
+        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
             for i in indices:
                 t.store(zero, t.address(target, i, self.dtype), mask)
             return ()

@@ -13,6 +13,8 @@ from deepx_graph.runtime.engine import Overwriting
 from deepx_graph.runtime.program import Unit
 from deepx_graph.types import TensorType, leaves
 
+NOTHING: frozenset[int] = frozenset()
+
 Places = dict[int, tuple[int | None, ...]]
 """For the position of a kernel, the number of the parameter whose memory each of its results takes."""
 
@@ -33,13 +35,14 @@ def places(unit: Unit, given: Set[int]) -> Places:
         if not dying:
             continue
         allowed = unit.engine.overwrites(run.node)
-        free = [(run.node.inputs[k].type, param) for k, param in dying if k in allowed]
+        free = [(run.node.inputs[k].type, k, param) for k, param in dying]
         taken: list[int | None] = []
         for leaf, type in enumerate(leaves(run.node.type)):
-            fit = next((f for f in free if f[0] == type and isinstance(type, TensorType) and (at, leaf) in own), None)
+            may = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else NOTHING
+            fit = next((f for f in free if f[0] == type and f[1] in may), None)
             if fit is not None:
                 free.remove(fit)
-            taken.append(None if fit is None else fit[1])
+            taken.append(None if fit is None else fit[2])
         if any(t is not None for t in taken):
             found[at] = tuple(taken)
     return found

@@ -69,8 +69,8 @@ class Telling(Protocol):
 class Overwriting(Protocol):
     """An engine that knows which kernels may write over their operands."""
 
-    def overwrites(self, node: Node) -> frozenset[int]:
-        """The operands over whose memory the node's kernel writes a result of the same type without harm."""
+    def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
+        """For each result, the operands of its type over whose memory the node's kernel writes it without harm; () for none."""
         ...
 
 

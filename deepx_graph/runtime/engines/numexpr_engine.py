@@ -31,10 +31,10 @@ from deepx_graph.types import TensorType, is_static
 class CompiledKernel(Protocol):
     """A program made callable: `kernel(args, out)` gives all its results, in `out` where that is given.
 
-    `in_place` are the arguments over which a result of the same type may be written.
+    `in_place` are, for each result, the arguments of its type over which it may be written.
     """
 
-    in_place: frozenset[int]
+    in_place: tuple[frozenset[int], ...]
     way: str
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
@@ -62,10 +62,10 @@ class NumexprEngine:
         """The function as it runs best."""
         return arranged(function)
 
-    def overwrites(self, node: Node) -> frozenset[int]:
-        """The operands over whose memory the node's kernel writes a result of the same type without harm."""
+    def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
+        """For each result, the operands of its type over whose memory the node's kernel writes it without harm; () for none."""
         kernel = self._compiled(node)
-        return frozenset() if kernel is None else kernel.in_place
+        return () if kernel is None else kernel.in_place
 
     def way(self, node: Node) -> str:
         """How the node's kernel, which has been made, runs: machine code, numpy's loops, numexpr's machine, BLAS, or its eval."""

@@ -7,7 +7,7 @@ list of spare ones and puts them back. Arguments are only read, and no reference
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -17,11 +17,13 @@ from deepx_graph.ir import Function
 from deepx_graph.runtime.cost import Parts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
+from deepx_graph.runtime.kernels.homes import overwritten, temporary_homes
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
 from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, Plan, plan, wider
-from deepx_graph.runtime.kernels.program import Array, Call, Leaf, Program, Shape, Step
+from deepx_graph.runtime.kernels.program import Array, Call, Program, Shape, Step
 from deepx_graph.runtime.kernels.recycle import RESULTS
+from deepx_graph.runtime.kernels.sums import with_fast_sums
 from deepx_graph.runtime.kernels.vm import grouped
 from deepx_graph.runtime.kernels.workers import TEAM
 
@@ -38,10 +40,11 @@ def build(function: Function, threads: int, block_elements: int = costs.BLOCK_EL
     program = lower(function)
     if program is None:
         return None
-    cut = plan(program, block_elements)
-    if cut.axis < 0:
+    is_whole = plan(program, block_elements).axis < 0
+    program = with_fast_sums(program, as_dots=is_whole)
+    if is_whole:
         program = grouped(program)
-        cut = plan(program, block_elements)
+    cut = plan(program, block_elements)
     return Kernel(program, cut, threads)
 
 
@@ -50,15 +53,20 @@ def _run(code: Code, registers: Registers) -> None:
         call(*operands(registers))
 
 
-def _code(steps: Sequence[Step]) -> Code:
-    return [(s.make(), itemgetter(*s.sources, s.target)) for s in steps if s.sources]
+def _code(steps: Sequence[Step], homes: Mapping[int, int]) -> Code:
+    return [(s.make(), itemgetter(*(homes.get(r, r) for r in (*s.sources, s.target)))) for s in steps if s.sources]
+
+
+def _bare(array: Array) -> Array:
+    """A single element without axes: numpy's loops take it for all elements at once, and set up half as long."""
+    return array.reshape(()) if array.size == 1 else array
 
 
 class _Workspace:
     """What one thread needs for one kernel: callables, and buffers for whole-sized and for block-sized registers."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.before, self.block, self.after = map(_code, kernel.plan.levels)
+        self.before, self.block, self.after = (_code(steps, kernel.homes) for steps in kernel.plan.levels)
         self._kernel = kernel
         self._arenas = [Arena(slots) for slots in kernel.slots]
         self._templates: dict[int, Registers] = {}
@@ -80,7 +88,7 @@ class _Workspace:
                     file[r] = arena.array(r, kernel.program.registers[r].dtype, kernel.extent(r, rows))
         if not rows:
             for r, array in kernel.program.constants:
-                file[r] = array
+                file[r] = _bare(array)
         return file
 
 
@@ -95,7 +103,8 @@ class Kernel:
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
         self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
-        self.in_place = in_place_params(program)
+        self.homes = temporary_homes(program, plan)
+        self.in_place = overwritten(program, plan, self.homes)
         self.slots = self._allot()
         self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
@@ -108,7 +117,7 @@ class Kernel:
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given. Warns of overflow where numpy does."""
-        arrays = [result_memory(shape, dtype, args, None if out is None else out[k], self.in_place)
+        arrays = [result_memory(shape, dtype, args, None if out is None else out[k], self.in_place[k])
                   for k, (_, dtype, _, shape) in enumerate(self._results)]
         workspace = self._take()
         file = workspace.whole.copy()
@@ -116,7 +125,7 @@ class Kernel:
             array = np.asarray(args[param])
             if leaf is not None:
                 array = viewed(array, leaf.views, leaf.order)
-            file[r] = array if array.shape == shape else array.reshape(shape)
+            file[r] = _bare(array) if array.size == 1 else array if array.shape == shape else array.reshape(shape)
         for (r, _, shape, _), array in zip(self._results, arrays, strict=True):
             file[r] = array if array.shape == shape else array.reshape(shape)
         _run(workspace.before, file)
@@ -136,7 +145,7 @@ class Kernel:
         slots = []
         for level, steps in enumerate(plan.levels):
             shapes = [self.extent(r, plan.rows if level == BLOCK else 0) for r in range(len(program.registers))]
-            own = plan.partial.union(program.results)
+            own = plan.partial.union(program.results, self.homes)
             slots.append(allot(steps, program.registers, shapes, own, late if level == BEFORE else ()))
         return tuple(slots)
 
@@ -236,23 +245,3 @@ def result_memory(shape: Shape, dtype: np.dtype[Any], args: Sequence[Any], out: 
             if not may_overwrite:
                 return RESULTS.empty(shape, dtype)
     return out  # type: ignore[no-any-return]
-
-
-def in_place_params(program: Program) -> frozenset[int]:
-    """Parameters whose memory the result may take: read at the very elements that the last step writes, and no later.
-
-    The result must be the only one, and its step not read the parameter after it has begun to write.
-    """
-    if len(program.results) != 1 or not program.steps or program.steps[-1].target != program.results[0]:
-        return frozenset()
-    last, shape = program.steps[-1], program.registers[program.results[0]].shape
-    by_param: dict[int, list[Leaf]] = {}
-    for leaf in program.leaves:
-        by_param.setdefault(leaf.param, []).append(leaf)
-    return frozenset(
-        param for param, leaves in by_param.items()
-        if all(
-            not leaf.views and leaf.order is None and program.registers[leaf.register].shape == shape
-            and (last.in_place or leaf.register not in last.sources) for leaf in leaves
-        )
-    )

@@ -159,7 +159,7 @@ class NativeKernel:
         self._results = tuple((program.registers[r].dtype, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
         single = len(nests.nests) == 1 and len(nests.nests[0].stages) == 1 and not nests.crossing
-        self.in_place = whole_params(program) if single else frozenset()
+        self.in_place = (whole_params(program) if single else frozenset(),) * len(program.results)
         self.params = tuple(leaf.param for leaf in program.leaves)
         """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
@@ -200,8 +200,8 @@ class NativeKernel:
         if out is None:
             results = [RESULTS.empty(shape, dtype) for dtype, shape in self._results]
         else:
-            results = [result_memory(shape, dtype, args, o, self.in_place)
-                       for (dtype, shape), o in zip(self._results, out, strict=True)]
+            results = [result_memory(shape, dtype, args, o, may)
+                       for (dtype, shape), o, may in zip(self._results, out, self.in_place, strict=True)]
         try:
             workspace = self._spare.pop()
         except IndexError:

@@ -179,7 +179,8 @@ class _Tracing:
         outs = self.outs[at]
         if outs is None:
             return _Leaf(at, leaf)
-        free = self.unit.engine.overwrites(node) if isinstance(self.unit.engine, Overwriting) else ()
+        overwrites = self.unit.engine.overwrites(node) if isinstance(self.unit.engine, Overwriting) else ()
+        free = overwrites[leaf] if overwrites else ()
         harmed = any(k not in free and isinstance(o.place, np.ndarray) and np.may_share_memory(outs[leaf], o.place)
                      for k, o in enumerate(operands))
         return np.empty(form.shape, form.dtype) if harmed else outs[leaf]

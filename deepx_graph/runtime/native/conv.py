@@ -66,7 +66,7 @@ class _Workspace:
 class ConvolutionKernel:
     """Compiled shares and how to call them."""
 
-    in_place: frozenset[int] = frozenset()
+    in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
     def __init__(self, plan: Plan, node: Node, threads: int) -> None:
         self.plan, self.threads = plan, threads
@@ -92,7 +92,7 @@ class ConvolutionKernel:
         x, w = args
         x, w = contiguous(np.asarray(x), self.threads), self._packed(np.asarray(w))
         given = None if out is None else out[0]
-        y = result_memory(self._shape, self.plan.problem.dtype, args, given, self.in_place)
+        y = result_memory(self._shape, self.plan.problem.dtype, args, given, self.in_place[0])
         try:
             workspace = self._spare.pop()
         except IndexError:

@@ -1,0 +1,208 @@
+"""Matrix products in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
+
+The left operand is packed once, shared by all workers; then each takes chunks of the result, and packs the columns of the right operand
+that it needs. Sums are taken in blocks of terms, in an order that depends on shapes and the number of threads alone.
+Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none: `fits` says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native import cache as codes
+from deepx_graph.runtime.native.pool import pool
+from deepx_graph.runtime.native.product_text import PANEL_GAP, VECTORS, Fields, ProductText
+from deepx_graph.runtime.native.target import this_machine
+from deepx_graph.runtime.native.text import F4, F8, DType
+
+TALLEST = {64: 14, 32: 6}
+"""Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
+
+LEAST_WORK = 1 << 18
+"""Multiplications of a product worth packing for; smaller ones BLAS does on one thread, too."""
+
+LEAST_SIDE = 4
+"""Products with fewer rows, columns or terms are bound by memory: packing doubles their traffic."""
+
+SHARED_WORK = 1 << 20
+"""Multiplications from which on a product is shared out."""
+
+PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 1024, 512, 1024
+"""Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
+
+CHUNKS_EACH = 4
+"""How many chunks a worker should have, so that all end nearly together."""
+
+MOST_TERMS = 1 << 16
+
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
+    """Whether a product is worth doing here, and can be."""
+    if dtype not in (F4, F8) or min(rows, columns, depth) < LEAST_SIDE or depth > MOST_TERMS:
+        return False
+    work = matrices * rows * columns * depth
+    return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """A stack of matrices in memory: their addresses, and the distances between rows and between columns, in elements."""
+
+    addresses: Array
+    row: int
+    column: int
+
+
+def matrices(stack: Array) -> Matrices | None:
+    """An array whose last two axes are matrices, seen so; None where neither axis is dense or a distance is not a whole number of
+    elements forward."""
+    rows, columns = stack.shape[-2:]
+    size = stack.itemsize
+    row, column = stack.strides[-2:]
+    row = columns * size if rows == 1 else row
+    column = (size if row != size else rows * size) if columns == 1 else column
+    if (row != size and column != size) or row < size or column < size or row % size or column % size:
+        return None
+    return Matrices(stack.__array_interface__["data"][0] + _offsets(stack.shape[:-2], stack.strides[:-2]), row // size, column // size)
+
+
+@lru_cache(maxsize=256)
+def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    offsets = np.zeros(1, np.int64)
+    for size, stride in zip(shape, strides, strict=True):
+        offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
+    return offsets
+
+
+class Product:
+    """Products of one element type and shape. May be called from several threads at once."""
+
+    def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> None:
+        bytes_ = this_machine().register_bytes
+        self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
+        self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
+        tallest = TALLEST[bytes_]
+        self.panels = -(-rows // tallest)
+        self.short, self.long = divmod(rows, self.panels)
+        self.height = self.short + (self.long > 0)
+        self.width = VECTORS * bytes_ // dtype.itemsize
+        self.block = _even(depth, BLOCK_TERMS, 16)
+        self.chunk_columns = min(-(-columns // self.width) * self.width, CHUNK_BYTES // dtype.itemsize)
+        self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
+        self.groups = tuple(self._groups())
+        self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
+        self._pack, self._multiply = _functions(dtype, self.height)
+
+    def _groups(self) -> Iterator[tuple[int, int, int, int]]:
+        """First matrix, matrices, first panel, panels: what is packed and then multiplied at a time."""
+        each = self.height * self.depth * self.dtype.itemsize
+        panels = max(1, min(self.panels, PACKED_BYTES // each))
+        together = max(1, PACKED_BYTES // (each * self.panels)) if panels == self.panels else 1
+        for matrix in range(0, self.count, together):
+            for panel in range(0, self.panels, panels):
+                yield matrix, min(together, self.count - matrix), panel, min(panels, self.panels - panel)
+
+    def _chunks(self, matrices: int, panels: int) -> tuple[int, int]:
+        """Panels of a chunk, and chunks down the result."""
+        across = matrices * -(-self.columns // self.chunk_columns)
+        wanted = -(-CHUNKS_EACH * self.threads // across) if self.threads > 1 else 1
+        most = max(1, CHUNK_ROWS // self.height)
+        each = max(1, min(most, max(-(-panels // wanted), min(4, panels))))
+        down = -(-panels // each)
+        each = -(-panels // down)
+        return each, -(-panels // each)
+
+    def __call__(self, left: Matrices, right: Matrices, result: Matrices) -> None:
+        """Writes the products of two stacks. The result's rows are dense, and share no memory with an operand."""
+        pointers = np.empty((self.count, 3), np.int64)
+        pointers[:, 0], pointers[:, 1], pointers[:, 2] = left.addresses, right.addresses, result.addresses
+        scratch = _take(self.threads, self.part, self.packed_bytes)
+        table = [0] * len(Fields)
+        f = Fields
+        table[f.POINTERS], table[f.DEPTH], table[f.COLUMNS] = pointers.ctypes.data, self.depth, self.columns
+        table[f.LEFT_ROW], table[f.LEFT_DEPTH] = left.row, left.column
+        table[f.RIGHT_DEPTH], table[f.RIGHT_COLUMN], table[f.RESULT_ROW] = right.row, right.column, result.row
+        table[f.PACKED], table[f.SHORT], table[f.LONG] = scratch.packed, self.short, self.long
+        table[f.PANELS], table[f.BLOCK], table[f.ROWS] = self.panels, self.block, self.rows
+        table[f.CHUNK_COLUMNS], table[f.COLUMN_CHUNKS] = self.chunk_columns, -(-self.columns // self.chunk_columns)
+        table[f.PART], table[f.PART_ROW] = self.part, self.chunk_columns
+        try:
+            for matrix, count, panel, panels in self.groups:
+                table[f.MATRIX], table[f.MATRICES], table[f.FIRST], table[f.COUNT] = matrix, count, panel, panels
+                table[f.CHUNK_PANELS], table[f.ROW_CHUNKS] = self._chunks(count, panels)
+                self._run(table, scratch)
+        finally:
+            _SPARE.append(scratch)
+
+    def _run(self, table: list[int], scratch: _Scratch) -> None:
+        fields = (ctypes.c_int64 * len(table))(*table)
+        counters = (ctypes.c_int64 * 2)()
+        for k, function in enumerate((self._pack, self._multiply)):
+            counter = ctypes.addressof(counters) + 8 * k
+            workers = pool()
+            if self.threads == 1 or workers is None:
+                function(ctypes.addressof(fields), counter, scratch.threads[0])
+            else:
+                workers.run(_address(function), ctypes.addressof(fields), counter, ctypes.addressof(scratch.threads), self.threads)
+
+
+def _even(total: int, most: int, grain: int) -> int:
+    """The size of equal parts of a total that are at most so large, in whole grains."""
+    parts = -(-total // most)
+    return -(-(-(-total // parts)) // grain) * grain
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@cache
+def _functions(dtype: DType, height: int) -> tuple[Any, Any]:
+    machine = this_machine()
+    ir = ProductText(dtype, height, machine.register_bytes).module()
+    digest = machine.digest(ir)
+    code = codes.load(digest)
+    if code is None:
+        code = machine.compile(ir)
+        codes.save(digest, code)
+    at = machine.load(code, ["pack", "multiply"])
+    return _WORK(at["pack"]), _WORK(at["multiply"])
+
+
+class _Scratch:
+    """Memory for one product at a time: the packed left operand, and for each thread packed columns."""
+
+    def __init__(self, threads: int, each: int, packed: int) -> None:
+        self.count, self.each, self.size = threads, each, packed
+        self._arrays = [aligned(packed + 64), *(aligned(each) for _ in range(threads))]
+        self.packed, *rest = (a.ctypes.data for a in self._arrays)
+        self.threads = (ctypes.c_void_p * threads)(*rest)
+
+
+_SPARE: list[_Scratch] = []
+
+
+def _take(threads: int, each: int, packed: int) -> _Scratch:
+    """Scratch memory of at least those sizes: the one used last, grown where it is too small."""
+    try:
+        found = _SPARE.pop()
+    except IndexError:
+        return _Scratch(threads, each, packed)
+    if found.count >= threads and found.each >= each and found.size >= packed:
+        return found
+    return _Scratch(max(threads, found.count), max(each, found.each), max(packed, found.size))
+
+
+__all__ = ["Matrices", "Product", "fits", "math", "matrices", "struct"]

@@ -22,6 +22,7 @@ from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
 from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
+from deepx_graph.runtime.blas import FREE, limited
 from deepx_graph.runtime.engine import Arranging, Engine, EntryFn
 from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
@@ -92,6 +93,11 @@ class _Ready:
         """The entry without the machinery of control flow, where it has none."""
         return straight(self.unit)
 
+    @cached_property
+    def may_call_blas(self) -> bool:
+        """Whether something runs that is neither a kernel of the engine's own nor a view or an elementwise op."""
+        return any(unit.may_call_blas for unit in self.units.values())
+
 
 class Compiled:
     """A compiled module. `f(x, y)` or `f(name=array)`; gives a tuple of fresh arrays, one for each tuple leaf of the results.
@@ -113,7 +119,7 @@ class Compiled:
         self.outputs: tuple[Port, ...] = output_ports(module.entry)
         self.profile: Profile | None = Profile() if profile else None
         self._world, self._seed, self._max_bytes, self._max_depth = world, seed, max_bytes, max_depth
-        self._lock = threading.Lock()
+        self._lock, self._blas = threading.Lock(), FREE
         self.grid, self._feeds = grid, feeds
         self.outfeed: list[Any] = []
         self._ready: dict[tuple[Type, ...], _Ready] = {}
@@ -162,7 +168,8 @@ class Compiled:
         with self._lock:
             if self._straight is not None and self.grid.count == 1 and not named and self._straight.takes(arrays):
                 try:
-                    return self._run_straight(self._straight, arrays, donate, given)
+                    with self._blas:
+                        return self._run_straight(self._straight, arrays, donate, given)
                 except Exception as e:  # else said properly below, with the place of the node
                     if given:
                         raise RunError(f"'{self.module.entry_name}', with inputs given away: {e or type(e).__name__}") from e
@@ -172,7 +179,8 @@ class Compiled:
             ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])))
             name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
             calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(bound, devices, strict=True)]
-            found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
+            with self._blas:
+                found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
             results = tuple(_fresh(r, ready.unit.plan) for r in found)
             put_out = [w.wires.outfeed for w in devices]
             self.outfeed = put_out[0] if self.grid.count == 1 else put_out
@@ -220,6 +228,7 @@ class Compiled:
         self._ready[types] = ready
         if self._straight is not ready.straight:
             self._straight, self._entries = ready.straight, {}
+        self._blas = limited(getattr(self.engine, "threads", None)) if ready.may_call_blas else FREE
         if len(self._ready) > KEPT:
             del self._ready[next(iter(self._ready))]
         return ready

@@ -46,6 +46,13 @@ class Unit:
             self.frame[slot] = node.attrs[0].array
         self._arenas: list[Outs] = []
 
+    @property
+    def may_call_blas(self) -> bool:
+        """Whether some kernel is not the engine's own, and neither a view nor elementwise."""
+        nodes = [i.node for i in self.instructions if isinstance(i, Run) and is_kernel(i.node)]
+        others = [n for n in nodes if not n.op.view and not n.op.elementwise]
+        return any(not isinstance(self.engine, Telling) or self.engine.way(n) in ("BLAS", "eval") for n in others)
+
     def take_outs(self) -> Outs:
         """Memory for one activation: for each position the arrays that its results go to, or None."""
         return self._arenas.pop() if self._arenas else self._make_outs()

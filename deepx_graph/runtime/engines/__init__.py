@@ -12,7 +12,7 @@ from deepx_graph.runtime.engine import Engine
 def _numpy(threads: int | None) -> Engine:
     from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 
-    return NumpyEngine()
+    return NumpyEngine(threads)
 
 
 def _numexpr(threads: int | None) -> Engine:

@@ -15,10 +15,11 @@ from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.reduce import reduce
 from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
+from deepx_graph.runtime.engines.products import Multiply, Shape
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
-from deepx_graph.runtime.native import conv
+from deepx_graph.runtime.native import conv, product
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 from deepx_graph.runtime.segments import Segment
@@ -96,6 +97,10 @@ class NativeEngine(NumexprEngine):
         """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
         kernels = [k for s in segment.steps if (k := self._machine_code(s.node)) is not None]
         return entry(segment, kernels, busy)
+
+    def multiply(self, shape: Shape) -> Multiply | None:
+        """Machine code, unless the product is small, thin or complex."""
+        return product.build(shape.dtype, shape.matrices, shape.rows, shape.columns, shape.depth, self.threads)
 
 
 def _is_single(node: Node) -> bool:

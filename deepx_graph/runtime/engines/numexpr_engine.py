@@ -20,10 +20,10 @@ from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.runtime.arrange import arranged
 from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engines.products import Multiply, ProductKernel, Shape, product
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import available_cores
 from deepx_graph.types import TensorType, is_static
 
@@ -48,6 +48,7 @@ class NumexprEngine:
     def __init__(self, threads: int | None = None) -> None:
         self.threads = available_cores() if threads is None else max(1, threads)
         self._built: dict[Any, CompiledKernel | None] = {}
+        self._products: dict[Any, ProductKernel | None] = {}
 
     def kernel(self, node: Node) -> KernelFn:
         """The callable of one node: `kernel(values, out)` gives what `op.eval` gives, in `out` where that is given."""
@@ -72,7 +73,8 @@ class NumexprEngine:
         kernel = self._compiled(node)
         if kernel is not None:
             return kernel.way
-        return "BLAS" if node.op is dot_general and self._dot(node) is not None else "view" if node.op.view else "eval"
+        product = self._products.get(key_of(node))
+        return product.way if product is not None else "view" if node.op.view else "eval"
 
     def _compiled(self, node: Node) -> CompiledKernel | None:
         return self._built.get(node.attr("body") if node.op is fusion else key_of(node))
@@ -103,20 +105,14 @@ class NumexprEngine:
         return _single(kernel) if isinstance(node.type, TensorType) else _several(kernel)
 
     def _dot(self, node: Node) -> KernelFn | None:
-        """A matrix product of the dtypes that BLAS knows, without a copy of the result."""
-        if not is_tensor(node) or not all(map(is_tensor, node.inputs)) or node.type.dtype.np not in _BLAS:  # type: ignore[attr-defined]
-            return None
-        left, right = (_operand(node, side) for side in (0, 1))
-        batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
-        result, shape, dtype = (*batch, left[1][-2], right[1][-1]), _shape(node), node.type.dtype.np  # type: ignore[attr-defined]
+        key = key_of(node)
+        if key not in self._products:
+            self._products[key] = product(node, self.multiply)
+        return self._products[key]
 
-        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-            x, y = (np.asarray(v).transpose(order).reshape(form) for v, (order, form) in zip(values, (left, right), strict=True))
-            into = RESULTS.empty(shape, dtype) if out is None else out[0]
-            np.matmul(x, y, out=into.reshape(result))
-            return into
-
-        return run
+    def multiply(self, shape: Shape) -> Multiply | None:
+        """What multiplies matrices of that shape; None for BLAS."""
+        return None
 
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
@@ -127,7 +123,6 @@ Rule = Callable[[NumexprEngine, Node], "KernelFn | None"]
 _RULES: dict[object, Rule] = {
     fusion: NumexprEngine._fusion, dot_general: NumexprEngine._dot, dynamic_update_slice: NumexprEngine._update,
 }  # fmt: skip
-_BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
 
 
 def evaluated(node: Node) -> KernelFn:
@@ -181,14 +176,3 @@ def is_tensor(node: Node) -> bool:
 def _shape(node: Node) -> tuple[int, ...]:
     assert isinstance(node.type, TensorType)
     return node.type.shape
-
-
-def _operand(node: Node, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axis order and the shape by which an operand of a dot becomes a stack of matrices: batch, rows, columns."""
-    batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
-    shape = _shape(node.inputs[side])
-    free = tuple(k for k in range(len(shape)) if k not in batch and k not in contract)
-    depth, width = (math.prod(shape[k] for k in axes) for axes in (contract, free))
-    order = batch + free + contract if side == 0 else batch + contract + free
-    matrix = (width, depth) if side == 0 else (depth, width)
-    return order, tuple(shape[k] for k in batch) + matrix

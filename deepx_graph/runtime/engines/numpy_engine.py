@@ -11,9 +11,12 @@ from deepx_graph.runtime.engine import KernelFn
 
 
 class NumpyEngine:
-    """`op.eval` in order. It never writes into memory it is given."""
+    """`op.eval` in order. It never writes into memory it is given. `threads` is how many cores BLAS may use."""
 
     name = "numpy"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads
 
     def kernel(self, node: Node) -> KernelFn:
         evaluate, attrs = node.op.eval, node.attrs

@@ -1,15 +1,14 @@
 """Matrix products in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
 
-The left operand is packed once, shared by all workers; then each takes chunks of the result, and packs the columns of the right operand
-that it needs. Sums are taken in blocks of terms, in an order that depends on shapes and the number of threads alone.
-Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none: `fits` says so.
+The left operand is packed once, shared by all workers; then each takes chunks of the result, and packs the columns of the right
+operand that it needs. Sums are taken in blocks of terms, in an order that depends on shapes alone.
+Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,9 +20,11 @@ from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native.pool import pool
-from deepx_graph.runtime.native.product_text import PANEL_GAP, VECTORS, Fields, ProductText
+from deepx_graph.runtime.native.product_loops import PANEL_GAP, Fields, module_text
+from deepx_graph.runtime.native.product_parts import VECTORS
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.text import F4, F8, DType
+from deepx_graph.runtime.native.turning import contiguous
 
 TALLEST = {64: 14, 32: 6}
 """Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
@@ -48,7 +49,13 @@ MOST_TERMS = 1 << 16
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
+def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> Product | None:
+    """What multiplies stacks of so many matrices; None where BLAS should."""
+    fits = _fits(dtype, matrices, rows, columns, depth)
+    return Product(dtype, matrices, rows, columns, depth, threads) if fits else None
+
+
+def _fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
     """Whether a product is worth doing here, and can be."""
     if dtype not in (F4, F8) or min(rows, columns, depth) < LEAST_SIDE or depth > MOST_TERMS:
         return False
@@ -65,9 +72,18 @@ class Matrices:
     column: int
 
 
-def matrices(stack: Array) -> Matrices | None:
-    """An array whose last two axes are matrices, seen so; None where neither axis is dense or a distance is not a whole number of
-    elements forward."""
+def _matrices(stack: Array, threads: int) -> tuple[Matrices, Array]:
+    """A stack of matrices, seen so, and the array that holds them: a copy where it cannot be read as it is."""
+    found = _seen(stack)
+    if found is None:
+        stack = contiguous(stack, threads)
+        found = _seen(stack)
+        assert found is not None
+    return found, stack
+
+
+def _seen(stack: Array) -> Matrices | None:
+    """None where neither axis is dense, or a distance is not a whole number of elements forward."""
     rows, columns = stack.shape[-2:]
     size = stack.itemsize
     row, column = stack.strides[-2:]
@@ -75,7 +91,8 @@ def matrices(stack: Array) -> Matrices | None:
     column = (size if row != size else rows * size) if columns == 1 else column
     if (row != size and column != size) or row < size or column < size or row % size or column % size:
         return None
-    return Matrices(stack.__array_interface__["data"][0] + _offsets(stack.shape[:-2], stack.strides[:-2]), row // size, column // size)
+    start = stack.__array_interface__["data"][0]
+    return Matrices(start + _offsets(stack.shape[:-2], stack.strides[:-2]), row // size, column // size)
 
 
 @lru_cache(maxsize=256)
@@ -89,8 +106,9 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
 class Product:
     """Products of one element type and shape. May be called from several threads at once."""
 
-    def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> None:
-        bytes_ = this_machine().register_bytes
+    def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
+                 register_bytes: int | None = None) -> None:
+        bytes_ = this_machine().register_bytes if register_bytes is None else register_bytes
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
         tallest = TALLEST[bytes_]
@@ -103,7 +121,7 @@ class Product:
         self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
-        self._pack, self._multiply = _functions(dtype, self.height)
+        self._pack, self._multiply = _functions(dtype, self.height, bytes_)
 
     def _groups(self) -> Iterator[tuple[int, int, int, int]]:
         """First matrix, matrices, first panel, panels: what is packed and then multiplied at a time."""
@@ -124,27 +142,31 @@ class Product:
         each = -(-panels // down)
         return each, -(-panels // each)
 
-    def __call__(self, left: Matrices, right: Matrices, result: Matrices) -> None:
-        """Writes the products of two stacks. The result's rows are dense, and share no memory with an operand."""
+    def __call__(self, x: Array, y: Array, into: Array) -> None:
+        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them."""
+        (left, x), (right, y), (result, into) = (_matrices(a, self.threads) for a in (x, y, into))
         pointers = np.empty((self.count, 3), np.int64)
         pointers[:, 0], pointers[:, 1], pointers[:, 2] = left.addresses, right.addresses, result.addresses
         scratch = _take(self.threads, self.part, self.packed_bytes)
-        table = [0] * len(Fields)
+        table = self._table(pointers, left, right, result, scratch)
         f = Fields
-        table[f.POINTERS], table[f.DEPTH], table[f.COLUMNS] = pointers.ctypes.data, self.depth, self.columns
-        table[f.LEFT_ROW], table[f.LEFT_DEPTH] = left.row, left.column
-        table[f.RIGHT_DEPTH], table[f.RIGHT_COLUMN], table[f.RESULT_ROW] = right.row, right.column, result.row
-        table[f.PACKED], table[f.SHORT], table[f.LONG] = scratch.packed, self.short, self.long
-        table[f.PANELS], table[f.BLOCK], table[f.ROWS] = self.panels, self.block, self.rows
-        table[f.CHUNK_COLUMNS], table[f.COLUMN_CHUNKS] = self.chunk_columns, -(-self.columns // self.chunk_columns)
-        table[f.PART], table[f.PART_ROW] = self.part, self.chunk_columns
         try:
             for matrix, count, panel, panels in self.groups:
-                table[f.MATRIX], table[f.MATRICES], table[f.FIRST], table[f.COUNT] = matrix, count, panel, panels
-                table[f.CHUNK_PANELS], table[f.ROW_CHUNKS] = self._chunks(count, panels)
+                table[f.MATRIX], table[f.MATRICES], table[f.FIRST], table[f.PANELS] = matrix, count, panel, panels
+                table[f.CHUNK_PANELS], table[f.DOWN] = self._chunks(count, panels)
                 self._run(table, scratch)
         finally:
             _SPARE.append(scratch)
+
+    def _table(self, pointers: Array, left: Matrices, right: Matrices, result: Matrices, scratch: _Scratch) -> list[int]:
+        f, table = Fields, [0] * len(Fields)
+        table[f.POINTERS], table[f.PACKED] = pointers.ctypes.data, scratch.packed
+        table[f.ROWS], table[f.COLUMNS], table[f.DEPTH] = self.rows, self.columns, self.depth
+        table[f.LEFT_ROW], table[f.LEFT_DEPTH], table[f.RESULT_ROW] = left.row, left.column, result.row
+        table[f.RIGHT_DEPTH], table[f.RIGHT_COLUMN] = right.row, right.column
+        table[f.SHORT], table[f.LONG], table[f.BLOCK] = self.short, self.long, self.block
+        table[f.CHUNK_COLUMNS], table[f.ACROSS] = self.chunk_columns, -(-self.columns // self.chunk_columns)
+        return table
 
     def _run(self, table: list[int], scratch: _Scratch) -> None:
         fields = (ctypes.c_int64 * len(table))(*table)
@@ -160,8 +182,8 @@ class Product:
 
 def _even(total: int, most: int, grain: int) -> int:
     """The size of equal parts of a total that are at most so large, in whole grains."""
-    parts = -(-total // most)
-    return -(-(-(-total // parts)) // grain) * grain
+    each = math.ceil(total / math.ceil(total / most))
+    return math.ceil(each / grain) * grain
 
 
 def _address(function: Any) -> int:
@@ -169,9 +191,9 @@ def _address(function: Any) -> int:
 
 
 @cache
-def _functions(dtype: DType, height: int) -> tuple[Any, Any]:
+def _functions(dtype: DType, height: int, register_bytes: int) -> tuple[Any, Any]:
     machine = this_machine()
-    ir = ProductText(dtype, height, machine.register_bytes).module()
+    ir = module_text(dtype, height, register_bytes)
     digest = machine.digest(ir)
     code = codes.load(digest)
     if code is None:
@@ -203,6 +225,3 @@ def _take(threads: int, each: int, packed: int) -> _Scratch:
     if found.count >= threads and found.each >= each and found.size >= packed:
         return found
     return _Scratch(max(threads, found.count), max(each, found.each), max(packed, found.size))
-
-
-__all__ = ["Matrices", "Product", "fits", "math", "matrices", "struct"]

@@ -1,6 +1,6 @@
 """The sizes in `deepx_graph/runtime/kernels/costs.py`, measured again on this machine.
 
-    python bench/calibrate.py
+    python -m bench.calibrate
 
 Prints the tables that block size, threads and masks were chosen from; whoever changes a size copies it by hand. (Prices are
 measured by `deepx-graph calibrate`.)
@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from workloads import WORKLOADS, Workload
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ops import compare, select
+from deepx_graph.ops import add, compare, multiply, select, subtract, tanh
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
 from deepx_graph.runtime.kernels.lower import lower
@@ -40,10 +39,23 @@ def microseconds(run: Callable[[], Any], rounds: int = 15) -> float:
     return statistics.median(times) * 1e6
 
 
-def _for(w: Workload, size: int, threads: int, block: int) -> float:
-    args = w.make(size, np.random.default_rng(0))
-    kernel = build(w.module(args).entry, threads, block)
+def _axpy(a: Node, x: Node, y: Node, d: Node) -> Sequence[Node]:
+    b = Builder()
+    return [b(subtract, b(add, b(multiply, a, x), y), b(multiply, d, b.constant(2.0, F32)))]
+
+
+def _gelu(x: Node) -> Sequence[Node]:
+    b = Builder()
+    cube = b(multiply, b(multiply, b(multiply, x, x), x), b.constant(0.044715, F32))
+    raised = b(add, b(tanh, b(multiply, b(add, x, cube), b.constant(0.7978846, F32))), b.constant(1.0, F32))
+    return [b(multiply, b(multiply, x, b.constant(0.5, F32)), raised)]
+
+
+def _for(body: Callable[..., Sequence[Node]], inputs: int, size: int, threads: int, block: int) -> float:
+    params = [(f"x{k}", tensor(F32, (size,))) for k in range(inputs)]
+    kernel = build(Builder().function("main", params, body), threads, block)
     assert kernel is not None
+    args = [np.random.default_rng(k).standard_normal(size, dtype=np.float32) for k in range(inputs)]
     return microseconds(lambda: kernel(args), 9)
 
 
@@ -52,11 +64,10 @@ def blocks() -> None:
     sizes = (32, 64, 128, 256, 512)
     print("\n| workload | elements | " + " | ".join(f"{t} thread{'s' * (t > 1)}, {s} Ki" for t in (1, 2) for s in sizes) + " |")
     print("|---|---|" + "---|" * 10)
-    for w in WORKLOADS:
-        if w.name in ("a*b+c-d*2", "gelu"):
-            for n in (150_000, 300_000, 1_000_000):
-                cells = [f"{_for(w, n, t, s * 1024):.0f}" for t in (1, 2) for s in sizes]
-                print(f"| {w.name}, us | {n:,} | " + " | ".join(cells) + " |", flush=True)
+    for name, body, inputs in (("axpy", _axpy, 4), ("gelu", _gelu, 1)):
+        for n in (150_000, 300_000, 1_000_000):
+            cells = [f"{_for(body, inputs, n, t, s * 1024):.0f}" for t in (1, 2) for s in sizes]
+            print(f"| {name}, us | {n:,} | " + " | ".join(cells) + " |", flush=True)
 
 
 def masks() -> None:

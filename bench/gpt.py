@@ -1,6 +1,6 @@
 """A language model like GPT as HLO of any number of layers, made through the library's own builder and printer.
 
-    python bench/gpt.py 12 > gpt.hlo
+    python -m bench.gpt 12 > gpt.hlo
 
 Pre-norm layers of causal attention and an MLP with gelu (by tanh), learned positions, a last norm and logits; weights are
 parameters without telling names. Small sizes by default, so that it runs.

@@ -1,7 +1,7 @@
 """Models and their gradients as JAX lowers them, as StableHLO texts in JSON on standard output.
 
 Run by a Python that has JAX: `{name: {"forward": text, "gradient": text}}`. The gradient takes the inputs of the model and a
-cotangent of each result, as `grad` does. Read by `gradients.py`; nothing here is part of the library.
+cotangent of each result, as `grad` does. Read by `pairs.py`; nothing here is part of the library.
 """
 
 from __future__ import annotations

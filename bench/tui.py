@@ -1,7 +1,7 @@
 """How quick the terminal browser is, measured from outside: the command in a pseudo terminal of 120x40, as a user has it.
 
-    python bench/tui.py                     generated HLO: first paint at 10 000 nodes, keys at 100 000
-    python bench/tui.py FILE ...            the same for files of your own
+    python -m bench.tui                     generated HLO: first paint at 10 000 nodes, keys at 100 000
+    python -m bench.tui FILE ...            the same for files of your own
 
 First paint is from the start of the process until the list of nodes is on the screen. A key's time is from writing it until the
 screen begins to change (paint), and until it has been still for 30 ms (settled; the 30 ms are not counted).

@@ -260,3 +260,34 @@ def test_every_workload_is_listed_and_every_peer_can_be_named(capsys: pytest.Cap
     assert command.main(["--list"]) == 0
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == list(ALL)
     assert command.parser().parse_args(["--peers", ",".join(PEERS)]).peers == list(PEERS)
+
+
+# --- the other measurements
+
+
+def test_broken_bounds_of_length_are_told() -> None:
+    from bench.length import Run, complaints, tables
+
+    runs = {("hlo", 10_000): Run(1.0, 1 << 20), ("hlo", 100_000): Run(24.0, 3 << 30)}
+    steps = {("hlo", 10_000): {"read": 0.5}, ("hlo", 100_000): {"read": 5.0, "write": 1.0}}
+    assert [line.partition("took ")[2] or line.partition("cost ")[2] for line in complaints(runs, steps)] == [
+        "more than 2 GB", "more than 12 times 10 000"]
+    assert "| hlo | 100,000 | 24.00 | 24.0 | 3221 |" in tables(runs, steps) and "| write | - | 1.000 |" in tables(runs, steps)
+
+
+@pytest.mark.parametrize("form", ["deepx", "hlo", "stablehlo"])
+def test_texts_of_any_length_are_programs(form: str) -> None:
+    from bench.texts import TEXTS
+
+    text = TEXTS[form](300)
+    assert 290 <= len([line for line in text.splitlines() if "=" in line or "->" in line]) <= 700
+    assert dx.dumps(dx.optimize(dx.loads(text)), "sea")
+
+
+def test_recursion_and_loop_run_as_many_kernels() -> None:
+    from bench.pairs import counted, recursion
+
+    pair = next(recursion())
+    args = (np.int32(5), *pair.args[1:])
+    assert counted(pair.ours, args) == counted(pair.other, args)
+    assert counted(pair.ours, args)[0] >= 5

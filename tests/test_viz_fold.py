@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deepx_graph as dx
+from bench.gpt import gpt
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, compare, negate, tanh
 from deepx_graph.types import F32, I32, scalar
@@ -119,11 +117,6 @@ def test_layers_are_found_and_the_first_is_left_open() -> None:
 @pytest.mark.parametrize("layers", [12, 24])
 def test_a_language_model_becomes_one_box_for_its_layers(layers: int) -> None:
     """Read from HLO without telling names; the outline of such a model is known: embedding, equal layers, a norm, logits."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-    try:
-        from gpt import gpt  # type: ignore[import-not-found]
-    finally:
-        sys.path.pop(0)
     view = build_view(dx.loads(dx.dumps(gpt(layers), "hlo")))
     folded = checked(view, 79)
     (box,) = (n for n in folded.nodes if n.kind == "group")

@@ -1,10 +1,12 @@
-"""Deepx programs of any length, for measuring: a realistic mixture, made from a seed, the same every time.
+"""Programs of any length, for measuring, the same every time.
 
-    python bench/generate.py 100000 > big.dx
+    python -m bench.texts 100000 deepx > big.dx       # or hlo, stablehlo
 
-Dialect E (the current wire form). Training-script style: every value has a `newtensor` before it, some are updated in place, some
-deleted again; among the arithmetic there is work for every pass: repeated lines, neutral scalars, dead values, constants. Random
-tensors have seed 0, which only a run fills in, so the program cannot be computed away.
+deepx is a realistic mixture, made from a seed, in the current wire form. Training-script style: every value has a `newtensor`
+before it, some are updated in place, some deleted again; among the arithmetic there is work for every pass: repeated lines, neutral
+scalars, dead values, constants. Random tensors have seed 0, which only a run fills in, so the program cannot be computed away.
+HLO and StableHLO are a chain of layers as JAX prints them: products, broadcasts, reductions, slices, elementwise operations,
+constants, with the lines of the user's program that they come from.
 """
 
 from __future__ import annotations
@@ -130,8 +132,8 @@ MIXTURE: tuple[tuple[Callable[[_Writer], None], float], ...] = (
 )  # fmt: skip
 
 
-def program(instructions: int, seed: int = 0) -> str:
-    """A deepx text of about that many instructions (never fewer, at most a few more)."""
+def deepx(instructions: int, seed: int = 0) -> str:
+    """A text of about that many instructions (never fewer, at most a few more)."""
     w = _Writer(seed)
     _inputs(w)
     makers, weights = zip(*MIXTURE, strict=True)
@@ -148,5 +150,61 @@ def _inputs(w: _Writer) -> None:
         w.keep(name)
 
 
+_HLO = (
+    "  c.{k} = f32[] constant({k})\n"
+    "  b.{k} = f32[64]{{0}} broadcast(c.{k}), dimensions={{}}, metadata={{op_name=\"jit(f)/layer_{m}/mul\" stack_frame_id={m}}}\n"
+    "  m.{k} = f32[64]{{0}} multiply({x}, b.{k}), metadata={{op_name=\"jit(f)/{m}/mul\" source_file=\"m.py\" source_line={m}}}\n"
+    "  s.{k} = f32[32]{{0}} slice(m.{k}), slice={{[0:64:2]}}, metadata={{op_name=\"jit(f)/layer_{m}/slice\" stack_frame_id={m}}}\n"
+    "  d.{k} = f32[64]{{0}} dot(s.{k}, w), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}\n"
+    "  t.{k} = f32[64]{{0}} tanh(d.{k}), metadata={{op_name=\"jit(f)/layer_{m}/tanh\" source_file=\"model.py\" source_line={m}}}\n"
+    "  r.{k} = f32[] reduce(t.{k}, zero), dimensions={{0}}, to_apply=sum, metadata={{op_name=\"jit(f)/layer_{m}/sum\"}}\n"
+    "  e.{k} = f32[64]{{0}} broadcast(r.{k}), dimensions={{}}\n"
+    "  x.{k} = f32[64]{{0}} add(t.{k}, e.{k}), metadata={{op_name=\"jit(f)/layer_{m}/add\" stack_frame_id={m}}}\n"
+)
+_V, _W, _S, _F = "tensor<64xf32>", "tensor<32x64xf32>", "tensor<32xf32>", "tensor<f32>"
+_STABLEHLO = "".join(f"    {line} loc(#loc{{m}})\n" for line in (
+    f"%c{{k}} = stablehlo.constant dense<{{k}}.0> : {_F}",
+    f"%b{{k}} = stablehlo.broadcast_in_dim %c{{k}}, dims = [] : ({_F}) -> {_V}",
+    f"%m{{k}} = stablehlo.multiply {{x}}, %b{{k}} : {_V}",
+    f"%s{{k}} = stablehlo.slice %m{{k}} [0:64:2] : ({_V}) -> {_S}",
+    f"%d{{k}} = stablehlo.dot_general %s{{k}}, %w, contracting_dims = [0] x [0] : ({_S}, {_W}) -> {_V}",
+    f"%t{{k}} = stablehlo.tanh %d{{k}} : {_V}",
+    f"%r{{k}} = stablehlo.reduce(%t{{k}} init: %z) applies stablehlo.add across dimensions = [0] : ({_V}, {_F}) -> {_F}",
+    f"%e{{k}} = stablehlo.broadcast_in_dim %r{{k}}, dims = [] : ({_F}) -> {_V}",
+    f"%x{{k}} = stablehlo.add %t{{k}}, %e{{k}} : {_V}",
+))  # fmt: skip
+LAYER = 9
+"""Instructions of a layer."""
+
+
+def layers(form: str, count: int, value: str) -> str:
+    """As many layers as make so many instructions, each on the value of the one before."""
+    return "".join(form.format(k=k, m=k % 50 + 1, x=f"{value}{k - 1}" if k else value.rstrip(".")) for k in range(count // LAYER))
+
+
+def hlo(count: int) -> str:
+    """A program of about so many instructions."""
+    rows = range(1, 51)
+    tables = ("FileNames\n1 \"model.py\"\n", "FunctionNames\n1 \"f\"\n",
+              "FileLocations\n" + "".join(f"{k} {{file_name_id=1 function_name_id=1 line={k} column=1}}\n" for k in rows),
+              "StackFrames\n" + "".join(f"{k} {{file_location_id={k} parent_frame_id=1}}\n" for k in rows))
+    return "\n".join((
+        "HloModule big\n", *tables, "sum {", "  a = f32[] parameter(0)", "  b = f32[] parameter(1)", "  ROOT s = f32[] add(a, b)",
+        "}\n", "ENTRY main {", "  x = f32[64]{0} parameter(0)", "  w = f32[32,64]{1,0} parameter(1)", "  zero = f32[] constant(0)",
+        layers(_HLO, count, "x.") + f"  ROOT end = f32[64]{{0}} negate(x.{count // LAYER - 1})", "}", ""))
+
+
+def stablehlo(count: int) -> str:
+    """The same program as StableHLO."""
+    places = "".join(f'#loc{m} = loc("jit(f)/layer"("model.py":{m}:4))\n' for m in range(1, 51))
+    return "\n".join((
+        places + "module @big {", f"  func.func public @main(%x: {_V}, %w: {_W}) -> {_V} {{",
+        f"    %z = stablehlo.constant dense<0.0> : {_F}",
+        layers(_STABLEHLO, count, "%x") + f"    return %x{count // LAYER - 1} : {_V}", "  }", "}", ""))
+
+
+TEXTS: dict[str, Callable[[int], str]] = {"deepx": deepx, "hlo": hlo, "stablehlo": stablehlo}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(program(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
+    sys.stdout.write(TEXTS[sys.argv[2] if len(sys.argv) > 2 else "deepx"](int(sys.argv[1]) if len(sys.argv) > 1 else 1000))

@@ -280,10 +280,9 @@ class Text:
                                 lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
                                                               for u in range(1, unroll))], None, carried), step)
         self.start(middle)
-        single = []
-        for s, o, join in zip(starts, out, combine, strict=True):
-            end = self._phi(of_parts(s.parts * (rows * unroll), s.dtype), before, o, last)
-            single.append(_joined([of_parts(end.parts[u::unroll], s.dtype) for u in range(unroll)], join))
+        ends = [self._phi(of_parts(s.parts * (rows * unroll), s.dtype), before, o, last) for s, o in zip(starts, out, strict=True)]
+        single = [_joined([of_parts(end.parts[u::unroll], end.dtype) for u in range(unroll)], join)
+                  for end, join in zip(ends, combine, strict=True)]
         return self._tail(whole, count, single, body) if has_tail else single
 
     def _multiple(self, count: str, step: int) -> str:

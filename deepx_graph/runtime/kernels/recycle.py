@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.runtime.kernels.memory import pages
 from deepx_graph.runtime.kernels.program import Array, Shape
 
 LEAST_BYTES = 256 << 10
@@ -117,10 +118,10 @@ class Recycler:
         if self._total + size > self._limit:
             self._drop_unused()
         try:
-            block = np.empty(size, np.uint8)
+            block = pages(size)
         except MemoryError:
             self._drop_unused()
-            block = np.empty(size, np.uint8)
+            block = pages(size)
         if self._total + size <= self._limit:
             self._blocks.setdefault(size, []).append(block)
             self._total += size

@@ -8,9 +8,13 @@ from deepx_graph.runtime import cost
 from deepx_graph.runtime.cost_file import constants
 from deepx_graph.runtime.kernels.program import Program, Step
 from deepx_graph.runtime.native.layout import Chunks
-from deepx_graph.runtime.native.nests import Nest, Nests, registers_used, together
+from deepx_graph.runtime.native.nests import Nest, Nests, registers_used, sums_columns, together
 
-MOST_CHUNKS = 16
+MOST_CHUNKS, MOST_LONG_CHUNKS, LONG_CHUNK_NS = 16, 64, 100_000
+"""How many chunks there are at most; and where each is at least so long, which evens out what else the cores do."""
+
+FINER = 3
+"""Work that is shared out at all is shared out in chunks so much smaller than the least for that: they are cheap to take."""
 
 VECTOR_BYTES = 64
 """A row takes whole vectors: the last one is masked."""
@@ -18,12 +22,12 @@ VECTOR_BYTES = 64
 
 def chunks_of(program: Program, nests: Nests, nest: Nest) -> Chunks:
     """How a nest is shared out; a matter of its shape and of the constants of the machine, never of the number of threads."""
-    rows = nests.count(nest)
-    count = max(1, min(MOST_CHUNKS, rows, int(alone_ns(program, nests, nest) / cost.chunk_ns(constants()))))
-    count = 1 << count.bit_length() - 1  # threads get as many each
-    step = together(nests, nest)
-    each = -(-rows // (count * step)) * step
-    return Chunks(-(-rows // each), each)
+    least, whole, step = cost.chunk_ns(constants()), alone_ns(program, nests, nest), together(nests, nest)
+    if whole < 2 * least:
+        return Chunks(1, step)
+    long = whole > MOST_LONG_CHUNKS * LONG_CHUNK_NS and not sums_columns(nests, nest)
+    most = min(MOST_LONG_CHUNKS if long else MOST_CHUNKS, nests.count(nest) // step, int(FINER * whole / least))
+    return Chunks(1 << max(0, most.bit_length() - 1), step)  # a power of two: threads get as many each
 
 
 def alone_ns(program: Program, nests: Nests, nest: Nest) -> float:

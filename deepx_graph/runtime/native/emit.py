@@ -38,9 +38,13 @@ next:
   %some = icmp slt i64 %chunk, {chunks.count}
   br i1 %some, label %take, label %done
 take:
-  %low = mul i64 %chunk, {chunks.rows}
-  %end = add i64 %low, {chunks.rows}
-  %last = icmp sgt i64 %end, {rows}
+  %from = mul i64 %chunk, {rows // chunks.step}
+  %to = add i64 %from, {rows // chunks.step}
+  %from.unit = udiv i64 %from, {chunks.count}
+  %to.unit = udiv i64 %to, {chunks.count}
+  %low = mul i64 %from.unit, {chunks.step}
+  %end = mul i64 %to.unit, {chunks.step}
+  %last = icmp eq i64 %chunk, {chunks.count - 1}
   %high = select i1 %last, i64 {rows}, i64 %end
   call void @nest{nest}(ptr %table, i64 %low, i64 %high, ptr %scratch, i64 %chunk)
   br label %next

@@ -42,10 +42,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Chunks:
-    """How a nest is shared out: so many chunks of so many rows."""
+    """How a nest is shared out: so many chunks of as nearly as many rows as there can be, each a multiple of `step` rows."""
 
     count: int
-    rows: int
+    step: int = 1
 
 
 class Unwritten(Exception):

@@ -58,7 +58,7 @@ class NestCode:
             rest = t.let(f"srem i64 {count}, {few}")
             low = t.let(f"sub i64 %high, {rest}")
             t.rows("%low", low, lambda row: self._rows([row, *(t.let(f"add i64 {row}, {k}") for k in range(1, few))]), few)
-        if few == 1 or self.nests.count(self.nest) % few or self.chunks.rows % few:
+        if few == 1 or self.nests.count(self.nest) % few:
             t.rows(low, "%high", lambda row: self._rows([row]))
         params = "ptr noalias %table, i64 %low, i64 %high, ptr noalias %scratch, i64 %chunk"
         head = f"define void @{name}({params}) nounwind \"stackrealign\" {{"
@@ -243,8 +243,10 @@ class NestCode:
             for s in across:
                 self._add_along(s, _padded(values[s.sources[0]], len(rows) * len(at)), partials[s.target], at, mask)
             found = [_padded(values[s.sources[0]], len(rows) * len(at)) for s in carried]
-            return [join(self._masked(spelling.cast(t, x, d), start, mask), old)
-                    for x, d, start, join, old in zip(found, types, starts, joins, olds, strict=True)]
+            factors = [None if mask else self._factors(stage, s, d) for s, d in zip(carried, types, strict=True)]
+            return [join(self._masked(spelling.cast(t, x, d), start, mask), old) if pair is None
+                    else t.intrinsic("fma", values[pair[0]], values[pair[1]], old)
+                    for x, pair, d, start, join, old in zip(found, factors, types, starts, joins, olds, strict=True)]
 
         unroll = unrolled(self.nests, self.nest, stage, self.lanes)
         whole = self.nests.space[-1] if self.nests.in_strips else self.nests.width(self.nest)
@@ -266,6 +268,14 @@ class NestCode:
         dtype = self.dtypes[step.target]
         long = not self.nests.in_strips and self.nests.space[-1] > LONG_SUM
         return partial_dtype(dtype, step.reduction.op) if long else dtype
+
+    def _factors(self, stage: Stage, step: Step, dtype: DType) -> tuple[int, int] | None:
+        """The factors of what a float sum adds up, where it is a product of the sum's dtype: the product is not rounded then."""
+        made = next((s for s in stage.steps if s.target == step.sources[0]), None)
+        if made is None or made.primitive != "mul" or dtype not in FORMATS or self.dtypes[made.target] != dtype:
+            return None
+        assert step.reduction is not None
+        return (made.sources[0], made.sources[1]) if primitive_of(step.reduction.op) == "add" else None
 
     def _prepare_divisors(self, stage: Stage) -> None:
         """The reciprocals of what is the same along the row and divides what is not."""

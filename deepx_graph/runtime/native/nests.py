@@ -152,6 +152,9 @@ class _Arranging:
         self._price(step)
 
     def _price(self, step: Step) -> None:
+        if not self._varies(step.target) and not self.strips:  # at hand for the whole row
+            self.prices[step.target], self.leaves[step.target] = 0, frozenset()
+            return
         leaves = frozenset().union(*(self.leaves.get(s, frozenset((s,))) for s in step.sources))
         total = price(step) + sum(self.prices.get(s, 0) for s in step.sources)
         never = step.reduction is not None or len(leaves) > CHEAP_LEAVES or total > CHEAP
@@ -221,13 +224,18 @@ class _Arranging:
         return [self.stages[p] for p in places]
 
 
+def sums_columns(nests: Nests, nest: Nest) -> bool:
+    """Whether a reduction of the nest goes over rows, with a result for each place in a row."""
+    steps = [s for stage in nest.stages for s in (*stage.reductions, *stage.row_reductions)]
+    return any(s.reduction is not None and nests.inner not in s.reduction.axes for s in steps)
+
+
 def together(nests: Nests, nest: Nest) -> int:
     """How many rows are done side by side: the ends of their sums then overlap, and sums over rows take fewer steps."""
     if nests.in_strips or not nest.key:
         return 1
-    steps = [s for stage in nest.stages for s in (*stage.reductions, *stage.row_reductions)]
-    sums = [s.reduction.axes for s in steps if s.reduction is not None]
-    most = 4 if any(nests.inner not in axes for axes in sums) else 2 if sums else 1
+    any_sums = any(stage.reductions or stage.row_reductions for stage in nest.stages)
+    most = 4 if sums_columns(nests, nest) else 2 if any_sums else 1
     kept = sum(len(stage.stores) for stage in nest.stages[:-1]) * 8 * nests.space[-1]
     while most > 1 and (most > nests.count(nest) or most * kept > ROWS_BYTES):
         most //= 2

@@ -270,22 +270,24 @@ class Text:
         """
         step = unroll * self.lanes
         main, middle = self.name("main"), self.name("mid")
-        whole = (count if not has_tail else self.let(f"and i64 {count}, {-step}") if step & (step - 1) == 0
-                 else self._multiple(count, step))
-        before = self.block
-        some = self.let(f"icmp slt i64 0, {whole}")
-        self.line(f"br i1 {some}, label %{main}, label %{middle}")
+        whole = count if not has_tail else self._multiple(count, step)
+        before, always = self.block, whole.isdigit() and whole != "0"
+        self.line(f"br label %{main}" if always
+                  else f"br i1 {self.let(f'icmp slt i64 0, {whole}')}, label %{main}, label %{middle}")
         self.start(main)
         out, last = self._turns("0", whole, before, middle, [of_parts(s.parts * (rows * unroll), s.dtype) for s in starts],
                                 lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
                                                               for u in range(1, unroll))], None, carried), step)
         self.start(middle)
-        ends = [self._phi(of_parts(s.parts * (rows * unroll), s.dtype), before, o, last) for s, o in zip(starts, out, strict=True)]
+        ends = out if always else [self._phi(of_parts(s.parts * (rows * unroll), s.dtype), before, o, last)
+                                   for s, o in zip(starts, out, strict=True)]
         single = [_joined([of_parts(end.parts[u::unroll], end.dtype) for u in range(unroll)], join)
                   for end, join in zip(ends, combine, strict=True)]
         return self._tail(whole, count, single, body) if has_tail else single
 
     def _multiple(self, count: str, step: int) -> str:
+        if count.isdigit():
+            return str(int(count) // step * step)
         quotient = self.let(f"sdiv i64 {count}, {step}")
         return self.let(f"mul i64 {quotient}, {step}")
 

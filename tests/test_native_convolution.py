@@ -11,10 +11,15 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ops import add, broadcast_in_dim, convert, fusion, logistic, maximum, multiply
 from deepx_graph.ops.convolution import conv_attrs, convolution
+from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.runtime.native import conv
 from deepx_graph.runtime.native.conv import ConvolutionKernel, attempt
+from deepx_graph.runtime.native.conv_following import joined
 from deepx_graph.runtime.native.conv_plan import Lanes
+from deepx_graph.types import F64, type_of_array
 from tests import laws
 
 Array = np.ndarray[Any, Any]
@@ -203,3 +208,106 @@ def test_the_engine_runs_convolutions_with_it() -> None:
     other = laws.one_op(convolution, [numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], conv_attrs(0)).results[0]
     assert engine.kernel(other)([numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], None).shape == (2, 4)
     assert engine.way(other) == "eval: a product"
+
+
+# --- what follows -------------------------------------------------------------------------------------------------------
+
+FEATURES_FIRST: list[Case] = [
+    ((3, 8, 40, 40), (20, 8, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((1, 64, 28, 28), (144, 64, 3, 3), conv_attrs(2)),
+    ((2, 32, 40, 40), (32, 1, 3, 3), conv_attrs(2, feature_group_count=32)),
+    ((2, 16, 41, 39), (24, 4, 3, 3), conv_attrs(2, feature_group_count=4)),
+    ((1, 200, 9, 9), (200, 200, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 16, 300), (32, 16, 5), conv_attrs(1)),
+    ((1, 6, 12, 20, 20), (20, 6, 3, 3, 3), conv_attrs(3)),
+]
+FEATURES_LAST: list[Case] = [
+    ((3, 40, 40, 32), (3, 3, 1, 32), {**conv_attrs(2, feature_group_count=32), **LAST}),
+    ((2, 70, 90, 16), (3, 3, 16, 40), {**conv_attrs(2), **LAST}),
+]
+
+
+def followed(case: Case) -> tuple[Function, list[Array]]:
+    """A convolution, then a scale and an offset a feature, another array, and a maximum: not joined yet."""
+    x, w = numbers(0, case[0], "f4"), numbers(1, case[1], "f4")
+    b = Builder()
+    node = b(convolution, b.param(0, type_of_array(x)), b.param(1, type_of_array(w)), **case[2])
+    shape, at = node.type.shape, case[2]["output_feature_dimension"]  # type: ignore[attr-defined]
+    scale, offset, other = numbers(2, shape[at : at + 1], "f4"), numbers(3, shape[at : at + 1], "f4"), numbers(4, shape, "f4")
+    arrays = [x, w, scale, offset, other]
+    params = (*node.inputs, *(b.param(k, type_of_array(a)) for k, a in enumerate(arrays[2:], 2)))
+    c, s, o, r = (b.param(k, n.type) for k, n in enumerate((node, *params[2:])))
+    wide = [b(broadcast_in_dim, v, shape=shape, broadcast_dimensions=(at,)) for v in (s, o)]
+    top = b(maximum, b(add, b(add, b(multiply, c, wide[0]), wide[1]), r), b.constant(np.float32(0)))
+    last = b(fusion, node, *params[2:], body=Function("steps", (c, s, o, r), (top,)))
+    return Function("f", params, (last,)), arrays
+
+
+@pytest.mark.parametrize("case", FEATURES_FIRST + FEATURES_LAST, ids=lambda c: f"{c[0]}x{c[1]}")
+def test_what_follows_is_done_share_by_share(case: Case) -> None:
+    function, arrays = followed(case)
+    bodies: list[Function] = []
+    new = joined(function, lambda body: bodies.append(body) or True)
+    assert len(bodies) == 1 and [n.op for n in new.nodes if n.inputs] == [fusion]
+    kernel = attempt(bodies[0], 2)
+    assert isinstance(kernel, ConvolutionKernel), kernel
+    assert kernel.plan.shares > 1 and "what follows" in kernel.way and not kernel.in_place
+    (want,) = evaluate(function, arrays)
+    given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
+    for out in (None, [np.full_like(want, np.nan)], [arrays[4].copy()]):
+        np.testing.assert_array_equal(kernel(given, out)[0], want)
+    residual = arrays[4].copy()
+    again = [residual if a is arrays[4] else a for a in given]
+    np.testing.assert_array_equal(kernel(again, [residual])[0], want)
+
+
+def one_step(case: Case, make: Any) -> Function:
+    b = Builder()
+    x, w = (b.param(k, type_of_array(np.zeros(s, "f4"))) for k, s in enumerate(case[:2]))
+    return Function("f", (x, w), tuple(make(b, b(convolution, x, w, **case[2]))))
+
+
+def test_only_steps_in_place_of_the_one_reader_are_joined() -> None:
+    def count(make: Any) -> int:
+        from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+        function = one_step(FEATURES_FIRST[0], make)
+        return len([n for n in NativeEngine(2).arrange(function).nodes if n.inputs])
+
+    def gate(b: Builder, c: Node) -> list[Node]:
+        gate = b(logistic, c)
+        return [b(multiply, c, gate)]
+
+    assert count(lambda b, c: [b(maximum, c, b.constant(np.float32(0)))]) == 1
+    assert count(lambda b, c: [b(multiply, c, c)]) == 1
+    assert count(lambda b, c: [c]) == 1
+    assert count(lambda b, c: [c, b(multiply, c, c)]) == 2, "the result of the convolution is wanted, too"
+    assert count(gate) == 3, "two readers, which no pass has fused"
+    assert count(lambda b, c: [b(convert, c, dtype=F64)]) == 2, "elements of another size"
+
+
+def test_constant_weights_are_packed_once() -> None:
+    x, w = numbers(0, (1, 16, 20, 20), "f4"), numbers(1, (32, 16, 3, 3), "f4")
+    b = Builder()
+    p = b.param(0, type_of_array(x))
+    function = Function("f", (p,), (b(convolution, p, b.constant(w), **conv_attrs(2)),))
+    bodies: list[Function] = []
+    joined(function, lambda body: bodies.append(body) or True)
+    kernel = attempt(bodies[0], 2)
+    assert isinstance(kernel, ConvolutionKernel)
+    assert kernel._w([x]) is kernel._w([x])
+    (want,) = evaluate(function, [x])
+    np.testing.assert_array_equal(kernel([x])[0], want)
+
+
+def test_two_convolutions_that_meet_in_one_step() -> None:
+    import deepx_graph as dx
+    from deepx_graph.ir import Module
+
+    b = Builder()
+    arrays = [numbers(0, (2, 16, 20, 20), "f4"), numbers(1, (32, 16, 3, 3), "f4"), numbers(2, (32, 16, 3, 3), "f4")]
+    params = tuple(b.param(k, type_of_array(a)) for k, a in enumerate(arrays))
+    left, right = (b(convolution, params[0], w, **conv_attrs(2)) for w in params[1:])
+    function = Function("main", params, (b(maximum, left, right),), public=True)
+    (got,) = dx.compile(Module((function,), "main"), engine="native", threads=2)(*arrays)
+    np.testing.assert_array_equal(got, evaluate(function, arrays)[0])

@@ -20,6 +20,7 @@ from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
 from deepx_graph.runtime.native import conv, product
+from deepx_graph.runtime.native.conv_following import joined
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 from deepx_graph.runtime.segments import Segment
@@ -48,6 +49,19 @@ class NativeEngine(NumexprEngine):
         if blocks is not None:
             blocks.way = f"{blocks.way}: {found}"
         return blocks
+
+    def arrange(self, function: Function) -> Function:
+        """The function as it runs best: what follows a convolution is done where that is in a cache."""
+        return joined(super().arrange(function), self._accepts)
+
+    def _accepts(self, body: Function) -> bool:
+        """Whether there is a kernel for a convolution and what follows."""
+        if body not in self._built:
+            found = conv.attempt(body, self.threads)
+            if isinstance(found, str):
+                return False
+            self._built[body] = found
+        return True
 
     def way(self, node: Node) -> str:
         """How the node's kernel runs; of a convolution that is computed by its eval, also why."""

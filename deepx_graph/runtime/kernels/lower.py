@@ -26,8 +26,11 @@ BOOL = np.dtype(np.bool_)
 Ints = tuple[int, ...]
 
 
-def lower(function: Function) -> Program | None:
-    """The program of a body, or None where it has operations or shapes that no kernel runs (see `axes`), or no element."""
+def lower(function: Function, apart: int = 0) -> Program | None:
+    """The program of a body, or None where it has operations or shapes that no kernel runs (see `axes`), or no element.
+
+    The first `apart` axes of its space, those of size 1 not counted, are not made one with those that follow.
+    """
     space = axes_.assign(function)
     if space is None or 0 in space.space or not function.results:
         return None
@@ -36,7 +39,7 @@ def lower(function: Function) -> Program | None:
     lowering = _Lowering(function, space)
     for node in function.nodes:
         lowering.add(node)
-    return _merged(lowering.program())
+    return _merged(lowering.program(), apart)
 
 
 class _Unspelled(Exception):
@@ -273,13 +276,14 @@ def _reduced(monoid: Callable[[Array, Ints], Array], axes: Ints) -> Call:
 # --- merging axes -------------------------------------------------------------------------------------------------
 
 
-def _merged(program: Program) -> Program:
-    """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike."""
+def _merged(program: Program, apart: int) -> Program:
+    """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike; but not the
+    first `apart` with others."""
     groups: list[list[int]] = []
     reduced = [set(s.reduction.axes) for s in program.steps if s.reduction]
     for axis in range(len(program.space)):
         last = axis - 1
-        if groups and all((r.shape[last] == 1) == (r.shape[axis] == 1) for r in program.registers) and all(
+        if groups and axis != apart and all((r.shape[last] == 1) == (r.shape[axis] == 1) for r in program.registers) and all(
             (last in gone) == (axis in gone) for gone in reduced
         ):
             groups[-1].append(axis)

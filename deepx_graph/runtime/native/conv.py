@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ops.convolution import convolution
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native import micro
-from deepx_graph.runtime.native.conv_emit import module_text, weights_of
+from deepx_graph.runtime.native.conv_emit import NEST, SLOTS, module_text, weights_of
+from deepx_graph.runtime.native.conv_following import Parts, following, parts_of
 from deepx_graph.runtime.native.conv_plan import Lanes, Plan, plan, problem_of, scratch_bytes
+from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
@@ -43,54 +45,55 @@ def planned(node: Node) -> Plan | str:
 
 
 def attempt(function: Function, threads: int) -> ConvolutionKernel | str:
-    """The kernel of a function of one convolution, or why there is none."""
-    (node,) = function.results
-    if node.op is not convolution or node.inputs != function.params:
-        return "no kernel"
-    found = planned(node)
-    return found if isinstance(found, str) else ConvolutionKernel(found, node, threads)
+    """The kernel of a function of one convolution and elementwise steps that follow it, or why there is none."""
+    parts = parts_of(function)
+    if isinstance(parts, str):
+        return parts
+    found = planned(parts.node)
+    if isinstance(found, str):
+        return found
+    then = following(parts, found, threads)
+    return then if isinstance(then, str) else ConvolutionKernel(found, parts, then, threads, function)
 
 
 class _Workspace:
-    """The table and the scratch memory of one call."""
+    """The tables and the scratch memory of one call."""
 
     def __init__(self, kernel: ConvolutionKernel) -> None:
-        self.table = bytearray(8 * 3)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
+        self.table = bytearray(8 * SLOTS)
+        self.address = address_of(self.table)
         own = [aligned(kernel.scratch_bytes) for _ in range(kernel.threads)]
         self.scratch = [s.ctypes.data for s in own]
         self.scratches = (ctypes.c_void_p * len(own))(*self.scratch)
         self._own = own
+        if kernel.then is not None:
+            self._memory = Memory([kernel.then])
+            self.then = self._memory.table(kernel.then)
+            struct.pack_into("2N", self.table, 8 * NEST, kernel.then.nest_addresses[0], address_of(self.then))
 
 
 class ConvolutionKernel:
-    """Compiled shares and how to call them."""
+    """Compiled shares and how to call them. `then` is the kernel of what follows."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
-    def __init__(self, plan: Plan, node: Node, threads: int) -> None:
-        self.plan, self.threads = plan, threads
-        tile = plan.method.tile
-        self.way = f"direct convolution, {plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
+    def __init__(self, plan: Plan, parts: Parts, then: NativeKernel | None, threads: int, function: Function) -> None:
+        self.plan, self.then, self.threads = plan, then, threads
+        tile, node = plan.method.tile, parts.node
+        lanes = f"{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
+        self.way = f"direct convolution{'' if then is None else ' and what follows'}, {lanes}"
         self.scratch_bytes = scratch_bytes(plan) + 64
         self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
-        self._packed = _Weights(node, plan, threads)
-        self._work = self._function(module_text(plan))
+        self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
+        self._w = _Source(function, node.inputs[1], Weights(node, plan, threads))
+        self._params = parts.params
+        rows = 0 if then is None else then.nests.count(then.nests.nests[0])
+        self._work = _WORK(codes.functions(module_text(plan, rows), ["work"])["work"])
         self._spare: list[_Workspace] = []
 
-    def _function(self, ir: str) -> Any:
-        machine = this_machine()
-        digest = machine.digest(ir)
-        code = codes.load(digest)
-        if code is None:
-            code = machine.compile(ir)
-            codes.save(digest, code)
-        return _WORK(machine.load(code, ["work"])["work"])
-
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The result for input and weights; in the array of `out`, where one is given."""
-        x, w = args
-        x, w = contiguous(np.asarray(x), self.threads), self._packed(np.asarray(w))
+        """The result for the arguments; in the array of `out`, where one is given."""
+        x, w = self._x(args), self._w(args)
         given = None if out is None else out[0]
         y = result_memory(self._shape, self.plan.problem.dtype, args, given, self.in_place[0])
         try:
@@ -98,6 +101,9 @@ class ConvolutionKernel:
         except IndexError:
             workspace = _Workspace(self)
         struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data, y.ctypes.data)
+        if self.then is not None:
+            arrays = self.then.leaves([y, *(args[k] for k in self._params)])
+            struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
         self._run(workspace)
         self._spare.append(workspace)
         if given is not None and given is not y:
@@ -120,7 +126,22 @@ class ConvolutionKernel:
             TEAM.run(lambda: work(table, count, next(scratch)), threads)
 
 
-class _Weights:
+class _Source:
+    """An operand as shares read it: made of an argument in every call, of a constant once."""
+
+    def __init__(self, function: Function, node: Node, make: Callable[[Array], Array]) -> None:
+        self._make = make
+        self._param = function.params.index(node) if node.op is PARAM else None
+        self._known = None if node.op is PARAM else make(node.attrs[0].array)
+
+    def __call__(self, args: Sequence[Any]) -> Array:
+        if self._param is None:
+            assert self._known is not None
+            return self._known
+        return self._make(np.asarray(args[self._param]))
+
+
+class Weights:
     """Brings weights into the order in which tiles read them."""
 
     def __init__(self, node: Node, plan: Plan, threads: int) -> None:

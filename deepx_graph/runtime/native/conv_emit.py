@@ -7,17 +7,18 @@ scratch memory only what the share has filled counts, the rest is arbitrary and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native import micro
 from deepx_graph.runtime.native.conv_pack import Packing
-from deepx_graph.runtime.native.conv_plan import Lanes, Plan, phase_columns, scratch_steps
+from deepx_graph.runtime.native.conv_plan import FEATURES, IMAGES, Lanes, Plan, phase_columns, scratch_steps
 from deepx_graph.runtime.native.micro import Loop, Operand
 from deepx_graph.runtime.native.text import Text
 
-X, W, Y = range(3)
-"""The slots of the table."""
+X, W, Y, NEST, NEST_TABLE, SLOTS = range(6)
+"""The slots of the table: three arrays, the function of what follows and its own table; and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ def weights_of(plan: Plan) -> Weights:
     return Weights(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
 
 
-def module_text(plan: Plan) -> str:
-    """The IR of a whole convolution."""
-    emitter = _Emitter(plan)
+def module_text(plan: Plan, rows: int = 0) -> str:
+    """The IR of a whole convolution. `rows`: how many rows of what follows there are; 0 where nothing does."""
+    emitter = _Emitter(plan, rows)
     functions = [emitter.tile("tile", plan.span), emitter.tile("edge", plan.in_lanes % plan.span or plan.span), emitter.share(),
                  _work(plan.shares)]
     return "\n".join([*functions, *emitter.declarations, ""])
@@ -89,7 +90,8 @@ done:
 class _Emitter:
     """Writes the functions of one plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, rows: int) -> None:
+        self.rows = rows
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
         self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
@@ -219,8 +221,45 @@ class _Emitter:
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
         Packing(plan, t).write(x, "%scratch", starts, counts)
         self._tiles(t, part, counts, ("%scratch", w, y))
+        if self.rows:
+            self._follow(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, part)} | dict(enumerate(
+                zip(starts, counts, strict=True))))
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+    # --- what follows
+
+    def _features(self, t: Text, group: str, part: str) -> tuple[str, str]:
+        """The first output feature of a share, and how many there are."""
+        p, plan = self.problem, self.plan
+        if self.method.lanes is Lanes.GROUPS:
+            return "0", str(p.groups * p.outputs)
+        first = t.let(f"mul i64 {group}, {p.outputs}")
+        if plan.parts == 1:
+            return first, str(p.outputs)
+        low, panels = _range(t, part, plan.parts, plan.panels)
+        begin = t.let(f"mul i64 {low}, {plan.span}")
+        most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.span}")
+        less = t.let(f"icmp slt i64 {most}, {whole}")
+        return t.let(f"add i64 {first}, {begin}"), t.let(f"select i1 {less}, i64 {most}, i64 {whole}")
+
+    def _follow(self, t: Text, share: dict[int, tuple[str, str]]) -> None:
+        """Runs what follows over the rows of the share, whose results are still in a cache."""
+        nest, table = self._slot(t, NEST), self._slot(t, NEST_TABLE)
+        cut = self.plan.extents[: self.plan.apart]
+        each = self.rows // math.prod(e.size for e in cut)
+
+        def over(depth: int, before: str) -> None:
+            first, count = share[cut[depth].axis] if cut else ("0", "1")
+            low = t.let(f"add i64 {t.let(f'mul i64 {before}, {cut[depth].size if cut else 1}')}, {first}")
+            high = t.let(f"add i64 {low}, {count}")
+            if depth < len(cut) - 1:
+                t.rows(low, high, lambda index: over(depth + 1, index))
+                return
+            rows = [t.let(f"mul i64 {end}, {each}") for end in (low, high)]
+            t.line(f"call void {nest}(ptr {table}, i64 {rows[0]}, i64 {rows[1]}, ptr %scratch, i64 0)")
+
+        over(0, "0")
 
     def _slot(self, t: Text, slot: int) -> str:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")

@@ -101,6 +101,19 @@ class Method:
     """The rows are neighbours in the output: with output features in the lanes, the tile can be turned and stored."""
 
 
+IMAGES, FEATURES = -1, -2
+"""Axes of the output, beside spatial ones by number."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """An axis of the output with more than one element, and whether shares have only a part of it."""
+
+    axis: int
+    size: int
+    is_cut: bool
+
+
 @dataclass(frozen=True)
 class Plan:
     """A method, and its shares: each has all windows of one block of one image, for a part of the panels of lanes."""
@@ -133,6 +146,20 @@ class Plan:
     def panels(self) -> int:
         """How many tiles the axis in the lanes takes."""
         return -(-self.in_lanes // self.span)
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """The output's axes in the order of its memory."""
+        p, grouped = self.problem, self.method.lanes is not Lanes.GROUPS and self.problem.groups > 1
+        found = [(p.y[0], Extent(IMAGES, p.images, p.images > 1)),
+                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, grouped or self.parts > 1))]
+        found += ((a.y, Extent(k, a.count, b > 1)) for k, (a, b) in enumerate(zip(p.axes, self.blocks, strict=True)))
+        return tuple(extent for _, extent in sorted(found, key=lambda item: -item[0]) if extent.size > 1)
+
+    @property
+    def apart(self) -> int:
+        """How many of the extents there are up to the last one that is cut: a share has the others whole."""
+        return max((k + 1 for k, extent in enumerate(self.extents) if extent.is_cut), default=0)
 
     @property
     def longest(self) -> tuple[int, ...]:

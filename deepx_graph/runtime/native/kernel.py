@@ -52,9 +52,9 @@ def build(function: Function, threads: int) -> NativeKernel | None:
     return None if isinstance(found, str) else found
 
 
-def attempt(function: Function, threads: int) -> NativeKernel | str:
-    """The kernel, or why there is none."""
-    program = lower(function)
+def attempt(function: Function, threads: int, apart: int = 0) -> NativeKernel | str:
+    """The kernel, or why there is none. Its rows end within neither the first `apart` axes nor the others (see `lower`)."""
+    program = lower(function, apart)
     reason = "no kernel" if program is None else _refusal(program)
     if program is None or reason:
         return reason
@@ -182,8 +182,10 @@ class NativeKernel:
         return tuple(sizes)
 
     def _functions(self, ir: str, nests: int) -> None:
-        names = [*(f"work{k}" for k in range(nests)), *(f"total{k}" for k in range(nests)), "whole"]
+        names = [f"{kind}{k}" for kind in ("nest", "work", "total") for k in range(nests)] + ["whole"]
         at = codes.functions(ir, names)
+        self.nest_addresses = [at[f"nest{k}"] for k in range(nests)]
+        """The functions `nest(table, low, high, scratch, chunk)`, for who calls them where rows are ready."""
         self._works = [_WORK(at[f"work{k}"]) for k in range(nests)]
         self._totals = [_LONG(at[f"total{k}"]) for k in range(nests)]
         alone = all(c.count == 1 for c in self.chunks)
@@ -196,7 +198,7 @@ class NativeKernel:
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
-        arrays = [self._leaf(args[param], shape, leaf) for param, shape, leaf in self._leaves]
+        arrays = self.leaves(args)
         if out is None:
             results = [RESULTS.empty(shape, dtype) for dtype, shape in self._results]
         else:
@@ -218,6 +220,10 @@ class NativeKernel:
                     np.copyto(given, made)
             return [made if given is None else given for given, made in zip(out, results, strict=True)]
         return results
+
+    def leaves(self, args: Sequence[Any]) -> list[Array]:
+        """The arrays that come first in the table."""
+        return [self._leaf(args[param], shape, leaf) for param, shape, leaf in self._leaves]
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""

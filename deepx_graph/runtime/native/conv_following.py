@@ -55,7 +55,7 @@ def following(parts: Parts, plan: Plan, threads: int) -> NativeKernel | str | No
     kernel = attempt(parts.following, threads, plan.apart)
     if isinstance(kernel, str):
         return kernel
-    in_one_sweep = 0 in kernel.in_place and not kernel.layout.scratch_bytes and not kernel.own_bytes
+    in_one_sweep = 0 in kernel.in_place[0] and not kernel.layout.scratch_bytes and not kernel.own_bytes
     return kernel if in_one_sweep and parts.following.results[0].type == parts.node.type else "what follows is not in place"
 
 

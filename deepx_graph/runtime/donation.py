@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from deepx_graph.runtime.code import Run
+from deepx_graph.runtime.code import Return, Run
 from deepx_graph.runtime.engine import Overwriting
 from deepx_graph.runtime.program import Unit
 from deepx_graph.types import TensorType, leaves
@@ -25,13 +25,14 @@ def places(unit: Unit, given: Set[int]) -> Places:
         return {}
     code = unit.plan.code
     param_of = {slot: k for k, slot in enumerate(code.params) if k in given}
+    last = _last_reads(unit)
     own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.buffer is None}
     found: Places = {}
     for at, run in enumerate(unit.instructions):
         if not isinstance(run, Run) or unit.kernels[at] is None:
             continue
         dying = [(k, param_of[s]) for k, s in enumerate(run.sources)
-                 if s in param_of and s in run.frees and run.sources.count(s) == 1]
+                 if s in param_of and last[s] == (at, 1)]
         if not dying:
             continue
         allowed = unit.engine.overwrites(run.node)
@@ -46,3 +47,19 @@ def places(unit: Unit, given: Set[int]) -> Places:
         if any(t is not None for t in taken):
             found[at] = tuple(taken)
     return found
+
+
+def _last_reads(unit: Unit) -> dict[int, tuple[int, int]]:
+    """For each parameter's slot, the position of the last instruction that reads it or a view of it, and how many times."""
+    viewed = {s: s for s in unit.plan.code.params}
+    last: dict[int, tuple[int, int]] = {}
+    for at, instruction in enumerate(unit.instructions):
+        if not isinstance(instruction, (Run, Return)):
+            continue
+        for s in instruction.sources:
+            if s in viewed:
+                seen, times = last.get(viewed[s], (at, 0))
+                last[viewed[s]] = (at, times + 1 if seen == at else 1)
+        if isinstance(instruction, Run) and instruction.node.op.view and instruction.sources[0] in viewed:
+            viewed[instruction.target] = viewed[instruction.sources[0]]
+    return last

@@ -1,0 +1,105 @@
+"""Every engine gives what the reference gives, bit for bit where nothing may be rounded otherwise: odd shapes and element types,
+arrays that lie in memory every way, inputs given away, threads. A failure names the seed, which is the program and its inputs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops import add, maximum, minimum, multiply, reshape, reverse, slice_
+from deepx_graph.ops.reduce import reduction
+from deepx_graph.runtime.engines import has_native
+from deepx_graph.types import type_of_array
+from tests import laws
+from tests.engine_programs import random_arguments, random_program
+
+Array = np.ndarray[Any, Any]
+ENGINES = ["numexpr", *(["native"] if has_native() else [])]
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+CHUNK = 20
+
+
+def chunks(sampled: int, whole: int) -> Any:
+    starts = [*range(0, sampled, CHUNK), *(pytest.param(s, marks=pytest.mark.conformance) for s in range(sampled, whole, CHUNK))]
+    return pytest.mark.parametrize("start", starts)
+
+
+def wrong(found: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
+    return [k for k, (f, w) in enumerate(zip(found, wanted, strict=True)) if not laws.same(f, w)]
+
+
+def copied(args: Sequence[Array]) -> list[Array]:
+    """Copies of the arrays, one for all places of the same array."""
+    made: dict[int, Array] = {}
+    return [made.setdefault(id(a), a.copy("K")) for a in args]
+
+
+def check(seed: int, engine: str, large: bool = False) -> None:
+    """As built and optimised, on one to five threads, called twice, with and without inputs given away."""
+    rng = random.Random(seed)
+    module: Module = random_program(rng, large)
+    args = random_arguments(rng, module)
+    before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy")(*args)
+    for program, threads in ((module, 1), (dx.optimize(module), 2), (dx.optimize(module), 5)):
+        f = dx.compile(program, engine=engine, threads=threads)
+        first = f(*args)
+        for found in (first, f(*args), first):
+            assert not wrong(found, wanted), f"seed {seed}, {threads} threads"
+        assert not wrong(args, before), f"seed {seed}: arguments are written over"
+        given = [p.name for p in f.inputs if rng.random() < 0.7]
+        assert not wrong(f(*copied(args), donate=given), wanted), f"seed {seed}, {threads} threads, given away {given}"
+        assert not wrong(first, wanted), f"seed {seed}: earlier results are written over"
+
+
+@every_engine
+@chunks(80, 2000)
+def test_random_programs_on_awkward_arrays(engine: str, start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        check(seed, engine)
+
+
+@every_engine
+@chunks(20, 200)
+def test_random_programs_on_large_arrays(engine: str, start: int) -> None:
+    for seed in range(start, start + (CHUNK if start else 6)):
+        check(10_000 + seed, engine, large=True)
+
+
+def module_of(body: Any, *types: Any) -> Module:
+    return Module((Builder().function("f", [(f"p{k}", t) for k, t in enumerate(types)], body),), "f")
+
+
+@every_engine
+@pytest.mark.parametrize("view", [
+    lambda b, x: b(slice_, x, start_indices=(1,), limit_indices=(1000,), strides=(3,)),
+    lambda b, x: b(slice_, b(reverse, x, dimensions=(0,)), start_indices=(0,), limit_indices=(333,), strides=(1,)),
+    lambda b, x: b(reshape, x, shape=(10, 100)),
+], ids=["slice", "slice of a view", "reshape"])  # fmt: skip
+def test_an_input_given_away_stays_as_long_as_a_view_of_it_is_wanted(engine: str, view: Any) -> None:
+    def body(x: Node, y: Node) -> Sequence[Node]:
+        b = Builder()
+        return [view(b, x), b(multiply, x, y)]
+
+    args = [np.arange(1000, dtype=np.float32), np.full(1000, 2, np.float32)]
+    module = module_of(body, *map(type_of_array, args))
+    wanted = dx.compile(module, engine="numpy")(*args)
+    assert not wrong(dx.compile(module, engine=engine)(*args, donate=["p0", "p1"]), wanted)
+
+
+@every_engine
+@pytest.mark.parametrize("shape", [(5,), (561,), (33, 17), (5000,)])
+def test_unlike_reductions_in_one_sweep(engine: str, shape: tuple[int, ...]) -> None:
+    def body(x: Node) -> Sequence[Node]:
+        b, axes = Builder(), tuple(range(len(shape)))
+        return [reduction(b, maximum, x, axes), reduction(b, minimum, x, axes), reduction(b, add, x, axes)]
+
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float64)
+    module = dx.optimize(module_of(body, type_of_array(x)))
+    assert not wrong(dx.compile(module, engine=engine)(x), [x.max(), x.min(), x.sum()])

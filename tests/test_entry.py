@@ -17,7 +17,19 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node, Op
-from deepx_graph.ops import OPS, add, broadcast_in_dim, dot_general, exponential, multiply, reshape, subtract, transpose
+from deepx_graph.ops import (
+    OPS,
+    add,
+    broadcast_in_dim,
+    divide,
+    dot_general,
+    exponential,
+    maximum,
+    multiply,
+    reshape,
+    subtract,
+    transpose,
+)
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.compile import Compiled
@@ -26,6 +38,8 @@ from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native import enter, entry
 from deepx_graph.runtime.native.kernel import build
+from deepx_graph.runtime.native.quick import quick
+from deepx_graph.runtime.segments import Form
 from deepx_graph.runtime.steps import Joined
 from deepx_graph.types import DType, tensor, type_of_array
 from tests import laws
@@ -38,12 +52,15 @@ def f4(*shape: int) -> Array:
     return RNG.standard_normal(shape).astype("f4")
 
 
-def compiled(make: Callable[..., Node | tuple[Node, ...]], *arrays: Array, **options: Any) -> Compiled:
+def traced(make: Callable[..., Node | tuple[Node, ...]], *arrays: Array) -> Function:
     b = Builder()
     params = [b.param(k, type_of_array(a), name=f"x{k}") for k, a in enumerate(arrays)]
     made = make(b, *params)
-    function = Function("main", tuple(params), (made,) if isinstance(made, Node) else tuple(made))
-    module = dx.optimize(Module((function,), "main"))
+    return Function("main", tuple(params), (made,) if isinstance(made, Node) else tuple(made))
+
+
+def compiled(make: Callable[..., Node | tuple[Node, ...]], *arrays: Array, **options: Any) -> Compiled:
+    module = dx.optimize(Module((traced(make, *arrays),), "main"))
     f = dx.compile(module, engine="native", **options)
     f(*arrays)
     return f
@@ -168,6 +185,68 @@ def test_arguments_that_cannot_be_given_away() -> None:
     np.testing.assert_array_equal(f(low, high, donate=["x0"])[0], want)
     np.testing.assert_array_equal(both, np.append(x, y))
     assert entered(f, both[:50], both[50:], donate=("x0",)) is not None
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f4", "f8"])
+def test_numbers_of_numpy_stand_for_arrays_of_rank_0(dtype: str) -> None:
+    x, y = np.array([3, 1, 0, 1], dtype), np.array(1, dtype)
+    f = compiled(lambda b, x, y: b(maximum, x, y), x, y)
+    f(x, y)
+    for number in (y[()], np.dtype(dtype).type(0)):
+        found = entered(f, x, number)
+        assert found is not None
+        np.testing.assert_array_equal(found[0], np.maximum(x, number))
+    assert entered(f, x, np.longdouble(1)) is None and entered(f, x, 1) is None
+    np.testing.assert_array_equal(f(x, 1)[0], np.maximum(x, np.array(1, dtype)))
+
+
+def softmax(b: Builder, x: Node) -> Node:
+    rows, columns = x.type.shape  # type: ignore[attr-defined]
+
+    def over(v: Node) -> Node:
+        return b(broadcast_in_dim, v, shape=(rows, columns), broadcast_dimensions=(0,))
+
+    e = b(exponential, b(subtract, x, over(reduction(b, maximum, x, (1,)))))
+    return b(divide, e, over(reduction(b, add, e, (1,))))
+
+
+def scaled(b: Builder, x: Node) -> Node:
+    total = reduction(b, add, b(multiply, x, x), (0, 1))
+    return b(subtract, x, b(multiply, x, total))
+
+
+def shifted(b: Builder, x: Node) -> tuple[Node, ...]:
+    """One result is all of the operand's elements, the other needs them again."""
+    return b(add, x, x), reduction(b, add, x, (0,))
+
+
+PROGRAMS = {"softmax": softmax, "scaled": scaled, "shifted": shifted}
+
+
+@pytest.mark.parametrize("shape", [(1, 50), (30, 40), (700, 900)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_write_over_what_they_say(name: str, shape: tuple[int, ...]) -> None:
+    x = f4(*shape)
+    kernel = build(traced(PROGRAMS[name], x), 2)
+    assert kernel is not None and set(kernel.in_place) == {frozenset() if name == "shifted" else frozenset({0})}
+    want = kernel([x])
+    run = quick(kernel, [Form(x.dtype, x.shape)], single=len(want) == 1)
+    for _ in range(2):
+        over = x.copy()
+        out = [over if k == 0 and 0 in kernel.in_place[0] else np.empty_like(w) for k, w in enumerate(want)]
+        made = run([over], out)
+        for got, expected, given in zip(made if len(want) > 1 else (made,), want, out, strict=True):
+            assert got is given
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_kernels_do_not_write_over_neighbours() -> None:
+    memory = f4(31, 40)
+    x, out = memory[:30], memory[1:]
+    kernel = build(traced(scaled, x), 1)
+    assert kernel is not None
+    (want,) = kernel([x.copy()])
+    np.testing.assert_array_equal(quick(kernel, [Form(x.dtype, x.shape)], single=True)([x], [out]), want)
 
 
 def several(b: Builder, x: Node) -> tuple[Node, ...]:

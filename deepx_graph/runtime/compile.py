@@ -163,39 +163,48 @@ class Compiled:
     def _carefully(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Runs it with arguments of which nothing is known."""
         given = self._positions(donate) if donate else NONE
-        if given and named and self.grid.count == 1:
-            arrays, named = tuple(bind(self.inputs, arrays, named)), {}
-        with self._lock:
-            if self._straight is not None and self.grid.count == 1 and not named and self._straight.takes(arrays):
-                try:
-                    with self._blas:
-                        return self._run_straight(self._straight, arrays, donate, given)
-                except Exception as e:  # else said properly below, with the place of the node
-                    if given:
-                        raise RunError(f"'{self.module.entry_name}', with inputs given away: {e or type(e).__name__}") from e
+        if not named:
+            with self._lock:
+                found = self._straightly(arrays, donate, given)
+            if found is not None:
+                return found
         bound = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
         same_types([p.name for p in self.inputs], bound)
         with self._lock:
             ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])))
-            name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
-            calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(bound, devices, strict=True)]
-            with self._blas:
-                found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
-            results = tuple(_fresh(r, ready.unit.plan) for r in found)
-            put_out = [w.wires.outfeed for w in devices]
-            self.outfeed = put_out[0] if self.grid.count == 1 else put_out
-            return results[0] if self.grid.count == 1 else results
+            found = self._straightly(bound[0], donate, given)
+            return self._walked(ready, bound) if found is None else found
 
-    def _run_straight(self, straight: Straight, arrays: Sequence[Any], donate: tuple[str, ...],
-                      given: frozenset[int]) -> tuple[Any, ...]:
-        entry = straight.entry(given)
-        if entry is not None:
-            self._entries[donate] = entry
-            found = entry(*arrays)
-            if found is not None:
-                return found
-        with np.errstate(all="ignore"):
-            return straight(arrays, given)
+    def _straightly(self, arrays: Sequence[Any], donate: tuple[str, ...], given: frozenset[int]) -> tuple[Any, ...] | None:
+        """The results of a program without control flow, for arguments of its types. None for others, and where something goes
+        wrong: `_walked` says it properly, with the place of the node. Raises RunError where arguments given away may be lost."""
+        straight = self._straight
+        if straight is None or self.grid.count > 1 or not straight.takes(arrays):
+            return None
+        try:
+            entry = straight.entry(given)
+            if entry is not None:
+                self._entries[donate] = entry
+                found = entry(*arrays)
+                if found is not None:
+                    return found
+            with self._blas, np.errstate(all="ignore"):
+                return straight(arrays, given)
+        except Exception as e:
+            if given:
+                raise RunError(f"'{self.module.entry_name}', with inputs given away: {e or type(e).__name__}") from e
+            return None
+
+    def _walked(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+        """The results for the arguments of each device."""
+        name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
+        calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(bound, devices, strict=True)]
+        with self._blas:
+            found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
+        results = tuple(_fresh(r, ready.unit.plan) for r in found)
+        put_out = [w.wires.outfeed for w in devices]
+        self.outfeed = put_out[0] if self.grid.count == 1 else put_out
+        return results[0] if self.grid.count == 1 else results
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What makes it again: the module as it is, as text, and how it was compiled. Nothing is optimised anew; machine code comes

@@ -63,23 +63,28 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A kernel, with the memory of each operand and each result."""
+class Use:
+    """A kernel's use: the memory of each operand and each result."""
 
-    node: Node
     operands: tuple[Place, ...]
     results: tuple[Place, ...]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Kernels in order, then copies of bytes into results. Arguments are C-contiguous; those in `alone` are written over."""
+    """Kernels in order, then copies of so many bytes into results.
+
+    Arguments are C-contiguous. Those in `alone` are written over, and share no memory with others, unless one of `under` lies
+    in the very same place.
+    """
 
     params: tuple[Form, ...]
     results: tuple[Result, ...]
-    steps: tuple[Step, ...]
+    uses: tuple[Use, ...]
+    nodes: tuple[Node, ...] = ()
     copies: tuple[tuple[Place, Made, int], ...] = ()
     alone: frozenset[int] = frozenset()
+    under: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def _views_the_same(node: Node) -> bool:
     """Whether a view has the first elements of its operand, in order."""
     if len(node.inputs) != 1 or not isinstance(node.inputs[0].type, TensorType):
         return False
-    return _viewed(node, _Value(Given(0), _form(node.inputs[0].type))) is not None
+    return _viewed(node, _Value(Given(0), form_of(node.inputs[0].type))) is not None
 
 
 def segment(unit: Unit, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], outs: Outs,
@@ -140,7 +145,7 @@ class _Tracing:
         types = [self.unit.plan.code.slots[s].type for s in inputs]
         if not all(isinstance(t, TensorType) for t in types):
             return None
-        params = tuple(map(_form, types))
+        params = tuple(map(form_of, types))
         self.values = {s: (_Value(Given(k), form),) for k, (s, form) in enumerate(zip(inputs, params, strict=True))}
         runs = [(at, run) for at in positions if isinstance(run := self.unit.instructions[at], Run)]
         for at, run in runs:
@@ -150,9 +155,10 @@ class _Tracing:
         results, copies = self._results([self._of(s)[0] for s in outputs], whole)
         if copies and not whole:
             return None
-        steps = tuple(self._step(run) for _, run in runs if makes_kernel(run.node))
+        kernels = [run for _, run in runs if makes_kernel(run.node)]
+        uses, nodes = tuple(map(self._use, kernels)), tuple(run.node for run in kernels)
         alone = frozenset(p for taken in self.given.values() for p in taken if p is not None)
-        return Segment(params, results, steps, tuple((self._place(v), Made(k), v.form.nbytes) for k, v in copies), alone)
+        return Segment(params, results, uses, nodes, tuple((self._place(v), Made(k), v.form.nbytes) for k, v in copies), alone)
 
     def _of(self, slot: int) -> tuple[_Value, ...]:
         """What a slot holds."""
@@ -167,7 +173,7 @@ class _Tracing:
             self.values[run.target] = (sources[0][node.attrs[0]],)
         elif makes_kernel(node):
             self.values[run.target] = tuple(
-                _Value(self._target(at, k, _form(t), node, [s[0] for s in sources]), _form(t))
+                _Value(self._target(at, k, form_of(t), node, [s[0] for s in sources]), form_of(t))
                 for k, t in enumerate(leaves(node.type)))
         else:
             viewed = _viewed(node, sources[0][0])
@@ -206,16 +212,16 @@ class _Tracing:
     def _form_of(self, leaf: _Leaf) -> Form:
         run = self.unit.instructions[leaf.at]
         assert isinstance(run, Run)
-        return _form(leaves(run.node.type)[leaf.leaf])
+        return form_of(leaves(run.node.type)[leaf.leaf])
 
     def _is_whole(self, leaf: _Leaf, form: Form, over: int | None) -> bool:
         """Whether an array of that form holds all of the kernel's result; over an argument, which has a form of its own."""
         made = self._form_of(leaf)
         return form == made if over is not None else form.nbytes == made.nbytes
 
-    def _step(self, run: Run) -> Step:
+    def _use(self, run: Run) -> Use:
         operands = tuple(self._place(self._of(s)[0]) for s in run.sources)
-        return Step(run.node, operands, tuple(map(self._place, self.values[run.target])))
+        return Use(operands, tuple(map(self._place, self.values[run.target])))
 
     def _place(self, value: _Value) -> Place:
         """Where a value is, all outputs having their places: what no output wants is in memory of its own."""
@@ -228,7 +234,8 @@ class _Tracing:
         return self.places[leaf]
 
 
-def _form(type: Any) -> Form:
+def form_of(type: Any) -> Form:
+    """The form of a tensor of a static type."""
     assert isinstance(type, TensorType) and type.dtype.np is not None
     return Form(type.dtype.np, type.shape)
 

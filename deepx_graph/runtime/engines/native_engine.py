@@ -6,6 +6,7 @@ no operation is reordered except the sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from deepx_graph.ir import Function, Node
@@ -23,7 +24,8 @@ from deepx_graph.runtime.native import conv, product
 from deepx_graph.runtime.native.conv_following import joined
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
-from deepx_graph.runtime.segments import Segment
+from deepx_graph.runtime.native.quick import quick
+from deepx_graph.runtime.segments import Segment, form_of
 from deepx_graph.types import TensorType
 
 
@@ -36,6 +38,7 @@ class NativeEngine(NumexprEngine):
         super().__init__(threads)
         self._singles: dict[Any, NativeKernel | None] = {}
         self._rounding: dict[Any, bool] = {}
+        self._quick: dict[Any, KernelFn] = {}
 
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
@@ -78,6 +81,16 @@ class NativeEngine(NumexprEngine):
             return self._kernel(node, key_of(node), lambda: alone(node))
         return found
 
+    def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
+        found, kernel = super()._kernel(node, key, function), self._built[key]
+        types = [p.type for p in function().params]
+        if not isinstance(kernel, NativeKernel) or not kernel.reads_plainly([t.shape for t in types if isinstance(t, TensorType)]):
+            return found
+        single = isinstance(node.type, TensorType)
+        if (key, single) not in self._quick:
+            self._quick[key, single] = quick(kernel, [form_of(t) for t in types], single=single)
+        return self._quick[key, single]
+
     def joins(self, node: Node) -> bool:
         """Whether machine code for the node reads the operands as they lie. A single operation that has not been compiled, as
         numpy does it as well, may be so now: it gives the same bits."""
@@ -109,7 +122,7 @@ class NativeEngine(NumexprEngine):
 
     def joined(self, segment: Segment, busy: Array) -> EntryFn | None:
         """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
-        kernels = [k for s in segment.steps if (k := self._machine_code(s.node)) is not None]
+        kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
         return entry(segment, kernels, busy)
 
     def multiply(self, shape: Shape) -> Multiply | None:

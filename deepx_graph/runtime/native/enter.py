@@ -17,14 +17,19 @@ KIND = 24
 ITEMS = 24
 """Where a tuple has its items."""
 
-FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "given_count", "made", "made_count", "steps",
-         "step_count", "long", "counter", "share", "pool", "workers", "array_type", "new_array", "none")
-"""The words of a frame: the address of the word that says whether it runs; tables and how many rows they have; whether the work is
-long; a chunk counter; `share`, the pool and how many workers it should have; the type of arrays, numpy's function that makes them,
-and None."""
+NUMBER = 16
+"""Where a number of numpy's has its value."""
 
-PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone")
-"""The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes, and whether it is written over."""
+FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "given_count", "made", "made_count", "steps",
+         "step_count", "objects", "long", "counter", "share", "pool", "workers", "array_type", "new_array", "none")
+"""The words of a frame: the address of the word that says whether it runs; tables and how many rows they have; a row for the
+arguments, or 0 where none may be a number; whether the work is long; a chunk counter; `share`, the pool and how many workers it
+should have; the type of arrays, numpy's function that makes them, and None."""
+
+PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "under", "number", "box")
+"""The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes; whether it is written over, and whether it may
+lie in the same place as one that is. Of one of rank 0 also the type of numpy's numbers that may stand for it, or 0, and the array
+that such a number is put into."""
 
 RESULT = ("over", "own", "maker", "dtype", "rank", "dims")
 """The words of a result: the number of the argument that it is written over, or -1; an array that stays the frame's, or 0; a
@@ -69,7 +74,10 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 _FITS = f"""
 define i1 @fits(ptr %array, ptr %param, ptr %type) nounwind {{
 {_field("array", "type", TYPE, "ptr")}  %right.type = icmp eq ptr %array.type, %type
-  br i1 %right.type, label %an_array, label %no
+  br i1 %right.type, label %an_array, label %else
+else:
+{_word("param", PARAM, "number", "ptr")}  %is.number = icmp eq ptr %array.type, %param.number
+  ret i1 %is.number
 an_array:
 {_field("array", "dtype", DTYPE, "ptr")}{_field("array.dtype", "kind", KIND, "i64")}{_word("param", PARAM, "kind")}\
   %right.kind = icmp eq i64 %array.dtype.kind, %param.kind
@@ -118,11 +126,20 @@ next:
 one:
   %k1 = add i64 %k, 1
   %itself = icmp eq i64 %k, %mine
-  br i1 %itself, label %go_on, label %compare
-compare:
+  br i1 %itself, label %go_on, label %look
+look:
   %other.at = getelementptr ptr, ptr %args, i64 %k
   %other = load ptr, ptr %other.at
-{_field("other", "data", DATA, "i64")}{_row("params", PARAM, "k", "also")}{_word("also", PARAM, "bytes")}\
+{_row("params", PARAM, "k", "also")}{_word("also", PARAM, "number", "ptr")}{_field("other", "type", TYPE, "ptr")}\
+  %is.number = icmp eq ptr %other.type, %also.number
+  br i1 %is.number, label %go_on, label %compare
+compare:
+{_field("other", "data", DATA, "i64")}{_word("also", PARAM, "bytes")}{_word("also", PARAM, "under")}\
+  %is.under = icmp ne i64 %also.under, 0
+  %is.there = icmp eq i64 %other.data, %array.data
+  %on.top = and i1 %is.under, %is.there
+  br i1 %on.top, label %go_on, label %distance
+distance:
   %other.end = add i64 %other.data, %also.bytes
   %before = icmp ule i64 %end, %other.data
   %behind = icmp ule i64 %other.end, %array.data
@@ -232,6 +249,39 @@ none:
 }}
 """
 
+_OBJECTS = f"""
+define ptr @objects(ptr %frame, ptr %args) nounwind {{
+{_word("frame", FRAME, "objects", "ptr")}{_word("frame", FRAME, "params", "ptr")}{_word("frame", FRAME, "param_count")}\
+  %as.they.are = icmp eq ptr %frame.objects, null
+  br i1 %as.they.are, label %same, label %next
+same:
+  ret ptr %args
+next:
+  %k = phi i64 [ 0, %0 ], [ %k1, %put ]
+  %more = icmp slt i64 %k, %frame.param_count
+  br i1 %more, label %one, label %done
+one:
+  %k1 = add i64 %k, 1
+  %arg.at = getelementptr ptr, ptr %args, i64 %k
+  %arg = load ptr, ptr %arg.at
+{_row("frame.params", PARAM, "k", "param")}{_word("param", PARAM, "number", "ptr")}{_field("arg", "type", TYPE, "ptr")}\
+  %is.number = icmp eq ptr %arg.type, %param.number
+  br i1 %is.number, label %number, label %put
+number:
+{_word("param", PARAM, "box", "ptr")}{_word("param", PARAM, "bytes")}{_field("param.box", "data", DATA, "ptr")}\
+  %value = getelementptr i8, ptr %arg, i64 {NUMBER}
+  call void @llvm.memcpy.p0.p0.i64(ptr %param.box.data, ptr %value, i64 %param.bytes, i1 false)
+  br label %put
+put:
+  %object = phi ptr [ %arg, %one ], [ %param.box, %number ]
+  %object.at = getelementptr ptr, ptr %frame.objects, i64 %k
+  store ptr %object, ptr %object.at
+  br label %next
+done:
+  ret ptr %frame.objects
+}}
+"""
+
 _BOUND = """
 define void @bound(ptr %objects, ptr %pairs, i64 %count) nounwind {
 entry:
@@ -324,7 +374,8 @@ begin:
 bind:
 {_word("frame", FRAME, "given", "ptr")}{_word("frame", FRAME, "given_count")}{_word("frame", FRAME, "made", "ptr")}\
 {_word("frame", FRAME, "made_count")}{_word("frame", FRAME, "long")}\
-  call void @bound(ptr %args, ptr %frame.given, i64 %frame.given_count)
+  %objects = call ptr @objects(ptr %frame, ptr %args)
+  call void @bound(ptr %objects, ptr %frame.given, i64 %frame.given_count)
   %items = getelementptr i8, ptr %results, i64 {ITEMS}
   call void @bound(ptr %items, ptr %frame.made, i64 %frame.made_count)
   %is.long = icmp ne i64 %frame.long, 0
@@ -346,4 +397,4 @@ careful:
 }}
 """
 
-IR = "\n".join((_DECLARATIONS, _FITS, _APART, _ALL_FIT, _MADE, _BOUND, _RUN, _ENTER))
+IR = "\n".join((_DECLARATIONS, _FITS, _APART, _ALL_FIT, _MADE, _OBJECTS, _BOUND, _RUN, _ENTER))

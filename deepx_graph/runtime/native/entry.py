@@ -42,7 +42,7 @@ _FASTCALL = 0x80
 
 
 def entry(segment: Segment, kernels: Sequence[NativeKernel], busy: Array) -> EntryFn | None:
-    """The machine function that runs `kernels`, one for each step of the segment. None where this machine has no way to.
+    """The machine function that runs `kernels`, one for each use of the segment. None where this machine has no way to.
 
     `busy` is as `Joining.joined` has it.
     """
@@ -73,8 +73,8 @@ class _Frame:
         self.given: list[tuple[int, int]] = []
         self.made: list[tuple[int, int]] = []
         self.steps: list[tuple[int, ...]] = []
-        for step, kernel in zip(segment.steps, kernels, strict=True):
-            self._add_kernel(kernel, [*(step.operands[p] for p in kernel.params), *step.results])
+        for use, kernel in zip(segment.uses, kernels, strict=True):
+            self._add_kernel(kernel, [*(use.operands[p] for p in kernel.params), *use.results])
         for source, target, nbytes in segment.copies:
             self._add_copy(source, target, nbytes)
 
@@ -113,6 +113,7 @@ class _Frame:
             "given": self._rows(self.given), "given_count": len(self.given),
             "made": self._rows(self.made), "made_count": len(self.made),
             "steps": self._rows(self.steps), "step_count": len(self.steps),
+            "objects": self._rows([range(len(segment.params))]) if any(not p.shape for p in segment.params) else 0,
             "share": workers.share_address if workers else 0, "pool": workers.address if workers else 0,
             "workers": min(threads - 1, workers.most) if workers else 0,
             "array_type": id(np.ndarray), "new_array": machine.new_array, "none": id(None),
@@ -127,8 +128,11 @@ class _Frame:
 
     def _param(self, number: int) -> tuple[int, ...]:
         form, alone = self.segment.params[number], number in self.segment.alone
+        box = np.empty((), form.dtype) if not form.shape and not alone and _has_plain_numbers(form.dtype) else None
+        self.kept += (form.dtype, box)
         named = {"kind": _kind(form.dtype), "flags": _READABLE | (_WRITEABLE if alone else 0), "rank": len(form.shape),
-                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone}  # fmt: skip
+                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone, "under": number in self.segment.under,
+                 "number": 0 if box is None else id(form.dtype.type), "box": 0 if box is None else id(box)}  # fmt: skip
         return tuple(named[name] for name in PARAM)
 
     def _result(self, result: Result) -> tuple[int, ...]:
@@ -149,6 +153,14 @@ def _maker(form: Form) -> Any:
 def _kind(dtype: np.dtype[Any]) -> int:
     """The eight bytes by which a dtype is told from others."""
     return ctypes.c_int64.from_address(id(dtype) + enter.KIND).value
+
+
+@cache
+def _has_plain_numbers(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy's numbers of that type, which are no arrays, have their bytes where `enter` reads them."""
+    ones = np.frombuffer(bytes([1] * dtype.itemsize), dtype)
+    return dtype.kind in "biuf" and dtype.isbuiltin == 1 and ctypes.string_at(id(ones[0]) + enter.NUMBER, dtype.itemsize) == (
+        ones.tobytes())
 
 
 class _Method(ctypes.Structure):

@@ -27,10 +27,11 @@ from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native.costing import alone_ns, chunks_of, predicted
 from deepx_graph.runtime.native.emit import module_text
 from deepx_graph.runtime.native.layout import DATA, Layout, Unwritten, layout, partial_dtype
-from deepx_graph.runtime.native.nests import Nests, arrange
+from deepx_graph.runtime.native.nests import Nests, Stage, arrange
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
+from deepx_graph.runtime.segments import Form
 
 MOST_STEPS = 4000
 """Programs beyond this go elsewhere: the time to compile grows with them."""
@@ -79,8 +80,23 @@ def _refusal(program: Program) -> str:
     return f"rows of fewer than {NARROWEST} elements" if narrow else ""
 
 
+def in_place_params(program: Program, nests: Nests) -> frozenset[int]:
+    """Parameters whose memory a result may take: in the one sweep that writes results, nothing written of a row is read again."""
+    writing = [n for n in nests.nests if any(_writes(s, program) for s in n.stages)]
+    if len(writing) != 1 or writing[0] is not nests.nests[-1]:
+        return frozenset()
+    stages = writing[0].stages
+    first = min(k for k, s in enumerate(stages) if _writes(s, program))
+    again = {r for s in stages[first + 1 :] for r in (*s.loads, *s.row_loads)}
+    return whole_params(program) - {leaf.param for leaf in program.leaves if leaf.register in again}
+
+
+def _writes(stage: Stage, program: Program) -> bool:
+    return not {*stage.stores, *stage.row_stores}.isdisjoint(program.results)
+
+
 def whole_params(program: Program) -> frozenset[int]:
-    """Parameters whose memory a result may take in one sweep: every vector of them is read before anything is written there."""
+    """Parameters of which all elements are read just where those of the results are written, and in no other order."""
     whole = program.space or (1,)
     plain = {leaf.param: True for leaf in program.leaves}
     for leaf in program.leaves:
@@ -156,10 +172,9 @@ class NativeKernel:
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
         self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
-        self._results = tuple((program.registers[r].dtype, shape)
-                              for r, shape in zip(program.results, program.result_shapes, strict=True))
-        single = len(nests.nests) == 1 and len(nests.nests[0].stages) == 1 and not nests.crossing
-        self.in_place = (whole_params(program) if single else frozenset(),) * len(program.results)
+        self.results = tuple(Form(program.registers[r].dtype, shape)
+                             for r, shape in zip(program.results, program.result_shapes, strict=True))
+        self.in_place = (in_place_params(program, nests),) * len(program.results)
         self.params = tuple(leaf.param for leaf in program.leaves)
         """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
@@ -200,10 +215,10 @@ class NativeKernel:
         """The results for the arguments; in the arrays of `out`, where one is given."""
         arrays = self.leaves(args)
         if out is None:
-            results = [RESULTS.empty(shape, dtype) for dtype, shape in self._results]
+            results = [RESULTS.empty(form.shape, form.dtype) for form in self.results]
         else:
-            results = [result_memory(shape, dtype, args, o, may)
-                       for (dtype, shape), o, may in zip(self._results, out, self.in_place, strict=True)]
+            results = [result_memory(form.shape, form.dtype, args, o, may)
+                       for form, o, may in zip(self.results, out, self.in_place, strict=True)]
         try:
             workspace = self._spare.pop()
         except IndexError:

@@ -16,7 +16,19 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
-from deepx_graph.cli import browsing, budgets, comparing, completion, drawing, gradients, options, programs, reports, running
+from deepx_graph.cli import (
+    browsing,
+    budgets,
+    calibrating,
+    comparing,
+    completion,
+    drawing,
+    gradients,
+    options,
+    programs,
+    reports,
+    running,
+)
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
 
@@ -37,6 +49,7 @@ COMMANDS: dict[str, Command] = {
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
     "diff": ("compare two programs", comparing.add_diff, comparing.run_diff),
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
+    "calibrate": ("measure this machine for the cost model", calibrating.add_calibrate, calibrating.run_calibrate),
     "completion": ("print a completion script for a shell", completion.add_completion, completion.run_completion),
 }
 

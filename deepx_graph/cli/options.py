@@ -89,11 +89,16 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
     group.add_argument("--infeed", metavar="FILE.npz", help="what the program's infeed takes, in the order of the archive")
     group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
-    group.add_argument("--engine", default="auto", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
-    group.add_argument("--threads", type=int, metavar="N", help="how many threads")
+    add_engine(group)
     group.add_argument("--seed", type=natural, default=0, metavar="N", help="what unseeded random numbers start from")
     group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
     group.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory: bytes, or with K, M, G")
+
+
+def add_engine(group: argparse._ActionsContainer) -> None:
+    """What runs it."""
+    group.add_argument("--engine", default="auto", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
+    group.add_argument("--threads", type=int, metavar="N", help="how many threads")
 
 
 def add_part(parser: argparse.ArgumentParser, query: str, summary: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from deepx_graph.cli.options import Arguments, add_input, add_json, add_reading, emit, emit_json, read_program
+from deepx_graph.cli.options import Arguments, add_engine, add_input, add_json, add_reading, emit, emit_json, read_program
 from deepx_graph.errors import printable
 
 
@@ -40,6 +40,8 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="a node: its name in the program, or #number")
     parser.add_argument("b", help="another node")
     parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
+    parser.add_argument("--measure", action="store_true", help="run the program on inputs made up, and say what the kernels took")
+    add_engine(parser)
     add_json(parser)
     add_reading(parser)
 
@@ -47,15 +49,19 @@ def add_why(parser: argparse.ArgumentParser) -> None:
 def run_why(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.passes.why import explain
+    from deepx_graph.session.placing import placed
 
     module = read_program(args).module
     names = [n.name for f in session.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
     there = all(x.startswith("#") or x in names for x in (args.a, args.b))
-    reason = explain(session.optimise(module, args.pass_pipeline).module if there else module, args.a, args.b)
+    asked = session.optimise(module, args.pass_pipeline).module if there else module
+    reason = explain(asked, args.a, args.b)
+    found = placed(asked, (args.a, args.b), args.engine, args.threads, measure=args.measure)
     if args.json:
-        emit_json({"fused": reason.fused, "kind": reason.kind.value, "message": reason.message})
+        emit_json({"fused": reason.fused, "kind": reason.kind.value, "message": reason.message,
+                   "kernels": [p.to_json() for p in found]})  # fmt: skip
     else:
-        emit(printable(reason.message) + "\n", None)
+        emit("".join(f"{printable(str(line))}\n" for line in (reason.message, *found)), None)
     return 0
 
 
@@ -63,6 +69,7 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
                         help="compare with what this pipeline makes of it (default: default; none compares nothing)")
+    add_engine(parser)
     add_json(parser)
     add_reading(parser)
 
@@ -70,14 +77,17 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 def run_info(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.session.figures import table
+    from deepx_graph.session.kernels import kernels
 
     module = read_program(args).module
     info = session.module_info(module)
     done = session.optimise(module, args.pass_pipeline)
     compared = table(module, done.module, args.pass_pipeline) if done.passes else None
+    found = kernels(done.module, args.engine, args.threads)
     if args.json:
-        emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {}))
+        emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {})
+                  | ({"kernels": found.to_json()} if found else {}))
     else:
-        lines = [*str(info).split("\n"), *(compared.lines() if compared else ())]
+        lines = [*str(info).split("\n"), *(compared.lines() if compared else ()), *(found.lines() if found else ())]
         emit("\n".join(map(printable, lines)) + "\n", None)
     return 0

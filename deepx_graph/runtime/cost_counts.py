@@ -1,4 +1,4 @@
-"""What running a function would cost, counted from the declarations of its operations.
+"""What running a function would cost, counted from the declarations of its operations, and the forecasts of single nodes.
 
 Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element, what
 `Op.flops` says of products, convolutions and the like; other operations count none. Bytes: operands and results of every kernel,
@@ -10,6 +10,8 @@ from __future__ import annotations
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import Apply, Expr
 from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.runtime.cost import Forecast, Parts, evaluated, product
+from deepx_graph.runtime.cost_file import constants
 from deepx_graph.types import TensorType, leaves, nbytes
 
 
@@ -21,6 +23,27 @@ def kernels(function: Function) -> list[Node]:
 def bytes_moved(node: Node) -> int:
     """Bytes of the operands and results of a node whose types are known."""
     return nbytes(node.type) + sum(nbytes(i.type) for i in node.inputs)
+
+
+def forecast(node: Node, parts: Parts) -> Forecast:
+    """The prediction of a kernel that has these parts, with the bytes and operations of its node."""
+    return parts.forecast(bytes_moved(node), flops(node))
+
+
+def alone(node: Node, threads: int) -> Forecast:
+    """The prediction of an operation that no kernel of ours computes: a product or the like by a library, a view, or its eval."""
+    if node.op.view or node.op in STRUCTURAL:
+        return Forecast(0.0, 0, 0)
+    return forecast(node, parts_alone(node, threads))
+
+
+def parts_alone(node: Node, threads: int) -> Parts:
+    """The parts of a prediction that knows no more than the node's declaration."""
+    c, moved, work = constants(), bytes_moved(node), flops(node)
+    if node.op.flops is None:
+        return evaluated(c, work, moved)
+    itemsize = max((t.dtype.np.itemsize for t in leaves(node.type) if isinstance(t, TensorType) and t.dtype.np), default=1)
+    return product(c, work, moved, itemsize, threads)
 
 
 def flops(node: Node) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array
+from deepx_graph.runtime.cost import Forecast
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.segments import Segment
@@ -62,6 +63,15 @@ class Telling(Protocol):
 
     def way(self, node: Node) -> str:
         """In a few words, and why not a faster way."""
+        ...
+
+
+@runtime_checkable
+class Forecasting(Protocol):
+    """An engine that can say how long a node's kernel will take."""
+
+    def forecast(self, node: Node) -> Forecast:
+        """The prediction for a node of static type whose kernel has been made."""
         ...
 
 

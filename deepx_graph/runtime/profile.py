@@ -1,4 +1,4 @@
-"""What a run cost, kernel by kernel: calls, time, bytes moved, GB/s, and the share of the whole."""
+"""What a run cost, kernel by kernel: calls, time and what the cost model predicted, bytes moved, GB/s, the share of the whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.notebook import InNotebook
 from deepx_graph.literal import Array
 from deepx_graph.ops.fallback import collected
-from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engine import Engine, Forecasting, KernelFn, Telling
 from deepx_graph.runtime.values import flatten
 
 
@@ -23,7 +23,8 @@ class Row:
     """One kernel. `bytes` are those of its operands and results over all calls; `share` is of the time of all kernels.
 
     `fallback` says how an operation's body was applied where no whole-array form of it was found; empty where there was one.
-    `way` is how the engine runs the kernel, as far as it tells.
+    `way` is how the engine runs the kernel, `predicted` the seconds that all calls were to take by the cost model, as far as the
+    engine tells.
     """
 
     function: str
@@ -37,6 +38,7 @@ class Row:
     share: float
     fallback: str = ""
     way: str = ""
+    predicted: float | None = None
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class _Meter:
     function: str
     node: Node
     way: str = ""
+    predicted: float | None = None
     calls: int = 0
     nanoseconds: int = 0
     bytes: int = 0
@@ -56,9 +59,11 @@ class Profile(InNotebook):
     def __init__(self) -> None:
         self._meters: dict[Node, _Meter] = {}
 
-    def measured(self, function: str, node: Node, kernel: KernelFn, way: str = "") -> KernelFn:
-        """The kernel, timed. `way` is how it runs."""
-        meter = self._meters.setdefault(node, _Meter(function, node, way))
+    def measured(self, function: str, node: Node, kernel: KernelFn, engine: Engine | None = None) -> KernelFn:
+        """The kernel, timed. The engine, which made it, is asked how it runs and how long it should take."""
+        way = engine.way(node) if isinstance(engine, Telling) else ""
+        predicted = engine.forecast(node).nanoseconds if isinstance(engine, Forecasting) else None
+        meter = self._meters.setdefault(node, _Meter(function, node, way, predicted))
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             start = time.perf_counter_ns()
@@ -81,7 +86,7 @@ class Profile(InNotebook):
                 m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
                 m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
                 m.bytes / m.nanoseconds if m.nanoseconds else 0.0, m.nanoseconds / total,
-                m.fallback, m.way,
+                m.fallback, m.way, None if m.predicted is None else m.predicted * m.calls / 1e9,
             )
             for m in meters
         ]  # fmt: skip
@@ -95,9 +100,10 @@ class Profile(InNotebook):
         return [asdict(row) for row in self.rows()]
 
     def __str__(self) -> str:
-        lines = [f"{'share':>6} {'ms':>10} {'calls':>7} {'MB':>10} {'GB/s':>7}  kernel"]
+        lines = [f"{'share':>6} {'ms':>10} {'predicted':>10} {'calls':>7} {'MB':>10} {'GB/s':>7}  kernel"]
         lines += (
-            f"{r.share:>6.1%} {r.seconds * 1e3:>10.3f} {r.calls:>7} {r.bytes / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
+            f"{r.share:>6.1%} {r.seconds * 1e3:>10.3f} {'-' if r.predicted is None else f'{r.predicted * 1e3:.3f}':>10}"
+            f" {r.calls:>7} {r.bytes / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
             f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
             f"{f' [general: {r.fallback}]' if r.fallback else ''}{f' [{r.way}]' if r.way else ''}"
             for r in self.rows()

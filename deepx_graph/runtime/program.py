@@ -37,8 +37,7 @@ class Unit:
             if isinstance(i, Run) and is_kernel(i.node):
                 kernel = prepared(engine, i.node)
                 measure = profile is not None and makes_memory(i.node)
-                way = engine.way(i.node) if isinstance(engine, Telling) else ""
-                self.kernels[at] = profile.measured(function.name, i.node, kernel, way) if profile and measure else kernel
+                self.kernels[at] = profile.measured(function.name, i.node, kernel, engine) if profile and measure else kernel
         self.taken = frozenset(at for at, kernel in enumerate(self.kernels) if _takes(kernel, at, self.instructions))
         """Positions of kernels that want their first operand to themselves, where it ends there."""
         self.frame: list[Any] = [None] * len(plan.code.slots)

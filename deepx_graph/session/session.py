@@ -25,7 +25,9 @@ from deepx_graph.verify import verify
 if TYPE_CHECKING:  # what only some questions need is imported when they are asked: a program is shown sooner
     from deepx_graph.passes.fusion_reason import Reason
     from deepx_graph.session.diff import Difference
+    from deepx_graph.session.kernels import Kernels
     from deepx_graph.session.memory import Memory
+    from deepx_graph.session.placing import Placed
     from deepx_graph.session.timeline import Timeline
     from deepx_graph.session.watching import RunResult
 
@@ -196,6 +198,18 @@ class Session:
         from deepx_graph.passes.why import explain
 
         return explain(self.module, a, b)
+
+    def kernels_of(self, *names: str, engine: str = "auto", threads: int | None = None, measure: bool = False) -> list[Placed]:
+        """In which kernels nodes run after fusion, with predicted and, on request, measured times. Raises as `placed` does."""
+        from deepx_graph.session.placing import placed
+
+        return placed(self.module, names, engine, threads, measure=measure)
+
+    def kernels(self, engine: str = "auto", threads: int | None = None) -> Kernels | None:
+        """The kernels of the version that is looked at, as an engine would run them; None where sizes are not known."""
+        from deepx_graph.session.kernels import kernels
+
+        return kernels(self.module, engine, threads)
 
     def diff(self, a: int = 0, b: int | None = None) -> Difference:
         """What is different between two versions, by default the loaded one and that which is looked at."""

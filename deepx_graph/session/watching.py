@@ -94,7 +94,7 @@ class WatchedEngine:
         kernel = self.inner.kernel(node)
         self.kernels += 1
         if makes_memory(node):
-            kernel = self.profile.measured("", node, kernel)
+            kernel = self.profile.measured("", node, kernel, self.inner)
         title = f"{node.op.name} {node.name}"
 
         def run(operands: Sequence[Any], out: Sequence[Array] | None) -> Any:

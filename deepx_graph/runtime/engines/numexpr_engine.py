@@ -18,7 +18,9 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops.dynamic_slice import dynamic_update_slice
 from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
+from deepx_graph.runtime import cost_counts
 from deepx_graph.runtime.arrange import arranged
+from deepx_graph.runtime.cost import Forecast, Parts
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.engines.products import Multiply, ProductKernel, Shape, product
 from deepx_graph.runtime.engines.updates import updated
@@ -36,6 +38,10 @@ class CompiledKernel(Protocol):
 
     in_place: tuple[frozenset[int], ...]
     way: str
+
+    def predicted(self) -> Parts:
+        """How long a call takes by the cost model."""
+        ...
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
 
@@ -75,6 +81,11 @@ class NumexprEngine:
             return kernel.way
         product = self._products.get(key_of(node))
         return product.way if product is not None else "view" if node.op.view else "eval"
+
+    def forecast(self, node: Node) -> Forecast:
+        """How long the node's kernel, which has been made, will take."""
+        kernel = self._compiled(node)
+        return cost_counts.alone(node, self.threads) if kernel is None else cost_counts.forecast(node, kernel.predicted())
 
     def _compiled(self, node: Node) -> CompiledKernel | None:
         return self._built.get(node.attr("body") if node.op is fusion else key_of(node))

@@ -7,7 +7,10 @@ from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
+from deepx_graph.runtime import cost_counts
+from deepx_graph.runtime.cost import Forecast
 from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.kernels.workers import available_cores
 
 
 class NumpyEngine:
@@ -17,6 +20,10 @@ class NumpyEngine:
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads
+
+    def forecast(self, node: Node) -> Forecast:
+        """How long the node's eval will take."""
+        return cost_counts.alone(node, self.threads or available_cores())
 
     def kernel(self, node: Node) -> KernelFn:
         evaluate, attrs = node.op.eval, node.attrs

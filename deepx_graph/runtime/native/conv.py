@@ -15,6 +15,8 @@ import numpy as np
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
+from deepx_graph.runtime import cost
+from deepx_graph.runtime.cost_counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
@@ -90,6 +92,11 @@ class ConvolutionKernel:
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
         self._work = _WORK(codes.functions(module_text(plan, rows), ["work"])["work"])
         self._spare: list[_Workspace] = []
+        self._node = node
+
+    def predicted(self) -> cost.Parts:
+        """How long a call takes by the cost model; what follows is done while it is in cache."""
+        return parts_alone(self._node, min(self.threads, self.plan.shares))
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The result for the arguments; in the array of `out`, where one is given."""

@@ -18,7 +18,7 @@ import numpy as np
 
 CACHE, MEMORY = 1_000_000, 30_000_000
 """Elements of each array: those of workloads of medium and of large size."""
-ROUNDS = 9
+ROUNDS = 25
 CHAINS = 12
 """Independent chains: more than a core can have under way at once."""
 

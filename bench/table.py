@@ -132,7 +132,7 @@ def _milliseconds(row: Row, name: str) -> str:
 
 def _of_limit(row: Row, name: str, limits: dict[str, float]) -> str:
     """By minimum. A call of few elements is bound by neither memory nor arithmetic."""
-    if row["size"] == "small" or not limits or name not in row["times"]:
+    if row["size"] == "small" or not ALL[row["workload"]].limited or not limits or name not in row["times"]:
         return "-"
     least = seconds_at_least(limits, row["read"], row["written"], row["flops"], cached=row["size"] != "large")
     return f"{row['times'][name]['min'] / least:.2f}"

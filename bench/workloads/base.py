@@ -38,6 +38,9 @@ class Workload:
     flops = 0
     """Floating-point operations of the matrix products, where they bound the time."""
 
+    limited = True
+    """Whether memory or products could bound the time."""
+
     def inputs(self, n: int, rng: np.random.Generator) -> list[Array]:
         """The arguments for a size."""
         raise NotImplementedError

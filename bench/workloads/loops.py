@@ -16,6 +16,7 @@ class Mandelbrot(Workload):
     name, sizes = "mandelbrot", {"small": 1_000, "medium": 1_000_000}
     tolerance = 1e-2
     """The share of points with another count."""
+    limited = False
     STEPS = 50
 
     def inputs(self, n: int, rng: np.random.Generator) -> list[Array]:

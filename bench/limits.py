@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,7 @@ def functions() -> tuple[int, dict[str, Function]]:
     return lanes, {name: kind(address) for name, address in addresses.items()}
 
 
-def _seconds(calls: list[Callable[[], None]]) -> float:
+def _seconds(calls: Sequence[Callable[[], None]]) -> float:
     """Of calls that start together, each in a thread, until the last has ended."""
     gate = threading.Barrier(len(calls) + 1)
 

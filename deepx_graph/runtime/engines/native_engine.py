@@ -11,6 +11,7 @@ from typing import Any
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import FUNCTION_PRICE, price
+from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.literal import Array
 from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.reduce import reduce
@@ -22,9 +23,11 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
 from deepx_graph.runtime.native import conv, product
 from deepx_graph.runtime.native.conv_following import joined
+from deepx_graph.runtime.native.element_kernel import attempt as attempt_elements
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 from deepx_graph.runtime.native.quick import quick
+from deepx_graph.runtime.outline import outlined
 from deepx_graph.runtime.segments import Segment, form_of
 from deepx_graph.types import TensorType
 
@@ -40,11 +43,20 @@ class NativeEngine(NumexprEngine):
         self._rounding: dict[Any, bool] = {}
         self._quick: dict[Any, KernelFn] = {}
 
+    def _runs(self, loop: Function) -> bool:
+        """Whether a loop alone is one kernel; makes it."""
+        if loop not in self._built:
+            self._built[loop] = self.build(loop)
+        return self._built[loop] is not None
+
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
         if any(n.op is convolution for n in function.nodes):
             direct = conv.attempt(function, self.threads)
             return None if isinstance(direct, str) else direct
+        if any(n.op is LOOP_END for n in function.nodes):
+            loop = attempt_elements(function, self.threads)
+            return None if isinstance(loop, str) else loop
         found = attempt(function, self.threads)
         if not isinstance(found, str):
             return found
@@ -54,8 +66,8 @@ class NativeEngine(NumexprEngine):
         return blocks
 
     def arrange(self, function: Function) -> Function:
-        """The function as it runs best: what follows a convolution is done where that is in a cache."""
-        return joined(super().arrange(function), self._accepts)
+        """The function as it runs best: what follows a convolution is done where that is in a cache; some loops are kernels."""
+        return outlined(joined(super().arrange(function), self._accepts), self._runs)
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a convolution and what follows."""

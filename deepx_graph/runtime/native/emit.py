@@ -22,13 +22,13 @@ def module_text(program: Program, nests: Nests, layout: Layout, chunks: Sequence
         emitter = NestCode(program, nests, nest, layout, chunks[k], machine)
         functions.append(emitter.function(f"nest{k}"))
         functions.append(emitter.totals(f"total{k}"))
-        functions.append(_worker(k, nests.count(nest), chunks[k]))
+        functions.append(worker(k, nests.count(nest), chunks[k]))
         declarations |= emitter.t.declarations
     functions.append(_whole(nests))
     return "\n".join([*functions, *declarations, ""])
 
 
-def _worker(nest: int, rows: int, chunks: Chunks) -> str:
+def worker(nest: int, rows: int, chunks: Chunks) -> str:
     """What each thread runs: it takes the next chunk from a counter until there are none."""
     return f"""define void @work{nest}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
 entry:

@@ -100,7 +100,8 @@ class ElementKernel:
         kinds = [program.registers[r].dtype for r in program.results]
         self.array_dtypes, self.scalar_dtypes = kinds[: len(loop.arrays)], kinds[len(loop.arrays) :][: len(loop.scalars)]
         self.results = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
-        turn = cost.sweep_ns(constants(), self.size, max(2, sum(map(price, program.steps))), 0)
+        work = max(2, sum(map(price, program.steps)))
+        turn = cost.sweep_ns(constants(), self.size, work)
         count = max(1, min(MOST_PIECES, self.size // LEAST_PIECE, int(turn * TURNS_EXPECTED / PIECE_NANOSECONDS)))
         piece = math.ceil(math.ceil(self.size / count) / 64) * 64
         self.pieces = -(-self.size // piece)
@@ -113,11 +114,16 @@ class ElementKernel:
         self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
         self._is_short = turn * TURNS_EXPECTED < PIECE_NANOSECONDS
         self._spare: list[_Workspace] = []
+        self._sweep = cost.Sweep(self.size * TURNS_EXPECTED, work, self.pieces)
 
     @staticmethod
     def _source(node: Node) -> int | Array:
         """The number of the argument, or the constant, that a value of outside is."""
         return node.attrs[0] if node.op is PARAM else np.ascontiguousarray(node.attrs[0].array)
+
+    def predicted(self) -> cost.Parts:
+        """How long a call takes by the cost model, if the loop goes round as often as is expected of any."""
+        return cost.machine_code(constants(), [self._sweep], 0, self.threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""

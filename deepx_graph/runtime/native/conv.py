@@ -18,14 +18,16 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime import cost
 from deepx_graph.runtime.cost_counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
-from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native import micro
-from deepx_graph.runtime.native.conv_emit import NEST, SLOTS, module_text, weights_of
+from deepx_graph.runtime.native.conv_emit import NEST, SLOTS, module_text
 from deepx_graph.runtime.native.conv_following import Parts, following, parts_of
 from deepx_graph.runtime.native.conv_plan import Lanes, Plan, plan, problem_of, scratch_bytes
+from deepx_graph.runtime.native.conv_weights import pack_shares, packed_size
 from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
@@ -86,11 +88,13 @@ class ConvolutionKernel:
         self.way = f"direct convolution{'' if then is None else ' and what follows'}, {lanes}"
         self.scratch_bytes = scratch_bytes(plan) + 64
         self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
-        self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
-        self._w = _Source(function, node.inputs[1], Weights(node, plan, threads))
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
-        self._work = _WORK(codes.functions(module_text(plan, rows), ["work"])["work"])
+        names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
+        at = {name: _WORK(address) for name, address in codes.functions(module_text(plan, rows), names).items()}
+        self._work = at["work"]
+        self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
+        self._w = _Source(function, node.inputs[1], Weights(plan, at.get("pack"), threads))
         self._spare: list[_Workspace] = []
         self._node = node
 
@@ -111,26 +115,13 @@ class ConvolutionKernel:
         if self.then is not None:
             arrays = self.then.leaves([y, *(args[k] for k in self._params)])
             struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
-        self._run(workspace)
+        threads = min(self.threads, self.plan.shares)
+        shared(self._work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), threads)
         self._spare.append(workspace)
         if given is not None and given is not y:
             np.copyto(given, y)
             return [given]
         return [y]
-
-    def _run(self, workspace: _Workspace) -> None:
-        counter = ctypes.c_int64()
-        threads = min(self.threads, self.plan.shares)
-        table, count, work = workspace.address, ctypes.addressof(counter), self._work
-        if threads == 1:
-            work(table, count, workspace.scratch[0])
-        elif (workers := pool()) is not None:
-            address = ctypes.cast(work, ctypes.c_void_p).value
-            assert address is not None
-            workers.run(address, table, count, ctypes.addressof(workspace.scratches), threads)
-        else:
-            scratch = iter(workspace.scratch)
-            TEAM.run(lambda: work(table, count, next(scratch)), threads)
 
 
 class _Source:
@@ -151,38 +142,34 @@ class _Source:
 class Weights:
     """Brings weights into the order in which tiles read them."""
 
-    def __init__(self, node: Node, plan: Plan, threads: int) -> None:
-        p, self._plan, self._threads = plan.problem, plan, threads
-        self._is_packed = plan.method.lanes is not Lanes.WINDOWS
-        order = weights_of(plan).order
-        axes, inputs = node.attr("kernel_spatial_dimensions"), node.attr("kernel_input_feature_dimension")
-        outputs = node.attr("kernel_output_feature_dimension")
-        self._order = (outputs, *(inputs if k < 0 else axes[k] for k in order))
-        self._groups = 1 if plan.method.lanes is Lanes.GROUPS else p.groups
+    def __init__(self, plan: Plan, pack: Any, threads: int) -> None:
+        self._pack, self._threads, self._shares = pack, min(threads, pack_shares(plan)), pack_shares(plan)
+        self._size, self._dtype = packed_size(plan), plan.problem.dtype
 
     def __call__(self, w: Array) -> Array:
-        """An array of the packed weights."""
-        if not self._is_packed:
-            return contiguous(w, self._threads)
-        plan = self._plan
-        outputs_first = w.transpose(self._order)
-        depth, length = outputs_first.shape[1:], plan.in_lanes
-        grouped = outputs_first.reshape(self._groups, length, *depth) if self._groups > 1 else outputs_first[None]
-        whole = plan.panels * plan.span == length
-        if whole:
-            return contiguous(_panels(grouped, plan.span), self._threads)
-        packed = np.zeros((self._groups, plan.panels, *depth, plan.span), w.dtype)
-        full = length // plan.span
-        if full:
-            packed[:, :full] = _panels(grouped[:, : full * plan.span], plan.span)
-        packed[:, full, ..., : length - full * plan.span] = np.moveaxis(grouped[:, full * plan.span :], 1, -1)
+        """An array of the packed weights, on a cache line."""
+        w = contiguous(w, self._threads)
+        if self._pack is None:
+            return w
+        room = RESULTS.empty((self._size + ALIGNMENT // self._dtype.itemsize,), self._dtype)
+        start = -room.ctypes.data % ALIGNMENT // self._dtype.itemsize
+        packed = room[start : start + self._size]
+        table = (ctypes.c_void_p * 2)(w.ctypes.data, packed.ctypes.data)
+        scratch = (ctypes.c_void_p * self._threads)()
+        shared(self._pack, ctypes.addressof(table), list(scratch), ctypes.addressof(scratch), self._threads)
         return packed
 
 
-def _panels(grouped: Array, span: int) -> Array:
-    """(groups, outputs, depth...) as (groups, panels, depth..., span): a view."""
-    groups, length, *depth = grouped.shape
-    split = grouped.reshape(groups, length // span, span, *depth)
-    return np.moveaxis(split, 2, -1)
-
-
+def shared(work: Any, table: int, scratch: Sequence[int | None], scratches: int, threads: int) -> None:
+    """Runs a machine function in so many threads until its shares are done."""
+    counter = ctypes.c_int64()
+    count = ctypes.addressof(counter)
+    if threads == 1:
+        work(table, count, scratch[0])
+    elif (workers := pool()) is not None:
+        address = ctypes.cast(work, ctypes.c_void_p).value
+        assert address is not None
+        workers.run(address, table, count, scratches, threads)
+    else:
+        each = iter(scratch)
+        TEAM.run(lambda: work(table, count, next(each)), threads)

@@ -1,19 +1,21 @@
 """Direct convolution as LLVM IR: copying a share's input into scratch memory, tiles of sums, and storing them.
 
-`work(table, counter, scratch)` takes shares from the counter until there are none. The table holds the addresses of input, packed
-weights and output, and of what is done with a finished share. Of the three arrays nothing outside is read or written; of the
-scratch memory only what the share has filled counts, the rest is arbitrary and ends in lanes that are not stored.
+`work(table, counter, scratch)` takes shares from the counter until there are none; before it, `pack` does so with shares of packing
+the weights, unless windows are in the lanes: then the weights are used as they are. The table of `work` holds the addresses of
+input, weights and output, and of what is done with a finished share. Of the three arrays nothing outside is read or written; of
+the scratch memory only what the share has filled counts, the rest is arbitrary and ends in lanes that are not stored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native import micro
 from deepx_graph.runtime.native.conv_pack import Packing
 from deepx_graph.runtime.native.conv_plan import FEATURES, IMAGES, Lanes, Plan, phase_columns, scratch_steps
+from deepx_graph.runtime.native.conv_weights import WeightPacking, pack_shares, weights_of
 from deepx_graph.runtime.native.micro import Loop, Operand
 from deepx_graph.runtime.native.text import Text
 
@@ -33,54 +35,29 @@ class Walk:
     steps: tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The order of packed weights: `order` lists the sums' axes outermost first, -1 the input features; `steps` their elements.
-
-    `panel` is the step from one panel of lanes to the next, `group` that of a group, `output` that of an output feature.
-    """
-
-    order: tuple[int, ...]
-    steps: dict[int, int]
-    panel: int
-    output: int
-    group: int
-
-
-def weights_of(plan: Plan) -> Weights:
-    """How the weights must lie: in panels as wide as a tile; as they are where windows are in the lanes."""
-    p = plan.problem
-    natural = {k: a.w for k, a in enumerate(p.axes)} | {-1: p.w[2]}
-    sizes = {k: a.window for k, a in enumerate(p.axes)} | {-1: p.inputs}
-    order = tuple(sorted(natural, key=lambda k: (-natural[k], k)))
-    if plan.method.lanes is Lanes.WINDOWS:
-        return Weights(order, natural, 0, p.w[1], p.w[0])
-    steps, step = {}, plan.span
-    for k in reversed(order):
-        steps[k] = step
-        step *= sizes[k]
-    return Weights(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
-
-
 def module_text(plan: Plan, rows: int = 0) -> str:
     """The IR of a whole convolution. `rows`: how many rows of what follows there are; 0 where nothing does."""
     emitter = _Emitter(plan, rows)
     functions = [emitter.tile("tile", plan.span), emitter.tile("edge", plan.in_lanes % plan.span or plan.span), emitter.share(),
-                 _work(plan.shares)]
+                 _work("work", "share", plan.shares)]
+    if plan.method.lanes is not Lanes.WINDOWS:
+        functions += [WeightPacking(plan).share(), _work("pack", "packed", pack_shares(plan))]
     return "\n".join([*functions, *emitter.declarations, ""])
 
 
-def _work(shares: int) -> str:
-    """What each thread runs."""
-    return f"""define void @work(ptr %table, ptr %counter, ptr %scratch) nounwind {{
+def _work(name: str, share: str, shares: int) -> str:
+    """What each thread runs. `%block`: the number of the block of input that is in its scratch memory."""
+    return f"""define void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
 entry:
+  %block = alloca i64
+  store i64 -1, ptr %block
   br label %next
 next:
   %share = atomicrmw add ptr %counter, i64 1 monotonic
   %some = icmp slt i64 %share, {shares}
   br i1 %some, label %take, label %done
 take:
-  call void @share(ptr %table, i64 %share, ptr %scratch)
+  call void @{share}(ptr %table, i64 %share, ptr %scratch, ptr %block)
   br label %next
 done:
   ret void
@@ -204,10 +181,11 @@ class _Emitter:
     # --- a share
 
     def share(self) -> str:
-        """The function `share(table, number, scratch)`."""
+        """The function `share(table, number, scratch, block)`."""
         t, plan, p = self._text(), self.plan, self.problem
         rest = "%number"
         part, rest = _digit(t, rest, plan.parts)
+        number = rest
         blocks: list[str] = []
         for count in reversed(plan.blocks):
             block, rest = _digit(t, rest, count)
@@ -219,13 +197,27 @@ class _Emitter:
         w = _moved(t, w, self.dtype.itemsize, ((group, self.weights.group),))
         y = _moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
-        Packing(plan, t).write(x, "%scratch", starts, counts)
+        self._unless_there(t, number, lambda: Packing(plan, t).write(x, "%scratch", starts, counts))
         self._tiles(t, part, counts, ("%scratch", w, y))
         if self.rows:
             self._follow(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, part)} | dict(enumerate(
                 zip(starts, counts, strict=True))))
-        head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch) nounwind {"
+        head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+    def _unless_there(self, t: Text, number: str, write: Callable[[], None]) -> None:
+        """Fills the scratch memory, unless the last share of this thread had the same block."""
+        if self.plan.parts == 1:
+            write()
+            return
+        missing, there = t.name("missing"), t.name("there")
+        same = t.let(f"icmp eq i64 {t.let('load i64, ptr %block')}, {number}")
+        t.line(f"br i1 {same}, label %{there}, label %{missing}")
+        t.start(missing)
+        t.line(f"store i64 {number}, ptr %block")
+        write()
+        t.line(f"br label %{there}")
+        t.start(there)
 
     # --- what follows
 

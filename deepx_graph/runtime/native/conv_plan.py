@@ -30,6 +30,9 @@ SHARES, SHARE_STEPS = 64, 200_000
 STORE_STEPS, TURN_STEPS, SCATTER_STEPS = 1, 6, 24
 """What a vector of results costs, in vector products: stored as it is, turned with its neighbours, or element by element."""
 
+PANEL_BYTES, FAR_STEPS = 400 << 10, 3
+"""Weights of a tile beyond so many bytes do not stay in a second-level cache: each vector of them costs so many products more."""
+
 LEAST_USE = 0.15
 """Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
 
@@ -274,6 +277,9 @@ def _price(problem: Problem, method: Method, width: int) -> float:
     loads = {Lanes.OUTPUTS: tile.rows / 2 + tile.vectors, Lanes.GROUPS: (tile.rows + 1) * tile.vectors,
              Lanes.WINDOWS: method.outputs / 2 + tile.rows // method.outputs * tile.vectors}[lanes]
     step = max(tile.rows * tile.vectors, loads, 6) + 1 + loads / 32
+    panel = tile.vectors * width * problem.depth * problem.dtype.itemsize
+    if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
+        step += tile.vectors * FAR_STEPS
     is_stored = lanes is not Lanes.OUTPUTS or problem.y[2] == 1
     store = STORE_STEPS if is_stored else TURN_STEPS if method.is_contiguous else SCATTER_STEPS
     return tiles * (problem.depth * step + 16 + tile.rows * tile.vectors * store)
@@ -283,20 +289,36 @@ def _price(problem: Problem, method: Method, width: int) -> float:
 
 
 def _shared(plan: Plan, steps: float) -> Plan:
-    """The plan cut into shares: blocks small enough for a cache and enough of them, then parts of the panels."""
+    """The plan cut into shares: blocks small enough for a cache and enough of them, and parts of the panels.
+
+    Each block reads all weights and each part the whole block: whatever is larger is cut first.
+    """
     wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)))
     axes = plan.problem.axes
+    weights = plan.problem.outputs * plan.problem.depth * np.dtype(plan.problem.dtype).itemsize
+    if plan.method.lanes is Lanes.OUTPUTS and weights > scratch_bytes(plan):
+        plan = replace(plan, parts=min(plan.panels, -(-wanted // plan.shares)))
     for k, axis in enumerate(axes):
-        tile = plan.span if plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1 else plan.method.box[k]
+        is_last = k == len(axes) - 1
+        tile = plan.span if plan.method.lanes is Lanes.WINDOWS and is_last else plan.method.box[k]
         most = max(1, axis.count // tile)
-        while plan.blocks[k] < most and (scratch_bytes(plan) > SCRATCH_BYTES or plan.shares < wanted):
-            blocks = tuple(b + (j == k) for j, b in enumerate(plan.blocks))
-            if k == len(axes) - 1 and scratch_bytes(plan) <= SCRATCH_BYTES:
-                break
-            plan = replace(plan, blocks=blocks)
-    if plan.method.lanes is Lanes.OUTPUTS and plan.shares < wanted:
+        while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
+            plan = _cut(plan, k, plan.blocks[k] + 1)
+        if not is_last and plan.shares < wanted:
+            plan = _cut(plan, k, _even(axis.count, -(-wanted * plan.blocks[k] // plan.shares), most, plan.blocks[k]))
+    if plan.method.lanes is Lanes.OUTPUTS and plan.parts == 1 and plan.shares < wanted:
         plan = replace(plan, parts=min(plan.panels, -(-wanted // plan.shares)))
     return plan
+
+
+def _cut(plan: Plan, axis: int, blocks: int) -> Plan:
+    return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
+
+
+def _even(count: int, wanted: int, most: int, least: int) -> int:
+    """About so many blocks, at most `most`: such as leave blocks of one size, if there are."""
+    found = range(max(least, wanted * 2 // 3), min(most, wanted * 3 // 2) + 1)
+    return min(found, key=lambda b: (-(-count // b) * b, abs(b - wanted)), default=min(most, max(least, wanted)))
 
 
 def scratch_steps(plan: Plan) -> dict[int, int]:

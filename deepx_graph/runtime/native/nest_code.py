@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deepx_graph.runtime.kernels.program import Program, Shape, Step
-from deepx_graph.runtime.native import spelling
+from deepx_graph.runtime.native import spelling, streaming
 from deepx_graph.runtime.native.layout import DATA, LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
 from deepx_graph.runtime.native.maths import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, registers_used, together, unrolled
@@ -37,6 +37,10 @@ class NestCode:
         self.bases: dict[int, list[str]] = {}
         """The address of each register's first element in the rows at hand: one for each row, or one for all."""
         self.divisors: dict[int, Reciprocal] = {}
+        self.past_caches: tuple[int, ...] = ()
+        """The registers whose stores go past the caches, in the version at hand."""
+        self.before_line = ""
+        """How many elements of the first strip there are not, where strips begin on cache lines."""
 
     def _widest(self) -> int:
         steps = [s for stage in self.nest.stages for s in (*stage.steps, *stage.reductions)]
@@ -52,7 +56,55 @@ class NestCode:
                     if s.target in self.nests.crossing]
         for step in crossing:
             self._clear(step)
-        few, low = together(self.nests, self.nest), "%low"
+        self._begin_on_line()
+        streams = streaming.streamed(self.program, self.nests, self.nest, self.lanes)
+        if streams:
+            self._in_two_versions(streams)
+        else:
+            self._all_rows()
+        params = "ptr noalias %table, i64 %low, i64 %high, ptr noalias %scratch, i64 %chunk"
+        head = f"define void @{name}({params}) nounwind \"stackrealign\" {{"
+        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+    def _in_two_versions(self, streams: tuple[int, ...]) -> None:
+        """All rows, with stores past the caches where every such result lies on lines as the vectors do, and is no operand."""
+        t, apart = self.t, self._apart(streams)
+        past, plain, after = (t.name(k) for k in ("past", "plain", "swept"))
+        t.line(f"br i1 {apart}, label %{past}, label %{plain}")
+        t.start(past)
+        self.past_caches = streams
+        self._all_rows()
+        t.line("fence seq_cst")
+        t.line(f"br label %{after}")
+        t.start(plain)
+        self.past_caches = ()
+        self._all_rows()
+        t.line(f"br label %{after}")
+        t.start(after)
+
+    def _apart(self, streams: tuple[int, ...]) -> str:
+        t, found = self.t, "true"
+        first = streaming.reference(self.program, self.nests, self.nest)
+        start = "0" if first is None else t.let(f"ptrtoint ptr {self.pointers[first]} to i64")
+        loaded = {r for stage in self.nest.stages for r in stage.loads if r in self.pointers}
+        for r in streams:
+            address = t.let(f"ptrtoint ptr {self.pointers[r]} to i64")
+            distance = t.let(f"sub i64 {address}, {start}")
+            inside = t.let(f"and i64 {distance}, {streaming.LINE - 1}")
+            conditions = [f"icmp eq i64 {inside}, 0", *(f"icmp ne ptr {self.pointers[r]}, {self.pointers[x]}" for x in loaded)]
+            for condition in conditions:
+                found = t.let(f"and i1 {found}, {t.let(condition)}")
+        return found
+
+    def _begin_on_line(self) -> None:
+        t, first = self.t, streaming.reference(self.program, self.nests, self.nest)
+        if first is not None:
+            address, size = t.let(f"ptrtoint ptr {self.pointers[first]} to i64"), self.dtypes[first].itemsize
+            to_line = t.let(f"and i64 {t.let(f'sub i64 0, {address}')}, {streaming.LINE - 1}")
+            self.before_line = t.let(f"sub i64 {STRIP}, {t.let(f'udiv i64 {to_line}, {size}')}")
+
+    def _all_rows(self) -> None:
+        t, few, low = self.t, together(self.nests, self.nest), "%low"
         if few > 1:
             count = t.let("sub i64 %high, %low")
             rest = t.let(f"srem i64 {count}, {few}")
@@ -60,9 +112,6 @@ class NestCode:
             t.rows("%low", low, lambda row: self._rows([row, *(t.let(f"add i64 {row}, {k}") for k in range(1, few))]), few)
         if few == 1 or self.nests.count(self.nest) % few:
             t.rows(low, "%high", lambda row: self._rows([row]))
-        params = "ptr noalias %table, i64 %low, i64 %high, ptr noalias %scratch, i64 %chunk"
-        head = f"define void @{name}({params}) nounwind \"stackrealign\" {{"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
     def _load_pointers(self) -> None:
         t, layout = self.t, self.layout
@@ -183,16 +232,21 @@ class NestCode:
 
     def _strip_start(self, row: str) -> str:
         """The index of the first element of a strip."""
-        return self.t.let(f"mul i64 {row}, {STRIP}")
+        start = self.t.let(f"mul i64 {row}, {STRIP}")
+        if not self.before_line:
+            return start
+        self.t.declare("declare i64 @llvm.smax.i64(i64, i64)")
+        return self.t.let(f"call i64 @llvm.smax.i64(i64 0, i64 {self.t.let(f'sub i64 {start}, {self.before_line}')})")
 
     def _length(self, indices: dict[int, str]) -> str:
         """How many elements this row has."""
-        size, width = self.nests.space[-1], self.nests.width(self.nest)
-        if not self.nests.in_strips or size % width == 0:
+        t, size, width = self.t, self.nests.space[-1], self.nests.width(self.nest)
+        if not self.nests.in_strips or (size % width == 0 and not self.nests.begins_on_line(self.nest)):
             return str(width)
-        rest = self.t.let(f"sub i64 {size}, {self._strip_start(indices[0])}")
-        less = self.t.let(f"icmp slt i64 {rest}, {width}")
-        return self.t.let(f"select i1 {less}, i64 {rest}, i64 {width}")
+        t.declare("declare i64 @llvm.smin.i64(i64, i64)")
+        start, following = self._strip_start(indices[0]), self._strip_start(t.let(f"add i64 {indices[0]}, 1"))
+        end = t.let(f"call i64 @llvm.smin.i64(i64 {size}, i64 {following})")
+        return t.let(f"sub i64 {end}, {start}")
 
     def _stage(self, stage: Stage, rows: Sequence[dict[int, str]]) -> None:
         t, values = self.t, self.row_values
@@ -250,7 +304,7 @@ class NestCode:
 
         unroll = unrolled(self.nests, self.nest, stage, self.lanes)
         whole = self.nests.space[-1] if self.nests.in_strips else self.nests.width(self.nest)
-        has_tail = whole % (self.lanes * unroll) != 0
+        has_tail = whole % (self.lanes * unroll) != 0 or self.nests.begins_on_line(self.nest)
         totals = t.sweep(self._length(rows[0]), unroll, has_tail, starts, body, joins, len(rows))
         for s, total, join in zip(carried, totals, joins, strict=True):
             one = self._folded(total, join)
@@ -296,7 +350,7 @@ class NestCode:
             values[step.target] = self._computed(step, values, each)
         for r in stage.stores:
             addresses = self._addresses(r, at)
-            t.stores(_padded(values[r], len(addresses)), addresses, mask)
+            t.stores(_padded(values[r], len(addresses)), addresses, mask, r in self.past_caches)
         return values
 
     def _addresses(self, register: int, at: Sequence[str]) -> list[str]:

@@ -17,6 +17,9 @@ from deepx_graph.runtime.kernels.program import Program, Shape, Step
 STRIP = 4096
 """Elements of a strip: what a float sum adds up in one precision before it goes on in double."""
 
+ALIGNED_STRIPS = 8
+"""Programs of fewer strips begin where their results do."""
+
 ROWS_BYTES = 24 << 10
 """What is kept of rows done together may take so much of the first-level cache."""
 
@@ -86,8 +89,16 @@ class Nests:
     def count(self, nest: Nest) -> int:
         """How many rows a nest has."""
         if self.in_strips:
-            return -(-self.space[0] // STRIP) if nest.key else 1
+            return -(-self.space[0] // STRIP) + self.begins_on_line(nest) if nest.key else 1
         return math.prod(self.space[k] for k in nest.key)
+
+    def begins_on_line(self, nest: Nest) -> bool:
+        """Whether the first strip is cut short so that the others begin where a cache line of the result does.
+
+        A sum must not depend on where its operands lie, and in few strips nothing is gained.
+        """
+        sums = any(stage.reductions or stage.row_reductions for stage in nest.stages)
+        return self.in_strips and bool(nest.key) and self.space[0] >= ALIGNED_STRIPS * STRIP and not sums
 
     def width(self, nest: Nest) -> int:
         """The length of a row; of the longest strip."""

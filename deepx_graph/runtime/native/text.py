@@ -210,12 +210,14 @@ class Text:
             raw = self.let(f"icmp ne {kind} {raw}, zeroinitializer")
         return Value(raw, dtype)
 
-    def store(self, x: Value, at: str, mask: str | None) -> None:
+    def store(self, x: Value, at: str, mask: str | None, past_caches: bool = False) -> None:
         kind, align, text = f"<{self.lanes} x {memory_type(x.dtype)}>", x.dtype.itemsize, x.text
         if x.dtype == BOOL:
             text = self.let(f"zext {self.vector(BOOL)} {text} to {kind}")
         if mask is None:
-            self.line(f"store {kind} {text}, ptr {at}, align {align}")
+            if past_caches:
+                self.declare("!1 = !{i32 1}")
+            self.line(f"store {kind} {text}, ptr {at}, align " + ("64, !nontemporal !1" if past_caches else str(align)))
             return
         symbol, lanes = f"@llvm.masked.store.v{self.lanes}{_suffix(x.dtype)}.p0", f"<{self.lanes} x i1>"
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
@@ -225,10 +227,10 @@ class Text:
         """A vector from each address."""
         return of_parts([self.load(at, dtype, mask).text for at in ats], dtype)
 
-    def stores(self, x: Value, ats: Sequence[str], mask: str | None) -> None:
-        """Each vector to its address."""
+    def stores(self, x: Value, ats: Sequence[str], mask: str | None, past_caches: bool = False) -> None:
+        """Each vector to its address; `past_caches` ones are whole cache lines."""
         for part, at in zip(x.parts * len(ats) if not x.more else x.parts, ats, strict=False):
-            self.store(Value(part, x.dtype), at, mask)
+            self.store(Value(part, x.dtype), at, mask, past_caches)
 
     def load_one(self, at: str, dtype: DType) -> Value:
         """One element, in every lane."""

@@ -12,9 +12,14 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.reduce import reduction
+from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native import nests, streaming
+from deepx_graph.runtime.native.emit import module_text
 from deepx_graph.runtime.native.kernel import NativeKernel, build
+from deepx_graph.runtime.native.layout import Chunks, layout
 from deepx_graph.runtime.native.maths import FORMATS
+from deepx_graph.runtime.native.nests import arrange
+from deepx_graph.runtime.native.target import this_machine
 from tests.test_native_engine import Array, function_of
 
 CACHE_LINE = 64
@@ -167,3 +172,14 @@ def kernel_for(dtype: str) -> NativeKernel:
     if dtype not in _KERNELS:
         _KERNELS[dtype] = kernel_of(_by_rows, np.ones((4, 83), dtype), np.ones(4, dtype))
     return _KERNELS[dtype]
+
+
+def test_the_next_rows_are_asked_for_while_the_dearest_stage_runs() -> None:
+    x = np.ones((8, 64), "f4")
+    program = lower(function_of(_softmax, x))
+    assert program is not None
+    plan = arrange(program)
+    later = nests.dearest_later(plan.nests[0])
+    assert later is plan.nests[0].stages[1], "the exponentials are"
+    ir = module_text(program, plan, layout(program, plan), [Chunks(1)], this_machine())
+    assert "call void @llvm.prefetch" in ir

@@ -7,7 +7,7 @@ text of both is written here; what the steps mean is written by `spelling` and `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from deepx_graph.runtime.kernels.program import Program, Shape, Step
 from deepx_graph.runtime.native import spelling, streaming
 from deepx_graph.runtime.native.layout import DATA, LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
 from deepx_graph.runtime.native.maths import FORMATS, Maths, Reciprocal
-from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, registers_used, together, unrolled
+from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, dearest_later, registers_used, together, unrolled
 from deepx_graph.runtime.native.spelling import Write
 from deepx_graph.runtime.native.target import Target
 from deepx_graph.runtime.native.text import DType, Text, Value, of_parts
@@ -291,9 +291,13 @@ class NestCode:
         starts = [t.splat(identity(s, d), d) for s, d in zip(carried, types, strict=True)]
         joins = [self._join(s, d) for s, d in zip(carried, types, strict=True)]
         self._prepare_divisors(stage)
+        coming = list(self._coming(len(rows))) if stage is dearest_later(self.nest) else []
 
         def body(at: Sequence[str], mask: str | None, olds: Sequence[Value]) -> Sequence[Value]:
             values = self._elements(stage, at, mask, len(rows))
+            for base, ahead, dtype in coming if mask is None else ():
+                for i in at:
+                    t.prefetch(t.address(base, t.let(f"add i64 {i}, {ahead}"), dtype))
             for s in across:
                 self._add_along(s, _padded(values[s.sources[0]], len(rows) * len(at)), partials[s.target], at, mask)
             found = [_padded(values[s.sources[0]], len(rows) * len(at)) for s in carried]
@@ -312,6 +316,14 @@ class NestCode:
                 self._add_to(s, one, rows)
             else:
                 self.row_values[s.target] = spelling.cast(t, one, self.dtypes[s.target])
+
+    def _coming(self, rows: int) -> Iterator[tuple[str, int, DType]]:
+        """What the first stage of the next rows loads: addresses of these rows, how many elements on it lies, and its dtype."""
+        axis = self.nest.key[-1] if self.nest.key else 0
+        for r in self.nest.stages[0].loads:
+            if r in self.pointers and self.shapes[r][axis] > 1 and len(self.bases[r]) == rows:
+                ahead = rows * math.prod(self.shapes[r][axis + 1:])
+                yield from ((base, ahead, self.dtypes[r]) for base in self.bases[r])
 
     def _along(self, step: Step) -> bool:
         assert step.reduction is not None

@@ -253,6 +253,12 @@ def together(nests: Nests, nest: Nest) -> int:
     return most
 
 
+def dearest_later(nest: Nest) -> Stage | None:
+    """The stage, not the first, with the most work along a row: while it runs the next rows can come from memory."""
+    later = [stage for stage in nest.stages[1:] if stage.loops]
+    return max(later, key=lambda stage: sum(map(price, stage.steps)), default=None)
+
+
 def unrolled(nests: Nests, nest: Nest, stage: Stage, lanes: int) -> int:
     """How many vectors of each row are computed side by side: enough to fill the time that each takes, few enough for registers."""
     work, width = sum(map(price, stage.steps)), nests.width(nest)

@@ -232,6 +232,11 @@ class Text:
         for part, at in zip(x.parts * len(ats) if not x.more else x.parts, ats, strict=False):
             self.store(Value(part, x.dtype), at, mask, past_caches)
 
+    def prefetch(self, at: str) -> None:
+        """Asks for the cache line at an address, which need not be one."""
+        self.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)")
+
     def load_one(self, at: str, dtype: DType) -> Value:
         """One element, in every lane."""
         raw = self.let(f"load {memory_type(dtype)}, ptr {at}, align {dtype.itemsize}")

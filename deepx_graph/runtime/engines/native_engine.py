@@ -25,7 +25,7 @@ from deepx_graph.runtime.native import conv, product
 from deepx_graph.runtime.native.conv_following import joined
 from deepx_graph.runtime.native.element_kernel import attempt as attempt_elements
 from deepx_graph.runtime.native.entry import entry
-from deepx_graph.runtime.native.kernel import NativeKernel, attempt
+from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.quick import quick
 from deepx_graph.runtime.outline import outlined
 from deepx_graph.runtime.segments import Segment, form_of
@@ -96,7 +96,7 @@ class NativeEngine(NumexprEngine):
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         found, kernel = super()._kernel(node, key, function), self._built[key]
         types = [p.type for p in function().params]
-        if not isinstance(kernel, NativeKernel) or not kernel.reads_plainly([t.shape for t in types if isinstance(t, TensorType)]):
+        if not isinstance(kernel, MachineCode) or not kernel.reads_plainly([t.shape for t in types if isinstance(t, TensorType)]):
             return found
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
@@ -109,11 +109,11 @@ class NativeEngine(NumexprEngine):
         kernel = self._machine_code(node)
         return kernel is not None and kernel.reads_plainly([t.shape for i in node.inputs if isinstance(t := i.type, TensorType)])
 
-    def _machine_code(self, node: Node) -> NativeKernel | None:
+    def _machine_code(self, node: Node) -> MachineCode | None:
         kernel = self._compiled(node)
         if kernel is None and _is_single(node):
             return self._alone(node)
-        return kernel if isinstance(kernel, NativeKernel) else None
+        return kernel if isinstance(kernel, MachineCode) else None
 
     def _alone(self, node: Node) -> NativeKernel | None:
         key = key_of(node)

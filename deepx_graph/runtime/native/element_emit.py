@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.kernels.program import Program, Step
 from deepx_graph.runtime.native import spelling
 from deepx_graph.runtime.native.elements import ElementLoop
@@ -31,25 +32,44 @@ OPEN, FLAG = 1, 2
 
 @dataclass(frozen=True)
 class Places:
-    """Slots of the table. Array objects: the variables as they come, outside values, the variables as they go; then addresses."""
+    """Slots of the table: array objects first, then plain addresses."""
 
-    leaves: int
-    """How many array objects come in: one for each parameter of the turn."""
-    stores: int
-    """Where the arrays that variables go to begin."""
+    leaves: tuple[int, ...]
+    """Of what comes in: one for each parameter of the turn."""
+    stores: tuple[int, ...]
+    """Of the arrays that variables go to."""
     left: int
-    """A byte for each vector: whether it is not done."""
+    """Of a byte for each vector: whether it is not done."""
     rows: int
+    """Of a row for each piece."""
     control: int
     """The limit of turns, whether all vectors are taken up (or those with `left` set), and whether elements are live at first."""
+    objects: int
     size: int
 
 
 def places(loop: ElementLoop) -> Places:
-    """The table of a loop."""
+    """A table in which all values are array objects."""
     leaves = len(loop.turn.params)
     end = leaves + len(loop.arrays)
-    return Places(leaves, leaves, end, end + 1, end + 2, end + 3)
+    return Places(tuple(range(leaves)), tuple(range(leaves, end)), end, end + 1, end + 2, end, end + 3)
+
+
+def plain_places(loop: ElementLoop) -> Places:
+    """A table in which arguments and results are array objects, in this order, and all else are addresses: constants, the control
+    words, variables that are no results, `left` and rows."""
+    given = [n.op is PARAM for n in (*(loop.inits[k] for k in (*loop.arrays, *loop.scalars)), *loop.given)]
+    wanted = [k in loop.columns for k in loop.arrays]
+    order = [("leaf", k) for k, is_given in enumerate(given) if is_given]
+    order += [("store", loop.arrays.index(k)) for k in loop.columns]
+    objects = len(order)
+    order += [("leaf", k) for k, is_given in enumerate(given) if not is_given]
+    order.append(("control", 0))
+    order += [("store", k) for k, is_wanted in enumerate(wanted) if not is_wanted]
+    order += [("left", 0), ("rows", 0)]
+    at = {place: slot for slot, place in enumerate(order)}
+    return Places(tuple(at["leaf", k] for k in range(len(given))), tuple(at["store", k] for k in range(len(wanted))),
+                  at["left", 0], at["rows", 0], at["control", 0], objects, len(order))
 
 
 def lanes_of(loop: ElementLoop, program: Program, machine: Target) -> int:
@@ -63,19 +83,23 @@ def row_bytes(loop: ElementLoop) -> int:
     return -(-(SCALARS + 8 * len(loop.scalars)) // 64) * 64
 
 
-def module_text(loop: ElementLoop, program: Program, piece: int, machine: Target) -> str:
+def module_text(loop: ElementLoop, program: Program, piece: int, places: Places, machine: Target) -> str:
     """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises Unwritten."""
-    emitter = _LoopEmitter(loop, program, piece, machine)
+    emitter = _LoopEmitter(loop, program, piece, places, machine)
     pieces = -(-emitter.size // piece)
-    text = [emitter.function("nest0"), worker(0, pieces, Chunks(pieces, 1))]
+    text = [emitter.function("nest0"), worker(0, pieces, Chunks(pieces, 1)), _whole(pieces)]
     return "\n".join([*text, *emitter.t.declarations, ""])
 
 
+def _whole(pieces: int) -> str:
+    call = f"call void @nest0(ptr %table, i64 0, i64 {pieces}, ptr %scratch, i64 0)"
+    return f"define void @whole(ptr %table, ptr %scratch) nounwind {{\n  {call}\n  ret void\n}}"
+
+
 class _LoopEmitter:
-    def __init__(self, loop: ElementLoop, program: Program, piece: int, machine: Target) -> None:
-        self.loop, self.program, self.piece, self.machine = loop, program, piece, machine
+    def __init__(self, loop: ElementLoop, program: Program, piece: int, places: Places, machine: Target) -> None:
+        self.loop, self.program, self.piece, self.places, self.machine = loop, program, piece, places, machine
         self.size = max(r.size for r in program.registers)
-        self.places = places(loop)
         self.dtypes = [r.dtype for r in program.registers]
         self.lanes = lanes_of(loop, program, machine)
         self.t = Text(self.lanes, machine.register_bytes == 64)
@@ -113,7 +137,8 @@ class _LoopEmitter:
 
     def function(self, name: str) -> str:
         t, p = self.t, self.places
-        self.at = [self._array(k) for k in range(p.leaves + len(self.loop.arrays))]
+        self.at = [self._array(k) for k in p.leaves]
+        self.stores = [self._array(k) for k in p.stores]
         self.left, rows, control = (self._address(k) for k in (p.left, p.rows, p.control))
         self.limit = t.let(f"load i64, ptr {control}")
         self.fresh = self._is_set(control, 8)
@@ -130,7 +155,9 @@ class _LoopEmitter:
         return self.t.let(f"load ptr, ptr {at}")
 
     def _array(self, slot: int) -> str:
-        """The address of the elements of an array object."""
+        """The address of the elements of what is in a slot."""
+        if slot >= self.places.objects:
+            return self._address(slot)
         inside = self.t.let(f"getelementptr i8, ptr {self._address(slot)}, i64 {DATA}")
         return self.t.let(f"load ptr, ptr {inside}")
 
@@ -148,6 +175,9 @@ class _LoopEmitter:
         less = t.let(f"icmp slt i64 {rest}, {self.piece}")
         count = t.let(f"select i1 {less}, i64 {rest}, i64 {self.piece}")
         self.row = t.let(f"getelementptr i8, ptr {rows}, i64 {t.let(f'mul i64 {piece}, {row_bytes(self.loop)}')}")
+
+        t.line(f"store i64 -1, ptr {self.row}")
+        t.line(f"store i64 0, ptr {self._in_row(STATE)}")
 
         def group(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
             self._group([t.let(f"add i64 {start}, {i}") for i in indices], mask)
@@ -286,7 +316,7 @@ class _LoopEmitter:
         def store(which: set[int]) -> None:
             for i, each in zip(indices, arrays, strict=True):
                 for k in sorted(which):
-                    t.store(each[k], t.address(self.at[self.places.stores + k], i, self.array_dtypes[k]), mask)
+                    t.store(each[k], t.address(self.stores[k], i, self.array_dtypes[k]), mask)
 
         store(wanted)
         byte = t.let(f"zext i1 {alive} to i8")

@@ -10,7 +10,8 @@ import ctypes
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from deepx_graph.runtime.native.nests import price
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine
 
+if TYPE_CHECKING:
+    from deepx_graph.runtime.native.element_bounded import BoundedLoop
+
 ROUND_NANOSECONDS = 50_000_000
 """About how long a round takes at most."""
 
@@ -45,14 +49,45 @@ _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 _ALONE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def attempt(body: Function, threads: int) -> ElementKernel | str:
+@dataclass(frozen=True)
+class Shares:
+    """How the elements are shared out, and what that costs: nanoseconds of one thread for a turn of all elements."""
+
+    size: int
+    piece: int
+    pieces: int
+    work: float
+    turn: float
+
+    @staticmethod
+    def of(loop: ElementLoop, program: Program) -> Shares:
+        """A matter of the loop and of the constants of the machine, never of the number of threads."""
+        size, work = math.prod(loop.shape), max(2, sum(map(price, program.steps)))
+        turn = cost.sweep_ns(constants(), size, work)
+        turns = TURNS_EXPECTED if loop.bound is None else loop.bound
+        count = max(1, min(MOST_PIECES, size // LEAST_PIECE, int(turn * turns / PIECE_NANOSECONDS)))
+        piece = math.ceil(math.ceil(size / count) / 64) * 64
+        return Shares(size, piece, math.ceil(size / piece), work, turn)
+
+
+def source_of(node: Node) -> int | Array:
+    """The number of the argument, or the constant, that a value of outside is."""
+    return node.attrs[0] if node.op is PARAM else np.ascontiguousarray(node.attrs[0].array)
+
+
+def attempt(body: Function, threads: int) -> ElementKernel | BoundedLoop | str:
     """The kernel of a body that is such a loop, or why there is none."""
+    from deepx_graph.runtime.native.element_bounded import BoundedLoop, is_bounded
+
     try:
         loop = recognise(body)
         program = lower(loop.turn)
         if program is None or not _is_plain(program, loop):
             return "a turn that is no elementwise kernel"
-        return ElementKernel(loop, program, threads)
+        shares = Shares.of(loop, program)
+        if is_bounded(loop, shares, threads):
+            return BoundedLoop(loop, program, shares, threads)
+        return ElementKernel(loop, program, shares, threads)
     except NoElements as e:
         return str(e)
     except Unwritten as e:
@@ -76,7 +111,6 @@ class _Workspace:
         self.extra = {k: np.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.results}
         self.left = np.zeros(kernel.size // 2 + 64, np.uint8)
         self.rows = aligned(kernel.pieces * row_bytes(kernel.loop))
-        self.bytes = self.rows.data
         self.control = bytearray(24)
         self.table = bytearray(8 * kernel.places.size)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
@@ -92,34 +126,23 @@ class ElementKernel:
 
     way = "machine code: a loop, element by element"
 
-    def __init__(self, loop: ElementLoop, program: Program, threads: int) -> None:
+    def __init__(self, loop: ElementLoop, program: Program, shares: Shares, threads: int) -> None:
         self.loop = loop
         self.in_place: tuple[frozenset[int], ...] = (frozenset(),) * len(loop.columns)
-        self.size = math.prod(loop.shape)
+        self.size, self.pieces = shares.size, shares.pieces
         self.places = places(loop)
         kinds = [program.registers[r].dtype for r in program.results]
         self.array_dtypes, self.scalar_dtypes = kinds[: len(loop.arrays)], kinds[len(loop.arrays) :][: len(loop.scalars)]
         self.results = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
-        work = max(2, sum(map(price, program.steps)))
-        turn = cost.sweep_ns(constants(), self.size, work)
-        count = max(1, min(MOST_PIECES, self.size // LEAST_PIECE, int(turn * TURNS_EXPECTED / PIECE_NANOSECONDS)))
-        piece = math.ceil(math.ceil(self.size / count) / 64) * 64
-        self.pieces = -(-self.size // piece)
         self.threads = min(threads, self.pieces)
-        self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / turn))
-        self._leaves = [*(self._source(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(self._source, loop.given)]
-        self._flag = None if loop.flag is None else self._source(loop.inits[loop.flag])
-        self._row = struct.pack("qq", -1, 0).ljust(row_bytes(loop), b"\0") * self.pieces
-        address = codes.functions(module_text(loop, program, piece, this_machine()), ["work0"])["work0"]
+        self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.turn))
+        self._leaves = [*(source_of(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(source_of, loop.given)]
+        self._flag = None if loop.flag is None else source_of(loop.inits[loop.flag])
+        address = codes.functions(module_text(loop, program, shares.piece, self.places, this_machine()), ["work0"])["work0"]
         self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
-        self._is_short = turn * TURNS_EXPECTED < PIECE_NANOSECONDS
+        self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
         self._spare: list[_Workspace] = []
-        self._sweep = cost.Sweep(self.size * TURNS_EXPECTED, work, self.pieces)
-
-    @staticmethod
-    def _source(node: Node) -> int | Array:
-        """The number of the argument, or the constant, that a value of outside is."""
-        return node.attrs[0] if node.op is PARAM else np.ascontiguousarray(node.attrs[0].array)
+        self._sweep = cost.Sweep(self.size * TURNS_EXPECTED, shares.work, self.pieces)
 
     def predicted(self) -> cost.Parts:
         """How long a call takes by the cost model, if the loop goes round as often as is expected of any."""
@@ -162,7 +185,6 @@ class ElementKernel:
         while True:
             struct.pack_into(f"{len(incoming) + arrays}N", workspace.table, 0, *map(id, incoming), *map(id, stores))
             struct.pack_into("3q", workspace.control, 0, self.limit, fresh, live)
-            workspace.bytes[:] = self._row
             self._round(workspace)
             row, state = self._outcome(workspace)
             scalars = [row[SCALARS + 8 * k :][: d.itemsize].view(d)[0] for k, d in enumerate(self.scalar_dtypes)]

@@ -26,6 +26,7 @@ from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
 from deepx_graph.ops.fusion import fusion, inlined
 from deepx_graph.ops.reduce import reduce
+from deepx_graph.passes.trips import trip_count
 from deepx_graph.types import BOOL, TensorType
 
 
@@ -50,6 +51,8 @@ class ElementLoop:
     columns: tuple[int, ...]
     """The variables that the body gives, in order."""
     shape: tuple[int, ...]
+    bound: int | None
+    """How many turns there are at most, where a scalar counts them from one constant to another."""
 
 
 class NoElements(Exception):
@@ -115,7 +118,7 @@ class _Recogniser:
         if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
             raise NoElements("something before the loop")
         return ElementLoop(turn, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
-                           tuple(r.attrs[0] for r in self.body.results), self.shape)
+                           tuple(r.attrs[0] for r in self.body.results), self.shape, self._bound())
 
     # --- the condition: scalars' tests, and at most one question whether any element is live
 
@@ -140,6 +143,11 @@ class _Recogniser:
                 self.tests.append(node)
         if self.reductions and not asked:
             raise NoElements("a reduction beside the test")
+
+    def _bound(self) -> int | None:
+        """The fewest turns that some test of scalars alone would allow."""
+        found = [trip_count(Node(LOOP_END, (self.begin, t, *self.nexts), (), self.end.type)) for t in self.tests]
+        return min((n for n in found if n is not None), default=None)
 
     def _asks(self, node: Node) -> bool:
         """Whether the node is the reduction, or the variable that carries it from the turn before."""

@@ -27,7 +27,7 @@ from deepx_graph.runtime.kernels.recycle import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native import enter
 from deepx_graph.runtime.native.enter import FRAME, PARAM, RESULT
-from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, Memory, NativeKernel, address_of
+from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, MachineCode, Memory, address_of
 from deepx_graph.runtime.native.pool import Pool, pool
 from deepx_graph.runtime.segments import Form, Given, Made, Place, Result, Segment
 
@@ -41,7 +41,7 @@ _VERSION, _NEW_ARRAY = 0, 94
 _FASTCALL = 0x80
 
 
-def entry(segment: Segment, kernels: Sequence[NativeKernel], busy: Array) -> EntryFn | None:
+def entry(segment: Segment, kernels: Sequence[MachineCode], busy: Array) -> EntryFn | None:
     """The machine function that runs `kernels`, one for each use of the segment. None where this machine has no way to.
 
     `busy` is as `Joining.joined` has it.
@@ -65,7 +65,7 @@ class _Words(np.ndarray[Any, Any]):
 class _Frame:
     """Everything that the words of a segment's frame point to."""
 
-    def __init__(self, segment: Segment, kernels: Sequence[NativeKernel], busy: Array) -> None:
+    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], busy: Array) -> None:
         self.segment, self.busy = segment, busy
         self.memory = Memory(kernels)
         self.nanoseconds = sum(k.nanoseconds for k in kernels)
@@ -78,7 +78,7 @@ class _Frame:
         for source, target, nbytes in segment.copies:
             self._add_copy(source, target, nbytes)
 
-    def _add_kernel(self, kernel: NativeKernel, places: Sequence[Place]) -> None:
+    def _add_kernel(self, kernel: MachineCode, places: Sequence[Place]) -> None:
         table = self.memory.table(kernel)
         for k, place in enumerate(places):
             self._bind(table, k, place)

@@ -113,17 +113,42 @@ def _data_is_where_expected() -> bool:
     return ctypes.c_void_p.from_address(id(probe) + DATA).value == probe.ctypes.data
 
 
+class MachineCode:
+    """What is known of machine code that runs on a table: array objects, then addresses of constants and of its own memory."""
+
+    layout: Layout
+    params: tuple[int, ...]
+    """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
+    results: tuple[Form, ...]
+    in_place: tuple[frozenset[int], ...]
+    constants: tuple[Array, ...]
+    own_bytes: tuple[int, ...]
+    threads: int
+    nanoseconds: float
+    """About how long one thread works on it."""
+    calls: tuple[tuple[int, int], ...]
+    """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
+        raise NotImplementedError
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        raise NotImplementedError
+
+
 class Memory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
-    def __init__(self, kernels: Sequence[NativeKernel]) -> None:
+    def __init__(self, kernels: Sequence[MachineCode]) -> None:
         self._own = aligned(max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0))
         size = max((k.layout.scratch_bytes for k in kernels), default=0) + 64
         self._scratch = [aligned(size) for _ in range(max((k.threads for k in kernels), default=1))]
         self.scratch = [s.ctypes.data for s in self._scratch]
         self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
 
-    def table(self, kernel: NativeKernel) -> bytearray:
+    def table(self, kernel: MachineCode) -> bytearray:
         """A table for the kernel in which all but the array objects is filled in."""
         table = bytearray(8 * kernel.layout.size)
         addresses, at = [a.ctypes.data for a in kernel.constants], self._own.ctypes.data
@@ -138,13 +163,17 @@ def _rounded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class _Workspace:
+class Workspace:
     """The table and the memory of one call."""
 
-    def __init__(self, kernel: NativeKernel) -> None:
+    def __init__(self, kernel: MachineCode) -> None:
         self.memory = Memory([kernel])
         self.table = self.memory.table(kernel)
         self.address = address_of(self.table)
+
+    def fill(self, objects: Sequence[Array]) -> None:
+        """Puts the array objects in, which must outlive the call."""
+        struct.pack_into(f"{len(objects)}N", self.table, 0, *map(id, objects))
 
 
 def address_of(table: bytearray) -> int:
@@ -152,7 +181,7 @@ def address_of(table: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(table))
 
 
-class NativeKernel:
+class NativeKernel(MachineCode):
     """Compiled nests and how to call them."""
 
     way = "machine code"
@@ -168,7 +197,6 @@ class NativeKernel:
         temporary_bytes = tuple(program.registers[r].size * program.registers[r].dtype.itemsize for r in self.temporaries)
         self.own_bytes = temporary_bytes + self._partial_bytes(nests)
         self.nanoseconds = sum(alone_ns(program, nests, n) for n in nests.nests)
-        """About how long one thread works on it."""
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
         self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
@@ -176,9 +204,8 @@ class NativeKernel:
                              for r, shape in zip(program.results, program.result_shapes, strict=True))
         self.in_place = (in_place_params(program, nests),) * len(program.results)
         self.params = tuple(leaf.param for leaf in program.leaves)
-        """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
-        self._spare: list[_Workspace] = []
+        self._spare: list[Workspace] = []
 
     def predicted(self) -> Parts:
         """How long a call takes by the cost model."""
@@ -207,9 +234,8 @@ class NativeKernel:
         kind = _LONG if self.nanoseconds > LONG_NANOSECONDS else _SHORT
         self._whole = kind(at["whole"]) if alone else None
         threads = [min(self.threads, c.count) for c in self.chunks]
-        self.calls: tuple[tuple[int, int], ...] = ((at["whole"], 0),) if alone else tuple(
+        self.calls = ((at["whole"], 0),) if alone else tuple(
             call for k in range(nests) for call in ((at[f"work{k}"], threads[k]), (at[f"total{k}"], 0)))
-        """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
@@ -222,7 +248,7 @@ class NativeKernel:
         try:
             workspace = self._spare.pop()
         except IndexError:
-            workspace = _Workspace(self)
+            workspace = Workspace(self)
         self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
         if self._whole is not None:
             self._whole(workspace.address, workspace.memory.scratch[0])
@@ -259,7 +285,7 @@ class NativeKernel:
             array = contiguous(array, self.threads)
         return array  # type: ignore[no-any-return]
 
-    def _run(self, workspace: _Workspace) -> None:
+    def _run(self, workspace: Workspace) -> None:
         table, memory = workspace.address, workspace.memory
         for work, total, chunks in zip(self._works, self._totals, self.chunks, strict=True):
             counter = ctypes.c_int64()

@@ -12,11 +12,11 @@ import numpy as np
 
 from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.native.entry import entry
-from deepx_graph.runtime.native.kernel import NativeKernel
+from deepx_graph.runtime.native.kernel import MachineCode
 from deepx_graph.runtime.segments import Form, Given, Made, Result, Segment, Use
 
 
-def quick(kernel: NativeKernel, params: Sequence[Form], *, single: bool) -> KernelFn:
+def quick(kernel: MachineCode, params: Sequence[Form], *, single: bool) -> KernelFn:
     """The kernel as an engine gives it, for arguments of those forms, which it reads as they lie; a `single` result is no tuple."""
     entries = _Entries(kernel, tuple(params))
 
@@ -42,7 +42,7 @@ def _never(*arrays: Any) -> None:
 class _Entries:
     """Both entries of a kernel; they share its memory, so one of them runs at a time."""
 
-    def __init__(self, kernel: NativeKernel, params: tuple[Form, ...]) -> None:
+    def __init__(self, kernel: MachineCode, params: tuple[Form, ...]) -> None:
         self.kernel, self.params = kernel, params
         self.busy = np.zeros(1, np.int64)
         self.fresh: EntryFn | None = None

@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contestants import ALLOCATES, HUGE, OURS, PEERS
-from bench.measure import Process, contestants, installed, measure
+from bench.measure import ROOT, TIMEOUT, Process, contestants, installed, measure
 from bench.table import Record, rendered, rewrite
 from bench.workloads import ALL, SIZES
 
@@ -40,6 +41,15 @@ def machine() -> dict[str, Any]:
     return {"cpu": cpu, "cores": cores}
 
 
+def commit() -> str:
+    """The commit of the checkout; empty where git or its folder is not there."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", type=_names(ALL), default=list(ALL), help="workloads, separated by commas")
@@ -54,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--quick", action="store_true", help="small and medium, five rounds, no peers but numpy and numexpr")
     p.add_argument("--json", type=Path, default=HISTORY, metavar="FILE", help="the history, which gets a line more")
     p.add_argument("--table", type=Path, metavar="FILE", help="a document whose tables are written again, from the history")
+    p.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds that a contestant may take to compile or to answer")
     p.add_argument("--list", action="store_true", help="only print workloads and sizes")
     return p
 
@@ -97,11 +108,12 @@ def run(options: argparse.Namespace) -> Record:
         versions[name] = version  # these two run in our own Python
     print("\n".join(line for line in missing if line.partition(":")[0] not in versions))
     versions = {"python": platform.python_version(), "deepx-graph": importlib.metadata.version("deepx-graph"), **versions}
-    record: Record = {"date": time.strftime("%Y-%m-%d"), "machine": machine(), "versions": versions, "rows": [],
+    record: Record = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(), "versions": versions, "rows": [],
                       "limits": limits(options.threads)}
     for threads in options.threads:
         huge = [p for p in ALLOCATES if p in versions] if options.hugepages else []
-        processes = contestants(options.engines, [p for p in options.peers if p in versions], huge, options.python, threads)
+        peers = [p for p in options.peers if p in versions]
+        processes = contestants(options.engines, peers, huge, options.python, threads, options.timeout)
         try:
             for name in options.only:
                 for size in (s for s in options.size if s in ALL[name].sizes):

@@ -34,8 +34,8 @@ Row = dict[str, Any]
 class Process:
     """A contestant's process, started when it is first asked."""
 
-    def __init__(self, name: str, python: str, threads: int) -> None:
-        self.name = name
+    def __init__(self, name: str, python: str, threads: int, timeout: float = TIMEOUT) -> None:
+        self.name, self._timeout = name, timeout
         self._command = [python, "-m", "bench.worker", name]
         self._environment = os.environ | environment(threads) | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
         self._environment |= HUGE_PAGES if name.endswith(HUGE) else {}
@@ -54,14 +54,14 @@ class Process:
         try:
             process.stdin.write(json.dumps(question) + "\n")
             process.stdin.flush()
-            ready = bool(select.select([process.stdout], [], [], TIMEOUT)[0])
+            ready = bool(select.select([process.stdout], [], [], self._timeout)[0])
             line = process.stdout.readline() if ready else ""
         except BrokenPipeError:
             ready, line = True, ""
         if line:
             return dict(json.loads(line))
         self.close()
-        return {"fails": "its process ended" if ready else f"no answer in {TIMEOUT:.0f} s"}
+        return {"fails": "its process ended" if ready else f"no answer in {self._timeout:.0f} s"}
 
     def close(self) -> None:
         """Ends the process, if there is one; the next question starts another."""
@@ -136,8 +136,9 @@ def _rounds(processes: dict[str, Process], loaded: dict[str, dict[str, Any]], ro
     return {n: t for n, t in times.items() if "fails" not in loaded[n]}
 
 
-def contestants(engines: Iterable[str], peers: Iterable[str], huge: Iterable[str], python: str, threads: int) -> dict[str, Process]:
+def contestants(engines: Iterable[str], peers: Iterable[str], huge: Iterable[str], python: str, threads: int,
+                timeout: float = TIMEOUT) -> dict[str, Process]:
     """A process for each: our engines and numpy's in this Python, the others in theirs."""
     here = (*OURS, "numpy", "numexpr")
     names = (*engines, *peers, *(f"{name}{HUGE}" for name in huge))
-    return {name: Process(name, sys.executable if name in here else python, threads) for name in names}
+    return {name: Process(name, sys.executable if name in here else python, threads, timeout) for name in names}

@@ -17,32 +17,42 @@ from bench.workloads import ALL, SIZES
 Record = dict[str, Any]
 Row = dict[str, Any]
 BEGIN, END = "<!-- measured: written by `python -m bench --table`, not by hand -->", "<!-- end of measured -->"
+TIE = 1.05
+"""A ratio up to which two times count as equal."""
 TITLES = {"small": "1 000 elements", "medium": "1 000 000 elements, in cache",
           "large": "30 000 000 elements, out of cache (Black-Scholes: 10 000 000)"}
 
 
-def newest(records: Iterable[Record]) -> list[Row]:
+def newest(records: Sequence[Record]) -> list[Row]:
     """The newest row for each workload, size and number of threads, in the order of the workloads and sizes."""
-    records = list(records)
     found: dict[tuple[str, int, int], Row] = {}
-    for record in records:
-        if record["machine"] == records[-1]["machine"]:
-            for row in record["rows"]:
-                if row["workload"] in ALL:
-                    found[row["workload"], SIZES.index(row["size"]), row["threads"]] = row
+    for record in _of_one_machine(records):
+        for row in record["rows"]:
+            if row["workload"] in ALL:
+                found[row["workload"], SIZES.index(row["size"]), row["threads"]] = row
     names = list(ALL)
     return [found[key] for key in sorted(found, key=lambda k: (names.index(k[0]), *k[1:]))]
 
 
-def limits_of(records: Iterable[Record]) -> dict[int, dict[str, float]]:
+def _of_one_machine(records: Sequence[Record]) -> list[Record]:
+    return [r for r in records if r["machine"] == records[-1]["machine"]]
+
+
+def versions_of(records: Sequence[Record]) -> dict[str, str]:
+    """The newest version that was measured of each contestant's package."""
+    found: dict[str, str] = {}
+    for record in _of_one_machine(records):
+        found |= record["versions"]
+    return found
+
+
+def limits_of(records: Sequence[Record]) -> dict[int, dict[str, float]]:
     """The most that was ever seen of each limit, by number of threads."""
-    records = list(records)
     found: dict[int, dict[str, float]] = {}
-    for record in records:
-        if record["machine"] == records[-1]["machine"]:
-            for threads, limits in record["limits"].items():
-                kept = found.setdefault(int(threads), {})
-                kept.update({k: max(v, kept.get(k, 0.0)) for k, v in limits.items()})
+    for record in _of_one_machine(records):
+        for threads, limits in record["limits"].items():
+            kept = found.setdefault(int(threads), {})
+            kept.update({k: max(v, kept.get(k, 0.0)) for k, v in limits.items()})
     return found
 
 
@@ -50,7 +60,7 @@ def rendered(records: Sequence[Record]) -> str:
     """All tables as markdown."""
     rows, limits = newest(records), limits_of(records)
     most = max((row["threads"] for row in rows), default=1)
-    parts = [_heading(records[-1], limits, most)]
+    parts = [_heading(records[-1], versions_of(records), limits.get(most)), _standing([r for r in rows if r["threads"] == most])]
     for size in SIZES:
         chosen = [r for r in rows if r["size"] == size and r["threads"] == most]
         if chosen:
@@ -72,15 +82,25 @@ def rewrite(path: Path, records: Sequence[Record]) -> None:
     path.write_text(f"{before}{BEGIN}\n\n{rendered(records)}\n\n{END}{after}", encoding="utf-8")
 
 
-def _heading(record: Record, limits: dict[int, dict[str, float]], threads: int) -> str:
-    machine, found = record["machine"], limits.get(threads)
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    lines = [f"Measured on {record['date']}: {machine['cpu']}, {machine['cores']} cores, {threads} threads; {versions}."]
-    if found:
-        rates = {k: f"{v / 1e9:.0f}" for k, v in found.items()}
+def _heading(record: Record, versions: dict[str, str], limits: dict[str, float] | None) -> str:
+    machine = record["machine"]
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines = [f"Measured on {record['date']}: {machine['cpu']}, {machine['cores']} cores; {named}."]
+    if limits:
+        rates = {k: f"{v / 1e9:.0f}" for k, v in limits.items()}
         lines.append(f"Limits of the machine: {rates['read.cache']} GB/s read and {rates['moved.cache']} moved in cache, "
                      f"{rates['read.memory']} and {rates['moved.memory']} out of it, {rates['flops']} GFLOP/s.")
     return "\n".join(lines)
+
+
+def _standing(rows: Sequence[Row]) -> str:
+    """In how many rows we lead, and the rows in which we do not."""
+    name = next(iter(_present(rows, OURS)), "")
+    ratios = {f"{r['workload']} {r['size']}": r["times"][name]["min"] / best_peer(r, "min") for r in rows if name in r["times"]}
+    behind = [f"{row} {found:.2f}" for row, found in sorted(ratios.items(), key=lambda item: -item[1]) if found > TIE]
+    listed = f"; behind by more, by minimum: {', '.join(behind)}" if behind else ""
+    ahead = f"{len(ratios) - len(behind)} of {len(ratios)} rows"
+    return f"{name} is ahead of the best peer as installed, or within {TIE - 1:.0%}, in {ahead}{listed}."
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

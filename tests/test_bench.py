@@ -138,6 +138,13 @@ def test_a_process_that_ends_fails_and_can_be_asked_again() -> None:
         process.close()
 
 
+def test_no_answer_in_time_is_a_failure() -> None:
+    process = Process("numpy", sys.executable, 1, timeout=0.1)
+    process._command = [sys.executable, "-c", "input(); input()"]
+    assert process.ask(free=True) == {"fails": "no answer in 0 s"}
+    assert process._process is None
+
+
 def test_missing_peers_are_a_line_each() -> None:
     there, lines = installed(sys.executable, ["numpy"])
     assert there == {"numpy": np.__version__} and lines == []
@@ -194,7 +201,14 @@ def test_a_table_has_times_and_ratios() -> None:
     text = table.rendered([record(row("axpy", "medium", times))])
     assert "| axpy | 0.32 / 0.4 | 0.64 / 0.5 | 1 / 2 | 0.50 / 0.80 | 2.00 |" in text
     assert "| workload | **auto** | jax | numpy | auto / best peer | auto / limit |" in text
-    assert "2001-02-03: cpu, 2 cores, 2 threads; numpy 9." in text
+    assert "2001-02-03: cpu, 2 cores; numpy 9." in text and "read and 200 moved in cache, 20 and 40 out of it, 200 GFLOP/s." in text
+
+
+def test_where_we_stand_is_said_in_a_line() -> None:
+    behind = row("axpy", "medium", {"auto": (2e-3, 1e-3), "jax": (1e-3, 2e-3)})
+    level = row("gelu", "medium", {"auto": (1.04e-3, 1e-3), "jax": (1e-3, 1e-3)})
+    text = table.rendered([record(behind, level)])
+    assert "ahead of the best peer as installed, or within 5%, in 1 of 2 rows; behind by more, by minimum: axpy medium 2.00." in text
 
 
 def test_huge_pages_are_a_ratio_of_their_own() -> None:

@@ -35,7 +35,6 @@ from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.runtime.straight import NONE, Straight, straight
 from deepx_graph.runtime.values import Closure, flatten
-from deepx_graph.text import sea
 from deepx_graph.types import Type, is_static
 
 ONE = Grid()
@@ -74,6 +73,8 @@ def memory_limit() -> int:
 
 def _compiled_again(text: str, options: dict[str, Any]) -> Compiled:
     """A pickled callable in this process."""
+    from deepx_graph.text import sea
+
     return compile(sea.read(Source("<pickled>", text)).module, **options)
 
 
@@ -216,6 +217,8 @@ class Compiled:
                    "seed": self._seed, "data_root": self._world.data_root, "max_bytes": self._max_bytes,
                    "max_depth": self._max_depth, "profile": self.profile is not None,
                    "replicas": self.grid.replicas, "partitions": self.grid.partitions}
+        from deepx_graph.text import sea  # nobody else here needs a reader
+
         return _compiled_again, (sea.write(self.module), options)
 
     def _positions(self, names: Sequence[str]) -> frozenset[int]:

@@ -1,7 +1,7 @@
 """The fast engine: kernels as machine code where it has the words for them, those of the numexpr engine for the rest.
 
-Needs llvmlite (the extra `deepx-graph[native]`). Values are those of eval up to rounding:
-no operation is reordered except the sums.
+Needs llvmlite (the extra `deepx-graph[native]`). Values are those of eval up to rounding: no operation is reordered but the sums.
+Convolutions and products are imported where they are met: starting should cost little.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from deepx_graph.runtime.engines.products import Multiply, Shape
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
-from deepx_graph.runtime.native import conv, product
 from deepx_graph.runtime.native.conv_following import joined
 from deepx_graph.runtime.native.element_kernel import attempt as attempt_elements
 from deepx_graph.runtime.native.entry import entry
@@ -52,6 +51,8 @@ class NativeEngine(NumexprEngine):
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
         if any(n.op is convolution for n in function.nodes):
+            from deepx_graph.runtime.native import conv
+
             direct = conv.attempt(function, self.threads)
             return None if isinstance(direct, str) else direct
         if any(n.op is LOOP_END for n in function.nodes):
@@ -71,6 +72,8 @@ class NativeEngine(NumexprEngine):
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a convolution and what follows."""
+        from deepx_graph.runtime.native import conv
+
         if body not in self._built:
             found = conv.attempt(body, self.threads)
             if isinstance(found, str):
@@ -81,7 +84,11 @@ class NativeEngine(NumexprEngine):
     def way(self, node: Node) -> str:
         """How the node's kernel runs; of a convolution that is computed by its eval, also why."""
         found = super().way(node)
-        reason = conv.planned(node) if found == "eval" and node.op is convolution else ""
+        if found != "eval" or node.op is not convolution:
+            return found
+        from deepx_graph.runtime.native import conv
+
+        reason = conv.planned(node)
         return f"{found}: {reason}" if isinstance(reason, str) and reason else found
 
     def _own(self, node: Node) -> KernelFn | None:
@@ -139,6 +146,8 @@ class NativeEngine(NumexprEngine):
 
     def multiply(self, shape: Shape) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""
+        from deepx_graph.runtime.native import product
+
         return product.build(shape.dtype, shape.matrices, shape.rows, shape.columns, shape.depth, self.threads)
 
 

@@ -89,6 +89,19 @@ def test_named_cases(case: Case, dtype: str) -> None:
     check(numbers(0, x, dtype), numbers(1, w, dtype), attrs)
 
 
+def test_long_sums_are_taken_in_parts() -> None:
+    """A gradient by weights: sums over all places of all images, of numbers that do not cancel."""
+    rng = np.random.default_rng(7)
+    x, w = rng.random((4, 20, 102, 102), dtype=np.float32), rng.random((20, 16, 100, 100), dtype=np.float32)
+    attrs = conv_attrs(2, input_batch_dimension=0, kernel_input_feature_dimension=0, kernel_output_feature_dimension=1)
+    kernel = attempt(laws.one_op(convolution, [x, w], attrs), 2)
+    assert isinstance(kernel, ConvolutionKernel) and kernel.plan.problem.depth == 200_000
+    (got,) = kernel([x, w])
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
+    want = np.einsum("nchwij,coij->nohw", windows, w.astype("f8"), optimize=True)
+    assert np.abs(got / want - 1).max() < 2e-6
+
+
 def test_the_samples_of_the_op() -> None:
     for arrays, attrs in laws.samples(convolution):
         check(np.round(arrays[0] * 8), np.round(arrays[1] * 8), attrs, required=False)

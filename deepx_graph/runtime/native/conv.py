@@ -26,7 +26,8 @@ from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native import micro
 from deepx_graph.runtime.native.conv_emit import NEST, SLOTS, module_text
 from deepx_graph.runtime.native.conv_following import Parts, following, parts_of
-from deepx_graph.runtime.native.conv_plan import Lanes, Plan, plan, problem_of, scratch_bytes
+from deepx_graph.runtime.native.conv_plan import Lanes, Plan, plan, scratch_bytes
+from deepx_graph.runtime.native.conv_problem import problem_of
 from deepx_graph.runtime.native.conv_weights import pack_shares, packed_size
 from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of
 from deepx_graph.runtime.native.pool import pool

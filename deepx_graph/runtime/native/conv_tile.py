@@ -1,0 +1,193 @@
+"""The machine code of a tile of a convolution: the loops of its sums, and storing them where they belong.
+
+A tile reads scratch memory and weights without a test; of the output it writes the results of its own rows and lanes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.runtime.native import micro
+from deepx_graph.runtime.native.conv_plan import Lanes, Plan, phase_columns, scratch_steps
+from deepx_graph.runtime.native.conv_weights import weights_of
+from deepx_graph.runtime.native.micro import Loop, Operand
+from deepx_graph.runtime.native.text import Text, scalar_type
+
+X, W, Y = range(3)
+"""Scratch memory, weights and output, in steps and offsets."""
+
+LONG_SUM, PART = 8192, 1024
+"""Sums of more terms in single precision are taken in parts of so many, which keeps their rounding as small as BLAS does."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An axis of the results gone through in tiles of `tile` elements, the last one overlapping the one before.
+
+    `steps`: elements in scratch memory, packed weights and output from one to the next.
+    """
+
+    count: str
+    tile: int
+    steps: tuple[int, int, int]
+
+
+class TileCode:
+    """Writes the tiles of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.problem, self.method = plan, plan.problem, plan.method
+        self.dtype = plan.problem.dtype
+        self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
+        self.declarations: dict[str, None] = {}
+
+    def tile(self, name: str, lanes: int) -> str:
+        """The function of one tile, of which so many lanes are stored: `(scratch, weights, output)`, each at its first element."""
+        t, tile = Text(self.plan.width), self.method.tile
+        t.declarations = self.declarations
+        rows = self._rows()
+        spread = self.method.lanes
+        vector = self.plan.width
+        x = Operand(tuple(r[X] for r in rows), 0 if spread is Lanes.OUTPUTS else vector, spread is Lanes.OUTPUTS)
+        w = Operand(tuple(r[W] for r in rows), 0 if spread is Lanes.WINDOWS else vector, spread is Lanes.WINDOWS)
+        loops, steps, start = self._sums()
+        first = t.address("%x", str(start), self.dtype)
+        outer, inner = self._in_parts(loops, len(steps))
+
+        def part(pointers: tuple[str, str]) -> micro.Tiles:
+            return micro.accumulate(t, self.dtype, tile, (x, w), pointers, inner, steps)
+
+        sums = self._in_memory(t, outer, (first, "%w"), part) if outer else part((first, "%w"))
+        if self.method.lanes is Lanes.OUTPUTS and self.problem.y[2] != 1:
+            (self._store_turned if self.method.is_contiguous else self._store_scattered)(t, sums, rows, lanes)
+        else:
+            self._store(t, sums, rows, lanes)
+        head = f"define internal void @{name}(ptr noalias %x, ptr noalias %w, ptr noalias %y) nounwind \"stackrealign\" {{"
+        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+    def _rows(self) -> list[tuple[int, int, int]]:
+        """The offset of each row of a tile in scratch memory, weights and output."""
+        rows = [(0, 0, 0)]
+        for walk in self.row_walks([str(a.count) for a in self.problem.axes]):
+            rows = [tuple(a + k * s for a, s in zip(row, walk.steps, strict=True))  # type: ignore[misc]
+                    for row in rows for k in range(walk.tile)]
+        return rows
+
+    def row_walks(self, counts: Sequence[str]) -> list[Walk]:
+        """The axes along the rows of tiles, outermost first; `counts` are the windows of the block along each axis."""
+        p, m, walks = self.problem, self.method, []
+        if m.lanes is Lanes.WINDOWS:
+            walks.append(Walk(str(p.outputs), m.outputs, (0, self.weights.output, p.y[2])))
+        for k, a in enumerate(p.axes):
+            if m.lanes is not Lanes.WINDOWS or k < len(p.axes) - 1:
+                walks.append(Walk(counts[k], m.box[k], (a.stride * self.scratch[k], 0, a.y)))
+        return walks
+
+    def _sums(self) -> tuple[list[Loop], list[tuple[int, int]], int]:
+        """The loops over what is summed up, what is written out within them, and where in the scratch memory they start."""
+        p, w = self.problem, self.weights
+        loops, steps, start = [], [(0, 0)], 0
+        for k in w.order:
+            if k < 0:
+                loops.append(Loop(str(p.inputs), (str(self.scratch[-1]), str(w.steps[-1]))))
+                continue
+            a = p.axes[k]
+            if self._has_phases(k):
+                steps = [(self._phase(t * a.dilation), (a.window - 1 - t if a.is_reversed else t) * w.steps[k])
+                         for t in range(a.window)]
+                continue
+            step = a.dilation * self.scratch[k]
+            start += (a.window - 1) * step if a.is_reversed else 0
+            loops.append(Loop(str(a.window), (str(-step if a.is_reversed else step), str(w.steps[k]))))
+        return loops, steps, start
+
+    def _in_parts(self, loops: Sequence[Loop], steps: int) -> tuple[list[Loop], list[Loop]]:
+        """The loops apart: a long sum in single precision is taken in parts of at most PART terms, as far as loops divide."""
+        if self.problem.depth <= LONG_SUM or self.dtype.itemsize > 4:
+            return [], list(loops)
+        outer, inner, terms = list(loops), list[Loop](), steps
+        while outer:
+            *outer, loop = outer
+            count = int(loop.count)
+            own = max(d for d in range(1, count + 1) if count % d == 0 and (d * terms <= PART or d == 1))
+            inner.insert(0, Loop(str(own), loop.steps))
+            terms *= own
+            if own < count:
+                first, second = (str(own * int(step)) for step in loop.steps)
+                return [*outer, Loop(str(count // own), (first, second))], inner
+        return [], inner
+
+    def _in_memory(self, t: Text, loops: Sequence[Loop], pointers: tuple[str, str],
+                   part: Callable[[tuple[str, str]], micro.Tiles]) -> micro.Tiles:
+        """The totals of the parts that loops go through."""
+        tile = self.method.tile
+        totals = t.let(f"alloca [{tile.rows * tile.vectors} x {t.vector(self.dtype)}], align 64")
+        places = [[t.address(totals, str((r * tile.vectors + v) * t.lanes), self.dtype) for v in range(tile.vectors)]
+                  for r in range(tile.rows)]
+        for place in (p for row in places for p in row):
+            t.store(t.splat(0, self.dtype), place, None)
+
+        def through(depth: int, at: tuple[str, str]) -> None:
+            if depth < len(loops):
+                loop, size = loops[depth], self.dtype.itemsize
+                t.rows("0", loop.count, lambda k: through(depth + 1, (
+                    moved(t, at[0], size, ((k, int(loop.steps[0])),)), moved(t, at[1], size, ((k, int(loop.steps[1])),)))))
+                return
+            for values, row in zip(part(at), places, strict=True):
+                for value, place in zip(values, row, strict=True):
+                    t.store(t.binary("fadd", t.load(place, self.dtype, None), value), place, None)
+
+        through(0, pointers)
+        return [[t.load(place, self.dtype, None) for place in row] for row in places]
+
+    def _has_phases(self, axis: int) -> bool:
+        """Whether the axis is kept by remainders."""
+        last = len(self.problem.axes) - 1
+        return self.method.lanes is Lanes.WINDOWS and axis == last and self.problem.axes[axis].stride > 1
+
+    def _phase(self, offset: int) -> int:
+        """Where an element of the last axis is kept."""
+        stride = self.problem.axes[-1].stride
+        return offset % stride * phase_columns(self.plan) + offset // stride
+
+    # --- storing a tile
+
+    def _mask(self, lanes: int) -> str | None:
+        """The first so many lanes, as a constant; None for all."""
+        width = self.plan.width
+        return None if lanes >= width else f"<{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
+
+    def _store(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+        for row, vectors in zip(rows, sums, strict=True):
+            for v, value in enumerate(vectors):
+                left = lanes - v * t.lanes
+                if left > 0:
+                    t.store(value, t.address("%y", str(row[Y] + v * t.lanes), self.dtype), self._mask(left))
+
+    def _store_turned(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+        """Rows are neighbours in memory: as many as there are lanes at a time change places with them."""
+        zero = t.splat(0, self.dtype)
+        for v in range(self.method.tile.vectors):
+            for start in range(0, len(rows), t.lanes):
+                group = [row[v] for row in sums[start : start + t.lanes]]
+                turned = micro.transposed(t, group + [zero] * (t.lanes - len(group)))
+                for k in range(min(t.lanes, lanes - v * t.lanes)):
+                    at = rows[start][Y] + (v * t.lanes + k) * self.problem.y[2]
+                    t.store(turned[k], t.address("%y", str(at), self.dtype), self._mask(len(group)))
+
+    def _store_scattered(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+        type = t.vector(self.dtype)
+        for row, vectors in zip(rows, sums, strict=True):
+            for k in range(lanes):
+                one = t.let(f"extractelement {type} {vectors[k // t.lanes].text}, i64 {k % t.lanes}")
+                at = t.address("%y", str(row[Y] + k * self.problem.y[2]), self.dtype)
+                t.line(f"store {scalar_type(self.dtype)} {one}, ptr {at}, align {self.dtype.itemsize}")
+
+
+def moved(t: Text, pointer: str, itemsize: int, by: Sequence[tuple[str, int]]) -> str:
+    """A pointer moved on by indices times element steps."""
+    for index, step in by:
+        if index != "0" and step:
+            pointer = t.let(f"getelementptr i8, ptr {pointer}, i64 {t.let(f'mul i64 {index}, {step * itemsize}')}")
+    return pointer

@@ -232,13 +232,13 @@ def slice_everything(node: Node) -> Node | None:
 def slice_twice(b: Builder, node: Node, x: Node) -> Node:
     """slice(slice(x)) = slice(x)"""
     first, second = node.inputs[0].attrs, node.attrs
-    start = tuple(s + t * u for s, t, u in zip(first[0], second[0], first[2], strict=True))
-    strides = tuple(t * u for t, u in zip(first[2], second[2], strict=True))
+    along = list(zip(first[0], first[2], *second, strict=True))
+    # of an axis of which nothing is left, any place within x will do
+    start = tuple(s + lo * t if lo < hi else s for s, t, lo, hi, _ in along)
+    strides = tuple(t * u for _, t, _, _, u in along)
     # the last element taken, plus one: within x, and the stride does not reach past it
-    limit = tuple(s if hi <= lo else s + ((hi - lo - 1) // u) * u * t + 1 for s, lo, hi, t, u in
-                  zip(start, second[0], second[1], first[2], second[2], strict=True))
-    inside = tuple(min(s, h) for s, h in zip(start, limit, strict=True))
-    return b(slice_, x, start_indices=inside, limit_indices=limit, strides=strides)
+    limit = tuple(s + ((hi - lo - 1) // u) * u * t + 1 if lo < hi else s for s, (_, t, lo, hi, u) in zip(start, along, strict=True))
+    return b(slice_, x, start_indices=start, limit_indices=limit, strides=strides)
 
 
 @rule(slice_, over=(concatenate,))

@@ -103,3 +103,16 @@ def test_unlike_reductions_in_one_sweep(engine: str, shape: tuple[int, ...]) -> 
     x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float64)
     module = dx.optimize(module_of(body, type_of_array(x)))
     assert not wrong(dx.compile(module, engine=engine)(x), [x.max(), x.min(), x.sum()])
+
+
+def test_nothing_of_nothing_is_a_slice_of_the_whole() -> None:
+    def body(x: Node) -> Sequence[Node]:
+        b = Builder()
+        for _ in range(3):
+            x = b(slice_, x, start_indices=(min(1, x.type.shape[0]),), limit_indices=x.type.shape, strides=(3,))  # type: ignore[attr-defined]
+        return [x]
+
+    for size in range(30):
+        x = np.arange(size)
+        (found,) = dx.compile(dx.optimize(module_of(body, type_of_array(x))), engine="numpy")(x)
+        assert found.tolist() == x[1::3][1::3][1::3].tolist()

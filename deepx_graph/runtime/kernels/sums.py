@@ -83,11 +83,9 @@ class _FastSum:
             *sources, out = args
             inner = math.prod(sources[0].shape[first:])
             if all(s.flags.c_contiguous for s in sources):
-                flat = out.reshape(-1)
-                add_up(*(s.reshape(-1, inner) for s in sources), flat)
-                if flat.all():
-                    return  # both begin with +0, so where the sum is zero, its sign may be wrong
-            otherwise(sources[0] if len(sources) == 1 else np.multiply(*sources), out)
+                add_up(*(s.reshape(-1, inner) for s in sources), out.reshape(-1))
+            else:
+                otherwise(sources[0] if len(sources) == 1 else np.multiply(*sources), out)
 
         return call
 

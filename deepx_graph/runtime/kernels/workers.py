@@ -30,6 +30,7 @@ class _Worker:
         self._done.acquire()
         self._task: Task | None = None
         self.error: BaseException | None = None
+        self._leaves = False
         threading.Thread(target=self._serve, name="deepx-graph kernel", daemon=True).start()
 
     def give(self, task: Task) -> None:
@@ -39,14 +40,21 @@ class _Worker:
     def wait(self) -> None:
         self._done.acquire()
 
+    def dismiss(self) -> None:
+        """Lets the thread end once it has done what it was given. Right in whatever state an interrupt left it."""
+        self._leaves = True
+        if self._start.locked():
+            self._start.release()
+
     def _serve(self) -> None:
         with np.errstate(all="ignore"):
-            while True:
+            while not self._leaves:
                 self._start.acquire()
                 task, self._task = self._task, None
+                if task is None:
+                    return
                 try:
-                    if task is not None:
-                        task()
+                    task()
                 except BaseException as e:  # handed to the caller, who raises it
                     self.error = e
                 del task
@@ -82,13 +90,19 @@ class Team:
         return self._workers[:count]
 
     def _run(self, task: Task, workers: list[_Worker]) -> None:
-        for worker in workers:
-            worker.give(task)
         try:
-            task()
-        finally:
             for worker in workers:
-                worker.wait()
+                worker.give(task)
+            try:
+                task()
+            finally:
+                for worker in workers:
+                    worker.wait()
+        except BaseException:  # a signal may have come between any two locks: others will take their places
+            for worker in self._workers:
+                worker.dismiss()
+            self._workers = []
+            raise
         for worker in workers:
             if worker.error is not None:
                 raise worker.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,10 @@ from deepx_graph.ops.convolution import conv_attrs, convolution
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.runtime.native import conv
 from deepx_graph.runtime.native.conv import ConvolutionKernel, attempt
-from deepx_graph.runtime.native.conv_following import joined
-from deepx_graph.runtime.native.conv_plan import Lanes
+from deepx_graph.runtime.native.conv_following import joined, parts_of
+from deepx_graph.runtime.native.conv_plan import Lanes, plan
+from deepx_graph.runtime.native.conv_problem import problem_of
+from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.types import F64, type_of_array
 from tests import laws
 
@@ -181,6 +184,52 @@ def test_each_axis_comes_into_the_lanes() -> None:
         assert kernel is not None
         found[kernel.plan.method.lanes] = kernel.way
     assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
+
+
+@pytest.mark.parametrize(("register_bytes", "sums"), [(16, 12), (32, 12), (16, 28)])
+def test_narrower_vectors(register_bytes: int, sums: int) -> None:
+    """As on machines without AVX-512; this one has the narrow instructions as well."""
+    if register_bytes > this_machine().register_bytes:
+        pytest.skip("this machine has no such vectors")
+    for (x, w, attrs), dtype in zip(CASES, itertools.cycle(("f4", "f8", "f4")), strict=False):
+        function = laws.one_op(convolution, [numbers(0, x, dtype), numbers(1, w, dtype)], attrs)
+        parts = parts_of(function)
+        assert not isinstance(parts, str)
+        problem = problem_of(parts.node)
+        assert not isinstance(problem, str)
+        found = plan(problem, register_bytes, sums)
+        assert not isinstance(found, str) and found.width * np.dtype(dtype).itemsize == register_bytes
+        arrays = [numbers(0, x, dtype), numbers(1, w, dtype)]
+        (got,) = ConvolutionKernel(found, parts, None, 2, function)(arrays)
+        np.testing.assert_array_equal(got, evaluate(function, arrays)[0])
+
+
+def test_calls_from_several_threads_at_once() -> None:
+    x, w, attrs = CASES[1]
+    kernel = attempt(laws.one_op(convolution, [numbers(0, x, "f4"), numbers(1, w, "f4")], attrs), 2)
+    assert isinstance(kernel, ConvolutionKernel)
+    arrays = [[numbers(k, x, "f4"), numbers(k + 1, w, "f4")] for k in range(3)]
+    wants = [kernel(a)[0].copy() for a in arrays]
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        wrong.extend(k for _ in range(20) if not np.array_equal(kernel(arrays[k])[0], wants[k]))
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    rng = np.random.default_rng(4)
+    for x, w, attrs in CASES:
+        arrays = [rng.standard_normal(x).astype("f4"), rng.standard_normal(w).astype("f4")]
+        kernels = [attempt(laws.one_op(convolution, arrays, attrs), threads) for threads in (1, 2)]
+        one, two = (k(arrays)[0] for k in kernels if isinstance(k, ConvolutionKernel))
+        assert one.tobytes() == two.tobytes()
 
 
 def test_operands_and_results_anywhere_in_memory() -> None:

@@ -15,7 +15,7 @@ from deepx_graph.runtime.kernels.program import Program, Shape, Step
 from deepx_graph.runtime.native import spelling, streaming
 from deepx_graph.runtime.native.layout import DATA, LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
 from deepx_graph.runtime.native.maths import FORMATS, Maths, Reciprocal
-from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, dearest_later, registers_used, together, unrolled
+from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, asks_ahead, registers_used, together, unrolled
 from deepx_graph.runtime.native.spelling import Write
 from deepx_graph.runtime.native.target import Target
 from deepx_graph.runtime.native.text import DType, Text, Value, of_parts
@@ -110,8 +110,7 @@ class NestCode:
             rest = t.let(f"srem i64 {count}, {few}")
             low = t.let(f"sub i64 %high, {rest}")
             t.rows("%low", low, lambda row: self._rows([row, *(t.let(f"add i64 {row}, {k}") for k in range(1, few))]), few)
-        if few == 1 or self.nests.count(self.nest) % few:
-            t.rows(low, "%high", lambda row: self._rows([row]))
+        t.rows(low, "%high", lambda row: self._rows([row]))
 
     def _load_pointers(self) -> None:
         t, layout = self.t, self.layout
@@ -291,7 +290,7 @@ class NestCode:
         starts = [t.splat(identity(s, d), d) for s, d in zip(carried, types, strict=True)]
         joins = [self._join(s, d) for s, d in zip(carried, types, strict=True)]
         self._prepare_divisors(stage)
-        coming = list(self._coming(len(rows))) if stage is dearest_later(self.nest) else []
+        coming = list(self._coming(len(rows))) if stage is self._asks_ahead() else []
 
         def body(at: Sequence[str], mask: str | None, olds: Sequence[Value]) -> Sequence[Value]:
             values = self._elements(stage, at, mask, len(rows))
@@ -316,6 +315,10 @@ class NestCode:
                 self._add_to(s, one, rows)
             else:
                 self.row_values[s.target] = spelling.cast(t, one, self.dtypes[s.target])
+
+    def _asks_ahead(self) -> Stage | None:
+        together_now = together(self.nests, self.nest) > 1
+        return asks_ahead(self.nest, streaming.is_out_of_cache(self.program, self.nest)) if together_now else None
 
     def _coming(self, rows: int) -> Iterator[tuple[str, int, DType]]:
         """What the first stage of the next rows loads: addresses of these rows, how many elements on it lies, and its dtype."""

@@ -253,10 +253,13 @@ def together(nests: Nests, nest: Nest) -> int:
     return most
 
 
-def dearest_later(nest: Nest) -> Stage | None:
-    """The stage, not the first, with the most work along a row: while it runs the next rows can come from memory."""
-    later = [stage for stage in nest.stages[1:] if stage.loops]
-    return max(later, key=lambda stage: sum(map(price, stage.steps)), default=None)
+def asks_ahead(nest: Nest, out_of_cache: bool) -> Stage | None:
+    """The stage during which the next rows can come from memory: of those after the first the one with the most work.
+
+    A single stage reads as it goes, which a processor foresees by itself in a cache, but not from memory across so many rows.
+    """
+    found = [stage for stage in nest.stages[1:] if stage.loops] or [stage for stage in nest.stages if stage.loops and out_of_cache]
+    return max(found, key=lambda stage: sum(map(price, stage.steps)), default=None)
 
 
 def unrolled(nests: Nests, nest: Nest, stage: Stage, lanes: int) -> int:

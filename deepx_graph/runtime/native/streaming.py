@@ -25,10 +25,14 @@ def reference(program: Program, nests: Nests, nest: Nest) -> int | None:
     return stored[0] if stored else None
 
 
+def is_out_of_cache(program: Program, nest: Nest) -> bool:
+    """Whether a nest goes over more than the caches hold."""
+    return sum(_bytes(program.registers[r]) for r in registers_used(nest)) >= CACHE_BYTES
+
+
 def streamed(program: Program, nests: Nests, nest: Nest, lanes: int) -> tuple[int, ...]:
     """The results of a nest that go past the caches, if they and the vectors lie on the same lines."""
-    used = sum(_bytes(program.registers[r]) for r in registers_used(nest))
-    if used < CACHE_BYTES:
+    if not is_out_of_cache(program, nest):
         return ()
     read = {r for n in nests.nests for stage in n.stages for r in stage.loads}
     return tuple(r for stage in nest.stages for r in stage.stores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ops import transpose
+from deepx_graph.ir import Builder, Function, Module, Node, Op
+from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, transpose
 from deepx_graph.ops.linear import dot_general
+from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime import blas
 from deepx_graph.types import type_of_array
 
@@ -37,12 +38,12 @@ def close(found: Array, x: Array, y: Array) -> None:
 
 
 def dot(*types: Any, batch: tuple[Any, Any] = ((), ()), sums: tuple[Any, Any] = ((1,), (0,)),
-        then: Callable[[Builder, Node], Node] | None = None) -> Module:
+        then: Callable[[Builder, Node, Sequence[Node]], Node] | None = None) -> Module:
     b = Builder()
-    x, y = (b.param(k, t) for k, t in enumerate(types))
+    x, y, *extra = params = tuple(b.param(k, t) for k, t in enumerate(types))
     found = b(dot_general, x, y, lhs_batching_dimensions=batch[0], rhs_batching_dimensions=batch[1],
               lhs_contracting_dimensions=sums[0], rhs_contracting_dimensions=sums[1])
-    return Module((Function("main", (x, y), (then(b, found) if then else found,)),))
+    return Module((Function("main", params, (then(b, found, extra) if then else found,)),))
 
 
 # --- the machine code itself
@@ -180,7 +181,7 @@ def test_sums_over_several_axes(engine: str) -> None:
 
 def test_a_transposed_product_and_both_operands_alike() -> None:
     x = made(1, (120, 120), "f4")
-    f = dx.compile(dot(type_of_array(x), type_of_array(x), then=lambda b, n: b(transpose, n, permutation=(1, 0))))
+    f = dx.compile(dot(type_of_array(x), type_of_array(x), then=lambda b, n, _: b(transpose, n, permutation=(1, 0))))
     close(f(x, x)[0], x.T, x.T)
 
 
@@ -198,6 +199,96 @@ def test_the_profile_says_who_multiplies() -> None:
         f = dx.compile(dot(type_of_array(x), type_of_array(x.T.copy())), profile=True, engine="native")
         f(x, x.T.copy())
         assert way in str(f.profile)
+
+
+# --- what follows a product
+
+
+def biased(b: Builder, x: Node, extra: Sequence[Node]) -> Node:
+    rows = b(broadcast_in_dim, extra[0], shape=x.type.dims, broadcast_dimensions=(len(x.type.dims) - 1,))
+    return b(maximum, b(add, x, rows), b.like(0, x))
+
+
+def updated(b: Builder, x: Node, extra: Sequence[Node]) -> Node:
+    return b(subtract, extra[0], b(multiply, x, b.like(0.125, x)))
+
+
+def softmax(b: Builder, x: Node, extra: Sequence[Node]) -> Node:
+    last = len(x.type.dims) - 1
+
+    def along(values: Node, op: Op) -> Node:
+        return b(broadcast_in_dim, reduction(b, op, values, (last,)), shape=x.type.dims, broadcast_dimensions=tuple(range(last)))
+
+    powers = b(exponential, b(subtract, x, along(x, maximum)))
+    return b(divide, powers, along(powers, add))
+
+
+FOLLOWING: dict[str, tuple[Callable[..., Node], Callable[[Array, Array], Array], Callable[..., tuple[int, ...]]]] = {
+    "bias": (biased, lambda p, e: np.maximum(p + e, 0), lambda *dims: dims[-1:]),
+    "update": (updated, lambda p, e: e - 0.125 * p, lambda *dims: dims),
+    "softmax": (softmax, lambda p, e: np.exp(p) / np.exp(p).sum(-1, keepdims=True), lambda *dims: (1,)),
+}
+
+
+def followed(x: Array, y: Array, name: str, batched: bool) -> tuple[Module, Array]:
+    """The program, and its further argument."""
+    make, _, shape = FOLLOWING[name]
+    batch = ((0,), (0,)) if batched else ((), ())
+    extra = made(3, shape(*x.shape[:-1], y.shape[-1]), x.dtype.str[1:])
+    return dot(*map(type_of_array, (x, y, extra)), batch=batch, sums=((x.ndim - 1,), (y.ndim - 2,)), then=make), extra
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dims", [(1, 150, 64, 300), (1, 301, 1100, 77), (4, 130, 64, 131), (1, 2000, 70, 40), (3, 33, 60, 129)],
+                         ids=str)
+def test_what_follows_is_done_chunk_by_chunk(dims: tuple[int, int, int, int], dtype: str, name: str) -> None:
+    _native()
+    count, rows, depth, columns = dims
+    batched = count > 1
+    x, y = made(1, (count, rows, depth), dtype) / 8, made(2, (count, depth, columns), dtype)
+    x, y = (x, y) if batched else (x[0], y[0])
+    module, extra = followed(x, y, name, batched)
+    f = dx.compile(dx.optimize(module), engine="native", profile=True)
+    found = f(x, y, extra)[0]
+    with np.errstate(all="ignore"):
+        expected = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
+    np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "f4" else 1e-12, atol=2e-5 if dtype == "f4" else 1e-12)
+    assert "with what follows" in str(f.profile)
+
+
+def test_a_result_that_takes_the_place_of_an_operand_of_what_follows() -> None:
+    _native()
+    x, y = made(1, (200, 64), "f4"), made(2, (64, 300), "f4")
+    module, extra = followed(x, y, "update", False)
+    f = dx.compile(dx.optimize(module), engine="native")
+    expected = f(x, y, extra)[0]
+    names = [p.name for p in f.inputs]
+    np.testing.assert_array_equal(f(x.copy(), y.copy(), extra.copy(), donate=names)[0], expected)
+    square = made(4, (120, 120), "f4")
+    module, _ = followed(square, square, "update", False)
+    g = dx.compile(dx.optimize(module), engine="native")
+    close((square - g(square, square, square)[0]) * 8, square, square)
+
+
+def test_what_two_read_is_computed_once_and_kept() -> None:
+    x, y = made(1, (100, 64), "f4"), made(2, (64, 90), "f4")
+    b = Builder()
+    p, q = b.param(0, type_of_array(x)), b.param(1, type_of_array(y))
+    product = b(dot_general, p, q, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))
+    f = dx.compile(dx.optimize(Module((Function("main", (p, q), (product, b(exponential, product))),))))
+    first, second = f(x, y)
+    close(first, x, y)
+    np.testing.assert_allclose(second, np.exp(first), rtol=1e-5)
+
+
+def test_weights_that_are_constants() -> None:
+    x, w = made(1, (100, 64), "f4"), made(2, (64, 90), "f4")
+    b = Builder()
+    p = b.param(0, type_of_array(x))
+    product = b(dot_general, p, b.constant(w), lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))
+    f = dx.compile(dx.optimize(Module((Function("main", (p,), (b(negate, product),)),))))
+    close(-f(x)[0], x, w)
 
 
 # --- the threads of BLAS

@@ -14,10 +14,11 @@ from deepx_graph.ir.kernel import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.literal import Array
 from deepx_graph.ops.convolution import convolution
+from deepx_graph.ops.linear import dot_general
 from deepx_graph.ops.reduce import reduce
 from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
-from deepx_graph.runtime.engines.products import Multiply, Shape
+from deepx_graph.runtime.engines.products import Multiply
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
@@ -28,6 +29,7 @@ from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.quick import quick
 from deepx_graph.runtime.outline import outlined
 from deepx_graph.runtime.segments import Segment, form_of
+from deepx_graph.runtime.stacks import Stacks
 from deepx_graph.types import TensorType
 
 
@@ -58,6 +60,11 @@ class NativeEngine(NumexprEngine):
         if any(n.op is LOOP_END for n in function.nodes):
             loop = attempt_elements(function, self.threads)
             return None if isinstance(loop, str) else loop
+        if any(n.op is dot_general for n in function.nodes):
+            from deepx_graph.runtime.native import product_following
+
+            followed = product_following.attempt_joined(function, self.threads)
+            return None if isinstance(followed, str) else followed
         found = attempt(function, self.threads)
         if not isinstance(found, str):
             return found
@@ -67,16 +74,16 @@ class NativeEngine(NumexprEngine):
         return blocks
 
     def arrange(self, function: Function) -> Function:
-        """The function as it runs best: what follows a convolution is done where that is in a cache; some loops are kernels."""
-        return outlined(joined(super().arrange(function), self._accepts), self._runs)
+        """The function as it runs best: what follows a convolution or a product is done where that is in a cache; some loops are
+        kernels."""
+        function = joined(super().arrange(function), self._accepts)
+        return outlined(joined(function, self._accepts, dot_general), self._runs)
 
     def _accepts(self, body: Function) -> bool:
-        """Whether there is a kernel for a convolution and what follows."""
-        from deepx_graph.runtime.native import conv
-
+        """Whether there is a kernel for a convolution or a product and what follows."""
         if body not in self._built:
-            found = conv.attempt(body, self.threads)
-            if isinstance(found, str):
+            found = self.build(body)
+            if found is None:
                 return False
             self._built[body] = found
         return True
@@ -144,11 +151,11 @@ class NativeEngine(NumexprEngine):
         kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
         return entry(segment, kernels, busy)
 
-    def multiply(self, shape: Shape) -> Multiply | None:
+    def multiply(self, stacks: Stacks) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""
         from deepx_graph.runtime.native import product
 
-        return product.build(shape.dtype, shape.matrices, shape.rows, shape.columns, shape.depth, self.threads)
+        return product.build(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, self.threads)
 
 
 def _is_single(node: Node) -> bool:

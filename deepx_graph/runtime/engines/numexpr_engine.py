@@ -22,11 +22,12 @@ from deepx_graph.runtime import cost_counts
 from deepx_graph.runtime.arrange import arranged
 from deepx_graph.runtime.cost import Forecast, Parts
 from deepx_graph.runtime.engine import KernelFn
-from deepx_graph.runtime.engines.products import Multiply, ProductKernel, Shape, product
+from deepx_graph.runtime.engines.products import Multiply, ProductKernel, product
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.workers import available_cores
+from deepx_graph.runtime.stacks import Stacks
 from deepx_graph.types import TensorType, is_static
 
 
@@ -121,8 +122,8 @@ class NumexprEngine:
             self._products[key] = product(node, self.multiply)
         return self._products[key]
 
-    def multiply(self, shape: Shape) -> Multiply | None:
-        """What multiplies matrices of that shape; None for BLAS."""
+    def multiply(self, stacks: Stacks) -> Multiply | None:
+        """What multiplies such stacks of matrices; None for BLAS."""
         return None
 
     def _update(self, node: Node) -> KernelFn | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.fusion import fusion, inlined
@@ -28,11 +28,11 @@ class Parts:
     params: tuple[int, ...]
 
 
-def parts_of(function: Function) -> Parts | str:
-    """A function taken apart, or why it is not one convolution and what follows."""
-    nodes = [n for n in function.nodes if n.op is convolution]
+def parts_of(function: Function, op: Op = convolution) -> Parts | str:
+    """A function taken apart, or why it is not one operation of that kind and what follows."""
+    nodes = [n for n in function.nodes if n.op is op]
     if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in nodes[0].inputs) or len(function.results) != 1:
-        return "not one convolution of what is given"
+        return f"not one {op.name} of what is given"
     node, result = nodes[0], function.results[0]
     if node is result:
         return Parts(node, None, ())
@@ -59,15 +59,15 @@ def following(parts: Parts, plan: Plan, threads: int) -> NativeKernel | str | No
     return kernel if in_one_sweep and parts.following.results[0].type == parts.node.type else "what follows is not in place"
 
 
-def joined(function: Function, accepts: Callable[[Function], bool]) -> Function:
-    """The function with each convolution, and the one node that reads it, as a fusion; where its body is accepted.
+def joined(function: Function, accepts: Callable[[Function], bool], op: Op = convolution) -> Function:
+    """The function with each convolution (or other `op`), and the one node that reads it, as a fusion; where its body is accepted.
 
     Constants go into the body, so that weights that never change are packed once. Linear in the nodes of the function.
     """
     found: dict[Node, Node] = {}  # the last node of what is joined, to the convolution
     bodies: dict[Node, tuple[Function, tuple[Node, ...]]] = {}
     for node in function.nodes:
-        if node.op is convolution:
+        if node.op is op:
             for last in _ends(function, node):
                 body, inputs = _body(node, last)
                 if last not in found and accepts(body):
@@ -85,7 +85,7 @@ def joined(function: Function, accepts: Callable[[Function], bool]) -> Function:
 
 def _ends(function: Function, node: Node) -> list[Node]:
     """What a convolution may be joined up to: the only node that reads it, itself where its weights are constant."""
-    ends = [node] if node.inputs[1].op is CONSTANT else []
+    ends = [node] if node.op is convolution and node.inputs[1].op is CONSTANT else []
     readers = function.users[node]
     if node not in function.results and len(set(readers)) == 1:
         reader = readers[0]

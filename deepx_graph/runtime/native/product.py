@@ -41,6 +41,9 @@ SHARED_WORK = 1 << 20
 PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 1024, 512, 1024
 """Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
 
+FOLLOWED_BYTES, LEAST_ROWS = 512 << 10, 56
+"""What follows is done with at most so much of the result at a time, but not with fewer rows."""
+
 CHUNKS_EACH = 4
 """How many chunks a worker should have, so that all end nearly together."""
 
@@ -51,11 +54,11 @@ _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 
 def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> Product | None:
     """What multiplies stacks of so many matrices; None where BLAS should."""
-    fits = _fits(dtype, matrices, rows, columns, depth)
-    return Product(dtype, matrices, rows, columns, depth, threads) if fits else None
+    fit = fits(dtype, matrices, rows, columns, depth)
+    return Product(dtype, matrices, rows, columns, depth, threads) if fit else None
 
 
-def _fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
+def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
     """Whether a product is worth doing here, and can be."""
     if dtype not in (F4, F8) or min(rows, columns, depth) < LEAST_SIDE or depth > MOST_TERMS:
         return False
@@ -103,11 +106,21 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     return offsets
 
 
+@dataclass(frozen=True)
+class Follow:
+    """A machine function `follow(table, low, high, left, right, scratch)` for rows low..high and columns left..right of a result,
+    the rows of all its matrices counted on; or for all columns of those rows, where it `needs_rows`."""
+
+    address: int
+    needs_rows: bool
+    scratch_bytes: int
+
+
 class Product:
     """Products of one element type and shape. May be called from several threads at once."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
-                 register_bytes: int | None = None) -> None:
+                 register_bytes: int | None = None, follow: Follow | None = None) -> None:
         bytes_ = this_machine().register_bytes if register_bytes is None else register_bytes
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
@@ -117,7 +130,10 @@ class Product:
         self.height = self.short + (self.long > 0)
         self.width = VECTORS * bytes_ // dtype.itemsize
         self.block = _even(depth, BLOCK_TERMS, 16)
-        self.chunk_columns = min(-(-columns // self.width) * self.width, CHUNK_BYTES // dtype.itemsize)
+        across = -(-columns // self.width) * self.width
+        self.follow = follow
+        self.chunk_columns = across if follow is not None and follow.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
+        self.chunk_rows = CHUNK_ROWS if follow is None else max(LEAST_ROWS, FOLLOWED_BYTES // (self.chunk_columns * dtype.itemsize))
         self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
@@ -136,20 +152,24 @@ class Product:
         """Panels of a chunk, and chunks down the result."""
         across = matrices * -(-self.columns // self.chunk_columns)
         wanted = -(-CHUNKS_EACH * self.threads // across) if self.threads > 1 else 1
-        most = max(1, CHUNK_ROWS // self.height)
+        most = max(1, self.chunk_rows // self.height)
         each = max(1, min(most, max(-(-panels // wanted), min(4, panels))))
         down = -(-panels // each)
         each = -(-panels // down)
         return each, -(-panels // each)
 
-    def __call__(self, x: Array, y: Array, into: Array) -> None:
-        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them."""
+    def __call__(self, x: Array, y: Array, into: Array, following: int = 0) -> None:
+        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `following` is the address
+        of the table of what follows."""
         (left, x), (right, y), (result, into) = (_matrices(a, self.threads) for a in (x, y, into))
         pointers = np.empty((self.count, 3), np.int64)
         pointers[:, 0], pointers[:, 1], pointers[:, 2] = left.addresses, right.addresses, result.addresses
-        scratch = _take(self.threads, self.part, self.packed_bytes)
+        scratch = _take(self.threads, self.part + (self.follow.scratch_bytes + 64 if self.follow else 0), self.packed_bytes)
         table = self._table(pointers, left, right, result, scratch)
         f = Fields
+        if self.follow is not None:
+            table[f.FOLLOW], table[f.FOLLOW_TABLE] = self.follow.address, following
+            table[f.FOLLOW_SCRATCH] = -(-self.part // 64) * 64
         try:
             for matrix, count, panel, panels in self.groups:
                 table[f.MATRIX], table[f.MATRICES], table[f.FIRST], table[f.PANELS] = matrix, count, panel, panels

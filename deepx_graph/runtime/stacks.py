@@ -1,0 +1,76 @@
+"""A `dot_general` of any batching and contracting axes as the product of two stacks of matrices, views where strides allow it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.literal import Array
+from deepx_graph.types import TensorType, is_static
+
+View = tuple[tuple[int, ...], tuple[int, ...]]
+"""The axis order and the shape by which an operand becomes a stack: batch, rows, columns."""
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """How the operands and the result of a product are stacks of matrices."""
+
+    dtype: np.dtype[Any]
+    left: View
+    right: View
+    batch: tuple[int, ...]
+
+    @property
+    def matrices(self) -> int:
+        return math.prod(self.batch)
+
+    @property
+    def rows(self) -> int:
+        return self.left[1][-2]
+
+    @property
+    def columns(self) -> int:
+        return self.right[1][-1]
+
+    @property
+    def depth(self) -> int:
+        return self.left[1][-1]
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """The shape of the result as a stack."""
+        return *self.batch, self.rows, self.columns
+
+    def operands(self, x: Any, y: Any) -> tuple[Array, Array]:
+        """The operands as stacks: views, or copies where strides allow none."""
+        left, right = (np.asarray(v).transpose(order).reshape(shape) for v, (order, shape) in ((x, self.left), (y, self.right)))
+        return left, right
+
+
+def stacks_of(node: Node) -> Stacks | None:
+    """The stacks of a `dot_general`; None where a type is not static, or numpy has no such type."""
+    for each in (node, *node.inputs):
+        if not isinstance(each.type, TensorType) or not is_static(each.type):
+            return None
+    assert isinstance(node.type, TensorType)
+    if node.type.dtype.np is None:
+        return None
+    left, right = _view(node, 0), _view(node, 1)
+    return Stacks(node.type.dtype.np, left, right, left[1][: len(node.attr("lhs_batching_dimensions"))])
+
+
+def _view(node: Node, side: int) -> View:
+    batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
+    type = node.inputs[side].type
+    assert isinstance(type, TensorType)
+    shape = type.shape
+    free = tuple(k for k in range(len(shape)) if k not in batch and k not in contract)
+    depth, width = (math.prod(shape[k] for k in axes) for axes in (contract, free))
+    order = batch + free + contract if side == 0 else batch + contract + free
+    matrix = (width, depth) if side == 0 else (depth, width)
+    return order, tuple(shape[k] for k in batch) + matrix

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -19,6 +20,7 @@ import numpy as np
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native import cache as codes
+from deepx_graph.runtime.native.kernel import address_of
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.product_loops import PANEL_GAP, Fields, module_text
 from deepx_graph.runtime.native.product_parts import VECTORS
@@ -66,41 +68,31 @@ def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bo
     return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
 
 
-@dataclass(frozen=True)
-class Matrices:
-    """A stack of matrices in memory: their addresses, and the distances between rows and between columns, in elements."""
-
-    addresses: Array
-    row: int
-    column: int
+Seen = tuple[Any, int, int]
+"""A stack of matrices in memory: their addresses (of one alone, a number), and the distances between rows and between columns, in
+elements."""
 
 
-def _matrices(stack: Array, threads: int) -> tuple[Matrices, Array]:
-    """A stack of matrices, seen so, and the array that holds them: a copy where it cannot be read as it is."""
-    found = _seen(stack)
-    if found is None:
-        stack = contiguous(stack, threads)
-        found = _seen(stack)
-        assert found is not None
-    return found, stack
-
-
-def _seen(stack: Array) -> Matrices | None:
+def _seen(stack: Array) -> Seen | None:
     """None where neither axis is dense, or a distance is not a whole number of elements forward."""
-    rows, columns = stack.shape[-2:]
+    *dims, rows, columns = stack.shape
+    *outer, row, column = stack.strides
     size = stack.itemsize
-    row, column = stack.strides[-2:]
     row = columns * size if rows == 1 else row
     column = (size if row != size else rows * size) if columns == 1 else column
     if (row != size and column != size) or row < size or column < size or row % size or column % size:
         return None
     start = stack.__array_interface__["data"][0]
-    return Matrices(start + _offsets(stack.shape[:-2], stack.strides[:-2]), row // size, column // size)
+    offsets = _offsets(tuple(dims), tuple(outer)) if dims else _NONE
+    return start if len(offsets) == 1 else start + offsets, row // size, column // size
+
+
+_NONE = np.zeros(1, np.int64)
 
 
 @lru_cache(maxsize=256)
 def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    offsets = np.zeros(1, np.int64)
+    offsets = _NONE
     for size, stride in zip(shape, strides, strict=True):
         offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
     return offsets
@@ -137,7 +129,21 @@ class Product:
         self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
-        self._pack, self._multiply = _functions(dtype, self.height, bytes_)
+        self._work = _functions(dtype, self.height, bytes_)
+        self._address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
+        self.scratch_bytes = self.part + (self.follow.scratch_bytes + 64 if self.follow else 0)
+        self._tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
+
+    def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
+        """The fields of a group, apart from addresses and distances of operands, which are known in a call."""
+        known = {
+            Fields.ROWS: self.rows, Fields.COLUMNS: self.columns, Fields.DEPTH: self.depth, Fields.SHORT: self.short,
+            Fields.LONG: self.long, Fields.MATRIX: matrix, Fields.MATRICES: matrices, Fields.FIRST: first, Fields.PANELS: panels,
+            Fields.BLOCK: self.block, Fields.CHUNK_PANELS: chunk_panels, Fields.CHUNK_COLUMNS: self.chunk_columns,
+            Fields.DOWN: down, Fields.ACROSS: -(-self.columns // self.chunk_columns),
+            Fields.FOLLOW: self.follow.address if self.follow else 0, Fields.FOLLOW_SCRATCH: -(-self.part // 64) * 64,
+        }  # fmt: skip
+        return [known.get(f, 0) for f in Fields]
 
     def _groups(self) -> Iterator[tuple[int, int, int, int]]:
         """First matrix, matrices, first panel, panels: what is packed and then multiplied at a time."""
@@ -161,43 +167,30 @@ class Product:
     def __call__(self, x: Array, y: Array, into: Array, following: int = 0) -> None:
         """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `following` is the address
         of the table of what follows."""
-        (left, x), (right, y), (result, into) = (_matrices(a, self.threads) for a in (x, y, into))
-        pointers = np.empty((self.count, 3), np.int64)
-        pointers[:, 0], pointers[:, 1], pointers[:, 2] = left.addresses, right.addresses, result.addresses
-        scratch = _take(self.threads, self.part + (self.follow.scratch_bytes + 64 if self.follow else 0), self.packed_bytes)
-        table = self._table(pointers, left, right, result, scratch)
-        f = Fields
-        if self.follow is not None:
-            table[f.FOLLOW], table[f.FOLLOW_TABLE] = self.follow.address, following
-            table[f.FOLLOW_SCRATCH] = -(-self.part // 64) * 64
+        left, right, result = _seen(x), _seen(y), _seen(into)
+        if left is None or right is None or result is None:
+            return self(contiguous(x, self.threads), contiguous(y, self.threads), into, following)
+        scratch = _take(self.threads, self.scratch_bytes, self.packed_bytes)
         try:
-            for matrix, count, panel, panels in self.groups:
-                table[f.MATRIX], table[f.MATRICES], table[f.FIRST], table[f.PANELS] = matrix, count, panel, panels
-                table[f.CHUNK_PANELS], table[f.DOWN] = self._chunks(count, panels)
-                self._run(table, scratch)
+            alone = (left[0], right[0], result[0]) if self.count == 1 else (0, 0, 0)
+            pointers = None if self.count == 1 else np.array((left[0], right[0], result[0]), np.int64).T.copy()
+            where = scratch.single if pointers is None else pointers.__array_interface__["data"][0]
+            for known in self._tables:
+                table = known.copy()
+                table[_POINTERS], table[_PACKED], table[_FOLLOW_TABLE] = where, scratch.packed, following
+                (_, table[_LEFT_ROW], table[_LEFT_DEPTH]), (_, table[_RIGHT_DEPTH], table[_RIGHT_COLUMN]) = left, right
+                table[_RESULT_ROW] = result[1]
+                _PACK(scratch.table, 0, *table, 0, 0, *alone)
+                self._run(scratch)
         finally:
             _SPARE.append(scratch)
 
-    def _table(self, pointers: Array, left: Matrices, right: Matrices, result: Matrices, scratch: _Scratch) -> list[int]:
-        f, table = Fields, [0] * len(Fields)
-        table[f.POINTERS], table[f.PACKED] = pointers.ctypes.data, scratch.packed
-        table[f.ROWS], table[f.COLUMNS], table[f.DEPTH] = self.rows, self.columns, self.depth
-        table[f.LEFT_ROW], table[f.LEFT_DEPTH], table[f.RESULT_ROW] = left.row, left.column, result.row
-        table[f.RIGHT_DEPTH], table[f.RIGHT_COLUMN] = right.row, right.column
-        table[f.SHORT], table[f.LONG], table[f.BLOCK] = self.short, self.long, self.block
-        table[f.CHUNK_COLUMNS], table[f.ACROSS] = self.chunk_columns, -(-self.columns // self.chunk_columns)
-        return table
-
-    def _run(self, table: list[int], scratch: _Scratch) -> None:
-        fields = (ctypes.c_int64 * len(table))(*table)
-        counters = (ctypes.c_int64 * 2)()
-        for k, function in enumerate((self._pack, self._multiply)):
-            counter = ctypes.addressof(counters) + 8 * k
-            workers = pool()
-            if self.threads == 1 or workers is None:
-                function(ctypes.addressof(fields), counter, scratch.threads[0])
-            else:
-                workers.run(_address(function), ctypes.addressof(fields), counter, ctypes.addressof(scratch.threads), self.threads)
+    def _run(self, scratch: _Scratch) -> None:
+        workers = pool() if self.threads > 1 else None
+        if workers is None:
+            self._work(scratch.address, scratch.counters, scratch.threads[0])
+        else:
+            workers.run(self._address, scratch.address, scratch.counters, scratch.of_threads, self.threads)
 
 
 def _even(total: int, most: int, grain: int) -> int:
@@ -206,31 +199,30 @@ def _even(total: int, most: int, grain: int) -> int:
     return math.ceil(each / grain) * grain
 
 
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
 @cache
-def _functions(dtype: DType, height: int, register_bytes: int) -> tuple[Any, Any]:
-    machine = this_machine()
-    ir = module_text(dtype, height, register_bytes)
-    digest = machine.digest(ir)
-    code = codes.load(digest)
-    if code is None:
-        code = machine.compile(ir)
-        codes.save(digest, code)
-    at = machine.load(code, ["pack", "multiply"])
-    return _WORK(at["pack"]), _WORK(at["multiply"])
+def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
+    return _WORK(codes.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
+
+
+_POINTERS, _PACKED, _FOLLOW_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW_TABLE))
+_LEFT_ROW, _LEFT_DEPTH, _RESULT_ROW = map(int, (Fields.LEFT_ROW, Fields.LEFT_DEPTH, Fields.RESULT_ROW))
+_RIGHT_DEPTH, _RIGHT_COLUMN = map(int, (Fields.RIGHT_DEPTH, Fields.RIGHT_COLUMN))
+_PACK = struct.Struct(f"{len(Fields) + 5}q").pack_into
+"""A table: its fields, the counters of items taken and of panels packed, and three addresses for a product of one matrix."""
 
 
 class _Scratch:
-    """Memory for one product at a time: the packed left operand, and for each thread packed columns."""
+    """Memory for one product at a time: its table, the packed left operand, and for each thread packed columns."""
 
     def __init__(self, threads: int, each: int, packed: int) -> None:
         self.count, self.each, self.size = threads, each, packed
+        self.table = bytearray(8 * (len(Fields) + 5))
+        self.address = address_of(self.table)
+        self.counters, self.single = self.address + 8 * len(Fields), self.address + 8 * (len(Fields) + 2)
         self._arrays = [aligned(packed + 64), *(aligned(each) for _ in range(threads))]
         self.packed, *rest = (a.ctypes.data for a in self._arrays)
         self.threads = (ctypes.c_void_p * threads)(*rest)
+        self.of_threads = ctypes.addressof(self.threads)
 
 
 _SPARE: list[_Scratch] = []

@@ -1,13 +1,12 @@
-"""The loops of a matrix product in machine code: `pack` for the left operand, and `multiply`, which does chunks of the result.
+"""The loops of a matrix product in machine code: panels of the left operand are packed, then chunks of the result are computed.
 
-Both are work for the pool: `work(table, counter, scratch)` takes item after item from the counter, and may run in several threads
-at once. Everything about a product is in a table of `Fields`; the text depends on the element type and the height of a panel
-alone.
+This is work for the pool: `product(table, counter, scratch)` takes item after item from the counter, and may run in several threads
+at once. Behind the counter is another, of the panels that have been packed: nobody begins a chunk before all are. Everything
+about a product is in a table of `Fields`; the text depends on the element type and the height of a panel alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 
 from deepx_graph.runtime.native.product_parts import Parts, either, least, stepped
@@ -15,6 +14,9 @@ from deepx_graph.runtime.native.text import DType, Text
 
 PANEL_GAP = 32
 """Elements between packed panels of columns, so that they do not fall on the same lines of the cache."""
+
+PATIENCE, SCHED_YIELD = 20_000, 24
+"""How often a thread looks before it lets others run, and the number of that system call."""
 
 
 class Fields(IntEnum):
@@ -57,9 +59,9 @@ ADDRESSES = (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW, Fields.FOLLOW_TABLE)
 
 
 def module_text(dtype: DType, rows: int, register_bytes: int) -> str:
-    """The text of `pack` and `multiply` for panels of at most so many rows."""
+    """The text of `product` for panels of at most so many rows."""
     parts = Parts(dtype, rows, register_bytes)
-    return "\n".join([*parts.texts(), _pack(parts), _multiply(parts)])
+    return "\n".join(["declare void @llvm.x86.sse2.pause()", "declare i64 @syscall(i64, ...)", *parts.texts(), _product(parts)])
 
 
 class _Table:
@@ -90,19 +92,13 @@ class _Table:
         return parts.at(t, self.packed, t.let(f"mul i64 {number}, {self.depth}"), parts.rows)
 
 
-def _pack(parts: Parts) -> str:
-    """`pack`: panels of the left operand."""
-    t = Text(parts.lanes)
-    f = _Table(t)
-
-    def item(k: str) -> None:
-        matrix = t.let(f"add i64 {t.let(f'udiv i64 {k}, {f.panels}')}, {f.matrix}")
-        panel = t.let(f"add i64 {t.let(f'urem i64 {k}, {f.panels}')}, {f.first}")
-        start, rows = f.panel(t, panel)
-        source, target = parts.at(t, f.pointer(t, matrix, 0), start, f.left_row), f.packed_panel(t, parts, k)
-        t.line(f"call void @left(ptr {source}, i64 {f.left_row}, i64 {f.left_depth}, ptr {target}, i64 {rows}, i64 {f.depth})")
-
-    return _work(t, "pack", t.let(f"mul i64 {f.matrices}, {f.panels}"), item)
+def _packed(parts: Parts, t: Text, f: _Table, k: str) -> None:
+    """Packs a panel of the left operand."""
+    matrix = t.let(f"add i64 {t.let(f'udiv i64 {k}, {f.panels}')}, {f.matrix}")
+    panel = t.let(f"add i64 {t.let(f'urem i64 {k}, {f.panels}')}, {f.first}")
+    start, rows = f.panel(t, panel)
+    source, target = parts.at(t, f.pointer(t, matrix, 0), start, f.left_row), f.packed_panel(t, parts, k)
+    t.line(f"call void @left(ptr {source}, i64 {f.left_row}, i64 {f.left_depth}, ptr {target}, i64 {rows}, i64 {f.depth})")
 
 
 class _Multiplying:
@@ -174,24 +170,51 @@ class _Multiplying:
             f"call void @edge(ptr {self.tile}, ptr {c}, i64 {f.result_row}, i64 {rows}, i64 {self.wide}, i1 {self.add})"))
 
 
-def _multiply(parts: Parts) -> str:
-    """`multiply`: chunks of the result."""
+def _product(parts: Parts) -> str:
+    """Takes items from the counter until there are none: first panels to pack, then, once all are packed, chunks."""
     t = Text(parts.lanes)
     f = _Table(t)
     m = _Multiplying(parts, t, f)
-    return _work(t, "multiply", t.let(f"mul i64 {f.matrices}, {m.chunks}"), m.chunk)
-
-
-def _work(t: Text, name: str, count: str, item: Callable[[str], object]) -> str:
-    """The text of a function that takes items below `count` from the counter until there are none."""
+    packs = t.let(f"mul i64 {f.matrices}, {f.panels}")
+    items = t.let(f"add i64 {packs}, {t.let(f'mul i64 {f.matrices}, {m.chunks}')}")
+    ready = t.let("getelementptr i64, ptr %counter, i64 1")
     t.line("br label %next")
     t.start("next")
     k = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
-    some = t.let(f"icmp slt i64 {k}, {count}")
-    t.line(f"br i1 {some}, label %take, label %done")
+    t.line(f"br i1 {t.let(f'icmp slt i64 {k}, {items}')}, label %take, label %done")
     t.start("take")
-    item(k)
+
+    def pack() -> None:
+        _packed(parts, t, f, k)
+        t.line(f"{'%' + t.name('packed')} = atomicrmw add ptr {ready}, i64 1 seq_cst")
+
+    def multiply() -> None:
+        _wait(t, ready, packs)
+        m.chunk(t.let(f"sub i64 {k}, {packs}"))
+
+    either(t, t.let(f"icmp slt i64 {k}, {packs}"), pack, multiply)
     t.line("br label %next")
     t.start("done")
-    head = f"define void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind \"stackrealign\" {{"
+    head = "define void @product(ptr %table, ptr %counter, ptr %scratch) nounwind \"stackrealign\" {"
     return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+
+def _wait(t: Text, counter: str, wanted: str) -> None:
+    """Until a counter has got so far; others are at work on it."""
+    before = t.block
+    t.line("br label %look")
+    t.start("look")
+    looks, more = "%" + t.name("i"), "%" + t.name("n")
+    t.line(f"{looks} = phi i64 [ 0, %{before} ], [ {more}, %again ]")
+    now = t.let(f"load atomic i64, ptr {counter} acquire, align 8")
+    t.line(f"br i1 {t.let(f'icmp slt i64 {now}, {wanted}')}, label %hold, label %go")
+    t.start("hold")
+    t.line("call void @llvm.x86.sse2.pause()")
+    t.line(f"br i1 {t.let(f'icmp ugt i64 {looks}, {PATIENCE}')}, label %yield, label %again")
+    t.start("yield")
+    t.let(f"call i64 (i64, ...) @syscall(i64 {SCHED_YIELD})")
+    t.line("br label %again")
+    t.start("again")
+    t.line(f"{more} = add i64 {looks}, 1")
+    t.line("br label %look")
+    t.start("go")

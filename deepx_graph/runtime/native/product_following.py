@@ -15,6 +15,8 @@ import numpy as np
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.linear import dot_general
+from deepx_graph.runtime import cost
+from deepx_graph.runtime.cost_counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.program import Array, Shape
 from deepx_graph.runtime.native import cache as codes
@@ -119,7 +121,12 @@ class FollowedProduct:
         self._operands = [function.params.index(i) if i.op is PARAM else i.attrs[0].array for i in node.inputs]
         self._multiply = Product(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
                                  follow=_follow(then))
+        self._node, self._threads = node, self._multiply.threads
         self._spare: list[tuple[Memory, bytearray]] = []
+
+    def predicted(self) -> cost.Parts:
+        """How long a call takes by the cost model; what follows is done while it is in cache."""
+        return parts_alone(self._node, self._threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The result for the arguments; in the array of `out`, where one is given."""

@@ -23,8 +23,9 @@ from deepx_graph.literal import Array
 from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.blas import FREE, limited
-from deepx_graph.runtime.engine import Arranging, Engine, EntryFn
+from deepx_graph.runtime.engine import Arranging, Engine, EntryFn, Overwriting
 from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
+from deepx_graph.runtime.handing import nothing
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
 from deepx_graph.runtime.kernels.recycle import owned
 from deepx_graph.runtime.plan import Plan
@@ -252,7 +253,8 @@ class Compiled:
         if isinstance(self.engine, Arranging):
             module = module.with_functions(map(self.engine.arrange, module.functions))
         try:
-            plans = plan_functions(module, self.engine.writes)
+            overwrites = self.engine.overwrites if isinstance(self.engine, Overwriting) else nothing
+            plans = plan_functions(module, self.engine.writes, overwrites)
         except InferError as e:
             raise RunError(e.diagnostic(module.entry.span)) from None
         check_ready(module, plans, worlds(self._world, self.grid, self._feeds)[0])

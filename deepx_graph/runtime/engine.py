@@ -21,7 +21,7 @@ KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
 
 The memory of an `out` array may be that of an operand with the same shape and element size, for elementwise nodes with one
-result (a fusion of elementwise nodes counts as one).
+result (a fusion of elementwise nodes counts as one), and wherever the engine is `Overwriting` and says so.
 The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
 that is a `view` one over its operand.
 """

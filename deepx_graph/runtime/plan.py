@@ -11,14 +11,16 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
 from deepx_graph.ops.fusion import fusion
+from deepx_graph.ops.layout import reshape, transpose
 from deepx_graph.runtime.code import Code, Return, Run
 from deepx_graph.runtime.flow import Flow, flow_of, is_call, makes_memory
+from deepx_graph.runtime.handing import Overwrites, handed, merged, nothing
 from deepx_graph.runtime.lower import lower
 from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.types import TensorType, leaves, nbytes
@@ -59,6 +61,8 @@ class Plan:
     """The numbers of the results that must be copied for the caller, being (views of) inputs, constants or one another."""
     peak_bytes: int
     recursive: bool = False
+    handed: dict[int, int] = field(default_factory=dict)
+    """Positions of kernels whose result takes the memory of an operand that has memory of its own, with the operand's number."""
 
     @property
     def buffer_bytes(self) -> int:
@@ -101,24 +105,27 @@ def always(node: Node) -> bool:
 
 
 def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_bytes: Callable[[Node], int] | None = None,
-         recursive: bool = False) -> Plan:
+         recursive: bool = False, overwrites: Overwrites = nothing) -> Plan:
     """The plan of a schedule whose types are static.
 
     `writes(node)` says whether the engine puts the node's result where it is told; `call_bytes(node)` is what a call needs
-    beside its results. Raises InferError when a size is not known.
+    beside its results; `overwrites(node)` over which operands, beside those of pointwise nodes, each result may go.
+    Raises InferError when a size is not known.
     """
     code = lower(schedule)
     flow = flow_of(code)
-    pieces, buffers = _Sharing(code, flow).share(_pieces(code, flow, writes))
+    found = list(_pieces(code, flow, writes))
+    given = handed(code, flow, found, overwrites)
+    pieces, buffers = _Sharing(code, flow, overwrites).share(merged(code, found, given) if given else found)
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)
     sizes = [nbytes(r.type) for r in schedule.function.results]
     copied = frozenset(flow.borrowed_results(final.sources))
-    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None]
+    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None and p.at not in given]
     alive.append((end, end, sum(sizes[k] for k in copied)))
     if call_bytes is not None:
         alive += ((at, at, call_bytes(run.node)) for at, run in _runs(code) if is_call(run.node))
-    return Plan(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive)
+    return Plan(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive, given)
 
 
 def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
@@ -140,11 +147,15 @@ def _runs(code: Code) -> Iterator[tuple[int, Run]]:
 
 def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[tuple[Piece, bool]]:
     """Every tensor result that needs memory, and whether it may be in a shared buffer."""
-    dense: set[int] = set()  # slots in a buffer of ours: C-contiguous, so that a view of them copies nothing
+    dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
         node, target = run.node, run.target
         viewed = run.sources[0] if node.op.view and run.sources else None
-        if not makes_memory(node) or (viewed is not None and (viewed in dense or flow.contiguous[viewed])):
+        if not makes_memory(node):
+            continue
+        if viewed is not None and (viewed in dense or flow.contiguous[viewed]):
+            if keeps_order(node):
+                dense.add(target)
             continue
         copies = flow.copies(target)
         tensors = [(k, t) for k, t in enumerate(leaves(node.type)) if isinstance(t, TensorType)]
@@ -167,15 +178,26 @@ def is_pointwise(node: Node) -> bool:
     return node.op.elementwise
 
 
+def keeps_order(node: Node) -> bool:
+    """Whether a view has all elements of its operand in the same order, so that it is contiguous where that is."""
+    if node.op is not transpose:
+        return node.op is reshape
+    type, axes = node.inputs[0].type, node.attrs[0]
+    assert isinstance(type, TensorType)
+    moved = [k for k in axes if type.shape[k] != 1]
+    return moved == sorted(moved)
+
+
 class _Sharing:
     """Gives buffers to pieces, in the order in which they come to life."""
 
-    def __init__(self, code: Code, flow: Flow) -> None:
-        self.code, self.flow = code, flow
+    def __init__(self, code: Code, flow: Flow, overwrites: Overwrites) -> None:
+        self.code, self.flow, self.overwrites = code, flow, overwrites
         self.sizes: list[int] = []
         self.free: list[tuple[int, int]] = []  # (size, buffer), sorted
         self.dying: list[tuple[int, int]] = []  # heap of (last position, buffer)
         self.until: dict[int, int] = {}  # buffer -> last position of the piece that has it now
+        self.over: dict[int, int] = {}  # buffer -> position of the last result that went over an operand there
         self.buffer_of: dict[int, int] = {}  # slot -> its buffer, where it has exactly one
 
     def share(self, found: Iterable[tuple[Piece, bool]]) -> tuple[list[Piece], list[int]]:
@@ -193,6 +215,8 @@ class _Sharing:
         over = self.operand_to_overwrite(piece)
         buffer = self.take(piece.bytes) if over is None else over
         self.until[buffer] = piece.last
+        if over is not None:
+            self.over[over] = piece.at
         heapq.heappush(self.dying, (piece.last, buffer))
         run = self.code.instructions[piece.at]
         assert isinstance(run, Run)
@@ -204,14 +228,21 @@ class _Sharing:
         """The buffer of an operand that dies here, is nobody else's and has the result's shape and element size."""
         run = self.code.instructions[piece.at]
         assert isinstance(run, Run)
-        type = run.node.type
-        if not isinstance(type, TensorType) or piece.first != piece.at or not is_pointwise(run.node):
+        type = leaves(run.node.type)[piece.leaf]
+        assert isinstance(type, TensorType)
+        if piece.first != piece.at:
             return None
-        for s in run.sources:
+        may = self.overwrites(run.node)
+        free = may[piece.leaf] if may else frozenset()
+        pointwise = is_pointwise(run.node)
+        for k, s in enumerate(run.sources):
+            if not (k in free or pointwise) or s not in self.buffer_of:
+                continue
             held = self.code.slots[s].type
             same = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
-            if same and s in self.buffer_of and self.flow.last[s] == piece.at and not self.flow.to[s]:
-                return self.buffer_of[s]
+            buffer = self.buffer_of[s]
+            if same and self.flow.last[s] == piece.at and not self.flow.to[s] and self.over.get(buffer) != piece.at:
+                return buffer
         return None
 
     def take(self, need: int) -> int:

@@ -17,6 +17,7 @@ from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.code import Instruction, Run, follows, reads, writes
 from deepx_graph.runtime.engine import TAKES_FIRST, Engine, KernelFn, Telling
 from deepx_graph.runtime.flow import makes_memory
+from deepx_graph.runtime.handing import Overwrites, nothing, over_operand
 from deepx_graph.runtime.plan import Plan, plan
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.schedule import schedule
@@ -36,6 +37,7 @@ class Unit:
         for at, i in enumerate(self.instructions):
             if isinstance(i, Run) and is_kernel(i.node):
                 kernel = prepared(engine, i.node)
+                kernel = over_operand(kernel, plan.handed[at]) if at in plan.handed else kernel
                 measure = profile is not None and makes_memory(i.node)
                 self.kernels[at] = profile.measured(function.name, i.node, kernel, engine) if profile and measure else kernel
         self.taken = frozenset(at for at, kernel in enumerate(self.kernels) if _takes(kernel, at, self.instructions))
@@ -141,7 +143,7 @@ def callees(function: Function) -> set[str]:
     return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
 
 
-def plan_functions(module: Module, writes: Callable[[Node], bool]) -> dict[str, Plan]:
+def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: Overwrites = nothing) -> dict[str, Plan]:
     """The plans of the entry and every function it may run, callees first."""
     graph = _call_graph(module)
     recursive = _recursive(graph)
@@ -153,9 +155,12 @@ def plan_functions(module: Module, writes: Callable[[Node], bool]) -> dict[str, 
         devices = node.attr("replicas") * node.attr("partitions") if node.op is run_parallel else 1
         return devices * max((plans[n].peak_bytes - plans[n].output_bytes for n in names if n in plans), default=0)
 
+    def fills(node: Node) -> bool:
+        return is_kernel(node) and writes(node)
+
     for name in _callees_first(graph, module.entry_name):
-        plans[name] = plan(schedule(module[name]), writes=lambda n: is_kernel(n) and writes(n), call_bytes=call_bytes,
-                           recursive=name in recursive)
+        plans[name] = plan(schedule(module[name]), writes=fills, call_bytes=call_bytes, recursive=name in recursive,
+                           overwrites=lambda n: overwrites(n) if fills(n) else ())
     return plans
 
 

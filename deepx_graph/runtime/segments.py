@@ -106,7 +106,7 @@ class _Value:
 def joins(unit: Unit, at: int) -> bool:
     """Whether the instruction at a position may be part of a segment."""
     run, engine = unit.instructions[at], unit.engine
-    if not isinstance(run, Run) or unit.measured or not isinstance(engine, Joining):
+    if not isinstance(run, Run) or unit.measured or not isinstance(engine, Joining) or at in unit.plan.handed:
         return False
     return engine.joins(run.node) if makes_kernel(run.node) else run.node.op is PROJ or _views_the_same(run.node)
 

@@ -17,6 +17,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops.dynamic_slice import dynamic_update_slice
 from deepx_graph.ops.fusion import fusion
+from deepx_graph.ops.layout import reshape
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.runtime import cost_counts
 from deepx_graph.runtime.arrange import arranged
@@ -26,6 +27,7 @@ from deepx_graph.runtime.engines.products import Multiply, ProductKernel, produc
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
+from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import available_cores
 from deepx_graph.runtime.stacks import Stacks
 from deepx_graph.types import TensorType, is_static
@@ -126,6 +128,22 @@ class NumexprEngine:
         """What multiplies such stacks of matrices; None for BLAS."""
         return None
 
+    def _reshape(self, node: Node) -> KernelFn | None:
+        """A view where the elements lie in order, else a copy in memory that is used again."""
+        if not is_tensor(node):
+            return None
+        shape, dtype = node.type.shape, node.type.dtype.np  # type: ignore[attr-defined]
+
+        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+            x = np.asarray(values[0])
+            if x.flags.c_contiguous:
+                return x.reshape(shape)
+            into = RESULTS.empty(shape, dtype)
+            np.copyto(into.reshape(x.shape), x)
+            return into
+
+        return run
+
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
         return updated(node) if is_tensor(node) else None
@@ -134,6 +152,7 @@ class NumexprEngine:
 Rule = Callable[[NumexprEngine, Node], "KernelFn | None"]
 _RULES: dict[object, Rule] = {
     fusion: NumexprEngine._fusion, dot_general: NumexprEngine._dot, dynamic_update_slice: NumexprEngine._update,
+    reshape: NumexprEngine._reshape,
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from deepx_graph.ir.kernel import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.literal import Array
 from deepx_graph.ops.convolution import convolution
+from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.ops.reduce import reduce
 from deepx_graph.runtime.engine import EntryFn, KernelFn
@@ -27,6 +28,7 @@ from deepx_graph.runtime.native.element_kernel import attempt as attempt_element
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.quick import quick
+from deepx_graph.runtime.native.turns_kernel import attempt as attempt_turns
 from deepx_graph.runtime.outline import outlined
 from deepx_graph.runtime.segments import Segment, form_of
 from deepx_graph.runtime.stacks import Stacks
@@ -44,6 +46,12 @@ class NativeEngine(NumexprEngine):
         self._rounding: dict[Any, bool] = {}
         self._quick: dict[Any, KernelFn] = {}
 
+    def _made(self, node: Node) -> MachineCode | None:
+        """The machine code of a node that reads its operands as they lie; made now."""
+        if node.op is fusion:
+            self._own(node)
+        return self._machine_code(node) if self.joins(node) else None
+
     def _runs(self, loop: Function) -> bool:
         """Whether a loop alone is one kernel; makes it."""
         if loop not in self._built:
@@ -58,8 +66,9 @@ class NativeEngine(NumexprEngine):
             direct = conv.attempt(function, self.threads)
             return None if isinstance(direct, str) else direct
         if any(n.op is LOOP_END for n in function.nodes):
-            loop = attempt_elements(function, self.threads)
-            return None if isinstance(loop, str) else loop
+            elements = attempt_elements(function, self.threads)
+            turns = attempt_turns(function, self._made) if isinstance(elements, str) else ""
+            return turns if not isinstance(turns, str) else None if isinstance(elements, str) else elements
         if any(n.op is dot_general for n in function.nodes):
             from deepx_graph.runtime.native import product_following
 

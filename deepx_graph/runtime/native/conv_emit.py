@@ -15,6 +15,7 @@ from deepx_graph.runtime.native.conv_pack import Packing
 from deepx_graph.runtime.native.conv_plan import FEATURES, IMAGES, Lanes, Plan
 from deepx_graph.runtime.native.conv_tile import TileCode, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.conv_weights import WeightPacking, pack_shares
+from deepx_graph.runtime.native.micro import turn_text
 from deepx_graph.runtime.native.text import Text
 
 NEST, NEST_TABLE, SLOTS = range(3, 6)
@@ -25,10 +26,14 @@ def module_text(plan: Plan, rows: int = 0) -> str:
     """The IR of a whole convolution. `rows`: how many rows of what follows there are; 0 where nothing does."""
     emitter = _Emitter(plan, rows)
     tiles = emitter.tiles
-    functions = [tiles.tile("tile", plan.span), tiles.tile("edge", plan.in_lanes % plan.span or plan.span),
-                 emitter.share(), _work("work", "share", plan.shares)]
+    overlaps = plan.method.lanes is Lanes.WINDOWS and plan.in_lanes >= plan.span
+    rest = 0 if overlaps else plan.in_lanes % plan.span
+    functions = [tiles.tile("tile", plan.span), emitter.share(), _work("work", "share", plan.shares)]
+    if rest:
+        functions.append(tiles.tile("edge", rest))
     if plan.method.lanes is not Lanes.WINDOWS:
-        functions += [WeightPacking(plan).share(), _work("pack", "packed", pack_shares(plan))]
+        functions += [WeightPacking(plan, tiles.declarations).share(), _work("pack", "packed", pack_shares(plan)),
+                      turn_text("turn", plan.width, plan.problem.dtype, tiles.declarations)]
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
@@ -155,7 +160,8 @@ class _Emitter:
             at = tuple(moved(t, pointer, self.dtype.itemsize, ((k, step),)) for pointer, step in
                           zip(pointers, (x_step, self.tiles.weights.panel, plan.span * y_step), strict=True))
             last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
-            self._walked(t, walks, at, t.let(f"select i1 {last}, ptr @edge, ptr @tile"))  # type: ignore[arg-type]
+            edge = "@edge" if plan.in_lanes % plan.span else "@tile"
+            self._walked(t, walks, at, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))  # type: ignore[arg-type]
 
         t.rows(low, end, panel)
 

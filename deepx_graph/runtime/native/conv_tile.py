@@ -165,24 +165,37 @@ class TileCode:
                 if left > 0:
                     t.store(value, t.address("%y", str(row[Y] + v * t.lanes), self.dtype), self._mask(left))
 
+    def _kept(self, t: Text, sums: micro.Tiles) -> str:
+        """Memory of the sums, row after row, and room for a square from any place in it."""
+        tile = self.method.tile
+        kept = t.let(f"alloca [{(tile.rows + t.lanes) * tile.vectors} x {t.vector(self.dtype)}], align 64")
+        for r, vectors in enumerate(sums):
+            for v, value in enumerate(vectors):
+                t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
+        return kept
+
     def _store_turned(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Rows are neighbours in memory: as many as there are lanes at a time change places with them."""
-        zero = t.splat(0, self.dtype)
-        for v in range(self.method.tile.vectors):
-            for start in range(0, len(rows), t.lanes):
-                group = [row[v] for row in sums[start : start + t.lanes]]
-                turned = micro.transposed(t, group + [zero] * (t.lanes - len(group)))
-                for k in range(min(t.lanes, lanes - v * t.lanes)):
-                    at = rows[start][Y] + (v * t.lanes + k) * self.problem.y[2]
-                    t.store(turned[k], t.address("%y", str(at), self.dtype), self._mask(len(group)))
+        kept, span, step = self._kept(t, sums), self.plan.span, self.problem.y[2]
+        for start in range(0, len(rows), t.lanes):
+            for lane in range(0, lanes, t.lanes):
+                source = t.address(kept, str(start * span + lane), self.dtype)
+                target = t.address("%y", str(rows[start][Y] + lane * step), self.dtype)
+                t.line(f"call void @turn(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
+                       f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
     def _store_scattered(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
-        type = t.vector(self.dtype)
-        for row, vectors in zip(rows, sums, strict=True):
-            for k in range(lanes):
-                one = t.let(f"extractelement {type} {vectors[k // t.lanes].text}, i64 {k % t.lanes}")
-                at = t.address("%y", str(row[Y] + k * self.problem.y[2]), self.dtype)
-                t.line(f"store {scalar_type(self.dtype)} {one}, ptr {at}, align {self.dtype.itemsize}")
+        """Element by element."""
+        kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
+
+        def lane(k: str) -> None:
+            into = moved(t, "%y", size, ((k, self.problem.y[2]),))
+            for r, row in enumerate(rows):
+                source = t.address(t.address(kept, k, self.dtype), str(r * self.plan.span), self.dtype)
+                one = t.let(f"load {kind}, ptr {source}, align {size}")
+                t.line(f"store {kind} {one}, ptr {t.address(into, str(row[Y]), self.dtype)}, align {size}")
+
+        t.rows("0", str(lanes), lane)
 
 
 def moved(t: Text, pointer: str, itemsize: int, by: Sequence[tuple[str, int]]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native import micro
 from deepx_graph.runtime.native.conv_plan import Lanes, Plan
 from deepx_graph.runtime.native.text import Text, scalar_type
 
@@ -82,13 +81,16 @@ def _runs(plan: Plan) -> list[tuple[int, int]]:
 class WeightPacking:
     """Writes the function that packs one share: a part of the outermost run of one panel."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, declarations: dict[str, None]) -> None:
         self.plan, self.dtype = plan, plan.problem.dtype
         self.t = Text(plan.width)
+        self.t.declarations = declarations
         self.runs = _runs(plan)
         p = plan.problem
         self.length, self.step = (p.groups, p.w[0]) if plan.method.lanes is Lanes.GROUPS else (p.outputs, p.w[1])
         """Of the axis in the lanes."""
+        self.last = ""
+        """The last lane of the vector at hand that has an element."""
 
     def share(self) -> str:
         """`packed(table, number, scratch, block)`, of which the last two are for others."""
@@ -103,12 +105,15 @@ class WeightPacking:
         source = self._at(source, group, plan.problem.w[0] if plan.method.lanes is not Lanes.GROUPS else 0)
         target = self._at(target, rest, plan.span * plan.problem.depth)
         first = t.let(f"mul i64 {panel}, {plan.span}")
-        for v in range(plan.method.tile.vectors):
-            begin = t.let(f"add i64 {first}, {v * t.lanes}")
-            lanes = [self._at(source, self._within(t.let(f"add i64 {begin}, {k}")), self.step) for k in range(t.lanes)]
-            self._run(0, lanes, t.address(target, str(v * t.lanes), self.dtype), low, high)
+
+        def vector(v: str) -> None:
+            begin = self._within(t.let(f"add i64 {first}, {t.let(f'mul i64 {v}, {t.lanes}')}"))
+            self.last = t.let(f"sub i64 {self.length - 1}, {begin}")
+            self._run(0, self._at(source, begin, self.step), self._at(target, v, t.lanes), low, high)
+
+        t.rows("0", str(plan.method.tile.vectors), vector)
         head = "define internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind {"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}", *t.declarations])
+        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
     def _within(self, index: str) -> str:
         """The index, or the last one there is."""
@@ -119,43 +124,46 @@ class WeightPacking:
         t = self.t
         return t.address(pointer, t.let(f"mul i64 {index}, {step}"), self.dtype) if step else pointer
 
-    def _run(self, depth: int, lanes: list[str], target: str, low: str, high: str) -> None:
+    def _run(self, depth: int, source: str, target: str, low: str, high: str) -> None:
         """Packs the elements low..high of a run: a vector of the lanes' elements for each."""
         t, (_, step) = self.t, self.runs[depth]
         each = self.plan.span * math.prod(size for size, _ in self.runs[depth + 1 :])
         if depth < len(self.runs) - 1:
-            t.rows(low, high, lambda k: self._run(depth + 1, [self._at(p, k, step) for p in lanes], self._at(target, k, each), "0",
+            t.rows(low, high, lambda k: self._run(depth + 1, self._at(source, k, step), self._at(target, k, each), "0",
                                                   str(self.runs[depth + 1][0])))
         elif step == 1:
-            self._turned(lanes, target, low, high)
+            self._turned(source, target, low, high)
         else:
-            t.rows(low, high, lambda k: self._gathered([self._at(p, k, step) for p in lanes], self._at(target, k, each)))
+            t.rows(low, high, lambda k: self._gathered(self._at(source, k, step), self._at(target, k, each)))
 
-    def _turned(self, lanes: list[str], target: str, low: str, high: str) -> None:
+    def _turned(self, source: str, target: str, low: str, high: str) -> None:
         """The elements of each lane are neighbours: as many of them as there are lanes at a time change places with the lanes."""
         t, span = self.t, self.plan.span
         count = t.let(f"sub i64 {high}, {low}")
-        lanes, target = [self._at(p, low, 1) for p in lanes], self._at(target, low, span)
+        source, target = self._at(source, low, 1), self._at(target, low, span)
         whole = t.let(f"udiv i64 {count}, {t.lanes}")
 
-        def tile(k: str) -> None:
+        def square(k: str) -> None:
             start = t.let(f"mul i64 {k}, {t.lanes}")
-            rows = [t.load(t.address(p, start, self.dtype), self.dtype, None) for p in lanes]
-            into = self._at(target, start, span)
-            for j, vector in enumerate(micro.transposed(t, rows)):
-                t.store(vector, t.address(into, str(j * span), self.dtype), None)
+            t.line(f"call void @turn(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
+                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {t.lanes}, i64 {t.lanes})")
 
-        t.rows("0", whole, tile)
+        t.rows("0", whole, square)
         t.rows(t.let(f"mul i64 {whole}, {t.lanes}"), count,
-               lambda k: self._gathered([self._at(p, k, 1) for p in lanes], self._at(target, k, span)))
+               lambda k: self._gathered(self._at(source, k, 1), self._at(target, k, span)))
 
-    def _gathered(self, lanes: list[str], target: str) -> None:
+    def _gathered(self, source: str, target: str) -> None:
         """One vector: as it lies where the lanes are neighbours and none is missing, else element by element."""
         t, size = self.t, self.dtype.itemsize
-        if self.step == 1 and self.length % t.lanes == 0 and self.length % self.plan.span == 0:
-            t.store(t.load(lanes[0], self.dtype, None), target, None)
+        if self.step == 1 and self.length % self.plan.span == 0:
+            t.store(t.load(source, self.dtype, None), target, None)
             return
         kind = scalar_type(self.dtype)
-        for k, at in enumerate(lanes):
-            one = t.let(f"load {kind}, ptr {at}, align {size}")
-            t.line(f"store {kind} {one}, ptr {t.address(target, str(k), self.dtype)}, align {size}")
+
+        def lane(k: str) -> None:
+            beyond = t.let(f"icmp sgt i64 {k}, {self.last}")
+            index = t.let(f"select i1 {beyond}, i64 {self.last}, i64 {k}")
+            one = t.let(f"load {kind}, ptr {self._at(source, index, self.step)}, align {size}")
+            t.line(f"store {kind} {one}, ptr {t.address(target, k, self.dtype)}, align {size}")
+
+        t.rows("0", str(t.lanes), lane)

@@ -133,6 +133,32 @@ def _multiplied(t: Text, x: Value, y: Value, total: Value) -> Value:
     return t.binary("fadd contract", product, total)
 
 
+def turn_text(name: str, width: int, dtype: DType, declarations: dict[str, None]) -> str:
+    """The text of `name(from, step, last, to, distance, lanes, count)`: a square of `width` vectors, rows and lanes exchanged.
+
+    Row r is at `from + min(r, last) * step`. The first `count` rows of the exchanged square go to `to + row * distance`, of each
+    the first `lanes` elements. Steps are in elements. One function serves many places: the exchange takes LLVM long to compile.
+    """
+    t = Text(width)
+    t.declarations = declarations
+    rows = []
+    for r in range(width):
+        beyond = t.let(f"icmp sgt i64 {r}, %last")
+        row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
+        rows.append(t.load(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype), dtype, None))
+    kind = f"<{width} x i64>"
+    first = t.let(f"insertelement {kind} poison, i64 %lanes, i64 0")
+    limit = t.let(f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer")
+    inside = t.let(f"icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(width))}>, {limit}")
+    for r, vector in enumerate(transposed(t, rows)):
+        wanted = t.let(f"icmp slt i64 {r}, %count")
+        mask = t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer")
+        t.store(vector, t.address("%to", t.let(f"mul i64 {r}, %distance"), dtype), mask)
+    params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes, i64 %count"
+    head = f"define internal void @{name}({params}) nounwind {{"
+    return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+
 def transposed(t: Text, vectors: Sequence[Value]) -> list[Value]:
     """As many vectors as there are lanes, with rows and lanes exchanged."""
     found, distance = list(vectors), t.lanes // 2

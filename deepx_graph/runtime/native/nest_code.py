@@ -1,7 +1,7 @@
 """The machine code of one nest: rows, several of them together where their sums are to overlap, and the loop along each.
 
-`nest(table, low, high, scratch, chunk)` does rows low..high, `total(table)` joins the partial results of all chunks, in order. The
-text of both is written here; what the steps mean is written by `spelling` and `maths`.
+`nest(table, low, high, scratch, chunk)` does rows low..high, any of them: who runs it need not know which are done together. What the
+steps mean is written by `spelling` and `maths`.
 """
 
 from __future__ import annotations
@@ -13,26 +13,20 @@ import numpy as np
 
 from deepx_graph.runtime.kernels.program import Program, Shape, Step
 from deepx_graph.runtime.native import spelling, streaming
-from deepx_graph.runtime.native.layout import DATA, LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
+from deepx_graph.runtime.native.layout import LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
 from deepx_graph.runtime.native.maths import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, asks_ahead, registers_used, together, unrolled
+from deepx_graph.runtime.native.partials import Partials
 from deepx_graph.runtime.native.spelling import Write
 from deepx_graph.runtime.native.target import Target
-from deepx_graph.runtime.native.text import DType, Text, Value, of_parts
+from deepx_graph.runtime.native.text import DType, Value, of_parts
 
 
-class NestCode:
+class NestCode(Partials):
     """Writes the functions of one nest."""
 
     def __init__(self, program: Program, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
-        self.program, self.nests, self.nest, self.layout, self.chunks = program, nests, nest, layout, chunks
-        self.machine = machine
-        self.dtypes = [r.dtype for r in program.registers]
-        self.shapes: list[Shape] = [r.shape or (1,) for r in program.registers]
-        self.constants = dict(program.constants)
-        self.lanes = machine.register_bytes // max(4, min(8, self._widest()))
-        self.t = Text(self.lanes, machine.register_bytes == 64)
-        self.pointers: dict[int, str] = {}
+        super().__init__(program, nests, nest, layout, chunks, machine)
         self.row_values: dict[int, Value] = {}
         self.bases: dict[int, list[str]] = {}
         """The address of each register's first element in the rows at hand: one for each row, or one for all."""
@@ -41,13 +35,6 @@ class NestCode:
         """The registers whose stores go past the caches, in the version at hand."""
         self.before_line = ""
         """How many elements of the first strip there are not, where strips begin on cache lines."""
-
-    def _widest(self) -> int:
-        steps = [s for stage in self.nest.stages for s in (*stage.steps, *stage.reductions)]
-        used = {r for s in steps for r in (s.target, *s.sources)}
-        return max((self.dtypes[r].itemsize for r in used), default=4)
-
-    # --- functions
 
     def function(self, name: str) -> str:
         t = self.t
@@ -121,70 +108,6 @@ class NestCode:
             for step in (*stage.reductions, *stage.row_reductions):
                 if step.target in self.nests.crossing:
                     self.pointers[~step.target] = self._chunk_of(step)
-
-    def _entry(self, t: Text, slot: int) -> str:
-        at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
-        pointer = t.let(f"load ptr, ptr {at}")
-        if slot < self.layout.objects:
-            inside = t.let(f"getelementptr i8, ptr {pointer}, i64 {DATA}")
-            pointer = t.let(f"load ptr, ptr {inside}")
-        return pointer
-
-    def _chunk_of(self, step: Step) -> str:
-        """The address of this chunk's partial results."""
-        start = self.t.let(f"mul i64 %chunk, {self._size(step.target)}")
-        return self.t.address(self._entry(self.t, self.layout.partial[step.target]), start, self._partial(step))
-
-    def _size(self, register: int) -> int:
-        return math.prod(self.shapes[register])
-
-    def _partial(self, step: Step) -> DType:
-        assert step.reduction is not None
-        return partial_dtype(self.dtypes[step.target], step.reduction.op)
-
-    def _clear(self, step: Step) -> None:
-        """Sets partial results to the identity."""
-        t, dtype, size = self.t, self._partial(step), self._size(step.target)
-        start = t.splat(identity(step, dtype), dtype)
-        pointer = self.pointers[~step.target]
-        if size == 1:
-            t.store_one(start, pointer)
-            return
-
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
-            for i in indices:
-                t.store(start, t.address(pointer, i, dtype), mask)
-            return ()
-
-        t.sweep(str(size), 1, size % self.lanes != 0, (), body, ())
-
-    def totals(self, name: str) -> str:
-        """The function that joins the partial results of all chunks, in order."""
-        own, self.t = self.t, Text(self.lanes)
-        for stage in self.nest.stages:
-            for step in (*stage.reductions, *stage.row_reductions):
-                if step.target in self.nests.crossing:
-                    self._total(step)
-        lines, own.declarations = self.t.lines, own.declarations | self.t.declarations
-        self.t = own
-        head = f"define void @{name}(ptr noalias %table, ptr noalias %scratch) nounwind {{"
-        return "\n".join([head, "entry:", *lines, "  ret void", "}"])
-
-    def _total(self, step: Step) -> None:
-        t, dtype, partial, size = self.t, self.dtypes[step.target], self._partial(step), self._size(step.target)
-        source, target = self._entry(t, self.layout.partial[step.target]), self._entry(t, self.layout.slot[step.target])
-        join = self._join(step, partial)
-
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
-            for i in indices:
-                total = t.load(t.address(source, i, partial), partial, mask)
-                for k in range(1, self.chunks.count):
-                    at = t.let(f"add i64 {i}, {k * size}")
-                    total = join(total, t.load(t.address(source, at, partial), partial, mask))
-                t.store(spelling.cast(t, total, dtype), t.address(target, i, dtype), mask)
-            return ()
-
-        t.sweep(str(size), 1, size % self.lanes != 0, (), body, ())
 
     # --- rows
 
@@ -271,13 +194,6 @@ class NestCode:
         if found is None:
             raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
         return found
-
-    def _join(self, step: Step, dtype: DType) -> Callable[[Value, Value], Value]:
-        assert step.reduction is not None
-        write = spelling.spell(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
-        if write is None:
-            raise Unwritten(f"a reduction of {dtype}")
-        return lambda x, y: write(self.t, (x, y))
 
     # --- the inner loop
 

@@ -1,7 +1,7 @@
 """The machine code of one nest: rows, several of them together where their sums are to overlap, and the loop along each.
 
-`nest(table, low, high, scratch, chunk)` does rows low..high, any of them: who runs it need not know which are done together. What the
-steps mean is written by `spelling` and `maths`.
+`nest(table, low, high, scratch, chunk)` does rows low..high, any of them: who runs it need not know which are done together. What
+the steps mean is written by `spelling` and `maths`.
 """
 
 from __future__ import annotations

@@ -104,6 +104,8 @@ class _Growing:
         axes = tuple(sorted(self.rng.sample(range(len(shape)), self.rng.randint(1, len(shape)))))
         exact = {"bool": (and_, or_), "float": (maximum, minimum)}.get(kind, (add, maximum, minimum))
         total = reduction(self.b, self.rng.choice(exact), x, axes)
+        if kind == "float":  # which of -0 and +0 is the greater is a matter of their order
+            total = self.b(add, total, self.b.like(0, total))
         self.values.append(total)
         kept = tuple(k for k in range(len(shape)) if k not in axes)
         return self.b(broadcast_in_dim, total, shape=shape, broadcast_dimensions=kept)

@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -102,7 +103,7 @@ def limits(threads: Sequence[int]) -> dict[str, dict[str, float]]:
 
 
 def run(options: argparse.Namespace) -> Record:
-    """Measures, printing a line for each row, and gives the record."""
+    """Measures, printing a line for each row, and gives the record, which is in the history even when this is interrupted."""
     versions, missing = installed(options.python, options.peers)
     for name, version in installed(sys.executable, [p for p in QUICK_PEERS if p in options.peers])[0].items():
         versions[name] = version  # these two run in our own Python
@@ -110,6 +111,20 @@ def run(options: argparse.Namespace) -> Record:
     versions = {"python": platform.python_version(), "deepx-graph": importlib.metadata.version("deepx-graph"), **versions}
     record: Record = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(), "versions": versions, "rows": [],
                       "limits": limits(options.threads)}
+    try:
+        fill(record, options)
+    finally:
+        record["load"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        if record["rows"]:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            with open(options.json, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+    return record
+
+
+def fill(record: Record, options: argparse.Namespace) -> None:
+    """Adds row after row."""
+    versions = record["versions"]
     for threads in options.threads:
         huge = [p for p in ALLOCATES if p in versions] if options.hugepages else []
         peers = [p for p in options.peers if p in versions]
@@ -123,8 +138,6 @@ def run(options: argparse.Namespace) -> Record:
         finally:
             for process in processes.values():
                 process.close()
-    record["load"] = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return record
 
 
 def line(row: dict[str, Any]) -> str:
@@ -148,11 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.size, options.peers, options.rounds = ["small", "medium"], list(QUICK_PEERS), min(options.rounds, 5)
     if options.rounds:
-        record = run(options)
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        with open(options.json, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-        print(f"\n{rendered([record])}")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends contestants, and keeps what was measured
+        print(f"\n{rendered([run(options)])}")
     if options.table:
         records = history(options.json)
         if not records:

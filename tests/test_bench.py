@@ -270,6 +270,21 @@ def test_the_command_writes_history_and_tables(tmp_path: Path, capsys: pytest.Ca
     assert "no 'axpi'" in capsys.readouterr().err
 
 
+def test_what_was_measured_before_an_interruption_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(w: Workload, size: str, *rest: Any) -> dict[str, Any]:
+        if size == "medium":
+            raise KeyboardInterrupt
+        return row(w.name, size, {"numpy": (1.0, 1.0)})
+
+    monkeypatch.setattr(command, "measure", interrupted)
+    monkeypatch.setattr(command, "limits", lambda threads: {})
+    kept = tmp_path / "history.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        command.main(["--only", "axpy", "--peers", "numpy", "--json", str(kept)])
+    (found,) = command.history(kept)
+    assert [r["size"] for r in found["rows"]] == ["small"]
+
+
 def test_every_workload_is_listed_and_every_peer_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == list(ALL)

@@ -19,8 +19,10 @@ Row = dict[str, Any]
 BEGIN, END = "<!-- measured: written by `python -m bench --table`, not by hand -->", "<!-- end of measured -->"
 TIE = 1.05
 """A ratio up to which two times count as equal."""
-TITLES = {"small": "1 000 elements", "medium": "1 000 000 elements, in cache",
-          "large": "30 000 000 elements, out of cache (Black-Scholes: 10 000 000)"}
+TITLES = {"small": "1 000 elements (2 000 operations: 64), microseconds", "medium": "1 000 000 elements, in cache, milliseconds",
+          "large": "30 000 000 elements, out of cache (Black-Scholes: 10 000 000), milliseconds"}
+UNITS = {"small": 1e6, "medium": 1e3, "large": 1e3}
+"""Of a second."""
 
 
 def newest(records: Sequence[Record]) -> list[Row]:
@@ -137,17 +139,17 @@ def _main_table(rows: Sequence[Row], limits: dict[str, float]) -> str:
     head += [f"{ours[0]} / limit"] if ours else []
     lines = []
     for row in rows:
-        cells = [row["workload"], *(_milliseconds(row, n) for n in (*ours, *peers, *tuned)), *(ratio(row, n) for n in ours)]
+        cells = [row["workload"], *(_times(row, n) for n in (*ours, *peers, *tuned)), *(ratio(row, n) for n in ours)]
         cells += [ratio(row, ours[0], huge=True)] if huge and ours else []
         cells += [_of_limit(row, ours[0], limits)] if ours else []
         lines.append(cells)
     return markdown(head, lines)
 
 
-def _milliseconds(row: Row, name: str) -> str:
+def _times(row: Row, name: str) -> str:
     if name not in row["times"]:
         return "fails" if name in row["fails"] else "-"
-    return " / ".join(f"{1e3 * row['times'][name][s]:.3g}" for s in ("min", "median"))
+    return " / ".join(f"{UNITS[row['size']] * row['times'][name][s]:.3g}" for s in ("min", "median"))
 
 
 def _of_limit(row: Row, name: str, limits: dict[str, float]) -> str:

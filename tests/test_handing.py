@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.errors import LimitError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, reduction, reshape, tanh, transpose
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.handing import LEAST_BYTES
+from deepx_graph.runtime.peak import at_peak
 from deepx_graph.runtime.plan import Plan, plan
 from deepx_graph.runtime.schedule import schedule
 from deepx_graph.types import F32, tensor
@@ -159,6 +161,28 @@ def test_an_input_given_away_goes_before_an_operand(engine: str) -> None:
         np.testing.assert_allclose(f(*mine, donate=given)[0], wanted, rtol=1e-5)
         if not given:
             np.testing.assert_array_equal(mine[2], args[2])
+
+
+def test_a_bound_on_memory_names_the_largest_values() -> None:
+    module = Module((function(layers),))
+    with pytest.raises(LimitError) as caught:
+        dx.compile(module, engine="numpy", max_bytes=BYTES)
+    said = str(caught.value)
+    assert "the largest at the peak are" in said and f"f32[{N},{N}]" in said and "raise --max-bytes" in said
+    assert "needs " in said
+    dx.compile(module, engine="numpy", max_bytes=1 << 30)
+
+
+def test_values_at_the_peak_by_hand() -> None:
+    """x @ w and (x @ w) @ v are alive at once; of the third product only one of them is left."""
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p = product(b, x, w)
+        q = product(b, p, v)
+        return [reduction(b, add, b(add, q, p), (0, 1))]
+
+    found = at_peak(plan(schedule(function(body)), writes=lambda n: False))
+    assert [p.node.op.name for p in found] == ["dot_general", "dot_general", "add"]
 
 
 @pytest.fixture(autouse=True)

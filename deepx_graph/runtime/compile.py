@@ -28,6 +28,7 @@ from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.handing import nothing
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
 from deepx_graph.runtime.kernels.recycle import owned
+from deepx_graph.runtime.peak import largest
 from deepx_graph.runtime.plan import Plan
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, plan_functions
@@ -261,8 +262,13 @@ class Compiled:
         peak = plans[module.entry_name].peak_bytes * self.grid.count
         if peak > self._max_bytes:
             message = f"'{module.entry_name}' needs {peak} bytes at its peak, more than the limit of {self._max_bytes}"
-            raise LimitError(Diagnostic(message, module.entry.span, hint="raise --max-bytes, if the machine has them"))
+            raise LimitError(Diagnostic(message, module.entry.span, hint=_over_limit(plans[module.entry_name])))
         return _Ready(module, {n: Unit(module[n], p, self.engine, self.profile) for n, p in plans.items()})
+
+
+def _over_limit(plan: Plan) -> str:
+    named = largest(plan)
+    return f"{named}{'; ' if named else ''}raise --max-bytes, if the machine has them"
 
 
 def _same_interface(before: Module, after: Module) -> Module:

@@ -110,7 +110,7 @@ class Compiled:
     a list of tuples, or of such lists, one for each device.
 
     `inputs` and `outputs` have `.name` and `.type`; the state of effects is in neither. Calls from several threads are run one
-    after the other.
+    after the other, except that two of a program of nothing but machine code may run at once.
     """
 
     def __init__(self, module: Module, engine: Engine, world: World, *, seed: int, max_bytes: int, max_depth: int,
@@ -166,6 +166,8 @@ class Compiled:
     def _carefully(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Runs it with arguments of which nothing is known."""
         given = self._positions(donate) if donate else NONE
+        if named and self.grid.count == 1:
+            arrays, named = tuple(bind(self.inputs, arrays, named)), {}
         if not named:
             with self._lock:
                 found = self._straightly(arrays, donate, given)

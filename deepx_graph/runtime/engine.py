@@ -15,7 +15,7 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.cost import Forecast
 
 if TYPE_CHECKING:
-    from deepx_graph.runtime.segments import Segment
+    from deepx_graph.runtime.segments import Segment, Shared
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
@@ -96,10 +96,7 @@ class Joining(Protocol):
         """Whether the node's kernel, which has been made, is one of them."""
         ...
 
-    def joined(self, segment: Segment, busy: Array) -> EntryFn | None:
-        """The call that runs a segment of such nodes; None where it has no way to on this machine.
-
-        `busy` is a word, an int64 array of one element and 0 at first, common to segments that share memory: while one of them
-        runs, a call of any gives None.
-        """
+    def joined(self, segment: Segment, shared: Shared) -> EntryFn | None:
+        """The call that runs a segment of such nodes; None where it has no way to on this machine. A call gives None also while
+        another segment with the same `shared` runs."""
         ...

@@ -6,6 +6,7 @@ Functions are planned callees first, so that a caller's peak holds what its call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.code import Instruction, Run, follows, reads, writes
-from deepx_graph.runtime.engine import TAKES_FIRST, Engine, KernelFn, Telling
+from deepx_graph.runtime.engine import TAKES_FIRST, Engine, Joining, KernelFn, Overwriting, Telling
 from deepx_graph.runtime.flow import makes_memory
 from deepx_graph.runtime.handing import Overwrites, nothing, over_operand
 from deepx_graph.runtime.plan import Plan, plan
@@ -46,6 +47,30 @@ class Unit:
         for slot, node in plan.code.constants:
             self.frame[slot] = node.attrs[0].array
         self._arenas: list[Outs] = []
+
+    @cached_property
+    def joining(self) -> Joining | None:
+        """The engine, where it joins kernels and nobody measures them one by one."""
+        return self.engine if isinstance(self.engine, Joining) and not self.measured else None
+
+    @cached_property
+    def overwriting(self) -> Overwriting | None:
+        """The engine, where it knows which kernels may write over their operands."""
+        return self.engine if isinstance(self.engine, Overwriting) else None
+
+    @cached_property
+    def constants(self) -> dict[int, Node]:
+        """The slots filled before the start."""
+        return dict(self.plan.code.constants)
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """For each slot the positions of the instructions that read it."""
+        found: dict[int, list[int]] = {}
+        for at, i in enumerate(self.instructions):
+            for slot in reads(i):
+                found.setdefault(slot, []).append(at)
+        return found
 
     @property
     def may_call_blas(self) -> bool:

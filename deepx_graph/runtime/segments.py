@@ -6,8 +6,9 @@ activation: it is never run by two threads at once. Nothing is computed here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from deepx_graph.ir.structure import PROJ
 from deepx_graph.literal import Array
 from deepx_graph.runtime.code import Run
 from deepx_graph.runtime.donation import Places
-from deepx_graph.runtime.engine import Joining, Overwriting
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.types import TensorType, leaves
 
@@ -50,7 +50,7 @@ class Form:
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,16 @@ class Segment:
     under: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What segments over the same memory have in common: one of them runs at a time."""
+
+    busy: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    """A word that is not 0 while one runs."""
+    memory: dict[Any, Any] = field(default_factory=dict)
+    """What an engine keeps for them, by its kernels."""
+
+
 @dataclass(frozen=True)
 class _Leaf:
     """The memory of a kernel's result that the plan has no place for."""
@@ -105,8 +115,8 @@ class _Value:
 
 def joins(unit: Unit, at: int) -> bool:
     """Whether the instruction at a position may be part of a segment."""
-    run, engine = unit.instructions[at], unit.engine
-    if not isinstance(run, Run) or unit.measured or not isinstance(engine, Joining) or at in unit.plan.handed:
+    run, engine = unit.instructions[at], unit.joining
+    if not isinstance(run, Run) or engine is None or at in unit.plan.handed:
         return False
     return engine.joins(run.node) if makes_kernel(run.node) else run.node.op is PROJ or _views_the_same(run.node)
 
@@ -137,7 +147,6 @@ def segment(unit: Unit, positions: Sequence[int], inputs: Sequence[int], outputs
 class _Tracing:
     def __init__(self, unit: Unit, outs: Outs, given: Places) -> None:
         self.unit, self.outs, self.given = unit, outs, given
-        self.constants = dict(unit.plan.code.constants)
         self.values: dict[int, tuple[_Value, ...]] = {}
         self.places: dict[_Leaf, Place] = {}
 
@@ -163,7 +172,7 @@ class _Tracing:
     def _of(self, slot: int) -> tuple[_Value, ...]:
         """What a slot holds."""
         if slot not in self.values:
-            array = np.asarray(self.constants[slot].attrs[0].array, order="C")
+            array = np.asarray(self.unit.constants[slot].attrs[0].array, order="C")
             self.values[slot] = (_Value(array, Form(array.dtype, array.shape)),)
         return self.values[slot]
 
@@ -185,7 +194,7 @@ class _Tracing:
         outs = self.outs[at]
         if outs is None:
             return _Leaf(at, leaf)
-        overwrites = self.unit.engine.overwrites(node) if isinstance(self.unit.engine, Overwriting) else ()
+        overwrites = self.unit.overwriting.overwrites(node) if self.unit.overwriting else ()
         free = overwrites[leaf] if overwrites else ()
         harmed = any(k not in free and isinstance(o.place, np.ndarray) and np.may_share_memory(outs[leaf], o.place)
                      for k, o in enumerate(operands))

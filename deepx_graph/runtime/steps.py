@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.runtime.code import reads
 from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.runtime.segments import makes_kernel
@@ -96,9 +95,7 @@ def cut(unit: Unit, steps: Sequence[Step]) -> Cut | None:
             inside.append(step)
             read.update(step.sources)
     own = {s.at for s in inside}
-    given = made | {slot for slot, _ in unit.plan.code.constants}
-    inputs = dict.fromkeys(s for step in reversed(inside) for s in step.sources if s not in given)
-    wanted = {slot for at, i in enumerate(unit.instructions) if at not in own for slot in reads(i)}
-    outputs = tuple(s.target for s in reversed(inside) if s.target in wanted)
+    inputs = dict.fromkeys(s for step in reversed(inside) for s in step.sources if s not in made and s not in unit.constants)
+    outputs = tuple(s.target for s in reversed(inside) if any(at not in own for at in unit.readers.get(s.target, ())))
     found = Cut(tuple(before), tuple(reversed(inside)), tuple(reversed(after)), tuple(inputs), outputs)
     return found if made else None

@@ -18,10 +18,10 @@ from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.runtime.code import Return, Run
 from deepx_graph.runtime.donation import Places, places
-from deepx_graph.runtime.engine import EntryFn, Joining
+from deepx_graph.runtime.engine import EntryFn
 from deepx_graph.runtime.kernels.recycle import owned
 from deepx_graph.runtime.program import Outs, Unit
-from deepx_graph.runtime.segments import joins, segment
+from deepx_graph.runtime.segments import Shared, joins, segment
 from deepx_graph.runtime.steps import Joined, Step, cut
 from deepx_graph.types import TensorType
 
@@ -38,7 +38,7 @@ class Straight:
         self._steps = tuple(Step(kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
                             enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._calls = 0
-        self._busy = np.zeros(1, np.int64)
+        self._shared = Shared()
         self._places: dict[frozenset[int], Places] = {NONE: {}}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
         self._programs: dict[frozenset[int], Sequence[Step | Joined]] = {}
@@ -112,14 +112,14 @@ class Straight:
     def _joined(self, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int], free: frozenset[int], *,
                 whole: bool = False) -> EntryFn | None:
         """Some steps as one call, from slots to slots."""
-        engine, positions = self._unit.engine, [s.at for s in steps]
+        engine, positions = self._unit.joining, [s.at for s in steps]
         number = {slot: k for k, slot in enumerate(inputs)}
         over = self._over(free)
         given = {at: tuple(None if k is None else number[self._params[k]] for k in over[at]) for at in positions if at in over}
-        if not isinstance(engine, Joining):
+        if engine is None:
             return None
         found = segment(self._unit, positions, inputs, outputs, self._memory, given, whole=whole)
-        return None if found is None else engine.joined(found, self._busy)
+        return None if found is None else engine.joined(found, self._shared)
 
     def _program(self, free: frozenset[int]) -> Sequence[Step | Joined]:
         """The steps, those joined that follow each other."""

@@ -12,7 +12,6 @@ from typing import Any
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import LOOP_END
-from deepx_graph.literal import Array
 from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.linear import dot_general
@@ -30,7 +29,7 @@ from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.quick import quick
 from deepx_graph.runtime.native.turns_kernel import attempt as attempt_turns
 from deepx_graph.runtime.outline import outlined
-from deepx_graph.runtime.segments import Segment, form_of
+from deepx_graph.runtime.segments import Segment, Shared, form_of
 from deepx_graph.runtime.stacks import Stacks
 from deepx_graph.types import TensorType
 
@@ -155,10 +154,10 @@ class NativeEngine(NumexprEngine):
             self._rounding[key] = program is not None and not is_exact(program)
         return self._rounding[key]
 
-    def joined(self, segment: Segment, busy: Array) -> EntryFn | None:
+    def joined(self, segment: Segment, shared: Shared) -> EntryFn | None:
         """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
         kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
-        return entry(segment, kernels, busy)
+        return entry(segment, kernels, shared)
 
     def multiply(self, stacks: Stacks) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.literal import Array
 from deepx_graph.runtime.engine import EntryFn
 from deepx_graph.runtime.kernels.recycle import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import cache as codes
@@ -29,7 +28,7 @@ from deepx_graph.runtime.native import enter
 from deepx_graph.runtime.native.enter import FRAME, PARAM, RESULT
 from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, MachineCode, Memory, address_of
 from deepx_graph.runtime.native.pool import Pool, pool
-from deepx_graph.runtime.segments import Form, Given, Made, Place, Result, Segment
+from deepx_graph.runtime.segments import Form, Given, Made, Place, Result, Segment, Shared
 
 _READABLE, _WRITEABLE = 0x1 | 0x100, 0x400
 """numpy's flags: C-contiguous and aligned; writeable."""
@@ -41,16 +40,16 @@ _VERSION, _NEW_ARRAY = 0, 94
 _FASTCALL = 0x80
 
 
-def entry(segment: Segment, kernels: Sequence[MachineCode], busy: Array) -> EntryFn | None:
+def entry(segment: Segment, kernels: Sequence[MachineCode], shared: Shared) -> EntryFn | None:
     """The machine function that runs `kernels`, one for each use of the segment. None where this machine has no way to.
 
-    `busy` is as `Joining.joined` has it.
+    What shares memory with it is as `Joining.joined` has it.
     """
     machine = _machine()
     threads = max((n for k in kernels for _, n in k.calls), default=0)
     if machine is None or (threads > 1 and pool() is None):
         return None
-    frame = _Frame(segment, kernels, busy)
+    frame = _Frame(segment, kernels, shared)
     words = frame.words(pool() if threads > 1 else None, threads, machine)
     words.kept = frame
     return machine.function(words)
@@ -65,9 +64,8 @@ class _Words(np.ndarray[Any, Any]):
 class _Frame:
     """Everything that the words of a segment's frame point to."""
 
-    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], busy: Array) -> None:
-        self.segment, self.busy = segment, busy
-        self.memory = Memory(kernels)
+    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], shared: Shared) -> None:
+        self.segment, self.shared = segment, shared
         self.nanoseconds = sum(k.nanoseconds for k in kernels)
         self.kept: list[Any] = [*kernels]
         self.given: list[tuple[int, int]] = []
@@ -79,10 +77,13 @@ class _Frame:
             self._add_copy(source, target, nbytes)
 
     def _add_kernel(self, kernel: MachineCode, places: Sequence[Place]) -> None:
-        table = self.memory.table(kernel)
+        if kernel not in self.shared.memory:
+            self.shared.memory[kernel] = Memory([kernel])
+        memory: Memory = self.shared.memory[kernel]
+        table = memory.table(kernel)
         for k, place in enumerate(places):
             self._bind(table, k, place)
-        scratches = ctypes.addressof(self.memory.scratches)
+        scratches = ctypes.addressof(memory.scratches)
         self.steps += [(function, address_of(table), scratches, threads) for function, threads in kernel.calls]
 
     def _add_copy(self, source: Place, target: Made, nbytes: int) -> None:
@@ -91,7 +92,7 @@ class _Frame:
         self._bind(table, 1, source)
         machine = _machine()
         assert machine is not None
-        self.steps.append((machine.copied, address_of(table), ctypes.addressof(self.memory.scratches), 0))
+        self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0))  # it needs no scratch memory
 
     def _bind(self, table: bytearray, slot: int, place: Place) -> None:
         """Puts an array object into a slot of a table: now, or at every call."""
@@ -107,7 +108,7 @@ class _Frame:
         if workers is not None:
             workers.hire(threads - 1)
         named: dict[str, int] = {
-            "busy": self.busy.ctypes.data, "counter": 0, "long": self.nanoseconds > LONG_NANOSECONDS,
+            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.nanoseconds > LONG_NANOSECONDS,
             "params": self._rows(map(self._param, range(len(segment.params)))), "param_count": len(segment.params),
             "results": self._rows(map(self._result, segment.results)), "result_count": len(segment.results),
             "given": self._rows(self.given), "given_count": len(self.given),

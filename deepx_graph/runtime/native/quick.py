@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from deepx_graph.runtime.engine import EntryFn, KernelFn
 from deepx_graph.runtime.native.entry import entry
 from deepx_graph.runtime.native.kernel import MachineCode
-from deepx_graph.runtime.segments import Form, Given, Made, Result, Segment, Use
+from deepx_graph.runtime.segments import Form, Given, Made, Result, Segment, Shared, Use
 
 
 def quick(kernel: MachineCode, params: Sequence[Form], *, single: bool) -> KernelFn:
@@ -44,7 +42,7 @@ class _Entries:
 
     def __init__(self, kernel: MachineCode, params: tuple[Form, ...]) -> None:
         self.kernel, self.params = kernel, params
-        self.busy = np.zeros(1, np.int64)
+        self.shared = Shared()
         self.fresh: EntryFn | None = None
         self.filling: EntryFn | None = None
 
@@ -52,7 +50,7 @@ class _Entries:
         """The entry that takes the arguments."""
         operands, made = tuple(map(Given, range(len(self.params)))), tuple(map(Made, range(len(self.kernel.results))))
         segment = Segment(self.params, tuple(map(Result, self.kernel.results)), (Use(operands, made),))
-        self.fresh = entry(segment, [self.kernel], self.busy) or _never
+        self.fresh = entry(segment, [self.kernel], self.shared) or _never
         return self.fresh
 
     def make_filling(self) -> EntryFn:
@@ -63,5 +61,5 @@ class _Entries:
         alone = frozenset(range(count, count + len(results)))
         under = frozenset.intersection(*self.kernel.in_place)
         segment = Segment((*self.params, *results), over, (Use(operands, outs),), alone=alone, under=under)
-        self.filling = entry(segment, [self.kernel], self.busy) or _never
+        self.filling = entry(segment, [self.kernel], self.shared) or _never
         return self.filling

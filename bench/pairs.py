@@ -28,7 +28,7 @@ import deepx_graph as dx
 from bench.table import markdown
 from deepx_graph.ir import Module
 from deepx_graph.ir.structure import STRUCTURAL
-from deepx_graph.runtime.cost_counts import flops
+from deepx_graph.runtime.cost.counts import flops
 
 TURNS = 2000
 

@@ -17,11 +17,12 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops import add, dot_general, exponential, multiply
 from deepx_graph.ops.convolution import conv_attrs, convolution
 from deepx_graph.ops.linalg import fft
-from deepx_graph.runtime import cost, cost_file
-from deepx_graph.runtime.calibrate import nanoseconds
-from deepx_graph.runtime.cost import Sweep
-from deepx_graph.runtime.cost_constants import NAMES, SHIPPED, Constants, from_json
-from deepx_graph.runtime.cost_counts import flops
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.calibrate import nanoseconds
+from deepx_graph.runtime.cost.constants import NAMES, SHIPPED, Constants, from_json
+from deepx_graph.runtime.cost.counts import flops
+from deepx_graph.runtime.cost.model import Sweep
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.types import C64, F32, F64, DType, tensor
@@ -200,10 +201,10 @@ def test_constants_are_checked() -> None:
 
 
 def test_processes_that_store_at_once_leave_one_whole_file(tmp_path: Path) -> None:
-    code = ("from deepx_graph.runtime.cost_file import store; from deepx_graph.runtime.cost_constants import SHIPPED\n"
+    code = ("from deepx_graph.runtime.cost.file import store; from deepx_graph.runtime.cost.constants import SHIPPED\n"
             "from dataclasses import replace; from pathlib import Path; import sys\n"
             "for k in range(30): store(replace(SHIPPED, block_ns=float(sys.argv[2])), Path(sys.argv[1]))")
-    path, root = tmp_path / "costs.json", Path(cost_file.__file__).parents[2]
+    path, root = tmp_path / "costs.json", Path(cost_file.__file__).parents[3]
     running = [subprocess.Popen([sys.executable, "-c", code, str(path), str(k + 1)], cwd=root) for k in range(3)]
     assert [p.wait() for p in running] == [0, 0, 0]
     assert cost_file.read(path).constants.block_ns in (1.0, 2.0, 3.0)
@@ -213,5 +214,5 @@ def test_processes_that_store_at_once_leave_one_whole_file(tmp_path: Path) -> No
 def test_a_measurement_takes_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0, 10, 0, 10**9, 0, 500, 0, 70, 0, 90])  # one to size the batch by, then two rounds of one call
     monkeypatch.setattr("time.perf_counter_ns", lambda: next(times))
-    monkeypatch.setattr("deepx_graph.runtime.calibrate.BATCH_SECONDS", 1e-8)
+    monkeypatch.setattr("deepx_graph.runtime.cost.calibrate.BATCH_SECONDS", 1e-8)
     assert nanoseconds(lambda: None, rounds=3) == 70

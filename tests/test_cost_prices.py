@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepx_graph.ir.kernel import FUNCTION_PRICE, PRICES, PRIMITIVES, price
-from deepx_graph.runtime.native.nests import SLOW
+from deepx_graph.runtime.native.sweeps.nests import SLOW
 
 
 def test_prices_are_of_primitives() -> None:

@@ -13,8 +13,8 @@ import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Module
 from deepx_graph.ops import tanh
-from deepx_graph.runtime import cost_file
-from deepx_graph.runtime.cost_constants import SHIPPED, Constants
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost.constants import SHIPPED, Constants
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.session import Session, measuring
 from deepx_graph.session.kernels import kernels
@@ -128,7 +128,7 @@ def test_every_engine_forecasts(program: str) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A place for constants, and measurements that take no time."""
     parts = (("one", lambda: {"block_ns": 77.0}), ("two", lambda: {"vm_step_ns": -5.0}))
-    monkeypatch.setattr("deepx_graph.runtime.calibrate.PARTS", parts)
+    monkeypatch.setattr("deepx_graph.runtime.cost.calibrate.PARTS", parts)
     path = tmp_path / "costs.json"
     monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(path))
     cost_file._read_once.cache_clear()
@@ -163,7 +163,7 @@ def test_constants_that_cannot_be_used_are_told_of(run: Run, quick: Path, progra
 
 @pytest.mark.conformance
 def test_a_calibration_is_within_bounds() -> None:
-    from deepx_graph.runtime.calibrate import calibrated
+    from deepx_graph.runtime.cost.calibrate import calibrated
 
     found = calibrated()
     assert isinstance(found, Constants) and found != SHIPPED

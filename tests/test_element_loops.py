@@ -15,7 +15,8 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, and_, compare, convert, multiply, not_, or_, select, shift_right_logical, subtract
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.compile import Compiled, compile
-from deepx_graph.runtime.native import cache, element_kernel
+from deepx_graph.runtime.native import cache
+from deepx_graph.runtime.native.loops import element_kernel
 from deepx_graph.types import F32, I32, TensorType, type_of_array
 
 Array = np.ndarray[Any, Any]

@@ -36,9 +36,9 @@ from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.engines.native_engine import is_exact
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.native import enter, entry
+from deepx_graph.runtime.native.calls import enter, entry
+from deepx_graph.runtime.native.calls.quick import quick
 from deepx_graph.runtime.native.kernel import build
-from deepx_graph.runtime.native.quick import quick
 from deepx_graph.runtime.segments import Form
 from deepx_graph.runtime.steps import Joined
 from deepx_graph.types import DType, tensor, type_of_array

@@ -16,11 +16,11 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops import add, broadcast_in_dim, convert, fusion, logistic, maximum, multiply
 from deepx_graph.ops.convolution import conv_attrs, convolution
 from deepx_graph.ops.evaluate import evaluate
-from deepx_graph.runtime.native import conv
-from deepx_graph.runtime.native.conv import ConvolutionKernel, attempt
-from deepx_graph.runtime.native.conv_following import joined, parts_of
-from deepx_graph.runtime.native.conv_plan import Lanes, plan
-from deepx_graph.runtime.native.conv_problem import problem_of
+from deepx_graph.runtime.native.convolution import kernel as conv
+from deepx_graph.runtime.native.convolution.following import joined, parts_of
+from deepx_graph.runtime.native.convolution.kernel import ConvolutionKernel, attempt
+from deepx_graph.runtime.native.convolution.plan import Lanes, plan
+from deepx_graph.runtime.native.convolution.problem import problem_of
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.types import F64, type_of_array
 from tests import laws

@@ -22,7 +22,7 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native import cache
 from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.maths import Maths
-from deepx_graph.runtime.native.nests import arrange
+from deepx_graph.runtime.native.sweeps.nests import arrange
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.text import F4, F8, Text, Value
 from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor, type_of_array

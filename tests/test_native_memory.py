@@ -13,12 +13,12 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.native import nests, streaming
-from deepx_graph.runtime.native.emit import module_text
 from deepx_graph.runtime.native.kernel import NativeKernel, build
-from deepx_graph.runtime.native.layout import Chunks, layout
 from deepx_graph.runtime.native.maths import FORMATS
-from deepx_graph.runtime.native.nests import arrange
+from deepx_graph.runtime.native.sweeps import nests, streaming
+from deepx_graph.runtime.native.sweeps.emit import module_text
+from deepx_graph.runtime.native.sweeps.layout import Chunks, layout
+from deepx_graph.runtime.native.sweeps.nests import arrange
 from deepx_graph.runtime.native.target import this_machine
 from tests.test_native_engine import Array, function_of
 

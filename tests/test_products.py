@@ -144,7 +144,7 @@ def test_wide_and_narrow_machines() -> None:
 
 def _native() -> Any:
     pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
-    from deepx_graph.runtime.native import product
+    from deepx_graph.runtime.native.products import kernel as product
 
     if product.pool() is None or product.this_machine().register_bytes not in product.TALLEST:
         pytest.skip("no products in machine code on this machine")

@@ -26,7 +26,7 @@ from deepx_graph.ops import (
     subtract,
     tanh,
 )
-from deepx_graph.runtime.cost_counts import flops
+from deepx_graph.runtime.cost.counts import flops
 from deepx_graph.session import module_info
 from deepx_graph.session.arrays import unique_names
 from deepx_graph.session.diff import diff

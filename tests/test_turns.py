@@ -15,7 +15,8 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, multiply, reshape, select, slice_, subtract
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native import cache, turns_kernel
+from deepx_graph.runtime.native import cache
+from deepx_graph.runtime.native.loops import turns_kernel
 from deepx_graph.types import type_of_array
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array
-from deepx_graph.runtime.cost import Forecast
+from deepx_graph.runtime.cost.model import Forecast
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.segments import Segment, Shared

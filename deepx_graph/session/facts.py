@@ -12,7 +12,7 @@ from functools import cached_property
 
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
-from deepx_graph.runtime.cost_counts import bytes_moved, flops
+from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.runtime.schedule import Block, Eval, If, Loop, Once, schedule
 from deepx_graph.types import TensorType, leaves, nbytes
 

@@ -13,8 +13,9 @@ from typing import Any
 from deepx_graph.errors import InferError, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import STRUCTURAL
-from deepx_graph.runtime import cost_file, engines
-from deepx_graph.runtime.cost_counts import bytes_moved, flops
+from deepx_graph.runtime import engines
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.runtime.engine import Arranging, Engine, Forecasting, Telling
 from deepx_graph.runtime.flow import makes_memory
 from deepx_graph.runtime.program import is_kernel

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepx_graph.runtime import cost_file
-from deepx_graph.runtime.cost_constants import SHIPPED, Constants
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost.constants import SHIPPED, Constants
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def show() -> Calibration:
 
 def calibrate(path: str | None = None, tell: Callable[[str], object] = lambda what: None) -> Calibration:
     """Measures and stores, in `path` or where later processes look. Raises UsageError when it cannot be written."""
-    from deepx_graph.runtime.calibrate import calibrated
+    from deepx_graph.runtime.cost.calibrate import calibrated
 
     target = Path(path) if path is not None else cost_file.location()
     measured = calibrated(tell)

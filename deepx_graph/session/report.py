@@ -10,7 +10,7 @@ from deepx_graph.errors import DeepxGraphError, InferError, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.runtime.cost_counts import bytes_moved, flops, kernels
+from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
 from deepx_graph.types import is_static
 
 SHOWN_PLACES = 6

@@ -22,12 +22,12 @@ from deepx_graph.runtime.engines.products import Multiply
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
-from deepx_graph.runtime.native.conv_following import joined
-from deepx_graph.runtime.native.element_kernel import attempt as attempt_elements
-from deepx_graph.runtime.native.entry import entry
+from deepx_graph.runtime.native.calls.entry import entry
+from deepx_graph.runtime.native.calls.quick import quick
+from deepx_graph.runtime.native.convolution.following import joined
 from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
-from deepx_graph.runtime.native.quick import quick
-from deepx_graph.runtime.native.turns_kernel import attempt as attempt_turns
+from deepx_graph.runtime.native.loops.element_kernel import attempt as attempt_elements
+from deepx_graph.runtime.native.loops.turns_kernel import attempt as attempt_turns
 from deepx_graph.runtime.outline import outlined
 from deepx_graph.runtime.segments import Segment, Shared, form_of
 from deepx_graph.runtime.stacks import Stacks
@@ -60,7 +60,7 @@ class NativeEngine(NumexprEngine):
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
         if any(n.op is convolution for n in function.nodes):
-            from deepx_graph.runtime.native import conv
+            from deepx_graph.runtime.native.convolution import kernel as conv
 
             direct = conv.attempt(function, self.threads)
             return None if isinstance(direct, str) else direct
@@ -69,7 +69,7 @@ class NativeEngine(NumexprEngine):
             turns = attempt_turns(function, self._made) if isinstance(elements, str) else ""
             return turns if not isinstance(turns, str) else None if isinstance(elements, str) else elements
         if any(n.op is dot_general for n in function.nodes):
-            from deepx_graph.runtime.native import product_following
+            from deepx_graph.runtime.native.products import following as product_following
 
             followed = product_following.attempt_joined(function, self.threads)
             return None if isinstance(followed, str) else followed
@@ -101,7 +101,7 @@ class NativeEngine(NumexprEngine):
         found = super().way(node)
         if found != "eval" or node.op is not convolution:
             return found
-        from deepx_graph.runtime.native import conv
+        from deepx_graph.runtime.native.convolution import kernel as conv
 
         reason = conv.planned(node)
         return f"{found}: {reason}" if isinstance(reason, str) and reason else found
@@ -161,7 +161,7 @@ class NativeEngine(NumexprEngine):
 
     def multiply(self, stacks: Stacks) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""
-        from deepx_graph.runtime.native import product
+        from deepx_graph.runtime.native.products import kernel as product
 
         return product.build(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, self.threads)
 

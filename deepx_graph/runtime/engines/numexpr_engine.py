@@ -19,9 +19,9 @@ from deepx_graph.ops.dynamic_slice import dynamic_update_slice
 from deepx_graph.ops.fusion import fusion
 from deepx_graph.ops.layout import reshape
 from deepx_graph.ops.linear import dot_general
-from deepx_graph.runtime import cost_counts
 from deepx_graph.runtime.arrange import arranged
-from deepx_graph.runtime.cost import Forecast, Parts
+from deepx_graph.runtime.cost import counts as cost_counts
+from deepx_graph.runtime.cost.model import Forecast, Parts
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.engines.products import Multiply, ProductKernel, product
 from deepx_graph.runtime.engines.updates import updated

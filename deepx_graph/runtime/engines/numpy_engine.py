@@ -7,8 +7,8 @@ from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
-from deepx_graph.runtime import cost_counts
-from deepx_graph.runtime.cost import Forecast
+from deepx_graph.runtime.cost import counts as cost_counts
+from deepx_graph.runtime.cost.model import Forecast
 from deepx_graph.runtime.engine import KernelFn
 from deepx_graph.runtime.kernels.workers import available_cores
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels.plan import BLOCK, Plan
 from deepx_graph.runtime.kernels.program import Program, Step
 from deepx_graph.runtime.kernels.vm import Machine

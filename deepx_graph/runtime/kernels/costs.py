@@ -6,8 +6,8 @@ alone: every way gives the same values.
 
 from __future__ import annotations
 
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
 
 BLOCK_ELEMENTS = 256 * 1024
 """Elements of a cache block. Smaller ones make the threads convoy on the interpreter's lock (64 Ki: 1.25 times slower on two

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function
-from deepx_graph.runtime.cost import Parts
+from deepx_graph.runtime.cost.model import Parts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
 from deepx_graph.runtime.kernels.homes import overwritten, temporary_homes

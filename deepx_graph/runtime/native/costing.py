@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels.program import Program, Step
-from deepx_graph.runtime.native.layout import Chunks
-from deepx_graph.runtime.native.nests import Nest, Nests, registers_used, sums_columns, together
+from deepx_graph.runtime.native.sweeps.layout import Chunks
+from deepx_graph.runtime.native.sweeps.nests import Nest, Nests, registers_used, sums_columns, together
 
 MOST_CHUNKS, MOST_LONG_CHUNKS, LONG_CHUNK_NS = 16, 64, 100_000
 """How many chunks there are at most; and where each is at least so long, which evens out what else the cores do."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function
-from deepx_graph.runtime.cost import Parts
+from deepx_graph.runtime.cost.model import Parts
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
@@ -25,10 +25,10 @@ from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native.costing import alone_ns, chunks_of, predicted
-from deepx_graph.runtime.native.emit import module_text
-from deepx_graph.runtime.native.layout import DATA, Layout, Unwritten, layout, partial_dtype
-from deepx_graph.runtime.native.nests import Nests, Stage, arrange
 from deepx_graph.runtime.native.pool import pool
+from deepx_graph.runtime.native.sweeps.emit import module_text
+from deepx_graph.runtime.native.sweeps.layout import DATA, Layout, Unwritten, layout, partial_dtype
+from deepx_graph.runtime.native.sweeps.nests import Nests, Stage, arrange
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
 from deepx_graph.runtime.segments import Form

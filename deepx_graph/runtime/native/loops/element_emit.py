@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.kernels.program import Program, Step
 from deepx_graph.runtime.native import spelling
-from deepx_graph.runtime.native.elements import ElementLoop
-from deepx_graph.runtime.native.emit import worker
-from deepx_graph.runtime.native.layout import DATA, Chunks, Unwritten
-from deepx_graph.runtime.native.nests import SLOW, price
+from deepx_graph.runtime.native.loops.elements import ElementLoop
+from deepx_graph.runtime.native.sweeps.emit import worker
+from deepx_graph.runtime.native.sweeps.layout import DATA, Chunks, Unwritten
+from deepx_graph.runtime.native.sweeps.nests import SLOW, price
 from deepx_graph.runtime.native.target import Target
 from deepx_graph.runtime.native.text import BOOL, Text, Value
 

@@ -15,16 +15,16 @@ import numpy as np
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.linear import dot_general
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_counts import parts_alone
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.program import Array, Shape
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native.conv_following import Parts, parts_of
+from deepx_graph.runtime.native.convolution.following import Parts, parts_of
 from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of, attempt
-from deepx_graph.runtime.native.nest_code import NestCode
-from deepx_graph.runtime.native.nests import together
-from deepx_graph.runtime.native.product import BLOCK_TERMS, Follow, Product, fits
+from deepx_graph.runtime.native.products.kernel import BLOCK_TERMS, Follow, Product, fits
+from deepx_graph.runtime.native.sweeps.nest_code import NestCode
+from deepx_graph.runtime.native.sweeps.nests import together
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.stacks import Stacks, stacks_of
 from deepx_graph.types import TensorType

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from deepx_graph.runtime.native.conv_plan import SIZE, Lanes, Plan, phase_columns, scratch_steps
+from deepx_graph.runtime.native.convolution.plan import SIZE, Lanes, Plan, phase_columns, scratch_steps
 from deepx_graph.runtime.native.text import Text, Value, memory_type
 
 

@@ -19,8 +19,8 @@ from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.kernel import price
 from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.cost_constants import LEAST, SHIPPED, Constants
-from deepx_graph.runtime.cost_file import using
+from deepx_graph.runtime.cost.constants import LEAST, SHIPPED, Constants
+from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
 from deepx_graph.runtime.kernels.execute import Kernel

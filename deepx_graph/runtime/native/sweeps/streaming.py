@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from deepx_graph.runtime.kernels.program import Program, Register
-from deepx_graph.runtime.native.nests import Nest, Nests, registers_used
+from deepx_graph.runtime.native.sweeps.nests import Nest, Nests, registers_used
 
 LINE = 64
 

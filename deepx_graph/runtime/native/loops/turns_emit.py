@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from deepx_graph.runtime.code import Instruction, Jump, Move, Return, Run, Select, Skip, Test
-from deepx_graph.runtime.native.layout import DATA
-from deepx_graph.runtime.native.turns import Action, Called, Copied, Row, Storage, Swapped, Turns
+from deepx_graph.runtime.native.loops.turns import Action, Called, Copied, Row, Storage, Swapped, Turns
+from deepx_graph.runtime.native.sweeps.layout import DATA
 
 RESUME, LIMIT, LEFT, SCRATCH = 0, 8, 16, 24
 """Bytes of the words: where to go on (0 from the start), jumps back in one call, how many are left, and memory for kernels."""

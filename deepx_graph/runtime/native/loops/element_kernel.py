@@ -17,8 +17,8 @@ import numpy as np
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower
@@ -26,15 +26,15 @@ from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array, Program
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native.element_emit import FLAG, OPEN, SCALARS, module_text, places, row_bytes
-from deepx_graph.runtime.native.elements import ElementLoop, NoElements, recognise
-from deepx_graph.runtime.native.layout import Unwritten
-from deepx_graph.runtime.native.nests import price
+from deepx_graph.runtime.native.loops.element_emit import FLAG, OPEN, SCALARS, module_text, places, row_bytes
+from deepx_graph.runtime.native.loops.elements import ElementLoop, NoElements, recognise
 from deepx_graph.runtime.native.pool import pool
+from deepx_graph.runtime.native.sweeps.layout import Unwritten
+from deepx_graph.runtime.native.sweeps.nests import price
 from deepx_graph.runtime.native.target import this_machine
 
 if TYPE_CHECKING:
-    from deepx_graph.runtime.native.element_bounded import BoundedLoop
+    from deepx_graph.runtime.native.loops.element_bounded import BoundedLoop
 
 ROUND_NANOSECONDS = 50_000_000
 """About how long a round takes at most."""
@@ -77,7 +77,7 @@ def source_of(node: Node) -> int | Array:
 
 def attempt(body: Function, threads: int) -> ElementKernel | BoundedLoop | str:
     """The kernel of a body that is such a loop, or why there is none."""
-    from deepx_graph.runtime.native.element_bounded import BoundedLoop, is_bounded
+    from deepx_graph.runtime.native.loops.element_bounded import BoundedLoop, is_bounded
 
     try:
         loop = recognise(body)

@@ -14,7 +14,7 @@ from enum import Enum
 
 import numpy as np
 
-from deepx_graph.runtime.native.conv_problem import Problem
+from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.micro import Tile
 
 SCRATCH_BYTES = 256 << 10

@@ -17,15 +17,15 @@ import numpy as np
 from deepx_graph.ir import Function
 from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.passes.trips import trip_count
-from deepx_graph.runtime import cost
+from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native import turns_emit
 from deepx_graph.runtime.native.kernel import MachineCode, Memory, Workspace, address_of
-from deepx_graph.runtime.native.layout import DATA, Layout
-from deepx_graph.runtime.native.turns import MachineOf, NoTurns, Turns, planned
+from deepx_graph.runtime.native.loops import turns_emit
+from deepx_graph.runtime.native.loops.turns import MachineOf, NoTurns, Turns, planned
+from deepx_graph.runtime.native.sweeps.layout import DATA, Layout
 from deepx_graph.runtime.segments import form_of
 
 CALL_NANOSECONDS = 20_000_000

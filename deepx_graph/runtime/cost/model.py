@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.ir.kernel import FUNCTION_PRICE, price
-from deepx_graph.runtime.cost_constants import Constants
+from deepx_graph.runtime.cost.constants import Constants
 
 LANE_BYTES = 4
 """An element of this size has the prices as they stand."""

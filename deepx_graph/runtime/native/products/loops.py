@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from deepx_graph.runtime.native.product_parts import Parts, either, least, stepped
+from deepx_graph.runtime.native.products.parts import Parts, either, least, stepped
 from deepx_graph.runtime.native.text import DType, Text
 
 PANEL_GAP = 32

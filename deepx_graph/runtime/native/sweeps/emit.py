@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.runtime.kernels.program import Program
-from deepx_graph.runtime.native.layout import Chunks, Layout
-from deepx_graph.runtime.native.nest_code import NestCode
-from deepx_graph.runtime.native.nests import Nests
+from deepx_graph.runtime.native.sweeps.layout import Chunks, Layout
+from deepx_graph.runtime.native.sweeps.nest_code import NestCode
+from deepx_graph.runtime.native.sweeps.nests import Nests
 from deepx_graph.runtime.native.target import Target
 
 

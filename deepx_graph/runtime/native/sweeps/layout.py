@@ -10,7 +10,7 @@ from typing import Any
 
 from deepx_graph.ir import Op
 from deepx_graph.runtime.kernels.program import Program, Step
-from deepx_graph.runtime.native.nests import Nests, together
+from deepx_graph.runtime.native.sweeps.nests import Nests, together
 from deepx_graph.runtime.native.text import F4, F8, DType
 from deepx_graph.types import dtype_of
 

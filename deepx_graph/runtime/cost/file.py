@@ -18,7 +18,7 @@ from pathlib import Path
 
 from deepx_graph.errors import UsageError
 from deepx_graph.files import write_file
-from deepx_graph.runtime.cost_constants import SHIPPED, Constants, from_json
+from deepx_graph.runtime.cost.constants import SHIPPED, Constants, from_json
 from deepx_graph.runtime.kernels.workers import available_cores
 
 VERSION = 1

@@ -22,8 +22,8 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native.kernel import address_of
 from deepx_graph.runtime.native.pool import pool
-from deepx_graph.runtime.native.product_loops import PANEL_GAP, Fields, module_text
-from deepx_graph.runtime.native.product_parts import VECTORS
+from deepx_graph.runtime.native.products.loops import PANEL_GAP, Fields, module_text
+from deepx_graph.runtime.native.products.parts import VECTORS
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.text import F4, F8, DType
 from deepx_graph.runtime.native.turning import contiguous

@@ -15,8 +15,8 @@ import numpy as np
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_counts import parts_alone
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
@@ -24,11 +24,11 @@ from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
 from deepx_graph.runtime.native import micro
-from deepx_graph.runtime.native.conv_emit import NEST, SLOTS, module_text
-from deepx_graph.runtime.native.conv_following import Parts, following, parts_of
-from deepx_graph.runtime.native.conv_plan import Lanes, Plan, plan, scratch_bytes
-from deepx_graph.runtime.native.conv_problem import problem_of
-from deepx_graph.runtime.native.conv_weights import pack_shares, packed_size
+from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
+from deepx_graph.runtime.native.convolution.following import Parts, following, parts_of
+from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, plan, scratch_bytes
+from deepx_graph.runtime.native.convolution.problem import problem_of
+from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
 from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of
 from deepx_graph.runtime.native.pool import pool
 from deepx_graph.runtime.native.target import this_machine

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.conv_plan import Lanes, Plan
+from deepx_graph.runtime.native.convolution.plan import Lanes, Plan
 from deepx_graph.runtime.native.text import Text, scalar_type
 
 PACKED_SHARE = 1 << 15

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.runtime.engine import EntryFn, KernelFn
-from deepx_graph.runtime.native.entry import entry
+from deepx_graph.runtime.native.calls.entry import entry
 from deepx_graph.runtime.native.kernel import MachineCode
 from deepx_graph.runtime.segments import Form, Given, Made, Result, Segment, Shared, Use
 

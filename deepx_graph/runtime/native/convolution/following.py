@@ -14,7 +14,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.convolution import convolution
 from deepx_graph.ops.fusion import fusion, inlined
 from deepx_graph.passes.rebuild import with_inputs, with_results
-from deepx_graph.runtime.native.conv_plan import Plan
+from deepx_graph.runtime.native.convolution.plan import Plan
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 
 

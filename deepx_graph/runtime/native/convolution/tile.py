@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native import micro
-from deepx_graph.runtime.native.conv_plan import Lanes, Plan, phase_columns, scratch_steps
-from deepx_graph.runtime.native.conv_weights import weights_of
+from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, phase_columns, scratch_steps
+from deepx_graph.runtime.native.convolution.weights import weights_of
 from deepx_graph.runtime.native.micro import Loop, Operand
 from deepx_graph.runtime.native.text import Text, scalar_type
 

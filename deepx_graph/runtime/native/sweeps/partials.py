@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.kernels.program import Program, Shape, Step
 from deepx_graph.runtime.native import spelling
-from deepx_graph.runtime.native.layout import DATA, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
-from deepx_graph.runtime.native.nests import Nest, Nests
+from deepx_graph.runtime.native.sweeps.layout import DATA, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
+from deepx_graph.runtime.native.sweeps.nests import Nest, Nests
 from deepx_graph.runtime.native.target import Target
 from deepx_graph.runtime.native.text import DType, Text, Value
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.native.conv_pack import Packing
-from deepx_graph.runtime.native.conv_plan import FEATURES, IMAGES, Lanes, Plan
-from deepx_graph.runtime.native.conv_tile import TileCode, W, Walk, X, Y, moved
-from deepx_graph.runtime.native.conv_weights import WeightPacking, pack_shares
+from deepx_graph.runtime.native.convolution.pack import Packing
+from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, Lanes, Plan
+from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y, moved
+from deepx_graph.runtime.native.convolution.weights import WeightPacking, pack_shares
 from deepx_graph.runtime.native.micro import turn_text
 from deepx_graph.runtime.native.text import Text
 

@@ -24,8 +24,8 @@ import numpy as np
 from deepx_graph.runtime.engine import EntryFn
 from deepx_graph.runtime.kernels.recycle import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native import enter
-from deepx_graph.runtime.native.enter import FRAME, PARAM, RESULT
+from deepx_graph.runtime.native.calls import enter
+from deepx_graph.runtime.native.calls.enter import FRAME, PARAM, RESULT
 from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, MachineCode, Memory, address_of
 from deepx_graph.runtime.native.pool import Pool, pool
 from deepx_graph.runtime.segments import Form, Given, Made, Place, Result, Segment, Shared

@@ -10,8 +10,8 @@ from __future__ import annotations
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import Apply, Expr
 from deepx_graph.ir.structure import STRUCTURAL
-from deepx_graph.runtime.cost import Forecast, Parts, evaluated, product
-from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.cost.model import Forecast, Parts, evaluated, product
 from deepx_graph.types import TensorType, leaves, nbytes
 
 

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.runtime import cost
-from deepx_graph.runtime.cost_file import constants
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.program import Array, Program
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native import element_kernel
-from deepx_graph.runtime.native.element_emit import module_text, plain_places, row_bytes
-from deepx_graph.runtime.native.element_kernel import Shares, source_of
-from deepx_graph.runtime.native.elements import ElementLoop
 from deepx_graph.runtime.native.kernel import MachineCode, Workspace
-from deepx_graph.runtime.native.layout import Layout
+from deepx_graph.runtime.native.loops import element_kernel
+from deepx_graph.runtime.native.loops.element_emit import module_text, plain_places, row_bytes
+from deepx_graph.runtime.native.loops.element_kernel import Shares, source_of
+from deepx_graph.runtime.native.loops.elements import ElementLoop
 from deepx_graph.runtime.native.pool import pool
+from deepx_graph.runtime.native.sweeps.layout import Layout
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.segments import Form
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from deepx_graph.runtime.kernels.program import Program, Shape, Step
-from deepx_graph.runtime.native import spelling, streaming
-from deepx_graph.runtime.native.layout import LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
+from deepx_graph.runtime.native import spelling
 from deepx_graph.runtime.native.maths import FORMATS, Maths, Reciprocal
-from deepx_graph.runtime.native.nests import STRIP, Nest, Nests, Stage, asks_ahead, registers_used, together, unrolled
-from deepx_graph.runtime.native.partials import Partials
 from deepx_graph.runtime.native.spelling import Write
+from deepx_graph.runtime.native.sweeps import streaming
+from deepx_graph.runtime.native.sweeps.layout import LONG_SUM, Chunks, Layout, Unwritten, identity, partial_dtype, primitive_of
+from deepx_graph.runtime.native.sweeps.nests import STRIP, Nest, Nests, Stage, asks_ahead, registers_used, together, unrolled
+from deepx_graph.runtime.native.sweeps.partials import Partials
 from deepx_graph.runtime.native.target import Target
 from deepx_graph.runtime.native.text import DType, Value, of_parts
 

@@ -66,7 +66,7 @@ class NumexprEngine:
 
     def writes(self, node: Node) -> bool:
         """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
-        return self._own(node) is not None
+        return not node.op.view and self._own(node) is not None
 
     def arrange(self, function: Function) -> Function:
         """The function as it runs best."""

@@ -24,7 +24,7 @@ from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.lower import lower
 from deepx_graph.runtime.native.kernel import MachineCode
 from deepx_graph.runtime.schedule import schedule
-from deepx_graph.types import TensorType
+from deepx_graph.types import TensorType, TupleType
 
 MOST_RUNS = 256
 """A view of more pieces of memory than this is not copied here."""
@@ -186,7 +186,9 @@ class _Planner:
                 return source
         if isinstance(node.type, TensorType):
             return self._storage(node.type)
-        return tuple(self._storage(t) for t in node.type.items)  # type: ignore[attr-defined]
+        if not isinstance(node.type, TupleType) or not all(isinstance(t, TensorType) for t in node.type.items):
+            raise NoTurns(f"a {node.type}")
+        return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:
         if sum(s.nbytes for s in self.turns.storages if s.is_owned) > MOST_BYTES:
@@ -272,8 +274,10 @@ class _Planner:
 
     def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> Row:
         """A box of a larger array that is one piece of memory, at computed starts."""
-        storage, shape = self._leaf(whole), self.turns.storages[self._leaf(whole)].shape
-        array = np.empty(shape, self.turns.storages[storage].dtype)
+        storage, type = self._leaf(whole), self.code.slots[whole].type
+        assert isinstance(type, TensorType)
+        shape = type.shape  # the storage may have another one, that of what this is a view of
+        array = np.empty(shape, type.dtype.np)
         corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
         part = array[corner]
         if len(pieces((part, array))) != 1:

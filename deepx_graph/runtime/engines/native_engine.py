@@ -47,6 +47,10 @@ class NativeEngine(NumexprEngine):
 
     def _made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
+        if node.op is dot_general:
+            from deepx_graph.runtime.native.products import small
+
+            return small.build(node)
         if node.op is fusion:
             self._own(node)
         return self._machine_code(node) if self.joins(node) else None

@@ -19,6 +19,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
 from deepx_graph.literal import Array
 from deepx_graph.ops.dynamic_slice import dynamic_slice, dynamic_update_slice
+from deepx_graph.ops.shape import concatenate
 from deepx_graph.runtime.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, follows
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.lower import lower
@@ -264,6 +265,8 @@ class _Planner:
             return [self._row(node, i.sources[0], i.sources[1:], node.type, target[0], reads=True)]
         if node.op is dynamic_update_slice:
             return self._updated(i, target[0], alive)
+        if node.op is concatenate:
+            return self._joined(i, node.type, target[0])
         kernel = self.machine_of(node)
         if kernel is None and _is_view(node):
             return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
@@ -271,6 +274,17 @@ class _Planner:
             raise NoTurns(f"{node.op.name}, which is no small kernel")
         sources = [self._leaf(s) for s in i.sources]
         return [Called(kernel, (*(sources[p] for p in kernel.params), *target))]
+
+    def _joined(self, run: Run, type: Any, target: int) -> list[Action]:
+        """Operands copied one after the other along an axis."""
+        whole, axis = np.empty(type.shape, type.dtype.np), run.node.attrs[0]
+        found, start = list[Action](), 0
+        for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
+            size = operand.type.shape[axis]  # type: ignore[attr-defined]
+            part = whole[(slice(None),) * axis + (slice(start, start + size),)]
+            found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(pieces((part, whole))))))
+            start += size
+        return found
 
     def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> Row:
         """A box of a larger array that is one piece of memory, at computed starts."""

@@ -139,3 +139,4 @@ def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
             emit(f"{printable(name)}: {port.type}\n{text}\n", None)
     if f.profile is not None:
         say(str(f.profile))
+        say(f"{f.plan.peak_bytes:,} bytes at the peak, as planned")

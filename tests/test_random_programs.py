@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Module
+from deepx_graph.ir import Module, Node
 from deepx_graph.passes.manager import parse_pipeline, run_pipeline
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from tests.generate import random_inputs, random_module
 from tests.reference import evaluate, same
 
@@ -42,6 +44,43 @@ def agree(found: Any, wanted: Any) -> bool:
     return np.allclose(found, wanted, rtol=loose, atol=loose, equal_nan=True)
 
 
+class Nudging(NumpyEngine):
+    """The reference with every float result wrong by up to four units in the last place, as a fast engine's may be."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def kernel(self, node: Node) -> KernelFn:
+        inner = super().kernel(node)
+
+        def run(values: Sequence[Any], out: Any) -> Any:
+            value = inner(values, out)
+            if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.kind != "f":
+                return value
+            ulps = self.rng.integers(-4, 5, np.shape(value)).astype(value.dtype)
+            return np.asarray(value + ulps * np.abs(value) * np.finfo(value.dtype).eps)
+
+        return run
+
+
+def beyond_rounding(module: Module, inputs: Sequence[Any], found: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
+    """The numbers of the results that differ by more than what rounding in every operation can make of them."""
+    nudged = [compile(module, engine=Nudging(k))(*inputs) for k in range(8)]
+    wrong = []
+    for k, (f, w) in enumerate(zip(found, wanted, strict=True)):
+        others = [np.asarray(n[k]) for n in nudged]
+        if f.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                slack = 4 * np.max([np.abs(o.astype(np.float64) - w) for o in others], axis=0)
+                near = np.abs(f.astype(np.float64) - w) <= slack
+            explained = bool(np.all(near | (f == w) | (np.isnan(f) & np.isnan(w)) | np.isnan(slack) | np.isinf(slack)))
+        else:
+            explained = any(np.array_equal(o, f) for o in others)
+        if not agree(f, w) and not explained:
+            wrong.append(k)
+    return wrong
+
+
 def check(start: int, *, engine: str, optimised: bool, exact: bool) -> None:
     for seed in range(start, start + CHUNK):
         rng = random.Random(seed)
@@ -51,6 +90,8 @@ def check(start: int, *, engine: str, optimised: bool, exact: bool) -> None:
         found = compile(optimise(module) if optimised else module, engine=engine)(*inputs)
         equal = same if exact else agree
         wrong = mismatches(found, wanted, equal)
+        if wrong and not exact:  # rounding that the program makes larger
+            wrong = beyond_rounding(module, inputs, found, wanted)
         assert not wrong, f"seed {seed}: results {wrong} differ"
 
 

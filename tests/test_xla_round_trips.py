@@ -17,9 +17,6 @@ from deepx_graph.viz.labels import tooltip
 from tests.jax_corpus import JAX, files, needs_corpus
 from tests.reference import evaluate
 
-NO_OPCODE = {"rng_uniform_normal.stablehlo": "erf_inv", "un_activations.stablehlo": "erfc"}
-"""Programs with an operation of CHLO that HLO has no opcode for: named, not written."""
-
 
 def load(text: str, format: str, name: str = "t") -> Module:
     return read(Source(name, text), format).module
@@ -29,10 +26,6 @@ def check_chain(name: str) -> None:
     """HLO -> StableHLO -> HLO -> sea -> HLO. A StableHLO file is brought to HLO first: the two differ in what a broadcast is."""
     path = JAX / name
     module = load(path.read_text(), path.suffix[1:], name)
-    if name in NO_OPCODE:
-        with pytest.raises(VerifyError, match=NO_OPCODE[name]):
-            write(module, "hlo")
-        pytest.skip(f"HLO has no opcode for {NO_OPCODE[name]}, and says so")
     if path.suffix == ".stablehlo":
         module = load(write(module, "hlo"), "hlo")
     now = module

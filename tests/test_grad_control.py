@@ -344,7 +344,8 @@ def test_ways_to_treat_loops_agree(name: str, way: str) -> None:
 
 
 def test_the_memory_of_sqrt_grows_with_the_square_root() -> None:
-    peaks = {n: [dx.compile(c.module).plan.peak_bytes for c in choices(rnn(n))] for n in (250, 1000)}
+    """On an engine that runs loops turn by turn: in a loop that is one kernel, what is kept is the kernel's own memory."""
+    peaks = {n: [dx.compile(c.module, engine="numexpr").plan.peak_bytes for c in choices(rnn(n))] for n in (250, 1000)}
     keep, recompute, sqrt = (peaks[1000][k] / peaks[250][k] for k in range(3))
     assert keep > 3.5
     assert recompute > 3.5

@@ -106,6 +106,17 @@ def test_a_result_takes_the_memory_of_an_input_given_away(engine: str, made: lis
     np.testing.assert_allclose(again, wanted - g * g, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_inputs_are_given_away_beside_what_has_no_operand(engine: str) -> None:
+    text = """func.func @main(%a: tensor<60000xf32>) -> tensor<60000xf32> {
+      %k = stablehlo.iota dim = 0 : tensor<60000xf32>
+      %y = stablehlo.add %a, %k : tensor<60000xf32>
+      return %y : tensor<60000xf32>
+    }"""
+    (found,) = dx.compile(dx.loads(text), engine=engine)(np.ones(60000, np.float32), donate=["a"])
+    np.testing.assert_array_equal(found, np.arange(1, 60001, dtype=np.float32))
+
+
 @pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
 def test_every_state_of_a_training_step_is_updated_in_place(made: list[int]) -> None:
     f = dx.compile(dx.optimize(dx.loads(STEP)), engine="native")

@@ -10,6 +10,7 @@ from collections.abc import Set
 
 from deepx_graph.runtime.code import Return, Run
 from deepx_graph.runtime.engine import Overwriting
+from deepx_graph.runtime.flow import held
 from deepx_graph.runtime.program import Unit
 from deepx_graph.types import TensorType, leaves
 
@@ -50,16 +51,15 @@ def places(unit: Unit, given: Set[int]) -> Places:
 
 
 def _last_reads(unit: Unit) -> dict[int, tuple[int, int]]:
-    """For each parameter's slot, the position of the last instruction that reads it or a view of it, and how many times."""
-    viewed = {s: s for s in unit.plan.code.params}
+    """For each parameter's slot, the position of the last instruction that reads it or what holds it, and how many times."""
+    roots = {s: {s} for s in unit.plan.code.params}
     last: dict[int, tuple[int, int]] = {}
     for at, instruction in enumerate(unit.instructions):
         if not isinstance(instruction, (Run, Return)):
             continue
-        for s in instruction.sources:
-            if s in viewed:
-                seen, times = last.get(viewed[s], (at, 0))
-                last[viewed[s]] = (at, times + 1 if seen == at else 1)
-        if isinstance(instruction, Run) and instruction.node.op.view and instruction.sources[0] in viewed:
-            viewed[instruction.target] = viewed[instruction.sources[0]]
+        for root in (r for s in instruction.sources for r in roots.get(s, ())):
+            seen, times = last.get(root, (at, 0))
+            last[root] = (at, times + 1 if seen == at else 1)
+        if isinstance(instruction, Run):
+            roots[instruction.target] = set[int]().union(*(roots.get(s, ()) for s in held(instruction)))
     return last

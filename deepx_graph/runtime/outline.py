@@ -15,7 +15,6 @@ from deepx_graph.ir.liveness import Live, liveness
 from deepx_graph.ir.placement import Draft, Placement
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE
 from deepx_graph.ops.fusion import fusion
-from deepx_graph.ops.reduce import broadcast_in_dim
 from deepx_graph.passes.rebuild import with_inputs, with_results
 from deepx_graph.types import TupleType
 
@@ -102,8 +101,7 @@ class _Loops:
         inside: list[Node] = []
         outer: set[Node] = set()
         for node in sorted(found, key=lambda n: n.serial):
-            is_view = (node.op.view or node.op is broadcast_in_dim) and node.op is not PROJ and node.inputs[0].op is not CONSTANT
-            if is_view and all(i not in found or i in outer for i in node.inputs):
+            if _is_seen_from_outside(node) and all(i not in found or i in outer for i in node.inputs):
                 outer.add(node)
             else:
                 inside.append(node)
@@ -158,6 +156,11 @@ class _Loops:
         if source.op is LOOP_BEGIN:
             return self.live.ends[source]
         return source if source.op is REGION or source.op is LOOP_END else None
+
+
+def _is_seen_from_outside(node: Node) -> bool:
+    """Whether the node only looks at its first operand, where it has one (`iota` has none), and that is no constant."""
+    return node.op.view and node.op is not PROJ and all(i.op is not CONSTANT for i in node.inputs[:1])
 
 
 def _without(function: Function, loops: dict[Node, Loop]) -> Function:

@@ -46,6 +46,18 @@ def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
     return f"did you mean {what + ' ' if what else ''}'{printable(near[0])}'?" if near else None
 
 
+def with_article(thing: object) -> str:
+    """What `thing` is called, with its indefinite article, by how it is said: `an f32[5]`, `an s8[2]`, `a tuple`, `a u8[3]`."""
+    text = str(thing)
+    spelled = len(text) > 1 and text[1].isdigit()  # the name of a letter comes first: an ef, an es
+    return f"{'an' if text[:1] in ('aefhilmnorsxAEFHILMNORSX' if spelled else 'aeioAEIO') else 'a'} {text}"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of a thing: `1 node`, `2,000 nodes`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A text that was read, with its display name (a path, or `<stdin>`); or the bytes of a binary file, as characters 0 to 255."""

@@ -34,11 +34,11 @@ ENTRY e {
 PRODUCT = 2.6 + 2 * 200 * 100 * 300 / 100_000  # the call, and operations at 100 a nanosecond, in us
 LOOPS = 2.8 + 2 * 0.5 + 20 * (2 * 0.078 + 26 * 0.012)  # the kernel's call, two loops over 20 000 elements of prices 25 and 1
 GOLDEN = """\
-  kernels on numexpr, 1 thread, by shipped constants: 135.8 us for one run of each
+  kernels on numexpr, 1 thread, by shipped constants: 135.8 us for one run
   1 BLAS, 1 numpy loops
-   share predicted us          bytes     operations  kernel
-   90.3%       122.60        440,000     12,000,000  dot_general p: f32[200,100] (line 6) [BLAS; arithmetic]
-    9.7%        13.16        160,000         40,000  fusion s: f32[200,100] (line 8) [numpy loops; arithmetic]
+   share      runs   us per run          bytes     operations  kernel
+   90.3%         1       122.60        440,000     12,000,000  dot_general p: f32[200,100] (line 6) [BLAS; arithmetic]
+    9.7%         1        13.16        160,000         40,000  fusion s: f32[200,100] (line 8) [numpy loops; arithmetic]
 """
 
 

@@ -69,6 +69,7 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
                         help="compare with what this pipeline makes of it (default: default; none compares nothing)")
+    parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
     add_engine(parser)
     add_json(parser)
     add_reading(parser)
@@ -88,6 +89,7 @@ def run_info(args: Arguments) -> int:
         emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {})
                   | ({"kernels": found.to_json()} if found else {}))
     else:
-        lines = [*str(info).split("\n"), *(compared.lines() if compared else ()), *(found.lines() if found else ())]
+        facts = info.lines(None) if args.all else info.lines()
+        lines = [*facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
         emit("\n".join(map(printable, lines)) + "\n", None)
     return 0

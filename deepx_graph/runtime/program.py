@@ -189,6 +189,12 @@ def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: O
     return plans
 
 
+def call_order(module: Module) -> tuple[list[str], set[str]]:
+    """The functions that the entry may run, callees first where no recursion is; and those that may come to run themselves."""
+    graph = _call_graph(module)
+    return _callees_first(graph, module.entry_name), _recursive(graph)
+
+
 def _call_graph(module: Module) -> dict[str, list[str]]:
     """Function name to the names it may run; a closure may be run by whoever runs function values."""
     graph: dict[str, list[str]] = {}

@@ -15,6 +15,7 @@ from deepx_graph.errors import Diagnostic, UsageError, printable, suggest
 from deepx_graph.ir import Module
 from deepx_graph.ops import OPS
 from deepx_graph.session.figures import FIGURES, figure_of, reached_info
+from deepx_graph.session.report import once_each
 
 SIGNS: Mapping[str, Callable[[int, int], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt, "=": operator.eq,
@@ -79,8 +80,21 @@ def judge(module: Module, optimised: Module, budgets: Sequence[Budget]) -> list[
         if value is None:
             raise UsageError(Diagnostic(f"{budget.figure} is not known, as the program leaves sizes open",
                                         hint="give the inputs: --input NAME=f32[8,128], or --inputs FILE.npz"))
-        found.append(Verdict(budget, figure_of(before, budget.figure), value))
+        verdict = Verdict(budget, figure_of(before, budget.figure), value)
+        if after.open and _grows(budget) and not _decided(verdict):
+            raise UsageError(Diagnostic(f"{budget.figure} is not known: {value:,}{once_each(after.open)}"))
+        found.append(verdict)
     return found
+
+
+def _grows(budget: Budget) -> bool:
+    """Whether the figure grows with how often things run."""
+    return budget.figure in FIGURES and FIGURES[budget.figure].runs
+
+
+def _decided(verdict: Verdict) -> bool:
+    """Whether the verdict stands however much larger the figure is."""
+    return verdict.holds if verdict.budget.sign in (">", ">=") else not verdict.holds and verdict.budget.sign in ("<", "<=")
 
 
 def markdown(verdicts: Sequence[Verdict], title: str) -> Iterator[str]:

@@ -5,17 +5,18 @@ operations, the time that the cost model predicts. Kernels are made, and so comp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from deepx_graph.errors import InferError, printable
+from deepx_graph.errors import InferError, counted, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import bytes_moved, flops
+from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
 from deepx_graph.runtime.engine import Arranging, Engine, Forecasting, Telling
 from deepx_graph.runtime.flow import makes_memory
 from deepx_graph.runtime.program import is_kernel
@@ -30,7 +31,11 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One kernel: `way` is how it runs; `predicted_us` one call, None where nothing is known; `share` of all predictions."""
+    """One kernel: `way` is how it runs; `bytes`, `flops` and `predicted_us` are of one call, None where nothing is known.
+
+    `runs` is how often one run of the program calls it, not the whole answer where `runs_known` is false (see `runtime.cost.runs`);
+    `share` is of the predictions of all runs.
+    """
 
     function: str
     kernel: str
@@ -42,6 +47,13 @@ class KernelRow:
     predicted_us: float | None
     bound: str
     share: float
+    runs: int = 1
+    runs_known: bool = True
+
+    @property
+    def total_us(self) -> float:
+        """What is predicted of all its calls together."""
+        return (self.predicted_us or 0.0) * self.runs
 
 
 @dataclass(frozen=True)
@@ -57,8 +69,8 @@ class Kernels:
 
     @property
     def predicted_us(self) -> float:
-        """Of all kernels together, each once."""
-        return sum(r.predicted_us or 0.0 for r in self.rows)
+        """Of all kernels together, in one run of the program."""
+        return sum(r.total_us for r in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -67,16 +79,18 @@ class Kernels:
     def lines(self) -> Iterator[str]:
         """A table."""
         yield f"  engines: {', '.join(f'{name} {what}'.strip() for name, what in present().items())}"
-        yield (f"  kernels on {self.engine}, {self.threads} thread{'s' * (self.threads != 1)}, by {self.constants} constants: "
-               f"{self.predicted_us:,.1f} us for one run of each")
+        unknown = "" if all(r.runs_known for r in self.rows) else " x ? (what runs an unknown number of times is counted once)"
+        yield (f"  kernels on {self.engine}, {counted(self.threads, 'thread')}, by {self.constants} constants: "
+               f"{self.predicted_us:,.1f} us for one run{unknown}")
         if self.note:
             yield f"  note: {self.note}"
         if self.rows:
             yield "  " + ", ".join(f"{n} {way}" for way, n in Counter(r.way.partition(':')[0] for r in self.rows).most_common())
-            yield f"  {'share':>6} {'predicted us':>12} {'bytes':>14} {'operations':>14}  kernel"
+            yield f"  {'share':>6} {'runs':>9} {'us per run':>12} {'bytes':>14} {'operations':>14}  kernel"
         for r in self.rows[:SHOWN]:
             predicted = "-" if r.predicted_us is None else f"{r.predicted_us:,.2f}"
-            yield (f"  {r.share:>6.1%} {predicted:>12} {r.bytes:>14,} {r.flops:>14,}  {printable(r.kernel)}: {r.type}"
+            runs = str(Times(r.runs, r.runs_known))
+            yield (f"  {r.share:>6.1%} {runs:>9} {predicted:>12} {r.bytes:>14,} {r.flops:>14,}  {printable(r.kernel)}: {r.type}"
                    f"{f' (line {r.line})' if r.line else ''} [{r.way}{f'; {r.bound}' if r.bound else ''}]")
         if len(self.rows) > SHOWN or self.left:
             yield f"  and {max(0, len(self.rows) - SHOWN) + self.left} more"
@@ -105,11 +119,18 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
         return None
     if isinstance(chosen, Arranging):
         functions = tuple(map(chosen.arrange, functions))
-    nodes = [(f, n) for f in functions for n in f.nodes if computes(n)]
-    nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])))
+    times = _times(module, functions)
+    nodes = [(f, n) for f in functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
+    nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
     known = cost_file.known()
-    return Kernels(chosen.name, getattr(chosen, "threads", 1), known.source, known.note,
-                   _rows(chosen, nodes[:MOST]), max(0, len(nodes) - MOST))
+    return Kernels(chosen.name, getattr(chosen, "threads", None) or 1, known.source, known.note,
+                   _rows(chosen, nodes[:MOST], times), max(0, len(nodes) - MOST))
+
+
+def _times(module: Module, functions: Sequence[Function]) -> dict[Node, Times]:
+    """How often one run of the module runs each node of its functions, which may have been arranged for an engine."""
+    calls = function_times(module)
+    return {n: t * calls[f.name] for f in functions if f.name in calls for n, t in node_times(f).items()}
 
 
 def computes(node: Node) -> bool:
@@ -123,11 +144,10 @@ def computes(node: Node) -> bool:
     return True
 
 
-def _rows(engine: Engine, nodes: Sequence[tuple[Function, Node]]) -> tuple[KernelRow, ...]:
-    made = [row(engine, f, n) for f, n in nodes]
-    total = sum(r.predicted_us or 0.0 for r in made) or 1.0
-    shared = [KernelRow(**{**asdict(r), "share": (r.predicted_us or 0.0) / total}) for r in made]
-    return tuple(sorted(shared, key=lambda r: -(r.predicted_us or 0.0)))
+def _rows(engine: Engine, nodes: Sequence[tuple[Function, Node]], times: Mapping[Node, Times]) -> tuple[KernelRow, ...]:
+    made = [replace(row(engine, f, n), runs=times[n].count, runs_known=times[n].is_known and not is_open(n)) for f, n in nodes]
+    total = sum(r.total_us for r in made) or 1.0
+    return tuple(sorted((replace(r, share=r.total_us / total) for r in made), key=lambda r: -r.total_us))
 
 
 def row(engine: Engine, function: Function, node: Node) -> KernelRow:

@@ -2,16 +2,17 @@
 
 Arithmetic: one operation for each primitive of an elementwise kernel and element, one per operation of a reducer and element, what
 `Op.flops` says of products, convolutions and the like; other operations count none. Bytes: operands and results of every kernel,
-each once. Loops count one turn, branches all sides.
+each once. Of a single node and one run of it; how often it runs is told by `runs`.
 """
 
 from __future__ import annotations
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import Apply, Expr
-from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.ir.structure import LOOP_END, STRUCTURAL
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import Forecast, Parts, evaluated, product
+from deepx_graph.runtime.cost.runs import ONCE, node_times
 from deepx_graph.types import TensorType, leaves, nbytes
 
 
@@ -52,7 +53,8 @@ def flops(node: Node) -> int:
     if bodies:
         per_element = all(isinstance(p.type, TensorType) and p.type.dims == () for p in bodies[0].params)
         times = _size(node.inputs[0]) if per_element and node.inputs else 1
-        return times * sum(flops(n) for n in bodies[0].nodes)
+        runs = node_times(bodies[0]) if any(n.op is LOOP_END for n in bodies[0].nodes) else {}
+        return times * sum(flops(n) * runs.get(n, ONCE).count for n in bodies[0].nodes)
     if node.op.elementwise and node.op.kernel is not None:
         expression = node.op.kernel(*node.attrs)
         return 0 if expression is None else _primitives(expression) * _size(node)

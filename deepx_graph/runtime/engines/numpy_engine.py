@@ -14,16 +14,16 @@ from deepx_graph.runtime.kernels.workers import available_cores
 
 
 class NumpyEngine:
-    """`op.eval` in order. It never writes into memory it is given. `threads` is how many cores BLAS may use."""
+    """`op.eval` in order. It never writes into memory it is given. `threads` is how many cores BLAS may use; None for all."""
 
     name = "numpy"
 
     def __init__(self, threads: int | None = None) -> None:
-        self.threads = threads
+        self.threads = threads or available_cores()
 
     def forecast(self, node: Node) -> Forecast:
         """How long the node's eval will take."""
-        return cost_counts.alone(node, self.threads or available_cores())
+        return cost_counts.alone(node, self.threads)
 
     def kernel(self, node: Node) -> KernelFn:
         evaluate, attrs = node.op.eval, node.attrs

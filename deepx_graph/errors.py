@@ -46,7 +46,7 @@ def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
     return f"did you mean {what + ' ' if what else ''}'{printable(near[0])}'?" if near else None
 
 
-def with_article(thing: object) -> str:
+def an(thing: object) -> str:
     """What `thing` is called, with its indefinite article, by how it is said: `an f32[5]`, `an s8[2]`, `a tuple`, `a u8[3]`."""
     text = str(thing)
     spelled = len(text) > 1 and text[1].isdigit()  # the name of a letter comes first: an ef, an es

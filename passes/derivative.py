@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deepx_graph.errors import Diagnostic, UsageError, suggest
+from deepx_graph.errors import Diagnostic, UsageError, an, suggest
 from deepx_graph.ir import Function, Module, Node, reachable
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION
 from deepx_graph.passes.dce import references
@@ -52,7 +52,7 @@ def wanted_inputs(entry: Function, wrt: Sequence[str] | None) -> list[Node]:
             raise UsageError(Diagnostic(f"no input '{name}' to differentiate with respect to", entry.span,
                                         expected="one of " + ", ".join(known), hint=suggest(name, known)))  # fmt: skip
         if not is_differentiable(by_name[name].type):
-            raise UsageError(Diagnostic(f"'{name}' is a {by_name[name].type}, which has no gradient", by_name[name].span,
+            raise UsageError(Diagnostic(f"'{name}' is {an(by_name[name].type)}, which has no gradient", by_name[name].span,
                                         expected="an input of floating or complex numbers"))  # fmt: skip
     return [by_name[name] for name in wrt]
 

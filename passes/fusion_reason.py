@@ -15,6 +15,7 @@ class Kind(Enum):
     """A reason. The value is its name on the command line."""
 
     FUSED = "fused"
+    JOINED = "joined-by-engine"
     SAME_NODE = "same-node"
     CONSTANT = "constant"
     PARAMETER = "parameter"
@@ -45,6 +46,7 @@ class Kind(Enum):
 
 SENTENCES: dict[Kind, str] = {
     Kind.FUSED: "{0} and {1} run in one kernel",
+    Kind.JOINED: "{0} and {1} run in one kernel, which the engine joins ({detail})",
     Kind.SAME_NODE: "{0} is one node",
     Kind.CONSTANT: "{0} is a constant: it is copied into, or given to, each kernel that uses it",
     Kind.PARAMETER: "{0} is an input of the function: it is given, not computed",
@@ -54,8 +56,8 @@ SENTENCES: dict[Kind, str] = {
     Kind.EFFECT: "{0} has an effect: it takes or gives the state",
     Kind.STRUCTURE: "{0} is a part of the graph's structure ({detail}): it computes nothing that a kernel could",
     Kind.KERNEL: "{0} is a kernel already: `unfuse` takes it apart",
-    Kind.NOT_ELEMENTWISE: "{0} is a {detail}, which is neither elementwise nor a reduction",
-    Kind.NO_KERNEL: "{0} is a {detail}, which has no expression in the kernel vocabulary",
+    Kind.NOT_ELEMENTWISE: "{0} is {detail}, which is neither elementwise nor a reduction",
+    Kind.NO_KERNEL: "{0} is {detail}, which has no expression in the kernel vocabulary",
     Kind.UNKNOWN_TYPE: "the type of {0}, or of what it reads, is not known: {detail}",
     Kind.REDUCTION_FORM: "{0} is not a plain reduction: {detail}",
     Kind.REDUCTIONS_OFF: "{0} is a reduction, and the option `reductions` is off",
@@ -89,7 +91,7 @@ class Reason:
     @property
     def fused(self) -> bool:
         """Whether they are in one kernel."""
-        return self.kind is Kind.FUSED
+        return self.kind in (Kind.FUSED, Kind.JOINED)
 
     @property
     def message(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from deepx_graph.errors import an
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.kernel import Apply, Expr, price
 from deepx_graph.ir.peephole import splat_of
@@ -82,8 +83,9 @@ class Vocabulary:
 
     def complaint(self, node: Node, kind: Kind) -> Reason:
         """The reason for `unfit(node)`."""
-        detail = {Kind.REDUCTION_FORM: reduction_fault(node) if node.op is reduce else "", Kind.UNKNOWN_TYPE: str(node.type)}
-        return Reason(kind, (node,), detail.get(kind) or node.op.name)
+        detail = {Kind.REDUCTION_FORM: reduction_fault(node) if node.op is reduce else "", Kind.UNKNOWN_TYPE: str(node.type),
+                  Kind.STRUCTURE: node.op.name}
+        return Reason(kind, (node,), detail.get(kind) or an(node.op.name))
 
     def is_cheap(self, node: Node) -> bool:
         """Computing the node again costs no more than reading it again."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.ops.pullback import carries
@@ -146,7 +146,7 @@ class Derivatives:
         type = callee.type
         want = FunctionType((*type.params, *cotangents(type.results)), cotangents(type.params))
         if found.type != want:
-            raise InferError(f"'{found.name}' is no derivative of '{callee.name}': it is a {found.type}", expected=str(want))
+            raise InferError(f"'{found.name}' is no derivative of '{callee.name}': it is {an(found.type)}", expected=str(want))
         return found
 
     def attrs(self, node: Node) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Function, Node, Origin
 from deepx_graph.ir.structure import (
     CALL,
@@ -120,7 +120,7 @@ def _settled(sweep: Sweep, results: Sequence[Node], *, closed: bool) -> Residual
 def _check(node: Node, flow: Flow) -> None:
     """Raises InferError when a derivative cannot pass the node."""
     if isinstance(node.type, TensorType) and node.type.dtype is ANY:
-        message = f"{node.op.name}: the gradient of a {node.type} is not known before its dtype is"
+        message = f"{node.op.name}: the gradient of {an(node.type)} is not known before its dtype is"
         raise InferError(message, hint="give the inputs' types first")
     if node.op not in _SEEN_THROUGH:
         check_gradient(node, flow)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.types import TensorType, Type
 
@@ -9,6 +11,15 @@ from deepx_graph.types import TensorType, Type
 def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     """The node over other inputs of the same types; itself when they are its own."""
     return node if inputs == node.inputs else Node(node.op, inputs, node.attrs, node.type, node.origin)
+
+
+def over(body: Function, inputs: Sequence[Node]) -> list[Node]:
+    """The results of a straight-line body over these inputs; its nodes keep their origins."""
+    new = dict(zip(body.params, inputs, strict=True))
+    for node in body.nodes:
+        if node not in new:
+            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
+    return [new[r] for r in body.results]
 
 
 def with_results(function: Function, results: tuple[Node, ...]) -> Function:

@@ -146,10 +146,10 @@ def test_numbers_and_other_layouts_are_taken() -> None:
         ((ONES, 1, 2), {}, "3 inputs are given and the program takes 2", "x: f32[3], n: i32[]"),
         ((ONES, 1), {"m": 1}, "the program has no input 'm'", "x: f32[3], n: i32[]"),
         ((ONES, 1), {"n": 1}, "input 'n' is given twice", "x: f32[3], n: i32[]"),
-        ((np.ones(4, np.float32), 1), {}, "input 'x' is a f32[4]", "f32[3]"),
-        ((np.ones((3, 1), np.float32), 1), {}, "input 'x' is a f32[3,1]", "f32[3]"),
-        ((np.ones(3), 1), {}, "input 'x' is a f64[3]", "f32[3]"),
-        ((ONES, np.int64(1)), {}, "input 'n' is a i64[]", "i32[]"),
+        ((np.ones(4, np.float32), 1), {}, "input 'x' is an f32[4]", "f32[3]"),
+        ((np.ones((3, 1), np.float32), 1), {}, "input 'x' is an f32[3,1]", "f32[3]"),
+        ((np.ones(3), 1), {}, "input 'x' is an f64[3]", "f32[3]"),
+        ((ONES, np.int64(1)), {}, "input 'n' is an i64[]", "i32[]"),
         ((ONES, "1"), {}, "input 'n' has elements of type <U1", "i32[]"),
         (([[1], [2, 3]], 1), {}, "input 'x' is not an array", "f32[3]"),
     ],
@@ -282,7 +282,7 @@ def test_recursion_takes_the_declared_types() -> None:
 def test_what_is_known_is_left_alone() -> None:
     m = module(double, VECTOR)
     assert specialise(m, [VECTOR]) is m
-    with pytest.raises(RunError, match="input 'x0' of 'main' is a f32"):
+    with pytest.raises(RunError, match="input 'x0' of 'main' is an f32"):
         specialise(m, [tensor(F32, (4,))])
 
 

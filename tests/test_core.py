@@ -146,7 +146,7 @@ def test_the_builder_infers_and_says_what_does_not_fit() -> None:
     b = Builder()
     x, y = b.param(0, X, "x"), b.param(1, tensor(F32, (3, 2)), "y")
     assert b(add, x, b.like(1, x)).type == X
-    with pytest.raises(VerifyError, match=r"operand 1 is a f32\[3,2\] and operand 0 a f32\[2,3\]"):
+    with pytest.raises(VerifyError, match=r"operand 1 is an f32\[3,2\] and operand 0 an f32\[2,3\]"):
         b(add, x, y)
     with pytest.raises(VerifyError, match="takes 2 operands and got 1"):
         b(add, x)

@@ -32,7 +32,7 @@ def test_an_unknown_target_is_named_before_anything_runs(registered: None) -> No
             dx.compile(dx.loads(TWICE, "stablehlo"))
     finally:
         dx.register_custom_call("test.twise", None)
-    with pytest.raises(dx.UsageError, match="is a int, and no function"):
+    with pytest.raises(dx.UsageError, match="is an int, and no function"):
         dx.register_custom_call("a", 3)  # type: ignore[arg-type]
 
 
@@ -48,8 +48,8 @@ def test_a_registered_function_is_run(registered: None, form: str, engine: str) 
 
 
 @pytest.mark.parametrize(("made", "message"), [
-    (np.zeros(2, "f4"), r"result 0 is a f32\[2\], and the program needs f32\[3\]"),
-    (np.zeros(3), r"result 0 is a f64\[3\]"),
+    (np.zeros(2, "f4"), r"result 0 is an f32\[2\], and the program needs f32\[3\]"),
+    (np.zeros(3), r"result 0 is an f64\[3\]"),
     ((X, X), "gave 2 results and the program needs 1"),
     (np.array([None]), "result 0 is of object"),
 ])  # fmt: skip

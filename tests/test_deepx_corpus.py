@@ -181,5 +181,5 @@ def test_unequal_shapes_need_the_option() -> None:
     entry = next((e for e in EXPECTED if e["file"] in UNEQUAL_SHAPES), None)
     if entry is None:
         pytest.skip(f"no corpus at {CORPUS}")
-    with pytest.raises(DeepxGraphError, match="shapes differ: 'tensor_2' is a f32"):
+    with pytest.raises(DeepxGraphError, match="shapes differ: 'tensor_2' is an f32"):
         read(Source(entry["file"], (entry["folder"] / entry["file"]).read_text()))

@@ -144,7 +144,7 @@ def test_inputs_of_devices_are_checked_before_anything_runs() -> None:
     f = dx.compile(collective("all_reduce", f"replica_groups = {PAIRS}", region=SUM), replicas=4)
     with pytest.raises(dx.RunError, match="given for 3 devices, and 4 run"):
         f(X[:3])
-    with pytest.raises(dx.RunError, match=r"input 'x' is a f32\[3\]"):
+    with pytest.raises(dx.RunError, match=r"input 'x' is an f32\[3\]"):
         f([*X[:3], np.zeros(3, "f4")])
     with pytest.raises(dx.UsageError, match="0 replicas"):
         dx.compile(f.module, replicas=0)
@@ -182,9 +182,9 @@ def test_a_missing_or_wrong_infeed_is_named() -> None:
     module = dx.loads(FED, "stablehlo")
     with pytest.raises(dx.RunError, match="reads an infeed, and none is given"):
         dx.compile(module)
-    with pytest.raises(dx.RunError, match=r"array 1 of the infeed is a f32\[2\]"):
+    with pytest.raises(dx.RunError, match=r"array 1 of the infeed is an f32\[2\]"):
         dx.compile(module, infeed=X)()
-    with pytest.raises(dx.UsageError, match="infeed is a int"):
+    with pytest.raises(dx.UsageError, match="infeed is an int"):
         dx.compile(module, infeed=3)
 
 

@@ -116,8 +116,8 @@ def test_errors_have_their_place(text: str, line: int, column: int, message: str
         ("s = (f32[2], u32[], token[]) send(x, t), chanel_id=1", "send has no attribute 'chanel_id'", "did you mean 'channel_id'?"),
         ("s = f32[2] negate(x), control-predecessors={y}", "no instruction 'y' in this computation", ""),
         ("s = f32[2] negate(x), to_apply=e", "negate has no attribute 'to_apply'", "expected: none of its own"),
-        ("s = f32[2] infeed(t)", "infeed gives a f32[2]", "expected: a tuple of the data and a token"),
-        ("s = f32[2] custom-call(x), custom_call_target=\"a\", operand_layout_constraints={f32[3]}", "is for a f32[3]", "f32[2]"),
+        ("s = f32[2] infeed(t)", "infeed gives an f32[2]", "expected: a tuple of the data and a token"),
+        ("s = f32[2] custom-call(x), custom_call_target=\"a\", operand_layout_constraints={f32[3]}", "is for an f32[3]", "f32[2]"),
         ("s = f32[2] conditional(x), branch_computations={e}", "0 operands for them", ""),
     ],
 )  # fmt: skip
@@ -137,7 +137,7 @@ def test_shapes_that_cannot_be_right_are_kept_with_a_warning() -> None:
     result = read(Source("t.hlo", START + " c = f32[] constant(0)\n ROOT y = f32[9] pad(x, c), padding=1_1\n}"), ReadOptions())
     (warning,) = result.warnings
     assert warning.severity == "warning"
-    assert "pad gives a f32[4] and the text says f32[9]" in warning.message
+    assert "pad gives an f32[4] and the text says f32[9]" in warning.message
     with pytest.raises(RunError, match="'pad' cannot be run"):
         evaluate(result.module, [np.zeros(2, "f4")])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepx_graph.errors import counted, with_article
+from deepx_graph.errors import an, counted
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, print_, tanh
 from deepx_graph.session.report import SHOWN_PORTS, module_info
@@ -67,7 +67,7 @@ def test_a_state_is_no_input() -> None:
     ("state", "a state"), ("f8e4m3fn[2]", "an f8e4m3fn[2]"), ("int", "an int"), ("float", "a float"),
 ])  # fmt: skip
 def test_articles(thing: str, said: str) -> None:
-    assert with_article(thing) == said
+    assert an(thing) == said
 
 
 def test_plurals() -> None:

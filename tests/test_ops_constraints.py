@@ -125,7 +125,7 @@ def test_segments_say_which_operand_takes_how_many() -> None:
     node = b(_CUT, a=[x, x], c=[n])
     assert node.attr(SEGMENTS) == (2, 0, 1)
     assert (node.operands.a, node.operands.b, node.operands.c) == ((x, x), None, (n,))
-    with pytest.raises(VerifyError, match="operand 0, a, is a i32"):
+    with pytest.raises(VerifyError, match="operand 0, a, is an i32"):
         b(_CUT, a=[n], b=x)
     with pytest.raises(VerifyError, match="got 1"):
         b(_CUT, x, **{SEGMENTS: (1, 1, 0)})

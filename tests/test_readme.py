@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.cli.main import main
+from deepx_graph.runtime.engines import has_native
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,7 +46,7 @@ def test_every_command_works_in_turn_and_says_what_is_shown(folder: Path, capsys
             continue
         assert main(shlex.split(command)) == CODES.get(command, 0), command
         out, err = capsys.readouterr()
-        if "--timing" not in command:
+        if "--timing" not in command and ("native" not in shown or has_native()):
             assert shown in out + err, command
         ran += 1
     assert ran > 12

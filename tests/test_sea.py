@@ -254,7 +254,7 @@ def program(line: str) -> str:
 @pytest.mark.parametrize(("line", "column", "says"), [
     ("  %y = adds %x, %x : f32[2,3]", 8, "did you mean 'add'"),
     ("  %y = add %x, %xx : f32[2,3]", 16, "did you mean '%x'"),
-    ("  %y = add %x, %n : f32[2,3]", 16, "operand 1 is a i32[]"),
+    ("  %y = add %x, %n : f32[2,3]", 16, "operand 1 is an i32[]"),
     ("  %y = add %x : f32[2,3]", 3, "takes 2 operands"),
     ("  %y = add %x, %x : f32[2,4]", 3, "the text says f32[2,4]"),
     ("  %y = add %x, %x : f33[2,3]", 21, "did you mean 'f32'"),

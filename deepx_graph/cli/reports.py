@@ -48,15 +48,15 @@ def add_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(args: Arguments) -> int:
     from deepx_graph import session
-    from deepx_graph.passes.why import explain
-    from deepx_graph.session.placing import placed
+    from deepx_graph.session.placing import Placing
 
     module = read_program(args).module
     names = [n.name for f in session.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
     there = all(x.startswith("#") or x in names for x in (args.a, args.b))
     asked = session.optimise(module, args.pass_pipeline).module if there else module
-    reason = explain(asked, args.a, args.b)
-    found = placed(asked, (args.a, args.b), args.engine, args.threads, measure=args.measure)
+    placing = Placing(asked, args.engine, args.threads)
+    reason = placing.why(args.a, args.b)
+    found = placing.placed((args.a, args.b), measure=args.measure)
     if args.json:
         emit_json({"fused": reason.fused, "kind": reason.kind.value, "message": reason.message,
                    "kernels": [p.to_json() for p in found]})  # fmt: skip

@@ -22,7 +22,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from deepx_graph.errors import InferError, suggest
+from deepx_graph.errors import InferError, an, suggest
 from deepx_graph.ir.constraint import VALUE, Relation
 from deepx_graph.ir.declared import KINDS, REQUIRED, SEGMENTS, Attr, Operand, Result, portions
 from deepx_graph.types import Type
@@ -290,7 +290,7 @@ class Op:
 
 
 def _misfit(operand: Operand, type: Type, at: int) -> InferError:
-    return InferError(f"operand {at}, {operand.name}, is a {type}", operand=at, expected=operand.type.words)
+    return InferError(f"operand {at}, {operand.name}, is {an(type)}", operand=at, expected=operand.type.words)
 
 
 def _shown(value: Any) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import examples
 from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE, VALUE
 from deepx_graph.ir.declared import Attr, Operand, Result
@@ -102,7 +102,7 @@ def _region(types: Sequence[Type], branches: int) -> Type:
         for k in range(width):
             at = 1 + b * width + k
             if not compatible(merged[k], types[at]):
-                raise InferError(f"value {k} is a {merged[k]} in branch 0 and a {types[at]} in branch {b}", operand=at)
+                raise InferError(f"value {k} is {an(merged[k])} in branch 0 and {an(types[at])} in branch {b}", operand=at)
             merged[k] = merge_types(merged[k], types[at])
     return TupleType(tuple(merged))
 
@@ -145,7 +145,7 @@ def _fits(params: Sequence[Type], args: Sequence[Type], first: int) -> None:
         raise InferError(f"{len(args)} arguments for {len(params)} parameters")
     for k, (param, arg) in enumerate(zip(params, args, strict=False)):
         if not compatible(param, arg):
-            raise InferError(f"argument {k} is a {arg}", operand=first + k, expected=str(param))
+            raise InferError(f"argument {k} is {an(arg)}", operand=first + k, expected=str(param))
 
 
 def _call(types: Sequence[Type], callee: str, signature: FunctionType) -> Type:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError, RunError
+from deepx_graph.errors import InferError, RunError, an
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import DATA_VALUE, NON_NEGATIVE, VALUE
 from deepx_graph.literal import Array
@@ -41,7 +41,7 @@ class Cell:
 def as_data(type: Type, operand: int = 0) -> DataType:
     """`type` itself. Raises InferError when it is no data type."""
     if not isinstance(type, DataType):
-        raise InferError(f"operand {operand} is a {type}", operand=operand, expected="a value of a data type")
+        raise InferError(f"operand {operand} is {an(type)}", operand=operand, expected="a value of a data type")
     return type
 
 

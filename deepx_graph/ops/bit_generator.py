@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import dtypes, rank
 from deepx_graph.literal import Array
@@ -118,7 +118,7 @@ def _bits_type(types: Sequence[Type], algorithm: str, shape: Dims, dtype: DType)
     sizes = (2,) if algorithm == "THREE_FRY" else (2, 3)
     wanted = " or ".join(f"u64[{n}]" for n in sizes)
     if state.dims is not None and state.dims not in [(n,) for n in sizes]:
-        raise InferError(f"the state of {algorithm} is a {state}", operand=0, expected=wanted)
+        raise InferError(f"the state of {algorithm} is {an(state)}", operand=0, expected=wanted)
     return TupleType((state, tensor(dtype, shape)))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError, RunError
+from deepx_graph.errors import InferError, RunError, an
 from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import STATE_VALUE, TUPLE_VALUE
 from deepx_graph.ops import custom_calls, lapack
@@ -63,7 +63,7 @@ def _checked(target: str, k: int, value: Any, type: Type) -> Any:
     except KeyError:
         raise RunError(f"custom call '{target}': result {k} is of {array.dtype}, and the program needs {type}") from None
     if found != type:
-        raise RunError(f"custom call '{target}': result {k} is a {found}, and the program needs {type}")
+        raise RunError(f"custom call '{target}': result {k} is {an(found)}, and the program needs {type}")
     return np.array(array)
 
 

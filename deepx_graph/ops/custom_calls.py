@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.errors import UsageError, suggest
+from deepx_graph.errors import UsageError, an, suggest
 from deepx_graph.ops import lapack
 
 UNCHANGED = frozenset({
@@ -42,7 +42,7 @@ def register_custom_call(target: str, function: Call | None, *, side_effect: boo
     if function is None:
         _KNOWN.pop(target, None)
     elif not callable(function):
-        raise UsageError(f"what is registered for the custom call '{target}' is a {type(function).__name__}, and no function")
+        raise UsageError(f"what is registered for the custom call '{target}' is {an(type(function).__name__)}, and no function")
     else:
         _KNOWN[target] = Registered(function, side_effect, config)
 

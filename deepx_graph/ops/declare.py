@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Constraint, Node, Op, Operand
 from deepx_graph.ir.constraint import SIZES, element, tensor_of
 from deepx_graph.ir.kernel import expr
@@ -42,7 +42,7 @@ def joint_type(types: Sequence[Type]) -> TensorType:
         other = as_tensor(types[k], k)
         if other.dtype is not dtype:
             if dtype is not ANY and other.dtype is not ANY:
-                raise InferError(f"operand {k} is a {other} and operand 0 a {first}", operand=k, expected=f"{dtype}")
+                raise InferError(f"operand {k} is {an(other)} and operand 0 {an(first)}", operand=k, expected=f"{dtype}")
             dtype = other.dtype if dtype is ANY else dtype
         if other.dims != dims:
             dims = _joint_dims(dims, other.dims, types, k)
@@ -58,7 +58,7 @@ def _joint_dims(a: Any, b: Any, types: Sequence[Type], operand: int) -> Any:
         return merge_dims(a, b)
     except InferError:
         raise InferError(
-            f"operand {operand} is a {types[operand]} and operand 0 a {types[0]}: the shapes differ",
+            f"operand {operand} is {an(types[operand])} and operand 0 {an(types[0])}: the shapes differ",
             operand=operand, expected="equal shapes, or a scalar",
         ) from None  # fmt: skip
 

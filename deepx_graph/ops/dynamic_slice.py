@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand
 from deepx_graph.ir.constraint import (
     INTEGERS,
@@ -65,7 +65,7 @@ def _dynamic_update_type(types: Sequence[Type]) -> Type:
             isinstance(d, str) or isinstance(u, str) or u <= d for d, u in zip(operand.dims, update.dims, strict=True)
         )
         if not fits:
-            raise InferError(f"the update is a {update}", operand=1, expected=f"no larger than {operand}")
+            raise InferError(f"the update is {an(update)}", operand=1, expected=f"no larger than {operand}")
     return operand
 
 

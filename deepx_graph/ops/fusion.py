@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import VALUE
 from deepx_graph.ops.evaluate import evaluate
@@ -19,7 +19,7 @@ def _fusion_type(types: Sequence[Type], body: Function) -> Type:
         raise InferError(f"{len(types)} operands for {len(body.params)} parameters of the body")
     for k, (given, param) in enumerate(zip(types, body.params, strict=True)):
         if not compatible(given, param.type):
-            raise InferError(f"operand {k} is a {given}", operand=k, expected=str(param.type))
+            raise InferError(f"operand {k} is {an(given)}", operand=k, expected=str(param.type))
     results = body.type.results
     return results[0] if len(results) == 1 else TupleType(results)
 

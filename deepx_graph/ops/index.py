@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
 from deepx_graph.ir.constraint import (
     INTEGERS,
@@ -196,12 +196,12 @@ def _scatter_type(types: Sequence[Type], window: Axes, inserted: Axes, batching:
         kept = [d for axis, d in enumerate(operand.dims) if axis not in inserted + batching]
         batch = iter(_batch_shape(indices.dims, vector_dim))
         if len(given.dims) != len(window) + len(indices.dims) - (vector_dim < len(indices.dims)) or len(kept) != len(window):
-            raise InferError(f"updates {k} are a {given}", operand=count + 1 + k, expected="batch and window dimensions")
+            raise InferError(f"updates {k} are {an(given)}", operand=count + 1 + k, expected="batch and window dimensions")
         for axis, size in enumerate(given.dims):
             limit = kept[window.index(axis)] if axis in window else next(batch)
             known = isinstance(size, int) and isinstance(limit, int)
             if known and (size > limit if axis in window else size != limit):  # type: ignore[operator]
-                raise InferError(f"dimension {axis} of updates {k}, a {given}", operand=count + 1 + k, expected=f"{limit}")
+                raise InferError(f"dimension {axis} of updates {k}, {an(given)}", operand=count + 1 + k, expected=f"{limit}")
     return inputs[0] if count == 1 else TupleType(tuple(inputs))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.ir.constraint import TENSOR, same_shape, some
 from deepx_graph.ir.op import Cotangents
@@ -27,7 +27,7 @@ def _type(types: Sequence[Type], computation: Function) -> Type:
     for k, (given, param) in enumerate(zip(inputs, computation.params, strict=True)):
         wanted = as_tensor(param.type)
         if wanted.rank not in (0, None) or given.dtype not in (wanted.dtype, ANY):
-            raise InferError(f"parameter {k} of the computation is a {wanted}", operand=k, expected=str(scalar(given.dtype)))
+            raise InferError(f"parameter {k} of the computation is {an(wanted)}", operand=k, expected=str(scalar(given.dtype)))
         dims = merge_dims(dims, given.dims)
     result: TensorType = as_tensor(computation.results[0].type)
     return tensor(result.dtype, dims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Op, Operand, Result
 from deepx_graph.ir.constraint import POSITIVE, STATE_VALUE
 from deepx_graph.ir.declared import SEGMENTS
@@ -20,7 +20,7 @@ def _type(types: Sequence[Type], replicas: int, partitions: int, sizes: tuple[in
     results: list[Type] = []
     for k, f in enumerate(functions):
         if not isinstance(f, FunctionType):
-            raise InferError(f"operand {k + 1} is a {f}", operand=k + 1, expected="a function value")
+            raise InferError(f"operand {k + 1} is {an(f)}", operand=k + 1, expected="a function value")
         wanted = [p for p in f.params if not isinstance(p, StateType)]
         if args[: len(wanted)] != wanted:
             raise InferError(f"device {k} is given {_shown(args[: len(wanted)])}", expected=_shown(wanted))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Op, Operand, Result, examples
 from deepx_graph.ir.constraint import REF_VALUE, STATE_VALUE, VALUE
 from deepx_graph.ops.adt import Cell
@@ -34,7 +34,7 @@ def _read_type(types: Sequence[Type]) -> Type:
 
 def _write_type(types: Sequence[Type]) -> Type:
     if not compatible(_item(types[1]), types[2]):
-        raise InferError(f"a {types[2]} is written into a {types[1]}", operand=2, expected=str(_item(types[1])))
+        raise InferError(f"{an(types[2])} is written into {an(types[1])}", operand=2, expected=str(_item(types[1])))
     return STATE
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import (
     INTEGERS,
@@ -260,7 +260,7 @@ def _index_add_type(types: Sequence[Type], dim: int) -> Type:
     try:
         merge_types(expected, updates)
     except InferError:
-        raise InferError(f"the updates are a {updates}", operand=2, expected=str(expected)) from None
+        raise InferError(f"the updates are {an(updates)}", operand=2, expected=str(expected)) from None
     return operand
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError, RunError
+from deepx_graph.errors import InferError, RunError, an
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import TAPE_VALUE, VALUE
 from deepx_graph.types import TAPE, FunctionType, TapeType, TensorType, TupleType, Type
@@ -121,7 +121,7 @@ def _pop_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -> Sequence[Node 
         return below,
     if value is None:
         if isinstance(type, TensorType) and not type.is_static:
-            raise InferError(f"the gradient of a {type} on a tape needs its shape")
+            raise InferError(f"the gradient of {an(type)} on a tape needs its shape")
         value = b.splat(0, type) if isinstance(type, TensorType) else b(tape_empty)
     return b(tape_push, below, value),
 

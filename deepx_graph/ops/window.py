@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Op, Operand
 from deepx_graph.ir.constraint import (
     NON_NEGATIVE,
@@ -180,7 +180,7 @@ def _select_and_scatter_type(types: Sequence[Type], sizes: Axes, strides: Axes, 
         try:
             merge_dims(counts, source.dims)
         except InferError:
-            raise InferError(f"the source is a {source}", operand=1, expected=str(source.with_dims(counts))) from None
+            raise InferError(f"the source is {an(source)}", operand=1, expected=str(source.with_dims(counts))) from None
     return operand
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, RunError
+from deepx_graph.errors import Diagnostic, RunError, an
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
 from deepx_graph.types import TensorType, type_of_array
@@ -44,7 +44,7 @@ class Feed:
         except KeyError:
             raise RunError(Diagnostic(f"array {self.taken - 1} of the infeed is of {value.dtype}", expected=str(type))) from None
         if found != type:
-            raise RunError(Diagnostic(f"array {self.taken - 1} of the infeed is a {found}", expected=str(type)))
+            raise RunError(Diagnostic(f"array {self.taken - 1} of the infeed is {an(found)}", expected=str(type)))
         return np.array(value, order="C")
 
 

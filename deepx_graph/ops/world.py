@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, LimitError, RunError, printable
+from deepx_graph.errors import Diagnostic, LimitError, RunError, an, printable
 from deepx_graph.files import write_file
 from deepx_graph.literal import Array
 from deepx_graph.ops.wires import Wires
@@ -86,7 +86,7 @@ class World:
         """The tensor saved at `path`. Raises RunError when it is missing, damaged or not of `type`."""
         found = self.type_of(path)
         if found != type:
-            raise RunError(f"load '{path}': the file holds a {found} and the program needs a {type}")
+            raise RunError(f"load '{path}': the file holds {an(found)} and the program needs {an(type)}")
         if self.max_bytes is not None and found.nbytes > self.max_bytes:
             raise LimitError(f"load '{path}' needs {found.nbytes} bytes, more than --max-bytes {self.max_bytes}")
         data = self.resolve(path + ".data")

@@ -24,7 +24,7 @@ def arranged(function: Function) -> Function:
         if other is None:
             new[node] = with_inputs(node, inputs)
         else:
-            new[node] = Node(other.op, other.inputs, other.attrs, node.type, node.origin)
+            new[node] = Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
     return with_results(function, tuple(new[r] for r in function.results))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, RunError, suggest
+from deepx_graph.errors import Diagnostic, RunError, an, suggest
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.ops import World
@@ -104,7 +104,7 @@ def mismatch(port: Port, array: Array) -> Diagnostic | None:
     """What is wrong with an array for a port; None where it fits."""
     type = port.type
     if not isinstance(type, TensorType):
-        return Diagnostic(f"input '{port.name}' is a {type}, which no array is", expected="an entry of tensors")
+        return Diagnostic(f"input '{port.name}' is {an(type)}, which no array is", expected="an entry of tensors")
     try:
         dtype = dtype_of(array.dtype)
     except KeyError:
@@ -115,7 +115,7 @@ def mismatch(port: Port, array: Array) -> Diagnostic | None:
         and all(isinstance(d, str) or d == n for d, n in zip(type.dims, array.shape, strict=True))
     )
     if not fits or type.dtype not in (dtype, ANY):
-        return Diagnostic(f"input '{port.name}' is a {dtype}[{shape}]", expected=str(type))
+        return Diagnostic(f"input '{port.name}' is {an(dtype)}[{shape}]", expected=str(type))
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from deepx_graph.errors import Diagnostic, RunError, UsageError
+from deepx_graph.errors import Diagnostic, RunError, UsageError, an
 from deepx_graph.ir import Module
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
@@ -48,7 +48,8 @@ def same_types(names: Sequence[str], given: Sequence[Sequence[Array]]) -> None:
         for name, first, other in zip(names, given[0], arrays, strict=True):
             if first.shape != other.shape or first.dtype != other.dtype:
                 found, wanted = type_of_array(other), type_of_array(first)
-                raise RunError(Diagnostic(f"input '{name}' is a {found} on device {device}", expected=f"{wanted}, as on device 0"))
+                raise RunError(Diagnostic(f"input '{name}' is {an(found)} on device {device}",
+                                          expected=f"{wanted}, as on device 0"))
 
 
 def worlds(world: World, grid: Grid, feeds: Sequence[Feed] | None) -> list[World]:
@@ -64,7 +65,7 @@ def feeds_of(infeed: Any, grid: Grid) -> list[Feed] | None:
     each = [infeed] if grid.count == 1 else infeed
     if not isinstance(each, (list, tuple)) or len(each) != grid.count or not all(isinstance(e, Iterable) for e in each):
         wanted = "an iterable of arrays, or of tuples of arrays" if grid.count == 1 else f"a list of {grid.count} iterables"
-        raise UsageError(Diagnostic(f"infeed is a {type(infeed).__name__}", expected=f"{wanted}, one for each device"))
+        raise UsageError(Diagnostic(f"infeed is {an(type(infeed).__name__)}", expected=f"{wanted}, one for each device"))
     return [Feed(e.values() if isinstance(e, Mapping) else e) for e in each]
 
 

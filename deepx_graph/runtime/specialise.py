@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, InferError, RunError
+from deepx_graph.errors import Diagnostic, InferError, RunError, an
 from deepx_graph.ir import Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL
 from deepx_graph.ir.symbols import Sizes, bind_sizes, resolve, resolve_type
@@ -218,5 +218,5 @@ def _param_type(function: Function, param: Node, actual: Type, sizes: Sizes) -> 
         return merge_types(param.type, actual)
     except InferError as e:
         name = param.name or f"arg{param.attrs[0]}"
-        message = f"input '{name}' of '{function.name}' is a {actual}: {e.message}"
+        message = f"input '{name}' of '{function.name}' is {an(actual)}: {e.message}"
         raise RunError(Diagnostic(message, param.span, expected=str(param.type))) from None

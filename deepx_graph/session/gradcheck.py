@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, UsageError, printable
+from deepx_graph.errors import DeepxGraphError, UsageError, an, printable
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.literal import Array
 from deepx_graph.ops import evaluate, pullback
@@ -116,7 +116,7 @@ class _Check:
         self.g = compile(grad(module, wrt), engine="numpy", seed=seed, data_root=data_root, out=io.StringIO())
         for p in self.f.inputs:
             if not isinstance(p.type, TensorType) or p.type.dims is None:
-                raise UsageError(f"input '{p.name}' is a {p.type}: its rank must be known")
+                raise UsageError(f"input '{p.name}' is {an(p.type)}: its rank must be known")
         self.tolerance = TOLERANCE if double else 100 * TOLERANCE
         self.step = STEP if double else 100 * STEP
         names = [p.name for p in self.f.inputs]

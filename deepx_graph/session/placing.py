@@ -1,19 +1,22 @@
-"""In which kernel a node of a program runs after fusion, what that kernel should take by the cost model, and what it takes."""
+"""Which kernel computes a node of a program, why two nodes do or do not share one, and how long it should take and takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deepx_graph.errors import printable
-from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops import fusion
 from deepx_graph.passes.fuse import Fuse
-from deepx_graph.passes.why import find_node
+from deepx_graph.passes.rebuild import with_results
+from deepx_graph.passes.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engine import Arranging
+from deepx_graph.runtime.engine import Arranging, Telling
+from deepx_graph.runtime.program import is_kernel
 from deepx_graph.session.inputs import random_inputs
 from deepx_graph.session.kernels import KernelRow, computes, row
 from deepx_graph.types import is_static
@@ -42,38 +45,88 @@ class Placed:
         return asdict(self)
 
 
+class Placing:
+    """The kernels of a module after fusion as an engine would run them, and which of them computes what.
+
+    Raises UsageError for an engine that is none.
+    """
+
+    def __init__(self, module: Module, engine: str = "auto", threads: int | None = None) -> None:
+        self.module, self._choice = module, (engine, threads)
+        self._engine = engines.get(engine, threads)
+        self._origins: dict[Node, Origin] = {}
+        self._fused = Fuse().run(module.with_functions(map(self._marked, module.functions)))
+        arrange = self._engine.arrange if isinstance(self._engine, Arranging) else lambda f: f
+        self._functions = {f.name: arrange(f) for f in self._fused.functions}
+        self._holders: dict[int, list[Node]] = {}
+        for function in self._functions.values():
+            for node in function.nodes:
+                for origin in _origins_inside(node):
+                    self._holders.setdefault(id(origin), []).append(node)
+
+    def _marked(self, function: Function) -> Function:
+        """The function with an origin of its own for each node, by which it is found again: passes and engines hand origins on."""
+        new: dict[Node, Node] = {}
+        for n in function.nodes:
+            self._origins[n] = replace(n.origin)
+            inputs = tuple(new[i] for i in n.inputs)
+            new[n] = n if n.op is PARAM else Node(n.op, inputs, n.attrs, n.type, self._origins[n])
+        return with_results(function, tuple(new[r] for r in function.results))
+
+    def why(self, a: str | Node, b: str | Node) -> Reason:
+        """Why two nodes are, or are not, in one kernel: by fusion, or by the engine, which joins more. Raises as `explain` does."""
+        reason = explain(self.module, a, b)
+        if reason.fused or len(reason.nodes) < 1 or reason.kind in (Kind.SAME_NODE, Kind.DEAD, Kind.FUNCTIONS):
+            return reason
+        nodes = [n if isinstance(n, Node) else find_node(self.module, n)[1] for n in (a, b)]
+        nodes.sort(key=lambda n: n.serial)
+        shared = [h for h in self.holders(nodes[0]) if h in self.holders(nodes[1])]
+        if not shared:
+            return reason
+        function = next(f for f in self.module.functions if nodes[0] in f.users)
+        self._engine.kernel(shared[0])
+        way = self._engine.way(shared[0]) if isinstance(self._engine, Telling) else "eval"
+        return Reason(Kind.JOINED, tuple(nodes), f"{self._engine.name}: {way}").labelled(function)
+
+    def holders(self, node: Node) -> list[Node]:
+        """The kernels, one or several, that compute a node of the module: it is that node, or stands inside."""
+        return [h for h in self._holders.get(id(self._origins[node]), ()) if is_kernel(h)] if node in self._origins else []
+
+    def placed(self, names: Sequence[str], *, measure: bool = False) -> list[Placed]:
+        """The kernels of the nodes of these names (see `why.find_node`), but for those that no kernel computes or of unknown size.
+
+        With `measure` the program runs, on generated inputs. Raises UsageError for a node that there is none of.
+        """
+        times = _times(self._fused, *self._choice) if measure else {}
+        found = []
+        for name in names:
+            owner, node = find_node(self.module, name)
+            holder = next(iter(self.holders(node)), None)
+            if holder is None or not _is_known(holder):
+                continue
+            origin = self._origins[node]
+            ran = next((t for n, t in times.items() if any(o is origin for o in _origins_inside(n))), None)
+            found.append(Placed(name, row(self._engine, self._functions[owner.name], holder), ran))
+        return found
+
+
 def placed(module: Module, names: Sequence[str], engine: str = "auto", threads: int | None = None, *,
            measure: bool = False) -> list[Placed]:
-    """The kernels of the nodes of these names (see `why.find_node`), but for those that no kernel computes or of unknown size.
-
-    With `measure` the program runs, on inputs made up. Raises UsageError for an engine or node that there is none of.
-    """
-    chosen = engines.get(engine, threads)
-    fused = Fuse().run(module)
-    times = _times(fused, engine, threads) if measure else {}
-    found = []
-    for name in names:
-        owner, node = find_node(module, name)
-        function = fused[owner.name]
-        function = chosen.arrange(function) if isinstance(chosen, Arranging) else function
-        holder = _holder(function.nodes, node)
-        if holder is None or not _is_known(function, holder):
-            continue
-        ran = _holder(times, node)
-        found.append(Placed(name, row(chosen, function, holder), None if ran is None else times[ran]))
-    return found
+    """`Placing.placed` of a module."""
+    return Placing(module, engine, threads).placed(names, measure=measure)
 
 
-def _holder(nodes: Iterable[Node], wanted: Node) -> Node | None:
-    """The first of the nodes that computes another one: it is that one, or a kernel with it inside."""
-    for n in nodes:
-        inside = n.attrs[0].nodes if n.op is fusion else (n,)
-        if any(m.op is wanted.op and m.origin == wanted.origin and m.attrs == wanted.attrs for m in inside):
-            return n
-    return None
+def _origins_inside(node: Node) -> Iterator[Origin]:
+    """The origins of a node and of all that stands in its body, bodies of bodies included."""
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        yield n.origin
+        if n.op is fusion:
+            stack += (m for m in n.attrs[0].nodes if m.op is not PARAM)  # a parameter has the origin of what it stands for
 
 
-def _is_known(function: Function, node: Node) -> bool:
+def _is_known(node: Node) -> bool:
     return computes(node) and all(is_static(n.type) for n in (node, *node.inputs))
 
 

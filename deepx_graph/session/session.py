@@ -194,10 +194,10 @@ class Session:
         return f"{prefix}#{self.facts(function).number[node]}"
 
     def why(self, a: str | Node, b: str | Node) -> Reason:
-        """Why two nodes are, or are not, in one kernel. Raises UsageError for a name that is none."""
-        from deepx_graph.passes.why import explain
+        """Why two nodes are, or are not, in one kernel of the default engine. Raises UsageError for a name that is none."""
+        from deepx_graph.session.placing import Placing
 
-        return explain(self.module, a, b)
+        return Placing(self.module).why(a, b)
 
     def kernels_of(self, *names: str, engine: str = "auto", threads: int | None = None, measure: bool = False) -> list[Placed]:
         """In which kernels nodes run after fusion, with predicted and, on request, measured times. Raises as `placed` does."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.types.dtypes import ANY, DType, dtype_of
 
 Dim = int | str
@@ -203,7 +203,7 @@ def type_of_array(array: np.ndarray[Any, Any] | np.generic) -> TensorType:
 def as_tensor(type: Type, operand: int | None = None) -> TensorType:
     """`type` itself. Raises InferError when it is not a tensor type."""
     if not isinstance(type, TensorType):
-        raise InferError(f"operand {operand or 0} is a {type}", operand=operand, expected="a tensor")
+        raise InferError(f"operand {operand or 0} is {an(type)}", operand=operand, expected="a tensor")
     return type
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from weakref import WeakSet
 
-from deepx_graph.errors import Diagnostic, InferError, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION
 from deepx_graph.types import is_state, merge_types
@@ -142,10 +142,10 @@ def _own_problem(node: Node) -> Diagnostic | None:
 def _structural_problem(node: Node) -> Diagnostic | None:
     """Who may read whom among the control nodes."""
     if node.op is PHI and node.inputs[0].op not in (REGION, LOOP_BEGIN):
-        return problem(node, f"reads a {node.inputs[0].op.name}", expected="a region or loop_begin",
+        return problem(node, f"reads {an(node.inputs[0].op.name)}", expected="a region or loop_begin",
                         hint="an item of any other tuple is a proj")
     if node.op is LOOP_END and node.inputs[0].op is not LOOP_BEGIN:
-        return problem(node, f"closes a {node.inputs[0].op.name}", expected="a loop_begin")
+        return problem(node, f"closes {an(node.inputs[0].op.name)}", expected="a loop_begin")
     for k, i in enumerate(node.inputs):
         if i.op is LOOP_BEGIN and node.op is not PHI and not (node.op is LOOP_END and k == 0):
             return problem(node, f"operand {k} is a loop_begin, which is no value",

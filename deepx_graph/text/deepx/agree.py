@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ops import broadcast_in_dim, convert
 from deepx_graph.text.deepx.instr import Arg
@@ -91,14 +91,14 @@ def _agreeing(line: Line, nodes: list[Node], operands: Sequence[Node | Scalar], 
     dims: Dims | None = None
     for k in tensors:
         if types[k].dtype is not first.dtype and types[k].dtype.np is not None and first.dtype.np is not None:
-            line.fail(f"element types differ: '{args[k].text}' is a {types[k]} and '{other}' a {first}",
+            line.fail(f"element types differ: '{args[k].text}' is {an(types[k])} and '{other}' {an(first)}",
                       args[k], expected=str(first.dtype))
         try:
             dims = merge_dims(dims, types[k].dims)
         except InferError:
             if line.options.broadcast:
                 return _broadcast(line, nodes, args, tensors)
-            line.fail(f"shapes differ: '{args[k].text}' is a {types[k]} and '{other}' a {first}",
+            line.fail(f"shapes differ: '{args[k].text}' is {an(types[k])} and '{other}' {an(first)}",
                       args[k], expected=f"[{','.join(map(str, dims or ()))}]",
                       hint="--broadcast lets shapes differ as in numpy")
     dims = line.target.dims if dims is None and line.target is not None else dims
@@ -121,7 +121,7 @@ def _broadcast(line: Line, nodes: list[Node], args: Sequence[Arg], tensors: Sequ
     for k in tensors:
         joint = _joint_shape(shape, type_of(nodes[k]).dims or ())
         if joint is None:
-            line.fail(f"'{args[k].text}' is a {nodes[k].type} and does not broadcast", args[k],
+            line.fail(f"'{args[k].text}' is {an(nodes[k].type)} and does not broadcast", args[k],
                       expected=f"a shape that fits [{','.join(map(str, shape))}]")
         shape = joint
     return [stretch(line, n, shape) if k in tensors else n for k, n in enumerate(nodes)]

@@ -8,7 +8,7 @@ which must exist. The seed's forward-mode formulas are not used.
 
 from __future__ import annotations
 
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, VerifyError, an
 from deepx_graph.ir import Node
 from deepx_graph.ops import add, pullback
 from deepx_graph.text.deepx.instr import Arg
@@ -36,7 +36,7 @@ def run_backward(line: Line) -> None:
             continue
         assert isinstance(node.type, TensorType)
         if not node.type.dtype.is_differentiable:
-            line.fail(f"'{arg.text}' is a {node.type}: only floats have gradients", arg)
+            line.fail(f"'{arg.text}' is {an(node.type)}: only floats have gradients", arg)
         old = _gradient(line, name, node, is_named=arg.grad is not None)
         if term is not None:
             line.env.write(name, line.b(add, old, term))
@@ -62,6 +62,6 @@ def _gradient(line: Line, name: Arg, of: Node, *, is_named: bool) -> Node:
             return env.refine(name, of.type)
         except VerifyError:
             span = env.problems.span(name.start, max(name.end, name.start + 1))
-            message = f"'{name.text}' is a {node.type}, the gradient of a {of.type}"
+            message = f"'{name.text}' is {an(node.type)}, the gradient of {an(of.type)}"
             raise VerifyError(Diagnostic(message, span, str(of.type))) from None
     return node

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.errors import Diagnostic, InferError, ParseError, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, ParseError, VerifyError, an
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL
 from deepx_graph.ops import convert
@@ -210,7 +210,7 @@ class _Program:
                 match_dims(formal.type, node.type, symbols)
                 params.append(merge_types(instantiate(formal.type, symbols, instr.start), node.type))
             except InferError as e:
-                env.fail(f"'{arg.text}' is a {node.type} where '{formal.name.text}' is a {formal.type}: {e.message}", arg,
+                env.fail(f"'{arg.text}' is {an(node.type)} where '{formal.name.text}' is {an(formal.type)}: {e.message}", arg,
                          expected=str(formal.type))
         results = tuple(instantiate(f.type, symbols, instr.start) for f in instance.text.results)
         return FunctionType(tuple(params), results)

@@ -6,7 +6,7 @@ must fit the tensor of that name; a node that an instruction makes is known by t
 
 from __future__ import annotations
 
-from deepx_graph.errors import InferError, VerifyError
+from deepx_graph.errors import InferError, VerifyError, an
 from deepx_graph.ir import Node, Origin
 from deepx_graph.ops import ensure_type, reshape
 from deepx_graph.text.deepx.instr import Arg
@@ -45,7 +45,7 @@ class Environment(Names):
             raise VerifyError()
         if stated is not None and slot.type.dtype is not stated:
             if slot.type.dtype is not ANY:
-                self.fail(f"'{arg.text}' is a {slot.type} and the line says {stated}", arg, expected=f"a tensor of {stated}",
+                self.fail(f"'{arg.text}' is {an(slot.type)} and the line says {stated}", arg, expected=f"a tensor of {stated}",
                           notes=(f"created in line {self.line_of(slot.start)}",))
             self.refine(arg, tensor(stated, None))
         return slot.type
@@ -86,7 +86,7 @@ class Environment(Names):
             merged = merge_types(found, type)
         except InferError:
             what = "element type" if found.dtype is not type.dtype else "shape"
-            self.fail(f"{what} mismatch: the result is a {found} and '{arg.text}' is a {type}", arg, expected=str(type),
+            self.fail(f"{what} mismatch: the result is {an(found)} and '{arg.text}' is {an(type)}", arg, expected=str(type),
                       notes=(f"'{arg.text}' is created in line {self.line_of(self.tensors[arg.text].start)}",))
         return value if merged == found else self.b(ensure_type, value, type=merged)
 

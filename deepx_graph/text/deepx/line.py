@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from deepx_graph.errors import an
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops import ensure_type
 from deepx_graph.text.deepx.environment import Environment
@@ -233,7 +234,7 @@ class Line:
         """The type of what is written. Raises VerifyError when its shape or dtype is not known."""
         out = self.outputs[0]
         if self.target is None or self.target.dims is None or self.target.dtype.np is None:
-            unknown = "was never created" if out.text not in self.env.tensors else f"is a {self.target}"
+            unknown = "was never created" if out.text not in self.env.tensors else f"is {an(self.target)}"
             self.fail(f"'{out.text}' {unknown}: {self.instr.op.text} needs its shape", out,
                       expected="a tensor made by newtensor", hint=self.env.nearest(out.text))
         return self.target

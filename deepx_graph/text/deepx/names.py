@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
 
-from deepx_graph.errors import Diagnostic, InferError, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops import ensure_type
 from deepx_graph.text.deepx.instr import Arg, Problems
@@ -162,7 +162,7 @@ class Names:
             return slot.node
         if slot.type.dtype is ANY:
             return self.refine(arg, tensor(stated, None))
-        message = f"'{arg.text}' is a {slot.type} and the line says {stated}"
+        message = f"'{arg.text}' is {an(slot.type)} and the line says {stated}"
         if strict:
             self.fail(message, arg, expected=f"a tensor of {stated}", notes=(f"created in line {self.line_of(slot.start)}",))
         self.problems.warn(message, arg.start, arg.end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops import (
     abs_,
@@ -82,7 +82,7 @@ def switch(line: Line, choices: Sequence[Node], cases: Node) -> Node:
             line.fail(f"a bool selects from 2 tensors and there are {len(nodes)}", line.inputs[0], expected="[tensor tensor]")
         return line.b(select, cases, nodes[1], nodes[0])
     if kind not in ("int", "uint"):
-        line.fail(f"'{line.inputs[-1].text}' is a {cases.type}", line.inputs[-1], expected="a bool or int32 tensor")
+        line.fail(f"'{line.inputs[-1].text}' is {an(cases.type)}", line.inputs[-1], expected="a bool or int32 tensor")
     result = nodes[-1]
     for k in range(len(nodes) - 2, -1, -1):
         result = line.b(select, line.b(compare, cases, line.b.like(k, cases), direction="EQ"), nodes[k], result)
@@ -226,7 +226,7 @@ def expand(line: Line, x: Node, shape: Sequence[Dim]) -> Node:
 def take(line: Line, x: Node, index: Node, axis: int) -> Node:
     """numpy's take along an axis; a negative axis counts from the end."""
     if type_of(index).dtype.kind not in ("int", "uint", "any"):
-        line.fail(f"'{line.inputs[1].text}' is a {index.type}", line.inputs[1], expected="a tensor of integers")
+        line.fail(f"'{line.inputs[1].text}' is {an(index.type)}", line.inputs[1], expected="a tensor of integers")
     if axis < 0:
         axis += len(_dims(line, x))
     rank = type_of(x).rank

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from deepx_graph.errors import suggest
+from deepx_graph.errors import an, suggest
 from deepx_graph.text.hlo.attributes import AttributeFault, parse_names, parse_shapes
 from deepx_graph.text.hlo.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import STATE, TupleType, Type
@@ -29,7 +29,7 @@ def check_program(program: Program) -> Computation:
         if len(roots) > 1:
             raise program.error("a second ROOT instruction", roots[1])
         if c.result is not None and not _alike(c.result, c.root.type):
-            raise program.error(f"the root is a {c.root.type} and the computation says {c.result}", c.root)
+            raise program.error(f"the root is {an(c.root.type)} and the computation says {c.result}", c.root)
     return entries[0] if entries else program.computations[-1]
 
 
@@ -69,7 +69,7 @@ def _same_channel(program: Program, i: Instruction, by_name: ByName) -> None:
 
 def _tuple_with_token(program: Program, i: Instruction, by_name: ByName) -> None:
     if not isinstance(i.type, TupleType) or len(i.type.items) != 2 or i.type.items[1] != STATE:
-        raise program.error(f"infeed gives a {i.type}", i, "a tuple of the data and a token: (shape, token[])")
+        raise program.error(f"infeed gives {an(i.type)}", i, "a tuple of the data and a token: (shape, token[])")
 
 
 def _constraints(program: Program, i: Instruction, by_name: ByName) -> None:
@@ -86,7 +86,8 @@ def _constraints(program: Program, i: Instruction, by_name: ByName) -> None:
     for k, (shape, operand) in enumerate(zip(shapes, i.operands, strict=True)):
         stated = _type_of(operand.text, by_name)
         if stated is not None and stated != shape:
-            raise program.error(f"the layout constraint of operand {k} is for a {shape}, and it is a {stated}", raw, str(stated))
+            raise program.error(f"the layout constraint of operand {k} is for {an(shape)}, and it is {an(stated)}", raw,
+                                str(stated))
 
 
 def _type_of(name: str, by_name: ByName) -> Type | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import an
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.hlo.shapes import ShapeError
 from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, TupleType
@@ -48,7 +49,7 @@ def parse_tuple(text: str, type: TupleType, at: int) -> list[Literal]:
     inner = _COMMENT.sub("", text).strip()
     parts = _parts(inner[1:-1]) if inner.startswith("(") and inner.endswith(")") else []
     if len(parts) != len(type.items):
-        raise ShapeError(f"{len(parts)} values for a {type}", at, f"({', '.join(['...'] * len(type.items))})")
+        raise ShapeError(f"{len(parts)} values for {an(type)}", at, f"({', '.join(['...'] * len(type.items))})")
     found: list[Literal] = []
     for part, item in zip(parts, type.items, strict=True):
         if isinstance(item, TupleType):
@@ -101,7 +102,7 @@ def _numbers(words: list[str], dtype: DType, at: int) -> Array:
         return _floats(words, dtype, at)
     except (ValueError, KeyError, OverflowError):
         bad = next((w for w in words if not _is_number(w)), "?")
-        raise ShapeError(f"'{bad}' is not a {dtype} value", at, "numbers separated by commas") from None
+        raise ShapeError(f"'{bad}' is not {an(dtype)} value", at, "numbers separated by commas") from None
 
 
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}

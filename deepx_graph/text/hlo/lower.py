@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.ir.structure import PROJ, TUPLE
@@ -238,7 +238,7 @@ class Lowering:
     def _check_operand_types(self, i: Instruction, operands: Sequence[Node]) -> None:
         for stated, raw, node in zip(i.operand_types, i.operands, operands, strict=True):
             if stated is not None and stated != node.type:
-                raise self.program.error(f"the operand is a {node.type} and the text says {stated}", raw, str(node.type))
+                raise self.program.error(f"the operand is {an(node.type)} and the text says {stated}", raw, str(node.type))
 
     def _checked(self, i: Instruction, node: Node) -> Node:
         if node.type == i.type:
@@ -246,7 +246,7 @@ class Lowering:
         try:
             merge_types(node.type, i.type)
         except InferError:
-            raise VerifyError(Diagnostic(f"{i.opcode} gives a {node.type} and the text says {i.type}",
+            raise VerifyError(Diagnostic(f"{i.opcode} gives {an(node.type)} and the text says {i.type}",
                                          self.program.place(i), expected=str(node.type))) from None
         return node
 

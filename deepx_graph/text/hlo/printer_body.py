@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, VerifyError, an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION
@@ -116,7 +116,7 @@ class Writer:
         if node.type.dims == dims:
             return value
         if node.type.dims != () or dims is None:
-            raise self.fail(node, f"a {node.type} stands where a shape of {dims} is needed")
+            raise self.fail(node, f"{an(node.type)} stands where a shape of {dims} is needed")
         return self.helper("broadcast", node.type.with_dims(dims), value, attributes="dimensions={}")
 
     def number(self, value: Any, dtype: DType, dims: Dims | None = ()) -> str:

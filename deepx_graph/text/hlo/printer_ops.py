@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from deepx_graph import ops
+from deepx_graph.errors import an
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.node import reachable
 from deepx_graph.ops import custom_calls
@@ -219,7 +220,7 @@ def _in_dtype(w: Writer, node: Node, dtype: DType) -> str:
 
 def _ensure_type(w: Writer, node: Node) -> str:
     if node.type != node.inputs[0].type:
-        raise w.fail(node, f"a {node.inputs[0].type} is taken for a {node.type} only when the program runs",
+        raise w.fail(node, f"{an(node.inputs[0].type)} is taken for {an(node.type)} only when the program runs",
                      hint="give the inputs' types first")
     return w.value(node.inputs[0])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import an
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.hlo.shapes import HLO_DTYPES
 from deepx_graph.types import ANY, BF16, BOOL, F16, F32, F64, DType, StateType, TensorType, TupleType, Type
@@ -50,7 +51,7 @@ def type_text(type: Type) -> str:
     match type:
         case TensorType(dtype, dims):
             if dims is None or dtype is ANY:
-                raise NoWord(f"a {type} has no shape in HLO until its rank and element type are known")
+                raise NoWord(f"{an(type)} has no shape in HLO until its rank and element type are known")
             inner = ",".join("?" if isinstance(d, str) else str(d) for d in dims)
             layout = "{" + ",".join(str(k) for k in reversed(range(len(dims)))) + "}" if dims else ""
             return f"{_DTYPE_WORDS[dtype]}[{inner}]{layout}"

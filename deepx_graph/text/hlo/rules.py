@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph import ops
+from deepx_graph.errors import an
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.hlo import rules_control as control
 from deepx_graph.text.hlo import rules_windows as windows
@@ -74,7 +75,7 @@ def _parameter(c: Context) -> Node:
 def _get_tuple_element(c: Context) -> Node:
     operand, index = c.operands[0], c.number("index")
     if not isinstance(operand.type, TupleType) or not 0 <= index < len(operand.type.items):
-        raise c.fail(f"item {index} of a {operand.type}", c.raw("index"), "an item of a tuple")
+        raise c.fail(f"item {index} of {an(operand.type)}", c.raw("index"), "an item of a tuple")
     return c.lowering.item(operand, index)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from deepx_graph.errors import an
 from deepx_graph.ir import Node
 from deepx_graph.text.hlo.context import Context
 from deepx_graph.text.hlo.effects import plain_leaves
@@ -78,7 +79,7 @@ def conditional(c: Context) -> Node:
         raise c.fail(f"{len(names)} branches and {len(args)} operands for them")
     dtype = as_tensor(selector.type).dtype
     if as_tensor(selector.type).dims != () or dtype.name != index:
-        raise c.fail(f"the selector is a {selector.type}", c.instruction.operands[0],
+        raise c.fail(f"the selector is {an(selector.type)}", c.instruction.operands[0],
                      "pred[] for true_computation and false_computation, s32[] for branch_computations")
     acts = c.lowering.state if c.lowering.acts(c.instruction) else None
     branches = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.literal import Literal
 from deepx_graph.text.mindir.args import Args
@@ -84,7 +84,7 @@ def switch(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     selector = g.materialised(condition)
     type = selector.type
     if isinstance(selector.type, TupleType) or not values:
-        raise InferError(f"a switch on a {type}", expected="a bool and two values")
+        raise InferError(f"a switch on {an(type)}", expected="a bool and two values")
     selector = _scalar(g, selector)
     if None in values:  # a side that the compiler found dead
         return next((v for v in values if v is not None), None)

@@ -6,7 +6,7 @@ A rule sees the inputs as nodes or plain values (`Args`). Semantics: MindSpore 2
 from __future__ import annotations
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.text.mindir.args import Args, Rule
 from deepx_graph.text.mindir.rules_window import conv2d, pool
@@ -111,7 +111,7 @@ def _items(a: Args, k: int) -> list[Node]:
         return [a.made(v) for v in value]
     node = a.node(k)
     if not isinstance(node.type, TupleType):
-        raise InferError(f"{a.name}: input {k} is a {node.type}", expected="a tuple")
+        raise InferError(f"{a.name}: input {k} is {an(node.type)}", expected="a tuple")
     return list(a.b.items(node))
 
 
@@ -223,7 +223,7 @@ def _item(a: Args) -> Node:
     k = a.plain(1, "index")
     node = a.node(0)
     if not isinstance(k, int) or not isinstance(node.type, TupleType):
-        raise InferError(f"item {k!r} of a {node.type}", expected="a number, of a tuple")
+        raise InferError(f"item {k!r} of {an(node.type)}", expected="a number, of a tuple")
     return a.b.proj(node, k if k >= 0 else k + len(node.type.items))
 
 

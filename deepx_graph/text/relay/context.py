@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Array
@@ -49,7 +49,7 @@ class Context:
         """The items of a tuple operand."""
         type = self.args[k].type
         if not isinstance(type, TupleType):
-            raise InferError(f"operand {k} is a {type}", operand=k, expected="a tuple of tensors")
+            raise InferError(f"operand {k} is {an(type)}", operand=k, expected="a tuple of tensors")
         if self.args[k].op is TUPLE:
             return list(self.args[k].inputs)
         return [self.b.proj(self.args[k], j) for j in range(len(type.items))]

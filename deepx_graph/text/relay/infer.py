@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, ParseError, Source, Span, VerifyError, suggest
+from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Constructor, Data
 from deepx_graph.text.relay.relations import relation
 from deepx_graph.text.relay.rules import RULES
@@ -267,11 +267,12 @@ class Inference:
         elif isinstance(callee, Fun):
             function = callee
         elif self.lenient:
-            self.warnings.append(Diagnostic(f"this calls a {shown(callee)}", Span(self.source, e.start, e.end), severity="warning"))
+            span = Span(self.source, e.start, e.end)
+            self.warnings.append(Diagnostic(f"this calls {an(shown(callee))}", span, severity="warning"))
             e.kept = True
             return Unknown()
         else:
-            raise self.error(f"cannot call a {shown(callee)}", e.callee, expected="a function")
+            raise self.error(f"cannot call {an(shown(callee))}", e.callee, expected="a function")
         if len(args) != len(function.params):
             raise self.error(f"{len(args)} arguments for {len(function.params)} parameters", e)
         for k, (arg, param) in enumerate(zip(args, function.params, strict=True)):

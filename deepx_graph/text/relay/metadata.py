@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
+from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, an
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.relay.literals import NAMES
 from deepx_graph.types import dtype_of
@@ -48,7 +48,7 @@ class Metadata:
             raise ParseError(Diagnostic(f"the metadata section has no meta[{key}][{index}]", span, expected=f"one of: {have}"))
         node = self._node(known[index])
         if node.get("type_key") not in ("relay.Constant", "relay.expr.Constant"):
-            raise ParseError(Diagnostic(f"meta[{key}][{index}] is a {node.get('type_key')}", span, expected="a relay.Constant"))
+            raise ParseError(Diagnostic(f"meta[{key}][{index}] is {an(node.get('type_key'))}", span, expected="a relay.Constant"))
         blobs = self._graph.get("b64ndarrays", [])
         try:
             number = int(node["attrs"]["data"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.relay.context import Context, Rule
 from deepx_graph.types import BOOL, F32, F64, DType, as_tensor
@@ -59,7 +59,7 @@ def _logical(op: Op) -> Rule:
     def build(c: Context) -> Node:
         for k in (0, 1):
             if c.type(k).dtype not in (BOOL,) and c.type(k).dtype.np is not None:
-                raise InferError(f"operand {k} is a {c.type(k)}", operand=k, expected="bool")
+                raise InferError(f"operand {k} is {an(c.type(k))}", operand=k, expected="bool")
         return c.both(op, c.args[0], c.args[1])
 
     return Rule(build, 2)

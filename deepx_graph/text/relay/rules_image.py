@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.text.relay.context import Context, Rule, Unsupported, axis_of
 from deepx_graph.text.relay.rules_window import averaged, layout_of, spread_over
@@ -72,7 +72,7 @@ def _lrn(c: Context) -> Node:
 def _triangle(c: Context) -> Node:
     dims = c.known().dims or ()
     if len(dims) < 2:
-        raise InferError(f"operand 0 is a {c.type()}", operand=0, expected="a matrix, or several")
+        raise InferError(f"operand 0 is {an(c.type())}", operand=0, expected="a matrix, or several")
     k = int(c.static(1).reshape(()).item()) if len(c.args) > 1 else c.number("k", 0)
     rows, columns = (c.places(I32, dims, len(dims) - 2 + j) for j in range(2))
     off = c(ops.subtract, columns, rows)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.relay.context import Context, Rule, Unsupported, ranked
 from deepx_graph.types import as_tensor
@@ -88,7 +88,7 @@ def _depthwise(c: Context, w: Node, kernel: str, groups: int) -> tuple[Node, str
     shape = c.known(1).shape
     o, i = kernel.index("O"), kernel.index("I")
     if shape[o] != groups:
-        raise InferError(f"operand 1 is a {c.type(1)}", operand=1, expected=f"a kernel for {groups} groups")
+        raise InferError(f"operand 1 is {an(c.type(1))}", operand=1, expected=f"a kernel for {groups} groups")
     front = c.turned(w, (o, i, *(k for k in range(len(shape)) if k not in (o, i))))
     rest = "".join(s for s in kernel if s not in "OI")
     return c.shaped(front, (shape[o] * shape[i], 1, *(d for k, d in enumerate(shape) if k not in (o, i)))), "OI" + rest

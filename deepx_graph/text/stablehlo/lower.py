@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.text.stablehlo import quantised
@@ -270,13 +270,13 @@ class Lowering:
             return
         for node, type in zip(inputs, op.operand_types, strict=True):
             if node.type != type and not compatible(node.type, type) and op.operand_types != op.result_types:
-                raise VerifyError(Diagnostic(f"{op.name}: the operand '{node.name}' is a {node.type} and the text says {type}",
+                raise VerifyError(Diagnostic(f"{op.name}: the operand '{node.name}' is {an(node.type)} and the text says {type}",
                                              self.span(op)))
 
     def _checked(self, op: Operation, node: Node, type: Type) -> Node:
         if node.type == type or compatible(node.type, type):
             return node
-        raise VerifyError(Diagnostic(f"{op.name} gives a {node.type} and the text says {type}", self.span(op),
+        raise VerifyError(Diagnostic(f"{op.name} gives {an(node.type)} and the text says {type}", self.span(op),
                                      expected=str(node.type)))
 
     def item(self, node: Node, k: int) -> Node:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.convolution import convolution
-from deepx_graph.ops.fusion import fusion, inlined
-from deepx_graph.passes.rebuild import with_inputs, with_results
+from deepx_graph.ops.fusion import fusion
+from deepx_graph.passes.rebuild import over, with_inputs, with_results
 from deepx_graph.runtime.native.convolution.plan import Plan
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 
@@ -105,5 +105,5 @@ def _body(node: Node, last: Node) -> tuple[Function, tuple[Node, ...]]:
     if last is node:
         return Function("fusion", params, (new[node],)), tuple(outside)
     inputs = tuple(new[i] for i in last.inputs)
-    (result,) = inlined(b, last.attrs[0], inputs) if last.op is fusion else (with_inputs(last, inputs),)
+    (result,) = over(last.attrs[0], inputs) if last.op is fusion else (with_inputs(last, inputs),)
     return Function("fusion", params, (result,)), tuple(outside)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
 from deepx_graph.literal import Array
@@ -188,7 +189,7 @@ class _Planner:
         if isinstance(node.type, TensorType):
             return self._storage(node.type)
         if not isinstance(node.type, TupleType) or not all(isinstance(t, TensorType) for t in node.type.items):
-            raise NoTurns(f"a {node.type}")
+            raise NoTurns(an(node.type))
         return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:

@@ -42,7 +42,8 @@ def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
     """A hint `did you mean 'x'?` with the known name nearest to `name`, or None when none is near."""
     if len(name) > 100:
         return None
-    near = difflib.get_close_matches(name, [k for k in known if abs(len(k) - len(name)) < 4][:5000], n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, [k for k in known if abs(len(k) - len(name)) < 4][:5000], n=5, cutoff=0.6)
+    near.sort(key=lambda known: sorted(known) != sorted(name))  # the same letters in another order come first
     return f"did you mean {what + ' ' if what else ''}'{printable(near[0])}'?" if near else None
 
 

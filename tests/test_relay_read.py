@@ -154,7 +154,7 @@ def test_unknown_operators_survive() -> None:
             ' { %0 = vision.nms(%x, iou=0.5f, mode="a") /* ty=Tensor[(1), int32] */; %0 + 1 }')
     module = dx.loads(text)
     (node,) = [n for n in module.entry.nodes if n.op is opaque]
-    assert node.attrs == ("vision.nms", 'iou=0.5f, mode="a"', tensor(I32, (1,)))
+    assert node.attrs == ("vision.nms", 'iou=0.5f, mode="a"', tensor(I32, (1,)), "relay")
     with pytest.raises(DeepxGraphError, match=r"vision\.nms"):
         dx.compile(module)(X)
 

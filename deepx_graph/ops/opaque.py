@@ -17,14 +17,16 @@ def _complaint(name: str) -> str:
     return f"'{name}' cannot be run: it is an operation that deepx_graph only shows"
 
 
-def _refuse(xs: Sequence[Any], name: str, attributes: str, type: Type) -> Any:
+def _refuse(xs: Sequence[Any], name: str, attributes: str, type: Type, language: str) -> Any:
     raise RunError(_complaint(name))
 
 
 opaque: Op = Op(
     "opaque", "An operation kept as the text has it.", operands=(Operand("inputs", variadic=True),),
-    attrs=(Attr("name", "str"), Attr("attributes", "str", "", "as they stand in the text"), Attr("type", "type")),
-    infer=lambda types, name, attributes, type: type, eval=_refuse, foldable=False, ready=lambda world, name, *_: _complaint(name),
+    attrs=(Attr("name", "str"), Attr("attributes", "str", "", "as they stand in the text"), Attr("type", "type"),
+           Attr("language", "str", "", "of the text")),
+    infer=lambda types, name, attributes, type, language: type, eval=_refuse, foldable=False,
+    ready=lambda world, name, *_: _complaint(name),
     example=examples.UNKNOWN, results=(Result(type=VALUE),), source="unknown operations of any text",
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Result
-from deepx_graph.ir.constraint import NON_NEGATIVE, REALS, TENSOR, rank, same_shape, some
+from deepx_graph.ir.constraint import NON_NEGATIVE, ORDERED, TENSOR, rank, same_shape, some
 from deepx_graph.ir.declared import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import one, written_in
@@ -139,18 +139,18 @@ def _top_k_type(types: Sequence[Type], k: int) -> Type:
 
 
 def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
-    order = ordered(xs[0], descending=True)  # NaN counts as the greatest, as in XLA's total order
-    order = order[..., :k]
+    order = ordered(xs[0], descending=True, total=True)[..., :k]
     return np.take_along_axis(xs[0], order, axis=-1), order.astype(np.int32)
 
 
 top_k: Op = Op(
-    "top_k", "The k greatest elements of the last axis, greatest first, and their places.",
-    operands=one(REALS & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
+    "top_k", "The k greatest elements of the last axis in the total order of floats, greatest first, and their places.",
+    operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
     eval=_top_k, vjp=written_in("sort_grad", "top_k_vjp"),
     results=(Result("values"), Result("indices")),
     assembly="operands, k = $k",
-    source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)],
+    source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)]
+    + [((rng.random((2, 5)) < 0.5,), {"k": 3})],
 )  # fmt: skip
 
 SORT: tuple[Op, ...] = (sort, top_k)

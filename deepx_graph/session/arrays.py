@@ -7,6 +7,7 @@ stored as raw bytes, and read back as what the program expects.
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import os
@@ -124,7 +125,11 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"npy version {version[0]}.{version[1]}")
-    shape, _, element = readers[version](stream, max_header_size=MAX_HEADER)
+    stated = stream.read(2 * version[0])  # numpy would read as much as these bytes say before it looks at them
+    length = int.from_bytes(stated, "little")
+    if length > MAX_HEADER:
+        raise ValueError(f"a header of {length:,} bytes")
+    shape, _, element = readers[version](io.BytesIO(stated + stream.read(length)), max_header_size=MAX_HEADER)
     return shape, element, stream.tell()
 
 

@@ -18,6 +18,7 @@ from typing import BinaryIO, Protocol, cast
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, UsageError, suggest
 from deepx_graph.ir import Module
+from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.mindir.wire import looks_like_model
 from deepx_graph.text.options import ReadOptions, ReadResult
 
@@ -180,6 +181,7 @@ def decode_source(data: bytes, name: str, limit: int) -> Source:
         raise LimitError(_too_large(name, limit))
     if looks_like_model(data[:256]):
         return Source(name, data.decode("latin-1"), binary=True)
+    refuse_known(data[:256], name)
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ParseError(Diagnostic(f"{name} is UTF-16 text", expected="UTF-8 text", hint="convert it to UTF-8"))
     try:

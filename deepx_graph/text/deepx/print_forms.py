@@ -211,7 +211,7 @@ class Functional(Form):
 
 def number_text(value: object, dtype: DType, infinity: str) -> str:
     """An element as a literal: the shortest text that gives the same element again."""
-    if dtype.kind in ("bool", "int", "uint"):
+    if dtype.kind in ("bool", "int", "uint") or isinstance(value, int):
         return str(int(value))  # type: ignore[call-overload]
     exact = float(value)  # type: ignore[arg-type]
     if exact in (float("inf"), float("-inf")):

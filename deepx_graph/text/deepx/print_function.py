@@ -107,7 +107,7 @@ class FunctionWriter:
         try:
             yield
         except VerifyError as e:
-            self.problems += e.diagnostics
+            self.problems += [d for d in e.diagnostics if d not in self.problems]
 
     def _value(self, node: Node) -> Any:
         if node.op in STRUCTURE:
@@ -213,7 +213,15 @@ class FunctionWriter:
         if isinstance(value, Argument):
             return value
         one = self.splat(node)
-        return None if one is None else self.number(one, value.dtype)
+        if one is None:
+            return None
+        self.real(node, value.dtype)
+        return self.number(one, value.dtype)
+
+    def real(self, node: Node, dtype: DType) -> None:
+        """Raises VerifyError for an element type whose values have no literal."""
+        if dtype.kind == "complex":
+            self.word(dtype, node)
 
     def number(self, value: Any, dtype: DType) -> Number:
         return Number(number_text(value, dtype, self.form.infinity), dtype)
@@ -271,6 +279,8 @@ class FunctionWriter:
 
     def materialise(self, node: Node, value: Literal | Argument, type: TensorType, into: Tensor | None) -> Tensor:
         """A tensor with the value; it goes `into` one that exists, or into a new one."""
+        if isinstance(value, Literal):
+            self.real(node, value.dtype)
         if into is None:
             into = Tensor(self.name_for(node.name if isinstance(value, Literal) else ""), type)
             self.create(into, node)

@@ -6,7 +6,7 @@ one loop variable per leaf; the computations of `while`, `conditional` and `fusi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, an, suggest
@@ -263,16 +263,18 @@ class Lowering:
         return [leaf for k in range(len(node.type.items)) for leaf in self.flatten(self.item(node, k))]
 
     def pack(self, type: Type, nodes: Sequence[Node]) -> Node:
-        """The value of `type` with these leaves; a token is the state that is current."""
-        rest = iter(nodes)
-        return self._pack(type, rest)
+        """The value of `type` with these leaves; a token is the state that is current. Raises InferError for another number."""
+        count = len(plain_leaves(type))
+        if count != len(nodes):
+            raise InferError(f"gives {len(nodes)} values and the text says {type}", expected=f"{count} values")
+        return self._pack(type, iter(nodes))
 
-    def _pack(self, type: Type, rest: object) -> Node:
+    def _pack(self, type: Type, rest: Iterator[Node]) -> Node:
         if isinstance(type, TupleType):
             return self.b.pack(*(self._pack(item, rest) for item in type.items))
         if type == STATE and self.state is not None:
             return self.state
-        return next(rest)  # type: ignore[call-overload,no-any-return]
+        return next(rest)
 
 
 def _before(i: Instruction) -> list[Raw]:

@@ -104,7 +104,7 @@ def _opaque(w: Writer, node: Node) -> str:
     """The instruction as it stood, with the computations it names."""
     name, attributes = node.attr("name"), node.attr("attributes")
     opcode = name.partition(" ")[0]
-    if opcode not in RULES or opcode == "parameter":
+    if node.attr("language") != "hlo" or opcode not in RULES or opcode == "parameter":
         raise w.fail(node, f"HLO cannot write '{name}'", "an operation that was read from HLO, or one of this package")
     if opcode == "constant":
         return _kept_constant(w, node)

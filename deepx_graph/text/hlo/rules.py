@@ -85,7 +85,7 @@ def opaque(c: Context) -> Node:
     name = c.instruction.opcode
     if c.has("custom_call_target"):
         name = f"{name} {c.word('custom_call_target')}"
-    return c(ops.opaque, *c.operands, name=name, attributes=text, type=c.type)
+    return c(ops.opaque, *c.operands, name=name, attributes=text, type=c.type, language="hlo")
 
 
 def _first(c: Context) -> Node:

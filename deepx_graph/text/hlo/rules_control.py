@@ -95,6 +95,9 @@ def call(c: Context) -> Node:
     name, at = c.names("to_apply")[0], c.raw("to_apply")
     if c.lowering.closed:
         return c.inline(name, at, c.operands)
+    takes = c.lowering.parameters(c.lowering.computation(name, at))
+    if len(takes) != len(c.operands):
+        raise c.fail(f"'{name}' takes {len(takes)} and is given {len(c.operands)} operands", at)
     function, acts = c.lowering.called(name, at), c.lowering.state if c.lowering.acts(c.instruction) else None
     args = [leaf for x in c.operands for leaf in c.lowering.flatten(x)]
     return c.lowering.pack(c.type, _after(c, acts, c.b.call(function, *args, *([] if acts is None else [acts]))))

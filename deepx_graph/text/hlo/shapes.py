@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from deepx_graph.types import ANY, BOOL, DTYPES, STATE, Dim, DType, TupleType, Type, tensor
+from deepx_graph.types import ANY, BOOL, DTYPES, STATE, Dim, DType, TensorType, TupleType, Type, tensor
 
 
 def _dtype_word(dtype: DType) -> str:
@@ -18,7 +18,8 @@ HLO_DTYPES: dict[str, DType] = {_dtype_word(d): d for d in DTYPES if d is not AN
 """HLO's names of the element types."""
 
 SPACE = re.compile(r"(?:\s|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
-_ARRAY = re.compile(r"([a-z]\w*)\[([^\]\[]*)\](\{[^{}]*\})?")
+_LAYOUT = r"\{\s*(?:\d+(?:\s*,\s*\d+)*)?\s*(?::(?:[A-Z]*\([^(){}]*\)|\s)*)?\}"
+_ARRAY = re.compile(rf"([a-z]\w*)\[([^\]\[]*)\]({_LAYOUT})?")
 _DIM = re.compile(r"(?:<=)?(\d+)|\?")
 MAX_RANK = 64
 MAX_DEPTH = 200
@@ -37,12 +38,22 @@ def parse_shape(text: str, at: int, depth: int = 0) -> tuple[Type, int]:
     match = _ARRAY.match(text, at)
     if match:
         try:
-            return array_type(match[1], match[2]), match.end()
+            type = array_type(match[1], match[2])
+            _check_layout(match[0], type)
+            return type, match.end()
         except ShapeError as e:
             raise ShapeError(e.message, at, e.expected) from None
     if text.startswith("(", at) and depth < MAX_DEPTH:
         return _tuple(text, at + 1, depth)
     raise ShapeError("not a shape", at)
+
+
+@lru_cache(maxsize=65536)
+def _check_layout(text: str, type: Type) -> None:
+    """Raises ShapeError for a layout that does not name every dimension once."""
+    order = layout_of(text)
+    if order and isinstance(type, TensorType) and sorted(order) != list(range(type.rank or 0)):
+        raise ShapeError(f"the layout of {text} does not name its dimensions", 0, "each dimension once")
 
 
 def _tuple(text: str, at: int, depth: int) -> tuple[Type, int]:

@@ -230,7 +230,7 @@ class Lowering:
 
     def _global(self, e: Global) -> Node:
         if e.name not in self.inference.functions:
-            return self.make(e, ops.opaque, name=f"@{e.name}", type=self.settled(e.type))
+            return self.make(e, ops.opaque, name=f"@{e.name}", type=self.settled(e.type), language="relay")
         return self.make(e, PARTIAL, callee=e.name, signature=self.signature(e.type))
 
     def _operator_value(self, e: OpRef, scope: Scope) -> Node:
@@ -280,7 +280,7 @@ class Lowering:
             return self._operator(e, e.callee, scope)
         if e.kept:
             inputs = [self.lower(x, scope) for x in (e.callee, *e.args)]
-            return self.make(e, ops.opaque, *inputs, name="()", attributes=e.attr_text, type=self.settled(e.type))
+            return self.make(e, ops.opaque, *inputs, name="()", attributes=e.attr_text, type=self.settled(e.type), language="relay")
         return self.apply(e, e.callee, e.args, scope)
 
     def apply(self, e: Expr, callee: Expr, args: list[Expr], scope: Scope) -> Node:
@@ -319,7 +319,7 @@ class Lowering:
             return self.make(e, ops.construct, *inputs, constructor=op.name, type=self.settled(e.type))
         self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
         if e.kept:
-            return self.b(ops.opaque, *inputs, name=op.name, attributes=e.attr_text, type=self.settled(e.type))
+            return self.b(ops.opaque, *inputs, name=op.name, attributes=e.attr_text, type=self.settled(e.type), language="relay")
         try:
             return build(self.b, op.name, inputs, e.attrs)
         except InferError as error:

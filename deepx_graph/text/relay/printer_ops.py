@@ -295,7 +295,9 @@ def _tag(node: Node) -> Text:
 
 
 def _opaque(node: Node) -> Text:
-    name, attributes, type = node.attrs
+    name, attributes, type, language = node.attrs
+    if language != "relay":
+        raise unsaid(node, f"'{name}' is no operation of Relay")
     if name.startswith("@"):
         return [name]
     parts: list[str | Node] = []

@@ -25,7 +25,8 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
     parser = Parser(source, options.max_nodes)
     functions = parser.program()
-    return ReadResult(Lowering(source, functions, parser.aliases, parser.module).module(), ())
+    lowering = Lowering(source, functions, parser.aliases, parser.module)
+    return ReadResult(lowering.module(), tuple(lowering.kept.values()))
 
 
 def write(module: Module) -> str:

@@ -122,7 +122,7 @@ def reduce(p: Parser, name: str, results: list[str], start: int) -> Operation:
         p.take(",")
     op.operands += inits
     if p.take("applies"):
-        op.extra["applies"] = p.name("an operation")
+        op.extra["applies"] = p.known(p.name("an operation"), p.at)
     p.expect("across")
     p.expect("dimensions")
     p.expect("=")

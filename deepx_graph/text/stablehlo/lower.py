@@ -54,6 +54,8 @@ class Lowering:
         self.effects = Effects(self.syntax)
         self.effectful = self.effects.functions
         self.closed = 0
+        self.kept: dict[str, Diagnostic] = {}
+        """What is said of operations that are kept as they stand, once for each of them, or for their dialect."""
         self.sizes = 0
         """How many bodies of operations, which have no calls, the operation being lowered stands in."""
         self._check_functions(functions)
@@ -102,6 +104,13 @@ class Lowering:
 
     def error(self, message: str, op: Operation, expected: str | None = None, hint: str | None = None) -> ParseError:
         return ParseError(Diagnostic(message, self.span(op), expected=expected, hint=hint))
+
+    def keeps(self, op: Operation) -> None:
+        """Notes that an operation is kept as it stands."""
+        dialect = op.name.partition(".")[0]
+        subject, verb = (f"operations of the dialect '{dialect}'", "are") if is_foreign(op.name) else (f"'{op.name}'", "is")
+        if subject not in self.kept:
+            self.kept[subject] = Diagnostic(f"{subject} {verb} kept as written and cannot be run", self.span(op), severity="note")
 
     # --- functions and regions
 

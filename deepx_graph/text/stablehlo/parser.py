@@ -9,8 +9,10 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
 from deepx_graph.text.stablehlo.attributes import AttributeScanner
+from deepx_graph.text.stablehlo.dialects import canonical, is_mistaken, nearest
 from deepx_graph.text.stablehlo.forms import FORMS
 from deepx_graph.text.stablehlo.notes import is_foreign
+from deepx_graph.text.stablehlo.rules import RULES
 from deepx_graph.text.stablehlo.syntax import Argument, Block, Operation
 from deepx_graph.types import FunctionType
 
@@ -35,6 +37,8 @@ class Parser(AttributeScanner):
         self.left = max_nodes
         self.aliases: dict[str, str] = {}
         """Locations by alias: `#loc3`, and what stands between the parentheses."""
+        self.named: list[int] = []
+        """How many results the operations around the cursor name, the innermost last."""
         self.module: Operation | None = None
 
     def program(self) -> list[Operation]:
@@ -110,30 +114,51 @@ class Parser(AttributeScanner):
             raise LimitError(Diagnostic("the module has too many operations", Span(self.source, start, start + 1),
                                         hint="raise --max-nodes if you trust it"))
         results = self.results()
+        self.named.append(_total(results))
         found = self.match(_NAME)
         if not found:
             raise self.fail("expected an operation", expected="dialect.operation")
+        name = self.known(found[1] or found[2], found.end() - bool(found[1]))
         if found[1]:
-            op = self.generic(found[1], results, start)
+            op = self.generic(name, [n for n, _ in results], start)
         else:
-            name = _DEFAULT_DIALECT.get(found[2], found[2])
             special = FORMS.get(name)
-            op = special(self, name, results, start) if special else self.pretty(name, results, start)
+            names = [n for n, _ in results]
+            op = special(self, name, names, start) if special else self.pretty(name, names, start)
+        if self.named.pop() > len(results):
+            op.results = self.numbered(results, op)
         op.location = self.location()
         op.end = self.at
         return op
 
-    def results(self) -> list[str]:
-        names: list[str] = []
+    def known(self, written: str, end: int) -> str:
+        """The name that rules have for an operation. Raises ParseError where its dialect is one of ours and has none such."""
+        name = canonical(_DEFAULT_DIALECT.get(written, written), RULES)
+        if is_mistaken(name, RULES):
+            raise self.fail(f"unknown operation '{written}'", end - len(written), end, hint=nearest(written, RULES))
+        return name
+
+    def results(self) -> list[tuple[str, int | None]]:
+        """The names before `=`, each with the number of results that it stands for, where the text gives one."""
+        names: list[tuple[str, int | None]] = []
         if not self.peek("%"):
             return names
         while found := self.match(_RESULT):
             count = self.match(_COUNT) if self.text.startswith(":", self.at) else None
-            names += [f"{found[0]}#{k}" for k in range(int(count[1]))] if count else [found[0]]
+            if count and not int(count[1]):
+                raise self.fail("a name for no result", count.start(), count.end(), "a number from 1 on")
+            names.append((found[0], int(count[1]) if count else None))
             if not self.take(","):
                 break
         self.expect("=", "after the results")
         return names
+
+    def numbered(self, results: list[tuple[str, int | None]], op: Operation) -> list[str]:
+        """A name for every result: `%x#0`, `%x#1` of `%x:2`. There are as many as types, which the text holds."""
+        total = _total(results)
+        if total != len(op.result_types):
+            raise self.fail(f"{total} results are named and {op.name} has types for {len(op.result_types)}", op.start)
+        return [n for name, count in results for n in ([name] if count is None else [f"{name}#{k}" for k in range(count)])]
 
     def generic(self, name: str, results: list[str], start: int) -> Operation:
         """`"dialect.op"(operands) <{properties}> ({regions}) {attributes} : (types) -> types`."""
@@ -241,5 +266,10 @@ class Parser(AttributeScanner):
             op.operand_types, op.result_types = list(types[0].params), list(types[0].results)
         else:
             op.operand_types = types
-            count = len(op.results)
-            op.result_types = types[-1:] if count == 1 else types if count == len(types) else types * count
+            count = self.named[-1]
+            each = len(types) == 1 and count == len(op.operands)
+            op.result_types = [] if count == 0 else types[-1:] if count == 1 else types * count if each else types
+
+
+def _total(results: list[tuple[str, int | None]]) -> int:
+    return sum(1 if count is None else count for _, count in results)

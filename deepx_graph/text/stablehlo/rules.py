@@ -29,13 +29,14 @@ def _same(op: Op) -> Rule:
 
 def opaque(c: Context) -> list[Node]:
     """The operation kept as it stands."""
+    c.lowering.keeps(c.op)
     types = without_tokens(c.op.result_types)
     text = c.lowering.source.text[c.op.start : min(c.op.end, c.op.start + 2000)]
     if not types:
         return []
     type = types[0] if len(types) == 1 else TupleType(tuple(types))
     name = " ".join(filter(None, (c.op.name, c.op.extra.get("symbol", ""))))
-    node = c(ops.opaque, *c.inputs, name=name, attributes=text, type=type)
+    node = c(ops.opaque, *c.inputs, name=name, attributes=text, type=type, language="stablehlo")
     return [node] if len(types) == 1 else windows.several(c, node)
 
 
@@ -214,6 +215,15 @@ def _top_k(c: Context) -> list[Node]:
     return windows.several(c, c(ops.top_k, *c.inputs, k=c.number("k")))
 
 
+def _largest(c: Context) -> list[Node]:
+    return _top_k(c) if c.flag("largest", default=True) else opaque(c)
+
+
+def _unchanged(role: str) -> Rule:
+    """The first operand; a token beside it orders nothing that the state does not."""
+    return lambda c: [c(ops.identity, c.inputs[0], role=role)]
+
+
 def _rng(c: Context) -> list[Node]:
     op = {"UNIFORM": ops.rng_uniform, "NORMAL": ops.rng_normal}[c.word("rng_distribution", "distribution")]
     seed = c(ops.module_seed, index=c.lowering.next_seed())
@@ -309,6 +319,8 @@ RULES: dict[str, Rule] = {
     "stablehlo.case": _branches,
     "func.call": _call,
     "mhlo.fusion": lambda c: c.region(0, c.inputs),
+    **{f"mhlo.{word}": _unchanged(word) for word in ("add_dependency", "copy", "domain")},
+    "mhlo.topk": _largest,
     "stablehlo.composite": _call,
     "stablehlo.custom_call": _custom_call,
     "stablehlo.optimization_barrier": _barrier,

@@ -29,7 +29,7 @@ MLIR_DTYPES: dict[str, DType] = {word: d for d in DTYPES if d is not ANY for wor
 """MLIR's names of the element types."""
 
 SPACE = re.compile(r"(?:\s|//[^\n]*)*")
-_TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
+_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
 IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
 """A bare name."""
 _VALUE = re.compile(r"%[\w$.\-]+(?:#\d+)?")

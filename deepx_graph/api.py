@@ -109,16 +109,18 @@ def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
 
 def compile(module: Module, *, engine: str = "auto", threads: int | None = None, entry: str | None = None, seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
-            profile: bool = False, replicas: int = 1, partitions: int = 1) -> Compiled:
+            profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None) -> Compiled:
     """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.
 
     `infeed` is an iterable of arrays, or of tuples of arrays, for infeed operations; what the last call put out is in `.outfeed`.
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
     input is one array for all devices or a list of one for each (replica by replica), and the result is a tuple of one tuple for
-    each device; `infeed` is then a list of one iterable for each.
+    each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
+    narrower than the machine's.
     """
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
-                           max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions)
+                           max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
+                           vector_bits=vector_bits)
 
 
 def memory(*, free: bool = False) -> MemoryUse:

@@ -1,19 +1,38 @@
-"""What all tests share: the count of the tests that were left to `make conformance`, said also when workers collect them, and the
-table of what held, when none were."""
+"""What all tests share: the widths of vectors that tests of machine code run with; the count of the tests that were left to
+`make conformance`, said also when workers collect them, and the table of what held, when none were."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from deepx_graph.runtime.native.width import vectors
+from tests import widths
 from tests.cli_runner import run, sea  # noqa: F401  fixtures are found here
 from tests.conformance_table import table
 
 os.environ["DEEPX_GRAPH_COSTS"] = ""  # predictions and cuts by the shipped constants, whatever this machine has measured
 
 _left_out = 0
+
+
+@pytest.fixture
+def vector_bits(request: pytest.FixtureRequest) -> Iterator[int | None]:
+    """The width of vectors that a test of machine code runs with; None for the widest."""
+    with vectors(request.param):
+        yield request.param
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    widths.parametrize(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    widths.leave_most(items)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

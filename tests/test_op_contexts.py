@@ -31,12 +31,17 @@ def agree(found: Any, wanted: Array) -> bool:
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
     if wanted.dtype.kind in "biu":
-        return np.array_equal(found, wanted)
+        return bool(np.array_equal(found, wanted))
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
     f, w = found.astype(wide), wanted.astype(wide)
     size = np.abs(w[np.isfinite(w)])
-    slack = 32 * float(ml_dtypes.finfo(wanted.dtype).eps)
+    slack = 32 * spacing(wanted.dtype)
     return bool(np.allclose(f, w, rtol=slack, atol=slack * float(size.max(initial=0.0)), equal_nan=True))
+
+
+def spacing(dtype: np.dtype[Any]) -> float:
+    """Between 1 and the next number; 0 for what is exact."""
+    return 0.0 if "int" in dtype.name else float(ml_dtypes.finfo(dtype).eps)
 
 
 def check(op: Op, sample: Sample, contexts: Sequence[Context], written_on: Sequence[str], optimised_on: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum,
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime import blas
+from deepx_graph.runtime.native.width import vectors
 from deepx_graph.types import type_of_array
 
 Array = np.ndarray[Any, Any]
@@ -134,9 +135,8 @@ def test_one_product_may_be_called_from_several_threads_at_once() -> None:
 def test_wide_and_narrow_machines() -> None:
     """The text for registers of 32 bytes compiles, and is right, on machines with wider ones."""
     native = _native()
-    if native.this_machine().register_bytes != 64:
-        pytest.skip("registers of 64 bytes are not there to be left unused")
-    narrow = native.Product(np.dtype("f4"), 1, 50, 37, 41, 1, register_bytes=32)
+    with vectors(256):
+        narrow = native.Product(np.dtype("f4"), 1, 50, 37, 41, 1)
     x, y, into = made(1, (1, 50, 41), "f4"), made(2, (1, 41, 37), "f4"), np.empty((1, 50, 37), "f4")
     narrow(x, y, into)
     close(into, x, y)

@@ -12,6 +12,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 import deepx_graph as dx
 from deepx_graph.runtime.native import cache, turning
+from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
 
 _M = np.arange(4000.0).reshape(40, 100)
@@ -51,7 +52,7 @@ def test_elements_outside_the_array_are_not_touched() -> None:
     np.testing.assert_array_equal(contiguous(part.T), part.T.copy())
     room = np.full((60, 60), -1, np.float32)
     target = room[:43, 1:38]
-    turn, x = turning._function(4), np.ascontiguousarray(part)
+    turn, x = turning._function(4, this_machine()), np.ascontiguousarray(part)
     turn(x.ctypes.data, target.ctypes.data, 43, 37, 43, 60)
     np.testing.assert_array_equal(target, part.T)
     assert (room[43:] == -1).all() and (room[:, 38:] == -1).all() and (room[:, 0] == -1).all()

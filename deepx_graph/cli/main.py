@@ -31,6 +31,7 @@ from deepx_graph.cli import (
 )
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
+from deepx_graph.runtime.native.width import vectors
 
 INTERNAL = 70
 INTERRUPTED = 130
@@ -75,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = make_parser().parse_args(arguments)
         options.COLOUR = args.color
-        return COMMANDS[args.command][2](args)
+        with vectors(getattr(args, "vector_bits", None)):
+            return COMMANDS[args.command][2](args)
     except DeepxGraphError as e:
         say(str(e))
         _drop_output()

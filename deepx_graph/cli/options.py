@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, suggest
+from deepx_graph.runtime.native.width import WIDTHS
 
 if TYPE_CHECKING:
     from deepx_graph.session import Loaded
@@ -99,6 +100,7 @@ def add_engine(group: argparse._ActionsContainer) -> None:
     """What runs it."""
     group.add_argument("--engine", default="auto", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
     group.add_argument("--threads", type=int, metavar="N", help="how many threads")
+    group.add_argument("--vector-bits", type=int, choices=WIDTHS, help="width of the vectors of machine code (the widest)")
 
 
 def add_part(parser: argparse.ArgumentParser, query: str, summary: str) -> None:

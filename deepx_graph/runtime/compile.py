@@ -28,6 +28,7 @@ from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.handing import nothing
 from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
 from deepx_graph.runtime.kernels.recycle import owned
+from deepx_graph.runtime.native.width import vectors
 from deepx_graph.runtime.peak import largest
 from deepx_graph.runtime.plan import Plan
 from deepx_graph.runtime.profile import Profile
@@ -47,7 +48,7 @@ KEPT = 8
 def compile(module: Module, *, engine: str | Engine = "auto", threads: int | None = None, entry: str | None = None,
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
             out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
-            prepare: Callable[[Module], Module] | None = None) -> Compiled:
+            prepare: Callable[[Module], Module] | None = None, vector_bits: int | None = None) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
@@ -56,12 +57,14 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
 
     `infeed` is an iterable of arrays, or of tuples of arrays, that infeed operations take one after the other, call after call.
     With several `replicas` or `partitions` the program runs on that many devices side by side; `infeed` is then a list of one
-    iterable for each (see `Compiled`). Raises UsageError for an unknown engine or entry,
+    iterable for each (see `Compiled`). `vector_bits` is how wide the vectors of machine code are: 128, 256 or 512, not more than
+    the machine has; None for what DEEPX_GRAPH_VECTOR_BITS says, else its widest. Raises UsageError for an unknown engine or entry,
     LimitError when the plan is over the bound, RunError or VerifyError when the program cannot run.
     """
     grid = grid_of(replicas, partitions)
     module = module.with_entry(entry) if entry is not None else module
-    chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
+    with vectors(vector_bits):
+        chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
     limit = memory_limit() if max_bytes is None else max_bytes
     world = World(None if data_root is None else Path(data_root), out, limit)
     return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare,
@@ -216,10 +219,10 @@ class Compiled:
         from the cache on disk. Raises TypeError for one with passes or feeds of its own, which stay in their process."""
         if self._passes is not None or self._feeds is not None:
             raise TypeError("a compiled module with passes or feeds of its own cannot be pickled")
-        threads = getattr(self.engine, "threads", None)
+        threads, vector_bits = getattr(self.engine, "threads", None), getattr(self.engine, "vector_bits", None)
         options = {"engine": self.engine.name if self.engine.name in engines.ENGINES else self.engine, "threads": threads,
                    "seed": self._seed, "data_root": self._world.data_root, "max_bytes": self._max_bytes,
-                   "max_depth": self._max_depth, "profile": self.profile is not None,
+                   "max_depth": self._max_depth, "profile": self.profile is not None, "vector_bits": vector_bits,
                    "replicas": self.grid.replicas, "partitions": self.grid.partitions}
         from deepx_graph.text import sea  # nobody else here needs a reader
 

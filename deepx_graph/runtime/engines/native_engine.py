@@ -7,7 +7,8 @@ Convolutions and products are imported where they are met: starting should cost 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.kernel import FUNCTION_PRICE, price
@@ -28,23 +29,45 @@ from deepx_graph.runtime.native.convolution.following import joined
 from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.loops.element_kernel import attempt as attempt_elements
 from deepx_graph.runtime.native.loops.turns_kernel import attempt as attempt_turns
+from deepx_graph.runtime.native.target import this_machine
+from deepx_graph.runtime.native.width import asked, vectors
 from deepx_graph.runtime.outline import outlined
 from deepx_graph.runtime.segments import Segment, Shared, form_of
 from deepx_graph.runtime.stacks import Stacks
 from deepx_graph.types import TensorType
 
+Made = TypeVar("Made")
+
+
+def _in_its_width(method: Callable[..., Made]) -> Callable[..., Made]:
+    """A method that may write machine code, for the vectors of the engine."""
+
+    @wraps(method)
+    def inside(self: NativeEngine, *args: Any) -> Made:
+        with vectors(self.vector_bits):
+            return method(self, *args)
+
+    return inside
+
 
 class NativeEngine(NumexprEngine):
-    """Makes callables for nodes. `threads` is how many cores a kernel may use; None for all that the process has."""
+    """Makes callables for nodes. `threads` is how many cores a kernel may use; None for all that the process has.
+
+    `vector_bits` is how wide the vectors of its machine code are, where that was asked for when it was made. Raises UsageError for
+    vectors that the machine has not.
+    """
 
     name = "native"
 
     def __init__(self, threads: int | None = None) -> None:
         super().__init__(threads)
+        this_machine()
+        self.vector_bits = asked()
         self._singles: dict[Any, NativeKernel | None] = {}
         self._rounding: dict[Any, bool] = {}
         self._quick: dict[Any, KernelFn] = {}
 
+    @_in_its_width
     def _made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
@@ -61,6 +84,7 @@ class NativeEngine(NumexprEngine):
             self._built[loop] = self.build(loop)
         return self._built[loop] is not None
 
+    @_in_its_width
     def build(self, function: Function) -> CompiledKernel | None:
         """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
         if any(n.op is convolution for n in function.nodes):
@@ -100,6 +124,7 @@ class NativeEngine(NumexprEngine):
             self._built[body] = found
         return True
 
+    @_in_its_width
     def way(self, node: Node) -> str:
         """How the node's kernel runs; of a convolution that is computed by its eval, also why."""
         found = super().way(node)
@@ -141,6 +166,7 @@ class NativeEngine(NumexprEngine):
             return self._alone(node)
         return kernel if isinstance(kernel, MachineCode) else None
 
+    @_in_its_width
     def _alone(self, node: Node) -> NativeKernel | None:
         key = key_of(node)
         if key not in self._singles:
@@ -158,11 +184,13 @@ class NativeEngine(NumexprEngine):
             self._rounding[key] = program is not None and not is_exact(program)
         return self._rounding[key]
 
+    @_in_its_width
     def joined(self, segment: Segment, shared: Shared) -> EntryFn | None:
         """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
         kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
         return entry(segment, kernels, shared)
 
+    @_in_its_width
     def multiply(self, stacks: Stacks) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""
         from deepx_graph.runtime.native.products import kernel as product

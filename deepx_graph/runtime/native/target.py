@@ -17,7 +17,9 @@ from typing import Any
 import llvmlite
 import llvmlite.binding
 
+from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.runtime.native.text import F4, F8, DType, Text, Value, of_parts
+from deepx_graph.runtime.native.width import asked
 
 llvm: Any = llvmlite.binding
 """It has no types."""
@@ -25,17 +27,29 @@ llvm: Any = llvmlite.binding
 _EXTERNAL = re.compile(r"^declare .*?@(?!llvm\.)([A-Za-z_]\w*)\(", re.MULTILINE)
 
 
-class Target:
-    """This machine. `register_bytes` is the width of its vector registers."""
+LEVELS = {128: "x86-64-v2", 256: "x86-64-v3"}
+"""The processors that stand for a machine whose widest vectors are left alone: SSE 4.2; AVX2 and FMA. Others have one width."""
 
-    def __init__(self) -> None:
+
+class Target:
+    """This machine, with vectors of so many bits: its widest if None. `register_bytes` is the width of its vector registers.
+
+    Raises UsageError for vectors wider than it has.
+    """
+
+    def __init__(self, vector_bits: int | None = None) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self.triple = llvm.get_process_triple()
-        self.cpu = llvm.get_host_cpu_name()
         features = llvm.get_host_cpu_features()
-        self.features = features.flatten()
-        self.register_bytes = 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+        widest = 512 if features.get("avx512f") else 256 if features.get("avx2") else 128
+        bits = widest if vector_bits is None else vector_bits
+        if bits > widest:
+            raise UsageError(Diagnostic(f"this machine has no vectors of {bits} bits", expected=f"at most {widest}"))
+        whole = bits == widest
+        self.cpu = llvm.get_host_cpu_name() if whole else LEVELS[bits]
+        self.features = features.flatten() if whole else ""
+        self.register_bytes = bits // 8
         self._has_library = self._load_library()
         self._machine = llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, reloc="default", codemodel="jitdefault")
@@ -136,7 +150,11 @@ def _whole(t: Text, parts: Sequence[str], lanes: int, dtype: DType) -> Value:
     return Value(parts[0], dtype)
 
 
-@cache
 def this_machine() -> Target:
-    """The one target of the process."""
-    return Target()
+    """The one target of the process for vectors of the width that is asked for."""
+    return _target(asked())
+
+
+@cache
+def _target(vector_bits: int | None) -> Target:
+    return Target(vector_bits)

@@ -18,6 +18,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.runtime.native import cache as codes
+from deepx_graph.runtime.native.target import Target, this_machine
 
 LANES = {4: 16, 8: 8}
 """Elements of a tile's side, by their size: a cache line."""
@@ -57,7 +58,7 @@ def _side_by_side(array: Array) -> int | None:
 
 
 def _copy_turned(array: Array, copy: Array, axis: int, threads: int) -> None:
-    turn, size = _function(array.itemsize), array.itemsize
+    turn, size = _function(array.itemsize, this_machine()), array.itemsize
     source, target = array.__array_interface__["data"][0], copy.__array_interface__["data"][0]
     outer = [k for k in range(array.ndim - 1) if k != axis]
     rows, columns = array.shape[axis], array.shape[-1]
@@ -96,7 +97,8 @@ def _taken(items: Any) -> Callable[[], Any]:
 
 
 @cache
-def _function(size: int) -> Callable[..., None]:
+def _function(size: int, machine: Target) -> Callable[..., None]:
+    """Kept for each machine, that is for each width of its vectors."""
     return _TURN(codes.functions(text(size), [f"turn{size}"])[f"turn{size}"])
 
 

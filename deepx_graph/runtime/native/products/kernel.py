@@ -112,8 +112,8 @@ class Product:
     """Products of one element type and shape. May be called from several threads at once."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
-                 register_bytes: int | None = None, follow: Follow | None = None) -> None:
-        bytes_ = this_machine().register_bytes if register_bytes is None else register_bytes
+                 follow: Follow | None = None) -> None:
+        bytes_ = this_machine().register_bytes
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
         tallest = TALLEST[bytes_]

@@ -37,12 +37,12 @@ def build(node: Node) -> SmallProduct | None:
     if node.op is not dot_general or len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
         return None
     plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
-    return None if not 0 < plan.work <= MOST_WORK else _kernel(plan, types[2].shape)
+    return None if not 0 < plan.work <= MOST_WORK else _kernel(plan, types[2].shape, this_machine().register_bytes)
 
 
 @cache
-def _kernel(plan: Plan, shape: tuple[int, ...]) -> SmallProduct:
-    return SmallProduct(plan, shape)
+def _kernel(plan: Plan, shape: tuple[int, ...], register_bytes: int) -> SmallProduct:
+    return SmallProduct(plan, shape, register_bytes)
 
 
 class SmallProduct(MachineCode):
@@ -50,8 +50,7 @@ class SmallProduct(MachineCode):
 
     way = "machine code"
 
-    def __init__(self, plan: Plan, shape: tuple[int, ...]) -> None:
-        bytes_ = this_machine().register_bytes
+    def __init__(self, plan: Plan, shape: tuple[int, ...], register_bytes: int) -> None:
         self.params = (LEFT, RIGHT)
         self.results = (Form(plan.dtype, shape),)
         self.in_place = (frozenset[int](),)
@@ -59,8 +58,8 @@ class SmallProduct(MachineCode):
         self.own_bytes = ()
         self.layout = Layout({}, {}, {}, 0, 0, 3, 3)
         self.threads = 1
-        self.nanoseconds = plan.nanoseconds(bytes_ // plan.dtype.itemsize)
-        address = codes.functions(function_text(plan, bytes_), ["product"])["product"]
+        self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
+        address = codes.functions(function_text(plan, register_bytes), ["product"])["product"]
         self.calls = ((address, 0),)
         self._call = _CALL(address)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI
 from deepx_graph.ops import add, and_, compare
+from deepx_graph.ops.trips import trip_count
 from deepx_graph.passes.grad_scopes import Scopes
 from deepx_graph.passes.rebuild import with_inputs, with_results
-from deepx_graph.passes.trips import trip_count
 from deepx_graph.types import I32
 
 RUN = 32

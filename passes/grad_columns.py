@@ -8,9 +8,9 @@ from __future__ import annotations
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.structure import PHI, PROJ
 from deepx_graph.ops import add
+from deepx_graph.ops.trips import counters
 from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_scopes import Scope, Scopes, items_of
-from deepx_graph.passes.trips import counters
 from deepx_graph.types import I32, Type, scalar
 
 

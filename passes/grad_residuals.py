@@ -26,10 +26,10 @@ from deepx_graph.ops import (
     tape_pop,
     tape_push,
 )
+from deepx_graph.ops.trips import counters
 from deepx_graph.passes.grad_cheap import is_cheap
 from deepx_graph.passes.grad_scopes import Scope, items_of
 from deepx_graph.passes.grad_sweep import Sweep, Turns
-from deepx_graph.passes.trips import counters
 from deepx_graph.types import TAPE, TensorType, TupleType, Type, is_state, is_static, nbytes, tensor
 
 Repeat = Callable[[Node], bool]

@@ -18,12 +18,12 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PAR
 from deepx_graph.ops import compare, dynamic_slice, dynamic_update_slice, subtract
 from deepx_graph.ops.pullback import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.tape import cotangent_type, tape_pop
+from deepx_graph.ops.trips import is_variable, trip_count
 from deepx_graph.passes.grad_calls import Derivatives
 from deepx_graph.passes.grad_columns import Columns
 from deepx_graph.passes.grad_scopes import Flow, Scope, Scopes, items_of
 from deepx_graph.passes.grad_sums import mapped, numbered, one_node, onto
 from deepx_graph.passes.grad_trips import rows_apart
-from deepx_graph.passes.trips import is_variable, trip_count
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import PHI
-from deepx_graph.passes.trips import counters, trip_count
+from deepx_graph.ops.trips import counters, trip_count
 
 
 def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Sequence[int]) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, TUPLE
+from deepx_graph.ops.trips import is_variable, trip_count
 from deepx_graph.passes.base import RewriteControl
 from deepx_graph.passes.rebuild import with_inputs, with_results
-from deepx_graph.passes.trips import is_variable, trip_count
 from deepx_graph.types import TupleType
 
 # --- unrolling ------------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_tooltips_are_in_the_svg() -> None:
 
 def test_the_legend_names_what_occurs() -> None:
     shown = texts(draw(programs.loop(), format="svg").data)
-    for name in ("elementwise", "effects", "data, with its type", "control", "order of effects", "next turn of a loop"):
+    for name in ("elementwise", "effects", "data, with its type", "control", "order of effects", "next iteration of a loop"):
         assert name in shown
     assert "order of effects" not in texts(draw(programs.straight(), format="svg").data)
 

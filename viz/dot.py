@@ -53,7 +53,7 @@ def to_dot(view: View, theme: str = "light", *, legend: bool = True) -> str:
 
 
 def _tight_frames(view: View) -> dict[int, int]:
-    """The frame of each node that stands in a loop, branch, fusion or block."""
+    """The frame of each node that stands in one, but for those of functions."""
     tight = {c.id for c in view.clusters if c.kind != "function"}
     return {n.id: n.cluster for n in view.nodes if n.cluster is not None and n.cluster in tight}
 
@@ -133,7 +133,8 @@ def _frame(cluster: Cluster, theme: Theme) -> Digraph:
 
     ground, border = theme.clusters[cluster.kind]
     frame: Digraph = Digraph(f"cluster_{cluster.id}", graph_attr={
-        "label": quoted(cluster.title), "tooltip": quoted(cluster.title), "style": "filled,rounded", "fillcolor": ground,
+        "label": quoted(cluster.title), "tooltip": quoted(cluster.title),
+        "style": "filled,rounded,dashed" if cluster.kind == "once" else "filled,rounded", "fillcolor": ground,
         "color": border, "penwidth": "1.4" if cluster.kind in ("loop", "fusion") else "1", "fontcolor": theme.text,
         "fontsize": "12", "labeljust": "l", "margin": "10",
     })  # fmt: skip

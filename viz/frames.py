@@ -1,7 +1,8 @@
 """Which frame of the picture each node of a function stands in: the schedule's blocks as nested clusters.
 
-A branch and a loop are a cluster each, the test and the body of a loop share one. `control` says what leads to a branch or
-loop: the side of an If (`(region, branch)`), the head of a loop (its loop_begin), or the start of the function (None).
+A branch and a loop are a cluster each, the test and the body of a loop share one. What a loop needs once stands outside its frame
+where it runs for certain, and else in a frame `once` inside. `control` says what leads to a branch or loop: the side of an If
+(`(region, branch)`), the head of a loop (its loop_begin), or the start of the function (None).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ops.trips import trip_count
 from deepx_graph.runtime.schedule import Block, Eval, If, Loop, Once, schedule
 from deepx_graph.viz.canvas import Canvas
 
@@ -27,25 +29,41 @@ class Frames:
     """What leads to a region or loop_end."""
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where the nodes of a block are drawn, what leads there, and the loops of which each run reaches the block for certain."""
+
+    cluster: int
+    head: Head
+    sure: frozenset[Node] = frozenset()
+
+
 def frames(function: Function, canvas: Canvas, root: int) -> Frames:
     """Adds the clusters of a function inside the cluster `root`. Raises VerifyError where the function has no schedule."""
     found = Frames(root)
-    stack: list[tuple[Block, int, Head]] = [(schedule(function).root, root, None)]
+    around: dict[Node, _Place] = {}
+    stack = [(schedule(function).root, _Place(root, None))]
     while stack:
-        block, cluster, head = stack.pop()
-        inner: list[tuple[Block, int, Head]] = []
+        block, place = stack.pop()
+        inner: list[tuple[Block, _Place]] = []
         for step in block.steps:
             match step:
                 case Eval(node):
-                    found.home[node] = cluster
-                case Once(block=once):
-                    inner.append((once, cluster, head))
+                    found.home[node] = place.cluster
+                case Once(block=once, loop=loop):
+                    inner.append((once, around[loop] if loop in place.sure else _once(place, canvas)))
                 case If():
-                    inner += _branches(step, cluster, head, found, canvas)
+                    inner += _branches(step, place, found, canvas)
                 case Loop():
-                    inner += _loop(step, cluster, head, found, canvas)
+                    around[step.node] = place
+                    inner += _loop(step, place, found, canvas)
         stack += reversed(inner)
     return found
+
+
+def _once(place: _Place, canvas: Canvas) -> _Place:
+    """The frame of what runs at most once while the loop around it goes on, and perhaps never."""
+    return _Place(canvas.cluster("once", "once", place.cluster), place.head)
 
 
 def side_name(branch: int, branches: int, is_bool: bool) -> str:
@@ -61,21 +79,23 @@ def selects_by_bool(region: Node) -> bool:
     return region.attrs[0] == 2 and not (dtype is not None and dtype.is_integer)
 
 
-def _branches(step: If, cluster: int, head: Head, found: Frames, canvas: Canvas) -> list[tuple[Block, int, Head]]:
+def _branches(step: If, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
     region = step.node
-    found.home[region], found.control[region] = cluster, head
+    found.home[region], found.control[region] = place.cluster, place.head
     names = [side_name(b, len(step.branches), selects_by_bool(region)) for b in range(len(step.branches))]
-    found.sides[region] = tuple(canvas.cluster("branch", f"branch {name}", cluster) for name in names)
-    return [(b.block, found.sides[region][k], (region, k)) for k, b in enumerate(step.branches)]
+    found.sides[region] = tuple(canvas.cluster("branch", f"branch {name}", place.cluster) for name in names)
+    return [(b.block, _Place(found.sides[region][k], (region, k))) for k, b in enumerate(step.branches)]
 
 
-def _loop(step: Loop, cluster: int, head: Head, found: Frames, canvas: Canvas) -> list[tuple[Block, int, Head]]:
+def _loop(step: Loop, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
     begin = step.node.inputs[0]
     names = ", ".join(dict.fromkeys(p.name for column in step.phis for p in column if p.name))
-    inside = canvas.cluster("loop", f"loop over {names}" if names else "loop", cluster)
-    found.control[step.node] = head
+    inside = canvas.cluster("loop", f"loop over {names}" if names else "loop", place.cluster)
+    found.control[step.node] = place.head
     found.home[begin] = found.home[step.node] = inside
     for column in step.phis:
         for phi in column:
             found.home[phi] = inside
-    return [(step.header, inside, begin), (step.body, inside, begin)]
+    sure = place.sure | {step.node}
+    goes_round = bool(trip_count(step.node))
+    return [(step.header, _Place(inside, begin, sure)), (step.body, _Place(inside, begin, sure if goes_round else frozenset()))]

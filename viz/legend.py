@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphviz import Digraph
 
 LEGEND: Mapping[EdgeKind, str] = {
-    "data": "data, with its type", "control": "control", "effect": "order of effects", "back": "next turn of a loop",
+    "data": "data, with its type", "control": "control", "effect": "order of effects", "back": "next iteration of a loop",
     "residual": "residual of the forward part", "capture": "what a closure binds",
 }  # fmt: skip
 """What the kinds of edges are called."""

@@ -52,7 +52,8 @@ def _hex(hue: int | None, lightness: float, saturation: float) -> str:
 LIGHT = Theme(
     "light", "#ffffff", "#16191d", "#59616b", (0.92, 0.78), (0.42, 0.55),
     {"data": "#6b7480", "control": "#c2410c", "effect": "#8b2fc9", "back": "#c2410c", "residual": "#0f766e", "capture": "#9d174d"},
-    {"function": ("#fafbfc", "#aab2bd"), "loop": ("#fff5ec", "#d9772b"), "branch": ("#f1f7ef", "#6a9b5b"),
+    {"function": ("#fafbfc", "#aab2bd"), "loop": ("#fff5ec", "#d9772b"), "once": ("#fbf9f7", "#c9a27e"),
+     "branch": ("#f1f7ef", "#6a9b5b"),
      "fusion": ("#fdf6d8", "#b08900"), "block": ("#f3f1fa", "#7c6bb5"), "half": ("#f6f8fa", "#8a94a3")},
     {"added": ("#b4e5bf", "#1a7f37"), "removed": ("#ffc1c0", "#cf222e"), "changed": ("#f4dca0", "#9a6700")},
 )  # fmt: skip
@@ -60,7 +61,8 @@ LIGHT = Theme(
 DARK = Theme(
     "dark", "#15181d", "#eceff3", "#a6afba", (0.22, 0.42), (0.64, 0.55),
     {"data": "#8d97a5", "control": "#fb923c", "effect": "#cf9bff", "back": "#fb923c", "residual": "#2dd4bf", "capture": "#f472b6"},
-    {"function": ("#1a1e24", "#4a5361"), "loop": ("#2a2018", "#c9762f"), "branch": ("#1a261b", "#5f9150"),
+    {"function": ("#1a1e24", "#4a5361"), "loop": ("#2a2018", "#c9762f"), "once": ("#1e1b18", "#8c6a4c"),
+     "branch": ("#1a261b", "#5f9150"),
      "fusion": ("#2a2612", "#b8962a"), "block": ("#211f2d", "#8f80c9"), "half": ("#171b21", "#5c6675")},
     {"added": ("#1c4a29", "#3fb950"), "removed": ("#5c1f22", "#f85149"), "changed": ("#4f3d10", "#d29922")},
 )  # fmt: skip

@@ -20,7 +20,7 @@ Change = Literal["", "added", "removed", "changed"]
 EdgeKind = Literal["data", "control", "effect", "back", "residual", "capture"]
 LOOSE = frozenset({"back", "capture"})
 """Edges that may go either way: they have no say in the order. A capture goes from a closure to the parameter that it binds."""
-ClusterKind = Literal["function", "loop", "branch", "fusion", "block", "half"]
+ClusterKind = Literal["function", "loop", "once", "branch", "fusion", "block", "half"]
 """`block` frames one of several alike that folding left open, so that a reader sees what is in the others."""
 
 

@@ -13,7 +13,7 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL
 from deepx_graph.ops import run_parallel
-from deepx_graph.passes.trips import trip_count
+from deepx_graph.ops.trips import trip_count
 from deepx_graph.runtime.program import call_order
 from deepx_graph.runtime.schedule import Block, Eval, If, Loop, Once, schedule
 

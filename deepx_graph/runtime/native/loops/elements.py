@@ -26,7 +26,7 @@ from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
 from deepx_graph.ops.fusion import fusion, inlined
 from deepx_graph.ops.reduce import reduce
-from deepx_graph.passes.trips import trip_count
+from deepx_graph.ops.trips import trip_count
 from deepx_graph.types import BOOL, TensorType
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.ir.structure import LOOP_END
-from deepx_graph.passes.trips import trip_count
+from deepx_graph.ops.trips import trip_count
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array

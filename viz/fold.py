@@ -124,7 +124,10 @@ def _blocks(q: Quotient, sequence: list[int]) -> Iterator[Part]:
 
 
 def _own(q: Quotient) -> Iterator[Part]:
-    """Each block with the parameters and constants that nothing else takes: its weights."""
+    """Each block, where it stands, with the parameters and constants that nothing else takes: its weights.
+
+    Weights come in any order, so they have no say in where a block stands, nor their order in how it looks.
+    """
     users: dict[int, set[int]] = {}
     for s, t in q.links():
         users.setdefault(s, set()).add(t)
@@ -147,7 +150,8 @@ def _own(q: Quotient) -> Iterator[Part]:
                 left[q.items[w].token] -= 1
                 own_weights.append(w)
         if own_weights:
-            yield Part(sorted([block, *own_weights]), q.items[block].title or "", q.items[block].cluster)
+            own_weights.sort(key=lambda w: repr(q.items[w].token))
+            yield Part([block, *own_weights], q.items[block].title or "", q.items[block].cluster)
 
 
 def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[Part]:

@@ -1,7 +1,7 @@
 """A view seen coarser: items that stand for one node or several, and the view they make.
 
-Steps of folding merge items; nothing is lost, every item knows its members. Items keep an order, a merged item standing where its
-first part stood. Each operation costs no more than a pass over nodes and edges.
+Steps of folding merge items; nothing is lost, every item knows its members. Items keep an order, a merged item standing where the
+first of its parts stood. Each operation costs no more than a pass over nodes and edges.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Item:
 
 
 class Part(NamedTuple):
-    """Items to make one of: their numbers in ascending order, and what they become."""
+    """Items to make one of, which stands in the place of the first of these numbers, and what they become."""
 
     numbers: Sequence[int]
     title: str
@@ -141,7 +141,9 @@ def summary(members: Sequence[ViewNode]) -> str:
 
 
 def _single(k: int, n: ViewNode) -> Item:
-    look = n.title if n.kind in ("op", "constant", "call", "fusion", "group") else ""
+    look = n.title if n.kind in ("op", "constant", "fusion", "group") else ""
+    if n.kind == "call":
+        look = n.title.rstrip("0123456789").rstrip("._")  # compilers number the copies of a helper
     elementwise = n.family in ("elementwise", "bits", "complex")
     return Item((k,), n.cluster, (n.kind, look, n.shape, n.change), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
 

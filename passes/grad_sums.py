@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ops import add, dynamic_slice, dynamic_update_slice
-from deepx_graph.ops.pullback import Cotangent, is_nonzero, plus, zeros
+from deepx_graph.ops.pullback import Cotangent, is_nonzero, zeros
 from deepx_graph.ops.tape import cotangent_type
 from deepx_graph.passes.grad_trips import rows_apart
 from deepx_graph.types import TensorType, TupleType, Type
@@ -32,7 +32,7 @@ def onto(b: Builder, total: Node, g: Node, end: Node) -> Node:
             return b(dynamic_update_slice, total, box, *starts)
     for x in parts if any(map(_is_box, parts)) else [g]:
         if not _is_box(x):
-            total = plus(b, total, x)
+            total = b(add, total, x)
             continue
         box, starts = x.inputs[1], x.inputs[2:]
         assert isinstance(box.type, TensorType)

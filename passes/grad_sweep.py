@@ -16,6 +16,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width
 from deepx_graph.ops import compare, dynamic_slice, dynamic_update_slice, subtract
+from deepx_graph.ops.masks import Masks
 from deepx_graph.ops.pullback import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.tape import cotangent_type, tape_pop
 from deepx_graph.ops.trips import is_variable, trip_count
@@ -48,6 +49,9 @@ class Frame:
     variables: dict[int, Cotangent] = field(default_factory=dict)
 
 
+_CLOSED = frozenset((REGION, LOOP_END, PHI, PROJ, CALL, CALL_VALUE, PARTIAL))
+"""What no mask of a cotangent passes."""
+
 Work = Generator[Frame, None, None]
 
 
@@ -60,6 +64,7 @@ class Sweep(Columns):
         self.replaced: dict[Node, tuple[Any, ...]] = {}
         """The attributes of calls that become calls of forward functions."""
         self.turns: dict[Node, Turns] = {}
+        self.masks = Masks(b)
 
     def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
         """The root frame after the sweep: `found` then holds the cotangents of the nodes differentiated by."""
@@ -72,6 +77,7 @@ class Sweep(Columns):
                 stack.append(self._scope(next(stack[-1])))
             except StopIteration:
                 stack.pop()
+        frame.found = {node: self.masks.clean(g) for node, g in frame.found.items()}
         return frame
 
     # --- accumulation
@@ -80,7 +86,7 @@ class Sweep(Columns):
         """Adds to the cotangent of a node."""
         if not self.flow.passes(node):
             return
-        g = fitted(self.b, g, node.type, node)
+        g = fitted(self.b, self.masks.fitting(g, node), node.type, node)
         if is_nonzero(g):
             self._put(frame, node, g)
 
@@ -89,8 +95,9 @@ class Sweep(Columns):
         self._put(frame, source, item(source.type, k, g))
 
     def _put(self, frame: Frame, node: Node, g: Cotangent) -> None:
-        into = frame.found if self.scopes.home[node] is frame.scope else frame.leaks
-        into[node] = plus(self.b, into.get(node), g)
+        own = self.scopes.home[node] is frame.scope
+        into, g = (frame.found, g) if own else (frame.leaks, self.masks.clean(g))
+        into[node] = plus(self.masks, into.get(node), g)
 
     # --- one scope
 
@@ -105,13 +112,15 @@ class Sweep(Columns):
 
     def _step(self, frame: Frame, node: Node, g: Cotangent) -> Work:
         """Hands the cotangent of a node on to its operands."""
+        if node.op in _CLOSED:
+            g = self.masks.clean(g)
         if node.op is REGION:
             yield from self._region(frame, node, g)
         elif node.op is LOOP_END:
             yield from self._loop(frame, node, g)
         elif node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
             k = node.attrs[0]
-            frame.variables[k] = plus(self.b, frame.variables.get(k), g)
+            frame.variables[k] = plus(self.masks, frame.variables.get(k), g)
         elif node.op is PROJ or node.op is PHI:
             self.add_item(frame, node.inputs[0], node.attrs[0], g)
         else:
@@ -131,8 +140,7 @@ class Sweep(Columns):
         if node.op is PARTIAL:
             return self._partial(node, g)
         check_gradient(node, self.flow)
-        assert node.op.vjp is not None
-        return node.op.vjp(self.b, node, g)
+        return self.masks.pulled(node, g)
 
     # --- calls
 

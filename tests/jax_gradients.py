@@ -108,7 +108,23 @@ def _algebra(jax: Any, jnp: Any, lax: Any, np: Any, rng: Any) -> Cases:
     }  # fmt: skip
 
 
-def _answer(jax: Any, np: Any, function: Any, args: list[Any], rng: Any) -> dict[str, Any]:
+def _expanded(jax: Any, jnp: Any, lax: Any, np: Any, rng: Any) -> Cases:
+    """Functions that HLO spells out by cases, each with a formula that means nothing outside its case."""
+    positive, unit = np.array([0.1, 0.3, 0.9, 1.0, 1.5, 2.0, 3.7, 10.0, 1e4]), np.array([-0.999, -0.9, -0.5, 0.1, 0.5, 0.999])
+    whole = np.array([-100.0, -30.0, -3.3, -1.5, -0.3, 0.2, 4.0, 30.0, 100.0])
+    negative = whole[2:8]
+    return {
+        "lgamma": (lambda x: (lax.lgamma(x), lax.digamma(x)), [positive]),
+        "lgamma_reflected": (lambda x: (lax.lgamma(x), lax.digamma(x)), [negative]),
+        "erf_inv": (lambda x: (lax.erf_inv(x), jnp.arctanh(x), jnp.arcsin(x)), [unit]),
+        "erf": (lambda x: (lax.erf(x), lax.erfc(x), jax.scipy.special.log_ndtr(x)), [whole]),
+        "hyperbolic": (lambda x: (jnp.sinh(x), jnp.cosh(x), jnp.arcsinh(x)), [whole]),
+        "bessel": (lambda x: (jax.scipy.special.i0e(x), lax.bessel_i1e(x)), [whole]),
+        "betaln": (lambda x: jax.scipy.special.betaln(x, 2 * x), [positive]),
+    }
+
+
+def _answer(jax: Any, np: Any, function: Any, args: list[Any], rng: Any, *, expanded: bool) -> dict[str, Any]:
     from tests.jax_oracle import packed
 
     def drawn(x: Any) -> Any:
@@ -119,7 +135,8 @@ def _answer(jax: Any, np: Any, function: Any, args: list[Any], rng: Any) -> dict
     outputs, pull = jax.vjp(function, *args)
     cts, tangents = jax.tree.map(drawn, outputs), tuple(map(drawn, args))
     # elsewhere than on CPU, factorisations are operations of StableHLO and not calls of a library
-    text = jax.jit(function).trace(*args).lower(lowering_platforms=("tpu",)).as_text()
+    traced = jax.jit(function).trace(*args)
+    text = traced.lower().as_text("hlo") if expanded else traced.lower(lowering_platforms=("tpu",)).as_text()
     return {"text": text, "args": list(map(packed, args)), "cts": [packed(x) for x in jax.tree.leaves(cts)],
             "tangents": list(map(packed, tangents)), "grads": [packed(x) for x in pull(cts)],
             "pushed": [packed(x) for x in jax.tree.leaves(jax.jvp(function, tuple(args), tangents)[1])]}
@@ -134,9 +151,9 @@ def _main() -> None:
 
     jax.config.update("jax_enable_x64", True)
     rng, answers = np.random.default_rng(1), []
-    makers = (_reductions, _indexing, _algebra)
-    for name, (function, args) in [case for make in makers for case in make(jax, jnp, lax, np, rng).items()]:
-        answers.append({"name": name, **_answer(jax, np, function, args, rng)})
+    for make in (_reductions, _indexing, _algebra, _expanded):
+        for name, (function, args) in make(jax, jnp, lax, np, rng).items():
+            answers.append({"name": name, **_answer(jax, np, function, args, rng, expanded=make is _expanded)})
     json.dump(answers, sys.stdout)
 
 

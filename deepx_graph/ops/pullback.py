@@ -13,7 +13,8 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import PROJ
-from deepx_graph.ops.elementwise import add, and_, compare, select
+from deepx_graph.ops.elementwise import and_, compare, select
+from deepx_graph.ops.masks import Masks
 from deepx_graph.ops.reduce import broadcast_in_dim, total_of
 from deepx_graph.ops.tape import tape_add, tape_empty
 from deepx_graph.types import ANY, FunctionType, TapeType, TensorType, TupleType, Type
@@ -34,16 +35,17 @@ def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None
         if node in wanted or (carries(node.type) and any(i in active for i in node.inputs)):
             active.add(node)
     found: dict[Node, Cotangent] = {}
+    masks = Masks(b)
     for root, cotangent in zip(roots, cotangents, strict=True):
         if root in active:
-            _accumulate(b, found, root, cotangent)
+            _accumulate(masks, found, root, cotangent)
     for node in reversed(order):
         if node in active and node not in wanted and is_nonzero(found.get(node)):
             try:
-                _step(b, node, found, active)
+                _step(masks, node, found, active)
             except InferError as e:
                 raise VerifyError(refusal(node, e, wanted, order, roots)) from None
-    return [found.get(w) for w in wrt]
+    return [masks.clean(found.get(w)) for w in wrt]
 
 
 def through(b: Builder, node: Node, roots: Sequence[Node], g: Cotangent) -> list[Node | None]:
@@ -79,19 +81,18 @@ def carries(type: Type) -> bool:
     return isinstance(type, (FunctionType, TapeType))
 
 
-def _step(b: Builder, node: Node, found: dict[Node, Cotangent], active: set[Node]) -> None:
+def _step(masks: Masks, node: Node, found: dict[Node, Cotangent], active: set[Node]) -> None:
     """Hand the cotangent of a node on to its operands. Raises InferError where that cannot be done."""
     g = found.pop(node)
     if node.op is PROJ:
         source = node.inputs[0]
-        found[source] = plus(b, found.get(source), item(source.type, node.attrs[0], g))
+        found[source] = plus(masks, found.get(source), item(source.type, node.attrs[0], masks.clean(g)))
         return
     check_gradient(node, active)
-    assert node.op.vjp is not None
-    b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")
-    for operand, cotangent in zip(node.inputs, node.op.vjp(b, node, g), strict=True):
+    masks.b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")
+    for operand, cotangent in zip(node.inputs, masks.pulled(node, g), strict=True):
         if operand in active:
-            _accumulate(b, found, operand, cotangent)
+            _accumulate(masks, found, operand, cotangent)
 
 
 def check_gradient(node: Node, active: Container[Node]) -> None:
@@ -132,13 +133,13 @@ def is_nonzero(cotangent: Cotangent) -> bool:
     return any(map(is_nonzero, cotangent)) if isinstance(cotangent, tuple) else cotangent is not None
 
 
-def plus(b: Builder, x: Cotangent, y: Cotangent) -> Cotangent:
+def plus(masks: Masks, x: Cotangent, y: Cotangent) -> Cotangent:
     """The sum of two cotangents of one value."""
     if not is_nonzero(x) or not is_nonzero(y):
         return x if is_nonzero(x) else y
     if isinstance(x, tuple):
-        return tuple(plus(b, i, k) for i, k in zip(x, y, strict=True))
-    return b(tape_add if isinstance(x.type, TapeType) else add, x, y)
+        return tuple(plus(masks, i, k) for i, k in zip(x, y, strict=True))
+    return masks.b(tape_add, x, y) if isinstance(x.type, TapeType) else masks.sum(x, y)
 
 
 def fitted(b: Builder, g: Cotangent, type: Type, node: Node) -> Cotangent:
@@ -174,9 +175,9 @@ def zeros(b: Builder, type: Type, like: Node) -> Node:
     return b(select, never, like, b.like(0, like))
 
 
-def _accumulate(b: Builder, found: dict[Node, Cotangent], node: Node, g: Cotangent) -> None:
-    if is_nonzero(g := fitted(b, g, node.type, node)):
-        found[node] = plus(b, found.get(node), g)
+def _accumulate(masks: Masks, found: dict[Node, Cotangent], node: Node, g: Cotangent) -> None:
+    if is_nonzero(g := fitted(masks.b, masks.fitting(g, node), node.type, node)):
+        found[node] = plus(masks, found.get(node), g)
 
 
 def fit(b: Builder, g: Node, node: Node) -> Node:

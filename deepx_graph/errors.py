@@ -261,15 +261,15 @@ class CheckFailed(RunError):
     """A `check.expect_*` operation of the program does not hold."""
 
 
-class InferError(Exception):
-    """Raised by an op's `infer` when operands and attributes do not fit; the caller adds the place.
+class InferError(VerifyError):
+    """Operands and attributes do not fit, or a size is not known that something needs; who knows the place adds it.
 
     `operand` is the number of the operand at fault, None where it is the node as a whole.
     """
 
     def __init__(self, message: str, *, operand: int | None = None, expected: str | None = None,
                  hint: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(Diagnostic(message, expected=expected, hint=hint))
         self.message, self.operand, self.expected, self.hint = message, operand, expected, hint
 
     def diagnostic(self, span: Span | None, prefix: str = "") -> Diagnostic:

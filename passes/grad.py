@@ -74,7 +74,7 @@ def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto"
         known = (*LOOPS, "auto")
         raise UsageError(Diagnostic(f"no way '{loop}' to treat loops", expected=", ".join(known), hint=suggest(loop, known)))
     if loop != "auto":
-        return _gradient(module, wrt, loop).module
+        return _thrifty(module, wrt, loop).module
     found: list[Gradient] = []
     for way in LOOPS:
         found.append(_gradient(module, wrt, way))
@@ -85,7 +85,17 @@ def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto"
 
 def choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
     """The gradient program under each of LOOPS. Raises as `grad` does."""
-    return [_gradient(module, wrt, way) for way in LOOPS]
+    return [_thrifty(module, wrt, way) for way in LOOPS]
+
+
+def _thrifty(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
+    """The gradient program under one of LOOPS; where runs keep more than every turn does, as in loops over a large state of which
+    little is needed, `sqrt` is `keep`."""
+    found = _gradient(module, wrt, loop)
+    if loop != "sqrt" or not found.row_bytes:
+        return found
+    usual = _gradient(module, wrt, "keep")
+    return replace(usual, loop=loop) if usual.row_bytes < found.row_bytes and not usual.turn_bytes else found
 
 
 def _gradient(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
@@ -105,7 +115,9 @@ def _gradient(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
     function = closed(entry, [*given, *cotangents], gradients, result_names)
     module = replace(module, functions=(*module.functions, *variants(derivatives)))
     module = with_entry(module, entry, prune(function, RewriteControl(), invariants=True), "grad")
-    return Gradient(module, loop, derivatives.row_bytes, derivatives.turn_bytes)
+    there = {id(n.origin) for f in module.functions for n in f.nodes}
+    kept = [k for k in derivatives.kept if id(k.origin) in there]
+    return Gradient(module, loop, sum(k.row_bytes for k in kept), sum(k.turn_bytes for k in kept))
 
 
 def _leaves(b: Builder, node: Node, name: str) -> list[tuple[Node, str]]:

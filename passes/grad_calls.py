@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from deepx_graph.errors import InferError, an
-from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.ops.pullback import carries
 from deepx_graph.ops.tape import cotangent_type
@@ -42,15 +42,23 @@ class Variant(NamedTuple):
     captured: int = -1
 
 
+class Kept(NamedTuple):
+    """What a loop keeps of one value: bytes of all rows, or bytes that a turn puts on a tape; there as long as the origin is."""
+
+    origin: Origin
+    row_bytes: int
+    turn_bytes: int
+
+
 class Derivatives:
     """The derivatives that a program needs. `wanted` lists the variants that were asked for, in order, with their names.
 
-    `row_bytes` and `turn_bytes` add up what its loops keep, as in `Residuals`.
+    `kept` lists what its loops keep, as far as nothing drops it later.
     """
 
     def __init__(self, module: Module, loop: str = "keep") -> None:
         self.module, self.loop = module, loop
-        self.row_bytes = self.turn_bytes = 0
+        self.kept: list[Kept] = []
         self._runs: set[int] = set()
         self.closures = any(n.op is PARTIAL or n.op is CALL_VALUE for f in module.functions for n in f.nodes)
         """Whether there are function values: then all of them, everywhere, are of the derived kind."""
@@ -103,10 +111,14 @@ class Derivatives:
         return FunctionType(cotangents(type.results), (*cotangents(type.params), TAPE))
 
     def pullback(self, variant: Variant) -> FunctionType:
-        """The type of the closure that the forward function of a variant gives."""
+        """The type of the closure that the forward function of a variant gives. Raises InferError where a dtype is not known."""
         type = self.module[variant.callee].type
         of = tuple(type.results[k] for k in variant.of)
         by = [type.params[k] for k in variant.by if k >= variant.captured]
+        for t in (*of, *by):
+            if carries(t) and cotangent_type(t) is None:
+                raise InferError(f"the gradient of '{variant.callee}', {an(type)}, is not known before its dtypes are",
+                                 hint="give the inputs' types first")  # fmt: skip
         return FunctionType(cotangents(of), (*cotangents(by), *([TAPE] if variant.captured >= 0 else [])))
 
     def forward_type(self, variant: Variant) -> FunctionType:

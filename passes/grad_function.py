@@ -112,8 +112,7 @@ def _settled(sweep: Sweep, results: Sequence[Node], *, closed: bool) -> Residual
     derivatives = sweep.derivatives
     residuals = Residuals(sweep, derivatives.repeats, closed=closed)
     residuals.settle(results)
-    derivatives.row_bytes += residuals.row_bytes
-    derivatives.turn_bytes += residuals.turn_bytes
+    derivatives.kept += residuals.kept
     return residuals
 
 

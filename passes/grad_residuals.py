@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
@@ -27,6 +28,7 @@ from deepx_graph.ops import (
     tape_push,
 )
 from deepx_graph.ops.trips import counters
+from deepx_graph.passes.grad_calls import Kept
 from deepx_graph.passes.grad_cheap import is_cheap
 from deepx_graph.passes.grad_scopes import Scope, items_of
 from deepx_graph.passes.grad_sweep import Sweep, Turns
@@ -45,8 +47,7 @@ class Residuals:
 
     def __init__(self, sweep: Sweep, repeat: Repeat, *, closed: bool = False) -> None:
         self.sweep, self.repeat, self.closed = sweep, repeat, closed
-        self.row_bytes = self.turn_bytes = 0
-        """Bytes of all rows that are kept, and bytes that one turn of every loop of unknown length puts on tapes."""
+        self.kept: list[Kept] = []
         self.captured: list[Node] = []
         self.reads: dict[Node, Node] = {}
         self.wanted: dict[Scope, dict[Node, None]] = {}
@@ -262,7 +263,7 @@ class Residuals:
         zero = b.like(0, at)
         after = sweep.forward(b(dynamic_update_slice, rows, row, at, *(zero for _ in shape)), scope)
         sweep.grow(begin, b.splat(0, all_rows), after)
-        self.row_bytes += all_rows.nbytes
+        self.kept.append(Kept(after.origin, all_rows.nbytes, 0))
         whole = sweep.forward(Node(PROJ, (turns.end,), rows.attrs, all_rows, node.origin), scope.parent)
         self.want(whole)
         zero = b.like(0, turns.index)
@@ -273,8 +274,9 @@ class Residuals:
         """On a tape that the forward loop makes and the backward loop takes off."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         tape = sweep.forward(sweep.column(begin, TAPE), scope)
-        self.turn_bytes += nbytes(node.type) if is_static(node.type) else 0
-        sweep.grow(begin, b(tape_empty), sweep.forward(b(tape_push, tape, node), scope))
+        pushed = sweep.forward(b(tape_push, tape, node), scope)
+        self.kept.append(Kept(pushed.origin, 0, nbytes(node.type) if is_static(node.type) else 0))
+        sweep.grow(begin, b(tape_empty), pushed)
         whole = sweep.forward(Node(PROJ, (turns.end,), tape.attrs, TAPE, node.origin), scope.parent)
         self.want(whole)
         back = sweep.column(turns.back_begin, TAPE)
@@ -284,5 +286,5 @@ class Residuals:
 
 
 def _maker(node: Node) -> Builder:
-    """A builder of nodes that are all new, and come from the node."""
-    return Builder(intern=False, origin=node.origin.rewritten("residual"))
+    """A builder of nodes that are all new, and come from the node; they have an origin object of their own, which tells them."""
+    return Builder(intern=False, origin=replace(node.origin.rewritten("residual")))

@@ -18,6 +18,7 @@ from deepx_graph.ops import (
     compare,
     convert,
     dynamic_slice,
+    dynamic_update_slice,
     exponential,
     load,
     logistic,
@@ -351,6 +352,31 @@ def test_the_memory_of_sqrt_grows_with_the_square_root() -> None:
     assert recompute > 3.5
     assert sqrt < 2.2
     assert peaks[1000][2] * 10 < peaks[1000][0]
+
+
+def scan(turns: int) -> Module:
+    """A recurrence as array languages write it: inputs and results of all turns are loop variables."""
+
+    def body(b: Builder, x: Node, w: Node, rows: Node) -> list[Node]:
+        def turn(i: Node, h: Node, given: Node, outs: Node) -> list[Node]:
+            zero = b.constant(0, I32)
+            row = b(reshape, b(dynamic_slice, given, i, zero, zero, slice_sizes=(1, 4, 8)), shape=(4, 8))
+            after = b(sine, b(add, matmul(b, h, w), b(sine, b(multiply, row, h))))
+            return [after, given, b(dynamic_update_slice, outs, b(reshape, after, shape=(1, 4, 8)), i, zero, zero)]
+
+        outs = b.splat(0, tensor(F64, (turns, 4, 8)))
+        return [counted(b, turns, [x, rows, outs], turn)[2]]
+
+    return module(body, tensor(F64, (4, 8)), tensor(F64, (8, 8)), tensor(F64, (turns, 4, 8)))
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "rnn", "scan"])
+def test_runs_keep_no_more_than_every_turn_does(name: str) -> None:
+    m = {"rnn": rnn, "scan": scan}[name](50) if name not in PROGRAMS else module(PROGRAMS[name][0], *PROGRAMS[name][1])
+    kept = {c.loop: c.row_bytes for c in choices(m)}
+    assert kept["sqrt"] <= kept["keep"]
+    if name == "scan":  # the state before each of 7 + 1 runs, in one run the state and the product, and counters
+        assert kept["sqrt"] <= 4 * 8 * 8 * (7 + 1 + 2 * 7 + 2 * 1) + 4 * 50
 
 
 def test_a_thousand_steps_in_runs_have_the_same_gradient() -> None:

@@ -34,7 +34,7 @@ def splat_of(node: Node) -> np.generic | None:
 
 def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, limit: int = FOLD_LIMIT) -> Any:
     """The value of the op when all inputs are constants, as Literal or a tuple of them; None when it is not folded."""
-    if not op.foldable or op.eval is None or not inputs or any(i.op is not CONSTANT for i in inputs):
+    if not op.foldable or op.eval is None or not inputs or any(i.op is not CONSTANT or not is_static(i.type) for i in inputs):
         return None
     stored = sum(i.attrs[0].array.nbytes for i in inputs if not i.attrs[0].is_splat)
     work = sum(nbytes(i.type) for i in inputs)  # a splat takes no memory, and may stand for any amount of work

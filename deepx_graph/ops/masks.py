@@ -55,7 +55,7 @@ class Masks:
             return node.op.vjp(self.b, node, self.clean(g))
         if node.op.elementwise:
             found = node.op.vjp(self.b, node, g)
-            for x in {x for x in found if x is not None and x.type.dims == g.type.dims}:
+            for x in {x for x in found if x is not None and _dims(x) == _dims(g)}:
                 self._put(x, replace(mask, tainted=mask.tainted or not _keeps_zeros(x, g)))
             return found
         return self._moved(node, self.clean(g), mask) if node.op.view else node.op.vjp(self.b, node, self.clean(g))
@@ -120,7 +120,7 @@ class Masks:
             return found
         ones = self.b(select, self._predicate(mask.terms), self.b.like(1, g), self.b.like(0, g))
         for x, reached in zip(found, node.op.vjp(self.b, node, ones), strict=True):
-            if isinstance(x, Node):
+            if x is not None and reached is not None:
                 there = self.b(compare, reached, self.b.like(0, reached), direction="NE")
                 self._put(x, Mask(frozenset([frozenset([(there, True)])])))
         return found

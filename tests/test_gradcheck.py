@@ -12,7 +12,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ops import add, clamp, multiply, sine, tanh
+from deepx_graph.ops import add, clamp, multiply, sign, sine, tanh
 from deepx_graph.session.gradcheck import check_gradient, differences
 from deepx_graph.session.widen import widened
 from deepx_graph.types import F32, F64, TensorType, tensor
@@ -128,3 +128,42 @@ def test_samples_at_which_computed_bounds_cross_are_left_out() -> None:
     assert "no sample counts" in str(report)
     assert "samples left out: clamp: 'min' is above 'max'" in str(report)
     assert report.culprits == ()
+
+
+def saturated(b: Builder, x: Node) -> list[Node]:
+    return [b(tanh, b(multiply, x, b.like(100.0, x)))]
+
+
+def test_behind_saturation_smaller_inputs_are_tried() -> None:
+    (found,) = check_gradient(module(saturated, M)).inputs
+    assert found.ok
+    assert found.checked
+    assert abs(found.gradient) > 1e-4
+
+
+@pytest.mark.parametrize("body", [
+    lambda b, x: [b(multiply, b(sign, x), b.like(2.0, x))],
+    lambda b, x: [b(tanh, b(add, x, b.like(1e3, x)))],
+    lambda b, x: [b(multiply, x, b.like(0.0, x))],
+], ids=["flat", "saturated everywhere", "times zero"])  # fmt: skip
+def test_a_gradient_that_is_zero_everywhere_is_not_checked(body: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = check_gradient(module(body, M))
+    assert not report.ok
+    assert not report.inputs[0].checked
+    assert report.culprits == ()
+    path = tmp_path / "m.sea"
+    path.write_text(dx.dumps(module(body, M), "sea"))
+    assert main(["check-grad", str(path)]) == 1
+    assert "not checked: gradient and difference are zero" in capsys.readouterr().out
+
+
+def test_a_rule_that_gives_zero_is_noticed() -> None:
+    """No gradient of zero passes for one of a program that moves."""
+    right = sine.vjp
+    object.__setattr__(sine, "vjp", lambda b, node, g: (None,))
+    try:
+        report = check_gradient(module(lambda b, x: [b(sine, x)], M))
+    finally:
+        object.__setattr__(sine, "vjp", right)
+    assert not report.ok
+    assert report.inputs[0].checked

@@ -260,6 +260,60 @@ def test_recursion_deep_enough_for_a_loop() -> None:
     check_results(module, [np.int32(50)], [np.int32(1275)])
 
 
+def _constant(name: str, value: float) -> bytes:
+    data = tensor((), 1, "", struct.pack("<f", value))
+    return node(name, "Constant", (), field(5, field(1, "value") + field(6, data) + field(16, 19)))
+
+
+def _scalars(name: str, nodes: Any, parameter: str, result: str) -> bytes:
+    """A graph from one float to another."""
+    return graph(name, nodes, [info(parameter, ())], [info(result, ())])
+
+
+@pytest.mark.parametrize("owner", ["main", "then", "otherwise"])
+def test_a_constant_may_stand_in_any_graph(owner: str) -> None:
+    """A value node is written once, in the graph that was exported first; its parent and its siblings name it."""
+    monad = node("v:u", "Constant", (), field(5, field(1, "value") + field(16, 23)))
+    here = {name: [_constant("v:two", 2.0), monad] if name == owner else [] for name in ("main", "then", "otherwise")}
+    f = shape(())
+    then = _scalars("then", [*here["then"], node("t1", "REF::Mul", ["tx", "v:two"], f)], "tx", "t1")
+    otherwise = _scalars("otherwise", [node("o1", "REF::Add", ["ox", "v:two"], f), *here["otherwise"]], "ox", "o1")
+    nodes = [*here["main"], node("c", "REF::Greater", ["x", "v:two"], shape((), 9)),
+             node("s", "REF::Switch", ["c", "then", "otherwise"]), node("r0", "REF::s", ["x"], f),
+             node("r1", "REF::UpdateState", ["v:u", "r0"]), node("r", "REF::Depend", ["r0", "r1"], f)]
+    primitives = ["Mul", "Add", "Greater", "Switch", "UpdateState", "Depend"]
+    module = load(model(_scalars("main", nodes, "x", "r"), [then, otherwise], primitives))
+    assert {f.name: len(f.params) for f in module.functions} == {"main": 1, "then": 1, "otherwise": 1}
+    for x, wanted in ((5.0, 10.0), (-5.0, -3.0)):
+        check_results(module, [np.float32(x)], [np.float32(wanted)])
+
+
+def test_a_constant_that_a_loop_shares_with_a_graph_beside_it() -> None:
+    """halve(x) = x < one ? x : halve(x * half); `half` and `one` are written in a graph that is called before."""
+    f = shape(())
+    more = _scalars("more", [node("m1", "REF::Mul", ["mx", "half"], f), node("m2", "REF::loop", ["m1"], f)], "mx", "m2")
+    stop = _scalars("stop", [], "sx", "sx")
+    test = [node("c", "REF::Less", ["lx", "one"], shape((), 9)), node("s", "REF::Switch", ["c", "stop", "more"])]
+    loop = _scalars("loop", [*test, node("r", "REF::s", ["lx"], f)], "lx", "r")
+    made = [_constant("half", 0.5), _constant("one", 1.0)]
+    beside = _scalars("beside", [*made, node("b", "REF::Mul", ["bx", "half"], f)], "bx", "b")
+    main = _scalars("main", [node("a", "REF::beside", ["x"], f), node("o", "REF::loop", ["a"], f)], "x", "o")
+    module = load(model(main, [more, stop, loop, beside], ["Mul", "Less", "Switch"]))
+    check_results(module, [np.float32(12)], [np.float32(0.75)])
+    check_results(dx.optimize(module), [np.float32(12)], [np.float32(0.75)])
+
+
+def test_a_constant_that_cannot_be_read_is_told_at_its_own_place() -> None:
+    bad = node("half", "Constant", (), field(5, field(1, "value") + field(6, tensor((2,), 1, "", b"\0" * 4)) + field(16, 19)))
+    beside = _scalars("beside", [bad], "bx", "bx")
+    data = model(_scalars("main", [node("a", "REF::Mul", ["x", "half"], shape(()))], "x", "a"), [beside], ["Mul"])
+    with pytest.raises(DeepxGraphError, match="4 bytes of data") as found:
+        load(data)
+    span = found.value.diagnostics[0].span
+    assert span is not None
+    assert data[span.start :].find(b"half") <= 4
+
+
 def closure_of(*values: bytes) -> bytes:
     """The type of a function value that is one of several."""
     return field(16, 29) + many(17, values)

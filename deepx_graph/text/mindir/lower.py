@@ -128,13 +128,16 @@ class GraphLowering:
     # --- values
 
     def read(self, name: str, at: int) -> Any:
-        """The value of a name: a node's, a weight's, a graph's."""
+        """The value of a name: a node's, a weight's, a graph's, a constant's that may stand in another graph."""
         if name in self.env:
             return self.env[name]
         if name in self.scopes.graphs:
             return Closure(name, tuple(self.read(f, at) for f in self.scopes.free[name]))
         if name in self.scopes.weights:
             self.env[name] = self._weight(name)
+            return self.env[name]
+        if name in self.scopes.constants:
+            self.env[name] = self._constant(self.scopes.constants[name])
             return self.env[name]
         hint = suggest(name, self.env)
         raise self.whole.fail(at, f"'{name}' is not defined before it is used, in the graph '{self.graph.name}'", hint=hint)
@@ -182,10 +185,7 @@ class GraphLowering:
 
     def _value(self, node: Call) -> Any:
         if is_constant(node):
-            attribute = node.attribute("value")
-            if attribute is None:
-                raise InferError("a constant without a value")
-            return MONAD if holds_monad(node) else constant(attribute, self.whole.options.max_file_bytes)
+            return self._constant(node)
         inputs = [self.read(name, node.at) for name in node.inputs]
         callee = self.scopes.callee(node)
         if callee:
@@ -197,6 +197,16 @@ class GraphLowering:
                 raise InferError(f"{len(inputs)} inputs", expected=f"at least {least}")
             return special(self, inputs)
         return self._primitive(node, name, inputs)
+
+    def _constant(self, node: Call) -> Any:
+        """What a Constant node holds. Raises VerifyError at the node."""
+        try:
+            attribute = node.attribute("value")
+            if attribute is None:
+                raise InferError("a constant without a value")
+            return MONAD if holds_monad(node) else constant(attribute, self.whole.options.max_file_bytes)
+        except InferError as e:
+            raise VerifyError(e.diagnostic(Span(self.whole.source, node.at, node.at + 1), "Constant: ")) from None
 
     def _primitive(self, node: Call, name: str, inputs: Sequence[Any]) -> Node:
         plain = [self.materialised(v) if isinstance(v, (Closure, Choice)) else v for v in inputs if not isinstance(v, Monad)]

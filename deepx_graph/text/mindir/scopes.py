@@ -26,6 +26,8 @@ class Scopes:
         self.primitives = {p.name: p for p in model.primitives}
         self.weights = {w.name: w for g in self.graphs.values() for w in g.weights}
         self.nodes = {o: n for g in self.graphs.values() for n in g.nodes for o in n.outputs}
+        self.constants = {name: n for name, n in self.nodes.items() if is_constant(n)}
+        """Values written once and read by name in any graph, whichever they stand in."""
         self.assigned = {n.inputs[0] for n in self.nodes.values() if self.type_of(n) in EFFECTS - {"Print"} and n.inputs}
         """Weights that change."""
         self.own = {g.name: self._own(g) for g in self.graphs.values()}
@@ -58,7 +60,7 @@ class Scopes:
 
     def _free(self) -> dict[str, dict[str, None]]:
         """The names that each graph takes from around it, in order; those of the graphs that it uses among them."""
-        fixed = {w for w in self.weights if w not in self.assigned}
+        fixed = {w for w in self.weights if w not in self.assigned} | set(self.constants)
         known = {n for own in self.own.values() for n in own} | set(self.weights)
         free: dict[str, dict[str, None]] = {
             g.name: {r: None for r in self._read(g) if r in known and r not in self.own[g.name] and r not in fixed}

@@ -296,3 +296,50 @@ def test_long_chains_are_no_deep_trees() -> None:
     for text in ("-" * 3000 + "%x", "%x" + ".0" * 3000, "%x" + "()" * 3000, "if (%c) { %x } else " * 3000 + "{ %x }"):
         with pytest.raises(DeepxGraphError):
             dx.loads(f"def @main(%x: float32, %c: bool) {{ {text} }}", "relay")
+
+
+ESCAPING = """#[version = "0.0.5"]
+def @main(%x: Tensor[(2), float32], %c: bool) -> Tensor[(2), float32] {
+  %1 = (
+    let %inner = add(%x, %x);
+    %0 = multiply(%inner, %inner);
+    subtract(%0, %x)
+  );
+  %2 = add(%1, %inner);
+  let %r = if (%c) {
+    %3 = tanh(%0);
+    %3
+  } else {
+    add(%3, %3)
+  };
+  %4 = fn (%z: Tensor[(2), float32]) { add(%z, %inner) };
+  %5 = %4(%r);
+  add(%5, multiply(%2, %3))
+}
+"""
+
+
+def test_variables_of_a_block_that_has_ended_are_known_behind_it() -> None:
+    """TVM prints what is shared where it first meets it, be it in a nested block, as its gradients have them."""
+    with pytest.warns(UserWarning, match="used outside the block that binds it") as told:
+        module = dx.loads(ESCAPING)
+    assert sorted(str(w.message).split(" is used")[0].split()[-1] for w in told) == ["%0", "%3", "%inner"]
+    x = np.array([0.5, -2], "f4")
+    inner = x + x
+    first = inner * inner
+    third = np.tanh(first)
+    for c in (True, False):
+        wanted = (third if c else third + third) + inner + (first - x + inner) * third
+        for found in (module, dx.loads(dx.dumps(module, "relay"))):  # and the warnings are gone: it is written as it is meant
+            np.testing.assert_allclose(dx.compile(found)(x, np.array(c))[0], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", [
+    "if (True) { let %x = 1f; %x } else { %x }",
+    "let %f = fn (%a: float32) { let %b = %a; %b }; %b",
+    "let %f = fn (%a: float32) { %1 = add(%a, %a); %1 }; %1",
+    "type T { A(float32), B }  def @main(%t: T) -> float32 { add(match (%t) { A(%v) => %v, B => 0f }, %v) }",
+])
+def test_what_may_never_have_had_a_value_is_not_known(text: str) -> None:
+    with pytest.raises(ParseError, match="is not defined here"):
+        dx.loads(text, "relay")

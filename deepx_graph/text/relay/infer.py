@@ -56,7 +56,7 @@ class Inference:
         self.functions: dict[str, tuple[Fn, Fun]] = {}
         self.eta: dict[OpRef, Fn] = {}
         self.pending: list[Call] = []
-        self.warnings: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = list(program.warnings)
         self.marked: list[Effect] = []
         self._begun: set[str] = set()
         self._open: list[str] = []

@@ -31,6 +31,7 @@ def parse(source: Source, options: ReadOptions) -> Program:
     if program.expression is None and not program.definitions and not program.types:
         p.fail("the text defines nothing", expected="def @main(...) { ... }, or an expression")
     _check_names(source, program)
+    program.warnings += p.warnings.values()
     return program
 
 

@@ -14,6 +14,7 @@ from deepx_graph.text.relay.literals import number
 from deepx_graph.text.relay.metadata import Metadata
 from deepx_graph.text.relay.parser_parts import Parts
 from deepx_graph.text.relay.scanner import Token, Tokens
+from deepx_graph.text.relay.scopes import Scopes, everything, nothing, shared
 from deepx_graph.text.relay.syntax import (
     AnyPattern,
     Binder,
@@ -47,12 +48,13 @@ CHAIN = 20
 
 
 class Parser(Cursor):
-    """Parses expressions. `scopes` maps the names that are visible, innermost last."""
+    """Parses expressions. `warnings` tells of variables that are used outside their block."""
 
     def __init__(self, tokens: Tokens, metadata: Metadata, max_depth: int, max_rank: int, max_nodes: int) -> None:
         super().__init__(tokens, max_depth, max_rank)
         self.metadata, self.max_nodes = metadata, max_nodes
-        self.scopes: list[dict[str, Binder]] = [{}]
+        self.scopes = Scopes()
+        self.warnings: dict[Binder, Diagnostic] = {}
         self.free: list[Binder] = []
         self.opening: dict[Binder, bool] = {}
         """The variables whose value is being read and may be a function that uses them, and whether it did."""
@@ -64,18 +66,27 @@ class Parser(Cursor):
     def bind(self, token: Token, stated: Type | None = None) -> Binder:
         """A new local variable, visible from here in the innermost scope."""
         name = token.text[1:] if token.kind == "local" else ""
-        binder = self.scopes[-1][token.text] = Binder(name, token.start, token.end, stated)
+        binder = self.scopes.innermost[token.text] = Binder(name, token.start, token.end, stated)
         return binder
 
     def use(self, token: Token) -> Expr:
-        """The variable that is meant. Raises ParseError when none is visible."""
-        for scope in reversed(self.scopes):
-            if token.text in scope:
-                if scope[token.text] in self.opening:
-                    self.opening[scope[token.text]] = True
-                return Var(token.start, token.end, scope[token.text])
-        visible = {name for scope in self.scopes for name in scope}
-        return self.fail(f"{token.text} is not defined here", token=token, hint=suggest(token.text, visible))
+        """The variable that is meant. Raises ParseError when there is none."""
+        binder = self.scopes.visible(token.text)
+        if binder is None:
+            binder = self._outside(token)
+        if binder in self.opening:
+            self.opening[binder] = True
+        return Var(token.start, token.end, binder)
+
+    def _outside(self, token: Token) -> Binder:
+        """The variable of a block that has ended, with a warning."""
+        binder = self.scopes.left(token.text)
+        if binder is None:
+            self.fail(f"{token.text} is not defined here", token=token, hint=suggest(token.text, self.scopes))
+        self.warnings.setdefault(binder, Diagnostic(
+            f"{token.text} is used outside the block that binds it", self.span(token.start, token.end), severity="warning",
+            hint=f"taken for the value that it has in line {self.source.position(binder.start)[0]}"))
+        return binder
 
     # --- blocks
 
@@ -89,7 +100,7 @@ class Parser(Cursor):
     def block(self) -> Expr:
         """Passes statements and the expression at their end, in a scope of their own."""
         self.enter()
-        self.scopes.append({})
+        self.scopes.enter()
         start = self.next.start
         statements: list[Statement] = []
         while True:
@@ -106,7 +117,7 @@ class Parser(Cursor):
                     break
                 statements.append(Statement(None, result))
             self.expect(";", "at the end of the statement")
-        self.scopes.pop()
+        self.scopes.leave(everything)
         self.depth -= 1
         return Block(start, result.end, statements, result) if statements else result
 
@@ -115,7 +126,7 @@ class Parser(Cursor):
         stated = self.type() if self.accept(":") else None
         self.expect("=")
         binder = Binder(token.text[1:], token.start, token.end, stated)
-        known = self.scopes[-1]
+        known = self.scopes.innermost
         if self.peek("fn"):  # a function may call itself
             known[token.text] = binder
             self.opening[binder] = False
@@ -139,7 +150,7 @@ class Parser(Cursor):
         token = self.expect_kind("local", "a local variable, like %x")
         self.expect(":")
         binder = Binder(token.text[1:], token.start, token.end, self.type())
-        self.scopes[0][token.text] = binder
+        self.scopes.outermost[token.text] = binder
         self.free.append(binder)
         self.expect(";")
 
@@ -293,11 +304,17 @@ class Parser(Cursor):
         self.expect("(")
         condition = self.block()
         self.expect(")")
-        then = self.braces()
+        then = self._branch()
         self.expect("else")
-        otherwise = self._if() if self.peek("if") else self.braces()
+        otherwise = self._if() if self.peek("if") else self._branch()
         self.depth -= 1
         return If(start, self.tokens[self.at - 1].end, condition, then, otherwise)
+
+    def _branch(self) -> Expr:
+        self.scopes.enter()
+        body = self.braces()
+        self.scopes.leave(shared)
+        return body
 
     def function(self, start: int) -> Fn:
         """Behind `fn`, or behind the name of a definition."""
@@ -305,11 +322,11 @@ class Parser(Cursor):
         count = len(self.variables)
         type_params = self.type_params()
         self.variables += type_params
-        self.scopes.append({})
+        self.scopes.enter()
         params, attributes = self.parts.params()
         result = self.type() if self.accept("->") else None
         body = self.braces()
-        self.scopes.pop()
+        self.scopes.leave(nothing)
         del self.variables[count:]
         self.depth -= 1
         return Fn(start, self.tokens[self.at - 1].end, params, body, result, type_params, attributes)
@@ -323,11 +340,11 @@ class Parser(Cursor):
         self.expect("{")
         clauses: list[Clause] = []
         while not self.accept("}"):
-            self.scopes.append({})
+            self.scopes.enter()
             pattern = self._pattern()
             self.expect("=>")
             clauses.append(Clause(pattern, self.block()))
-            self.scopes.pop()
+            self.scopes.leave(nothing)
             if not self.peek("}"):
                 self.expect(",", "or '}'")
         if not clauses:

@@ -48,7 +48,7 @@ class Parts:
     def _param(self) -> Binder:
         c = self.c
         token = c.advance()
-        if token.text in c.scopes[-1]:
+        if token.text in c.scopes.innermost:
             c.fail(f"two parameters are named {token.text}", token=token)
         if c.accept("{"):
             while not c.accept("}"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from deepx_graph.errors import Diagnostic
 from deepx_graph.literal import Literal
 from deepx_graph.types import Type
 
@@ -190,3 +191,4 @@ class Program:
     definitions: list[Definition]
     types: list[TypeDefinition]
     expression: Fn | None = None
+    warnings: list[Diagnostic] = field(default_factory=list)

@@ -300,3 +300,20 @@ def test_nesting_is_bounded_and_a_long_run_of_lets_is_not() -> None:
 def test_cps_is_not_read() -> None:
     with pytest.raises(UsageError, match="written and not read"):
         dx.loads("; cps\n(entry @main)\n", "cps")
+
+
+def test_a_constant_has_the_type_of_its_value_whatever_the_text_states() -> None:
+    """A size that is a symbol says less than the value; one that differs is an error."""
+    text = """anf 1
+(entry @main)
+(define public (@main (%x : f32[])) -> ((%t : f32[3,4]))
+  (let (%t : f32[3,n] (constant {value = dense<1.0> : f32[3,4]}))
+  %t))
+"""
+    sea = "sea 1\nentry @main\nfunc public @main() -> (%t: f32[3,4]) {\n" \
+          "  %t = constant {value = dense<1.0> : f32[3,4]} : f32[3,n]\n  return %t\n}\n"
+    for found in (dx.loads(text), dx.loads(sea)):
+        assert found.entry.results[0].type == tensor(F32, (3, 4))
+    assert dx.jvp(dx.loads(text)).entry.results
+    with pytest.raises(DeepxGraphError, match=r"the text says f32\[3,n,1\]"):
+        dx.loads(text.replace("[3,n]", "[3,n,1]"))

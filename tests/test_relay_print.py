@@ -11,11 +11,11 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import Source, VerifyError
-from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, compare, multiply, print_
 from deepx_graph.session.diff import diff
 from deepx_graph.text import read, write
-from deepx_graph.types import F32, I32, STATE, scalar
+from deepx_graph.types import BOOL, F32, I32, STATE, scalar, tensor
 from deepx_graph.verify import verify
 from tests.relay_programs import OPERATORS, PROGRAMS, X, program
 from tests.test_relay_read import CORPUS, SUITE, corpus, load, suite
@@ -251,3 +251,11 @@ def test_nested_loops_with_what_they_capture() -> None:
     assert dx.compile(module)(np.int32(3))[0] == 3 * (1 * 1 + 2 * 2 + 3 * 3)
     assert dx.compile(reread(text))(np.int32(3))[0] == 3 * (1 * 1 + 2 * 2 + 3 * 3)
     check_round_trip(reread(text))
+
+
+def test_a_branch_on_a_condition_of_unknown_rank_is_written() -> None:
+    b = Builder()
+    c, x = b.param(0, tensor(BOOL, None), "c"), b.param(1, scalar(F32), "x")
+    chosen = b.branch(c, [b(add, x, x)], [b(multiply, x, x)])
+    text = write(Module((Function("main", (c, x), chosen),), "main"), "relay")
+    assert "if (%c) {" in text

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, UsageError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, UsageError, VerifyError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.mindir.wire import looks_like_model
@@ -152,7 +152,10 @@ def _no_collections() -> Iterator[None]:
 def write(module: Module, format: str, **options: object) -> str:
     """The module as text. Raises UsageError for an unknown format or option, VerifyError for what it cannot express."""
     with _no_collections():
-        return format_named(format).write(module, **options)
+        try:
+            return format_named(format).write(module, **options)
+        except InferError as e:  # found by no writer at a node of its own
+            raise VerifyError(e.diagnostic(module.entry.span, f"{format}: ")) from None
 
 
 # --- bytes to sources ---------------------------------------------------------------------------------------------

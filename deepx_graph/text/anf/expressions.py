@@ -87,7 +87,7 @@ class Expressions:
 
     def made(self, op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], at: int, stated: Type | None = None,
              word: str = "") -> Node:
-        """A node of the stated type, or of the inferred one. Raises VerifyError when the types do not fit."""
+        """A node of the stated type, or of the inferred one, as a constant's always is. Raises VerifyError when they do not fit."""
         c = self.cursor
         try:
             op.check_arity(len(inputs))
@@ -96,7 +96,7 @@ class Expressions:
             raise VerifyError(e.diagnostic(c.span(at, max(c.at, at)), f"{op.name}: ")) from None
         if stated is not None and not compatible(stated, type):
             raise VerifyError(Diagnostic(f"{op.name}: the text says {stated}", c.span(at, max(c.at, at)), expected=str(type)))
-        return self.node(op, tuple(inputs), attrs, type if stated is None else stated, word, at)
+        return self.node(op, tuple(inputs), attrs, type if stated is None or op is CONSTANT else stated, word, at)
 
     def _items(self, source: Node, words: Sequence[str], at: int) -> list[Node]:
         """The values of a call, branch or loop, under these names where there are as many."""

@@ -218,5 +218,7 @@ def number_text(value: object, dtype: DType, infinity: str) -> str:
         return infinity if exact > 0 else f"-{infinity}"
     assert dtype.np is not None
     short = str(value)
+    if short == "-0":  # which reads as a whole number, of which there is one zero
+        return "-0.0"
     same = dtype.np.type(float(short)) == value or exact != exact
     return short if same else repr(exact)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.literal import Array, Literal
 from deepx_graph.ops import module_seed
@@ -97,7 +97,10 @@ class FunctionWriter:
                 continue
             self.values[node] = None
             with self.collecting():
-                self.values[node] = self._value(node)
+                try:
+                    self.values[node] = self._value(node)
+                except InferError as e:
+                    self.fail(node, e.message, e.expected, e.hint)
             if self.problems and self.values[node] is None and not is_state(node.type):
                 self.values[node] = self.broken(node)
 
@@ -284,6 +287,7 @@ class FunctionWriter:
         if into is None:
             into = Tensor(self.name_for(node.name if isinstance(value, Literal) else ""), type)
             self.create(into, node)
+        self.word(value.dtype if isinstance(value, Literal) else value.type.dtype, node)
         one = value.splat_value if isinstance(value, Literal) else None
         if isinstance(value, Argument):
             self.emit("constant", value, into=into)

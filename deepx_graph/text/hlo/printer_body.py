@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, VerifyError, an
+from deepx_graph.errors import Diagnostic, InferError, VerifyError, an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION
@@ -260,7 +260,7 @@ class Writer:
         """Runs `write`; what has no word in HLO becomes an error at the node being written."""
         try:
             write()
-        except NoWord as e:
+        except (NoWord, InferError) as e:
             node = self._node
             raise VerifyError(Diagnostic(str(e), node.span if node else None,
                                          notes=(f"written for {node!r}",) if node else ())) from None

@@ -5,7 +5,7 @@ What Relay cannot express is a Diagnostic at the node; all of them are reported 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Data, Function, Module
@@ -16,6 +16,7 @@ from deepx_graph.text.relay.printer_legal import legal
 from deepx_graph.text.relay.printer_literals import literals
 from deepx_graph.text.relay.printer_loops import without_loops
 from deepx_graph.text.relay.printer_names import Names, global_names
+from deepx_graph.text.relay.printer_ops import writing
 from deepx_graph.text.relay.words import result_text, type_text, variables
 from deepx_graph.types import StateType
 
@@ -26,21 +27,27 @@ def write(module: Module) -> str:
     """The text of the module. Raises VerifyError with what Relay cannot express, naming the nodes."""
     module = without_loops(module.with_functions(map(legal, module.functions)))
     inside = literals(module)
-    names = global_names([f.name for f in module.functions if f.name not in inside])
+    written = [f for f in module.functions if f.name not in inside and (f.params or f.results or not module.datas)]
+    names = global_names([f.name for f in written], _main(module, written))
     shared = Shared({f.name: f for f in module.functions}, names, inside, {d.name: d for d in module.datas})
     parts: list[str] = ["\n".join(_data(d)) for d in module.datas]
     problems: list[Diagnostic] = []
-    for f in module.functions:
-        if f.name in inside or not f.results:
-            continue
+    is_expression = [f.name for f in written] == [EXPRESSION]
+    for f in written:
         try:
-            parts.append("\n".join(_expression(shared, f) if f.name == EXPRESSION else _definition(shared, f)))
+            parts.append("\n".join(_expression(shared, f) if is_expression else _definition(shared, f)))
         except VerifyError as e:
             problems += e.diagnostics
     if problems:
         raise VerifyError(*problems)
     text = f"{HEADER}\n" + "\n\n".join(parts) + "\n"
     return f"{text}\n{section(list(shared.constants))}\n" if shared.constants else text
+
+
+def _main(module: Module, written: Sequence[Function]) -> str:
+    """The function that is `@main`: the entry, as TVM wants it; none in a library of Relay, whose first function stands for it."""
+    is_library = module.format == "relay" and written[:1] == [module.entry] and "main" not in module
+    return "" if is_library else module.entry_name
 
 
 def _data(data: Data) -> Iterator[str]:
@@ -60,7 +67,11 @@ def _definition(shared: Shared, function: Function) -> Iterator[str]:
     writer = Writer(shared, function, Names(), {}, {})
     heads = [*writer.params(function.params), *(f"{k}={v}" for k, v in function.attributes)]
     generic = variables(function.type)
-    result = result_text([r.type for r in function.results if not isinstance(r.type, StateType)])
+    results = [r for r in function.results if not isinstance(r.type, StateType)]
+    for r in results:
+        with writing(r):
+            type_text(r.type)
+    result = result_text([r.type for r in results])
     arrow = "" if "_" in result else f" -> {result}"
     params = f"[{', '.join(generic)}]" if generic else ""
     yield f"def @{shared.names[function.name]}{params}({', '.join(heads)}){arrow} {{"

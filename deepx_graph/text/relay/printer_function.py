@@ -15,10 +15,10 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, P
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.literals import NAMES, number_text
 from deepx_graph.text.relay.printer_names import Names
-from deepx_graph.text.relay.printer_ops import call, said, tuple_text, unsaid
+from deepx_graph.text.relay.printer_ops import call, said, tuple_text, unsaid, writing
 from deepx_graph.text.relay.printer_place import Block, Placement, Text, is_effect, values, whole
 from deepx_graph.text.relay.words import result_text, type_text
-from deepx_graph.types import BOOL, DataType, FunctionType, StateType, TensorType, Type, is_static, scalar
+from deepx_graph.types import BOOL, DataType, DType, FunctionType, StateType, TensorType, Type, as_tensor, is_static, scalar
 
 
 @dataclass
@@ -53,7 +53,8 @@ class Writer:
             if isinstance(p.type, StateType):
                 continue
             name = self.refs[p] = self.names.local(p.name or f"p{k}")
-            stated = type_text(p.type)
+            with writing(p):
+                stated = type_text(p.type)
             heads.append(name if stated == "_" else f"{name}: {stated}")
         return heads
 
@@ -70,6 +71,10 @@ class Writer:
 
     def say(self, node: Node) -> Text:
         """The text of a node other than a region; a literal says only what it captures."""
+        with writing(node):
+            return self._said(node)
+
+    def _said(self, node: Node) -> Text:
         given = [i for i in node.inputs if not isinstance(i.type, StateType)]
         if node.op is CALL:
             return self._called(node, given)
@@ -221,6 +226,10 @@ class Writer:
 
     def expression(self, node: Node, pad: str) -> str:
         """The text of a node, with the blocks inside it."""
+        with writing(node):
+            return self._expression(node, pad)
+
+    def _expression(self, node: Node, pad: str) -> str:
         if node.op is REGION:
             return self._region(node, pad)
         if node.op is ops.match_failed:
@@ -274,14 +283,14 @@ class Writer:
         if branches == 1:
             return "\n".join(["(", *blocks[0], f"{pad})"])
         text: list[str] = []
-        shown = self.ref(selector)
+        shown, dtype = self.ref(selector), as_tensor(selector.type).dtype
         for k, lines in enumerate(blocks[:-1]):
-            test = shown if branches == 2 and selector.type == scalar(BOOL) else f"equal({shown}, {self._index(k, selector)})"
+            test = shown if branches == 2 and dtype is BOOL else f"equal({shown}, {self._index(k, dtype)})"
             text += [f"{'} else ' if k else ''}if ({test}) {{", *lines]
         return "\n".join([*text[:1], *_indented(text[1:], pad), f"{pad}}} else {{", *blocks[-1], f"{pad}}}"])
 
-    def _index(self, k: int, selector: Node) -> str:
-        literal = Literal.splat(k, selector.type)  # type: ignore[arg-type]
+    def _index(self, k: int, dtype: DType) -> str:
+        literal = Literal.splat(k, scalar(dtype))
         return number_text(literal) or self.shared.constant(literal)
 
     def _match(self, region: Node, tag: Node, results: Sequence[Sequence[Node]], pad: str) -> str:

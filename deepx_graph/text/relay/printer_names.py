@@ -33,12 +33,12 @@ class Names:
         return f"%{self.count - 1}"
 
 
-def global_names(wishes: list[str]) -> dict[str, str]:
-    """Legal and distinct names of functions, without `@`."""
+def global_names(wishes: list[str], main: str) -> dict[str, str]:
+    """Legal and distinct names of functions, without `@`. The one of the name `main` is `@main`, and no other."""
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for wish in wishes:
-        name = _ILLEGAL_GLOBAL.sub("_", wish)
+    for wish in sorted(wishes, key=lambda wish: wish != main):
+        name = "main" if wish == main else _ILLEGAL_GLOBAL.sub("_", wish)
         if not name or not (name[0].isalpha() or name[0] == "_"):
             name = f"f{name}"
         made, k = name, 0

@@ -5,13 +5,14 @@ What a rule builds is said so that it reads back as the same nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import PROJ, TUPLE
@@ -32,6 +33,19 @@ def unsaid(node: Node, why: str = "") -> VerifyError:
     """Relay cannot express the node."""
     what = f"{node.name}: Relay" if node.name else "Relay"
     return VerifyError(Diagnostic(f"{what} has no words for {node.op.name} : {node.type}{f' ({why})' if why else ''}", node.span))
+
+
+@contextmanager
+def writing(node: Node) -> Iterator[None]:
+    """While the node is written: what is not known of its types, and what has no place yet, is told at the node."""
+    try:
+        yield
+    except InferError as e:
+        raise unsaid(node, e.message) from None
+    except VerifyError as e:
+        if all(d.span for d in e.diagnostics):
+            raise
+        raise unsaid(node, "; ".join(d.message for d in e.diagnostics)) from None
 
 
 def call(name: str, *args: Node | str, **attrs: Any) -> list[str | Node]:

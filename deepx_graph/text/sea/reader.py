@@ -13,7 +13,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, suggest
 from deepx_graph.ir import Constructor, Data, Function, Module, Node, Op, Origin, fresh_loop
-from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
 from deepx_graph.ops import OPS
 from deepx_graph.text.options import ReadOptions, ReadResult
 from deepx_graph.text.sea.assembly import FormText, assembly_of
@@ -223,6 +223,8 @@ class Reader:
             raise VerifyError(Diagnostic(f"{op.name}: the text says {stated}", c.span(found.start(), end), expected=str(type)))
         if '"' in word:
             word = self._key(word, found.start(1))
+        if op is CONSTANT:  # its value has its type in full
+            stated = None
         self._define(scope, word, found.start(), end, op, inputs, attrs, type if stated is None else stated)
 
     def _has_form(self, op: Op, stated: Type | None) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import (
     CALL,
@@ -104,8 +104,9 @@ class FunctionWriter:
                     structure(self, node)
                     return
                 _WRITERS.get(node.op, FunctionWriter.operation)(self, node)
-            except NoText as e:
-                self.problems.append(e.diagnostic(node.span, node))
+            except (NoText, InferError) as e:
+                told = e.diagnostic(node.span, node) if isinstance(e, NoText) else e.diagnostic(node.span, f"{node.op.name}: ")
+                self.problems.append(told)
                 self.names[node] = _LOST
                 if structure is not None:
                     return

@@ -13,7 +13,7 @@ from deepx_graph.text.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "read"]
 
-_DUMP = re.compile(r"^# IR entry: @|^subgraph @\S+.*\{$", re.MULTILINE)
+_DUMP = re.compile(r"^# ?IR entry *: @|^subgraph @\S+.*\{$", re.MULTILINE)
 
 
 def detect(text: str) -> float:

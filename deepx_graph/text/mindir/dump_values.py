@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from deepx_graph.text.mindir.schema import Attribute, TensorData
@@ -15,16 +16,40 @@ ELIDED = object()
 _NAMES = {"Bool": 9, "Int8": 3, "Int16": 5, "Int32": 6, "Int64": 7, "UInt8": 2, "UInt16": 4, "UInt32": 12, "UInt64": 13,
           "Float16": 10, "Float32": 1, "Float64": 11, "BFloat16": 16, "Complex64": 14, "Complex128": 15}  # fmt: skip
 _CODES = {9: "?", 3: "b", 5: "h", 6: "i", 7: "q", 2: "B", 4: "H", 12: "I", 13: "Q", 10: "e", 1: "f", 11: "d"}
-_SCALARS = {"I64": INT64, "I32": INT32, "F32": FLOAT, "F64": DOUBLE, "Bool": BOOLEAN}
+_SCALARS = {"I64": INT64, "I32": INT32, "F32": FLOAT, "F64": DOUBLE, "Bool": BOOLEAN,
+            "Int64": INT64, "Int32": INT32, "Float32": FLOAT, "Float64": DOUBLE}  # fmt: skip
+_OLD = re.compile(r"((?:Ref\[)?Tensor\[\w+\]+)x(?:\[const vector\])?\[([\d, -]*)\]")
+"""A type as versions before 2.0 write it: `Tensor[Float32]x[const vector][2, 3]`."""
 _TENSOR = re.compile(r"Tensor\(shape=\[([\d, ]*)\], dtype=(\w+), value=(.*)\)\Z", re.DOTALL)
 _SCALAR = re.compile(r"(\w+)\(([-+\w.]+)\)\Z")
 
 
+def _unquoted(text: str, at: int, end: int) -> Iterator[tuple[int, str]]:
+    """The characters with their places, those in quotes left out; a quote that no other closes is a character."""
+    while at < end:
+        if text[at] == '"' and (close := text.find('"', at + 1, end)) > 0:
+            at = close
+        else:
+            yield at, text[at]
+        at += 1
+
+
+def closing(text: str, at: int, end: int) -> int:
+    """The place of the bracket that closes the one at `at`; -1 where none does before `end`."""
+    pairs = {"(": 1, "[": 1, ")": -1, "]": -1} if text[at] != "<" else {"<": 1, ">": -1}
+    depth = 0
+    for k, c in _unquoted(text, at, end):
+        depth += pairs.get(c, 0)
+        if depth == 0:
+            return k
+    return -1
+
+
 def pieces(text: str) -> list[str]:
-    """The parts between the commas that stand in no bracket."""
+    """The parts between the commas that stand in no bracket and no quotes."""
     found, depth, start = [], 0, 0
-    for k, c in enumerate(text):
-        depth += 1 if c in "([<{" else -1 if c in ")]>}" else 0
+    for k, c in _unquoted(text, 0, len(text)):
+        depth = max(0, depth + (1 if c in "([<{" else -1 if c in ")]>}" else 0))
         if c == "," and depth == 0:
             found.append(text[start:k].strip())
             start = k + 1
@@ -35,6 +60,8 @@ def pieces(text: str) -> list[str]:
 def type_of(text: str) -> Attribute:
     """The type that `<element type, shape>` names; an unknown one for functions and whatever else."""
     parts = pieces(text.strip()[1:-1]) if text.strip().startswith("<") else []
+    if parts and (old := _OLD.fullmatch(", ".join(parts))):
+        parts = [old[1], f"({old[2]})"]
     if len(parts) < 2:
         return Attribute()
     return _type(parts[0], parts[1])

@@ -26,7 +26,7 @@ from deepx_graph.text.mindir.signatures import Signatures
 from deepx_graph.text.mindir.values import MONAD, Monad, constant, is_monad_info, literal, tensor_type
 from deepx_graph.text.options import ReadOptions
 from deepx_graph.text.relay.context import Unsupported
-from deepx_graph.types import STATE, TupleType, Type
+from deepx_graph.types import ANY, STATE, TupleType, Type, tensor
 
 
 class Lowering:
@@ -139,8 +139,17 @@ class GraphLowering:
         if name in self.scopes.constants:
             self.env[name] = self._constant(self.scopes.constants[name])
             return self.env[name]
+        if self.whole.model.is_dump:
+            return self._unknown(name, at)
         hint = suggest(name, self.env)
         raise self.whole.fail(at, f"'{name}' is not defined before it is used, in the graph '{self.graph.name}'", hint=hint)
+
+    def _unknown(self, name: str, at: int) -> Node:
+        """A value that a dump names and does not define, for looking at."""
+        span = Span(self.whole.source, at, at + 1)
+        self.whole.warnings.append(Diagnostic(f"the dump does not say what '{name}' is", span, severity="warning"))
+        made = self.env[name] = self.b(ops.opaque, name=short(name), type=tensor(ANY, None))
+        return made
 
     def _weight(self, name: str) -> Node:
         data = self.scopes.weights[name]
@@ -179,7 +188,7 @@ class GraphLowering:
 
     def _shown(self, node: Call) -> Node:
         """A node that a dump does not tell enough of, for looking at."""
-        given = [v for v in (self.env.get(n) for n in node.inputs) if isinstance(v, Node)]
+        given = [v for v in (self.env.get(n) for n in (self.scopes.callee(node), *node.inputs)) if isinstance(v, Node)]
         name = self.scopes.type_of(node) or "call"
         return self.b(ops.opaque, *given, name=name, type=self.whole.signatures.of_node(node))
 

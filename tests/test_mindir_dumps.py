@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,6 @@ def test_damaged_dumps_are_shown_or_refused(text: str) -> None:
         line = lines[k]
         at = rng.randrange(len(line) + 1)
         damaged = [line[:at], line[:at] + rng.choice('()[]{}<>"%$@,') + line[at:], line[:at] + line[at + 1 :]][kind]
-        try:
-            load("\n".join([*lines[:k], damaged, *lines[k + 1 :]]))
-        except (DeepxGraphError, AssertionError) as e:
-            assert isinstance(e, DeepxGraphError) or "mindir" in str(e)
+        with warnings.catch_warnings(), suppress(DeepxGraphError):
+            warnings.simplefilter("ignore")
+            dx.loads("\n".join([*lines[:k], damaged, *lines[k + 1 :]]), "mindir")

@@ -287,7 +287,6 @@ class FunctionWriter:
         if into is None:
             into = Tensor(self.name_for(node.name if isinstance(value, Literal) else ""), type)
             self.create(into, node)
-        self.word(value.dtype if isinstance(value, Literal) else value.type.dtype, node)
         one = value.splat_value if isinstance(value, Literal) else None
         if isinstance(value, Argument):
             self.emit("constant", value, into=into)

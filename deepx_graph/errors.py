@@ -38,6 +38,20 @@ def _is_visible(char: str) -> bool:
     return char == " " or (char.isprintable() and unicodedata.category(char) not in ("Cf", "Cc", "Co", "Cs", "Cn"))
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the handler of a signal raised it, as a caller's deadline does: no fault of the code that it passes through.
+
+    Python calls such a handler with the frame that it interrupts.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            if value is interrupted or (type(value) is tuple and any(v is interrupted for v in value)):
+                return True
+    return False
+
+
 def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
     """A hint `did you mean 'x'?` with the known name nearest to `name`, or None when none is near."""
     if len(name) > 100:

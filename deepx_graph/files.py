@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from deepx_graph.errors import RunError, UsageError, printable
+from deepx_graph.errors import RunError, UsageError, is_interrupt, printable
 
 
 @contextlib.contextmanager
@@ -29,9 +29,9 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as e:
         raise UsageError(f"cannot write '{printable(str(path))}': {e.strerror}") from None
-    except BrokenPipeError:
-        raise
     except OSError as e:
+        if isinstance(e, BrokenPipeError) or is_interrupt(e):
+            raise
         raise RunError(f"cannot write '{printable(str(path))}': {e.strerror or e}") from None
 
 

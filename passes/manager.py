@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph import passes as registry
-from deepx_graph.errors import DeepxGraphError, Diagnostic
+from deepx_graph.errors import DeepxGraphError, Diagnostic, is_interrupt
 from deepx_graph.ir import Module
 from deepx_graph.passes.base import Pass, PassError, RewriteControl
 from deepx_graph.passes.observer import Observer
@@ -70,4 +70,6 @@ def _run(pass_: Pass, module: Module, control: RewriteControl) -> Module:
     except DeepxGraphError:
         raise
     except Exception as e:  # the boundary between a user and our own faults
+        if is_interrupt(e):
+            raise
         raise PassError(Diagnostic(f"pass '{pass_.name}' failed: {type(e).__name__}: {e}")) from e

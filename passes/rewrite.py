@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from deepx_graph.errors import Diagnostic
+from deepx_graph.errors import Diagnostic, is_interrupt
 from deepx_graph.ir import NOWHERE, Builder, Function, Module, Node, Op, Origin
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.passes.base import PassError, RewriteControl
@@ -266,6 +266,8 @@ class _Rewriter:
         except PassError:
             raise
         except Exception as e:  # whatever it is, the rule is at fault and must be named
+            if is_interrupt(e):
+                raise
             what = Diagnostic(f"rule '{r.name}' failed on {node!r}: {type(e).__name__}: {e}", node.span, notes=(r.equation,))
             raise PassError(what) from e
 

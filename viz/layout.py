@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from deepx_graph.errors import RunError
+from deepx_graph.errors import RunError, is_interrupt
 from deepx_graph.viz.view import View, levels
 
 Speed = Literal["full", "fast"]
@@ -83,6 +83,8 @@ def _run(found: list[str], dot_text: str, format: str, speed: Speed, seconds: fl
     except subprocess.TimeoutExpired:
         raise LayoutError(f"not finished in {seconds:.3g} s") from None
     except OSError as e:
+        if is_interrupt(e):
+            raise
         raise LayoutError(f"cannot start the layout engine: {e}") from None
     if done.returncode or not done.stdout:
         raise LayoutError(f"the engine failed (status {done.returncode}){_last_line(done.stderr)}")

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from deepx_graph.errors import Diagnostic, RunError, UsageError, suggest
+from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, suggest
 from deepx_graph.runtime.native.width import WIDTHS
 
 if TYPE_CHECKING:
@@ -236,9 +236,9 @@ def _to_standard_output(data: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
     except OSError as e:
+        if isinstance(e, BrokenPipeError) or is_interrupt(e):
+            raise
         raise RunError(f"cannot write standard output: {e.strerror or e}") from None
 
 

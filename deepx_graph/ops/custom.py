@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError, RunError, an
+from deepx_graph.errors import DeepxGraphError, InferError, RunError, an, is_interrupt
 from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import STATE_VALUE, TUPLE_VALUE
 from deepx_graph.ops import custom_calls, lapack
@@ -42,10 +42,22 @@ def _run(arrays: Sequence[Any], target: str, types: TupleType, backend_config: s
 def _made(given: Sequence[Any], target: str, types: TupleType, backend_config: str) -> Any:
     known = custom_calls.find(target)
     if known is not None:
-        return known.function(*given, config=backend_config) if known.config else known.function(*given)
+        return _called(known, given, target, backend_config)
     if lapack.known(target):
         return tuple(lapack.run(target, given, backend_config, leaves(types)))
     raise RunError(custom_calls.complaint(target) or target)
+
+
+def _called(known: custom_calls.Registered, given: Sequence[Any], target: str, backend_config: str) -> Any:
+    """What a registered function gives; whatever it raises, as a RunError."""
+    try:
+        return known.function(*given, config=backend_config) if known.config else known.function(*given)
+    except (DeepxGraphError, MemoryError):
+        raise
+    except Exception as e:  # it is not ours, and its kind is what the user of the program should see
+        if is_interrupt(e):
+            raise
+        raise RunError(f"custom call '{target}' failed: {type(e).__name__}{f': {e}' if str(e) else ''}") from e
 
 
 def _leaves(made: Any) -> list[Any]:

@@ -160,7 +160,7 @@ class Compiled:
             if entry is not None:
                 try:
                     found = entry(*arrays)
-                except MemoryError:  # said properly below
+                except MemoryError:  # for its results, before it began: running kernel by kernel says for which
                     found = None
                 if found is not None:
                     return found
@@ -184,24 +184,21 @@ class Compiled:
             return self._walked(ready, bound) if found is None else found
 
     def _straightly(self, arrays: Sequence[Any], donate: tuple[str, ...], given: frozenset[int]) -> tuple[Any, ...] | None:
-        """The results of a program without control flow, for arguments of its types. None for others, and where something goes
-        wrong: `_walked` says it properly, with the place of the node. Raises RunError where arguments given away may be lost."""
+        """The results of a program without control flow, for arguments of its types. None for others, with nothing done."""
         straight = self._straight
         if straight is None or self.grid.count > 1 or not straight.takes(arrays):
             return None
-        try:
-            entry = straight.entry(given)
-            if entry is not None:
-                self._entries[donate] = entry
+        entry = straight.entry(given)
+        if entry is not None:
+            self._entries[donate] = entry
+            try:
                 found = entry(*arrays)
-                if found is not None:
-                    return found
-            with self._blas, np.errstate(all="ignore"):
-                return straight(arrays, given)
-        except Exception as e:
-            if given:
-                raise RunError(f"'{self.module.entry_name}', with inputs given away: {e or type(e).__name__}") from e
-            return None
+            except MemoryError:  # as above
+                found = None
+            if found is not None:
+                return found
+        with self._blas, np.errstate(all="ignore"):
+            return straight(arrays, given)
 
     def _walked(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """The results for the arguments of each device."""

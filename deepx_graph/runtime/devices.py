@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError
+from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, is_interrupt
 from deepx_graph.ir import Node
 from deepx_graph.ir.exchange import Devices, Grid, nothing
 from deepx_graph.types import StateType, TupleType
@@ -82,7 +82,7 @@ class _Run:
         except StopIteration as e:
             self.found[device] = e.value
         except DeepxGraphError as e:
-            if self.grid.count == 1:
+            if self.grid.count == 1 or is_interrupt(e):
                 raise
             note = f"on device {self._name(device)}"
             raise type(e)(*(replace(d, notes=(*d.notes, note)) for d in e.diagnostics)) from e
@@ -109,6 +109,8 @@ class _Run:
                 stops = [stop]
             results = exchange.combine(self.grid, group, [s.values[1:] if _has_state(s.node) else s.values for s in stops], *attrs)
         except (ValueError, LookupError) as e:
+            if is_interrupt(e):
+                raise
             hint = f"the program runs on {self.grid}: replicas= and partitions=, or --replicas and --partitions, say on how many"
             raise RunError(Diagnostic(f"{stop.node.op.name}: {e}", stop.node.span, hint=hint)) from None
         for d, s, result in zip(group, stops, results, strict=True):

@@ -7,18 +7,18 @@ wrong in a kernel becomes a RunError at the place of its node; the warnings of n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError
+from deepx_graph.errors import Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.ir.structure import CALL, PARTIAL
 from deepx_graph.ops import Feed, Waiting, Wires, World, run_parallel
-from deepx_graph.runtime.code import Jump, Move, Pack, Return, Run, Select, Skip, Test
+from deepx_graph.runtime.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
+from deepx_graph.runtime.faults import fail
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.runtime.values import Closure
 from deepx_graph.types import StateType
@@ -153,13 +153,10 @@ class _Machine:
                     at = _control(i, slots, at)
         except Waiting as e:
             frame.at = at
-            return Stop(_node(i), awaits=str(e))
-        except DeepxGraphError as e:
-            _placed(e, i)
-        except MemoryError:
-            raise LimitError(Diagnostic("there is not enough memory for the result", _node(i).span)) from None
-        except (ArithmeticError, LookupError, ValueError, OSError) as e:
-            raise RunError(Diagnostic(f"{_node(i).op.name}: {e or type(e).__name__}", _node(i).span)) from e
+            assert isinstance(i, Run)
+            return Stop(i.node, awaits=str(e))
+        except Exception as e:  # told with its place, or raised again
+            fail(e, _node(i))
 
     def enter(self, caller: _Frame, run: Run) -> _Frame:
         """The frame of the function that a call names."""
@@ -229,12 +226,6 @@ def _branch(selector: Any, count: int) -> int:
     return k if 0 <= k < count else count - 1
 
 
-def _node(i: Any) -> Node:
-    assert isinstance(i, (Run, Select, Test))
-    return i.node
-
-
-def _placed(error: DeepxGraphError, i: Any) -> NoReturn:
-    """Raises the error again, with the node's place where it has none."""
-    span = _node(i).span if isinstance(i, Run) else None
-    raise type(error)(*(d if d.span else replace(d, span=span) for d in error.diagnostics)) from error
+def _node(i: Instruction) -> Node | None:
+    """The node that an instruction runs or asks; None where it only moves values."""
+    return i.node if isinstance(i, (Run, Select, Test)) else None

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deepx_graph.ir import Node
 from deepx_graph.runtime.engine import EntryFn, KernelFn
+from deepx_graph.runtime.faults import fail
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.runtime.segments import makes_kernel
 
@@ -19,6 +21,7 @@ from deepx_graph.runtime.segments import makes_kernel
 class Step:
     """The kernel at a position of the code. `takes`: its first operand leaves the frame before the call."""
 
+    node: Node
     kernel: KernelFn
     sources: tuple[int, ...]
     target: int
@@ -31,7 +34,10 @@ class Step:
         values = [slots[s] for s in self.sources]
         if self.takes:
             slots[self.sources[0]] = None
-        slots[self.target] = self.kernel(values, outs[self.at])
+        try:
+            slots[self.target] = self.kernel(values, outs[self.at])
+        except Exception as e:  # told with its place, or raised again
+            fail(e, self.node)
         for s in self.frees:
             slots[s] = None
 
@@ -60,7 +66,10 @@ class Joined:
         cut = self.cut
         for step in cut.before:
             _compute(step, slots, outs)
-        found = self.entry(*[slots[s] for s in cut.inputs])
+        try:
+            found = self.entry(*[slots[s] for s in cut.inputs])
+        except MemoryError:  # for one of its results, before it began: the steps will say which
+            found = None
         if found is None:
             for step in cut.inside:
                 _compute(step, slots, outs)
@@ -74,22 +83,24 @@ class Joined:
 
 
 def _compute(step: Step, slots: list[Any], outs: Outs) -> None:
-    slots[step.target] = step.kernel([slots[s] for s in step.sources], outs[step.at])
+    try:
+        slots[step.target] = step.kernel([slots[s] for s in step.sources], outs[step.at])
+    except Exception as e:  # told with its place, or raised again
+        fail(e, step.node)
 
 
 def cut(unit: Unit, steps: Sequence[Step]) -> Cut | None:
     """Steps that join, in order, cut for one call. None where there is no kernel among them."""
-    nodes = {s.at: unit.plan.code.slots[s.target].node for s in steps}
     before, rest, made = list[Step](), list[Step](), set[int]()
     for step in steps:
-        if makes_kernel(nodes[step.at]) or step.sources[0] in made:
+        if makes_kernel(step.node) or step.sources[0] in made:
             rest.append(step)
             made.add(step.target)
         else:
             before.append(step)
     inside, after, read = list[Step](), list[Step](), set[int]()
     for step in reversed(rest):
-        if nodes[step.at].op.view and step.target not in read:
+        if step.node.op.view and step.target not in read:
             after.append(step)
         else:
             inside.append(step)

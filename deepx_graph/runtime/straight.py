@@ -1,7 +1,7 @@
 """A function without control flow, calls and effects, run with the least between its kernels.
 
-It computes what `execute` computes, for arguments that need no conversion; whatever else comes, or goes wrong,
-is left to `execute`. Where the engine joins kernels, those that follow each other are one call, and a function of nothing else is
+It computes what `execute` computes, and fails as that does, for arguments that need no conversion; whatever else comes is left to
+`execute`. Where the engine joins kernels, those that follow each other are one call, and a function of nothing else is
 that call.
 """
 
@@ -35,7 +35,7 @@ class Straight:
         self._unit, self._params, self._last = unit, unit.plan.code.params, last.sources
         self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
         self._types = tuple((p.type.dtype.np, p.type.shape) for p in unit.function.params if isinstance(p.type, TensorType))
-        self._steps = tuple(Step(kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
+        self._steps = tuple(Step(i.node, kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
                             enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._calls = 0
         self._shared = Shared()

@@ -16,7 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, UsageError, VerifyError, suggest
+from deepx_graph.errors import (
+    Diagnostic,
+    InferError,
+    LimitError,
+    ParseError,
+    Source,
+    Span,
+    UsageError,
+    VerifyError,
+    is_interrupt,
+    suggest,
+)
 from deepx_graph.ir import Module
 from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.mindir.wire import looks_like_model
@@ -168,6 +179,8 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
         with open(path, "rb") as file:
             return read_source(file, str(path), limit)
     except OSError as e:
+        if is_interrupt(e):
+            raise
         raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
     except ValueError as e:  # a zero byte in the name
         raise UsageError(f"cannot read {str(path)!r}: {e}") from None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from deepx_graph.errors import DeepxGraphError
 from deepx_graph.files import write_file
 from deepx_graph.runtime.native.target import this_machine
 
@@ -58,7 +59,7 @@ def save(digest: str, code: bytes) -> None:
         return
     try:
         write_file(folder / f"{digest}.o", code + hashlib.sha256(digest.encode() + code).digest())
-    except Exception:  # a cache that cannot be written is a slow one, no more
+    except DeepxGraphError:  # a cache that cannot be written is a slow one, no more
         return
 
 

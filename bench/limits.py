@@ -69,11 +69,12 @@ Function = Callable[..., None]
 
 def functions() -> tuple[int, dict[str, Function]]:
     """The lanes of a register, and the compiled functions. Raises ImportError without llvmlite."""
+    from deepx_graph.runtime.native.cache import functions as compiled
     from deepx_graph.runtime.native.target import this_machine
 
     machine = this_machine()
     lanes = machine.register_bytes // 4
-    addresses = machine.load(machine.compile(_text(lanes)), ["sum", "triad", "stream", "fma"])
+    addresses = compiled(_text(lanes), ["sum", "triad", "stream", "fma"])
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
     return lanes, {name: kind(address) for name, address in addresses.items()}
 

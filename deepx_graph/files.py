@@ -15,17 +15,20 @@ from typing import BinaryIO
 
 from deepx_graph.errors import RunError, UsageError, is_interrupt, printable
 
+TEMPORARY = ".tmp-"
+"""How the names of files begin that are not whole yet."""
+
 
 @contextlib.contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
+def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write, which becomes `path` at the end of a block that does not fail.
 
-    A link is followed, so that what it points to is replaced and not the link. Raises UsageError when there can be no such
-    file, RunError when writing fails.
+    A link is followed, so that what it points to is replaced and not the link. A `durable` file is on the disk before the old one
+    is gone, whatever happens to the machine. Raises UsageError when there can be no such file, RunError when writing fails.
     """
     try:
         target = Path(os.path.realpath(path))
-        with _straight(target) if target.exists() and not target.is_file() else _renamed(target) as stream:
+        with _straight(target) if target.exists() and not target.is_file() else _renamed(target, durable) as stream:
             yield stream
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as e:
         raise UsageError(f"cannot write '{printable(str(path))}': {e.strerror}") from None
@@ -42,18 +45,33 @@ def _straight(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _renamed(target: Path) -> Iterator[BinaryIO]:
-    temporary = target.with_name(f".tmp-{secrets.token_hex(8)}")
+def _renamed(target: Path, durable: bool) -> Iterator[BinaryIO]:
+    temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as stream:
             yield stream
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    if durable:
+        _sync_folder(target.parent)
 
 
-def write_file(path: str | Path, data: bytes) -> None:
+def _sync_folder(folder: Path) -> None:
+    """Puts the names in a folder on the disk, where the system does such."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def write_file(path: str | Path, data: bytes, *, durable: bool = True) -> None:
     """The whole of `data` as the file `path`, or nothing; raises as `replacing` does."""
-    with replacing(path) as stream:
+    with replacing(path, durable=durable) as stream:
         stream.write(data)

@@ -15,7 +15,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, and_, compare, convert, multiply, not_, or_, select, shift_right_logical, subtract
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.compile import Compiled, compile
-from deepx_graph.runtime.native import cache
+from deepx_graph.runtime.native import store
 from deepx_graph.runtime.native.loops import element_kernel
 from deepx_graph.types import F32, I32, TensorType, type_of_array
 
@@ -28,9 +28,9 @@ WAY = element_kernel.ElementKernel.way
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
     yield
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
 
 
 def module_of(make: Callable[..., Sequence[Node]], *arrays: Array) -> Module:

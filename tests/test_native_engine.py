@@ -19,7 +19,8 @@ from deepx_graph.ops import OPS, add, broadcast_in_dim, divide, exponential, max
 from deepx_graph.ops.evaluate import evaluate
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.native import cache
+from deepx_graph.runtime.native import store
+from deepx_graph.runtime.native.cache import functions
 from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.maths import Maths
 from deepx_graph.runtime.native.sweeps.nests import arrange
@@ -36,10 +37,10 @@ ULPS = 4.0
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
     with np.errstate(all="ignore"):
         yield
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
 
 
 def function_of(make: Callable[..., Node | Sequence[Node]], *arrays: Array) -> Function:
@@ -107,7 +108,7 @@ def _apply(name: str, x: Array, has_scalef: bool) -> Array:
     t.sweep("%n", 1, True, (), body, ())
     head = f"define void @f{name}{dtype.itemsize}(ptr %x, ptr %y, i64 %n) {{\nentry:"
     ir = "\n".join([head, *t.lines, "  ret void", "}", *t.declarations])
-    at = machine.load(machine.compile(ir), [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"]
+    at = functions(ir, [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"]
     y = np.empty_like(x)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(at)(x.ctypes.data, y.ctypes.data, x.size)
     return y
@@ -268,9 +269,9 @@ def test_object_code_comes_from_the_cache_and_torn_entries_are_ignored(monkeypat
 def test_a_folder_that_others_can_write_to_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path))
-    cache._folder.cache_clear()
-    cache.save("a" * 64, b"code")
-    assert cache.load("a" * 64) is None and not list(tmp_path.iterdir())
+    store._folder.cache_clear()
+    store.save("a" * 64, b"code")
+    assert store.load("a" * 64) is None and not list(tmp_path.iterdir())
 
 
 def test_an_unknown_function_is_found_before_anything_is_linked() -> None:

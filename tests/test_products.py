@@ -11,11 +11,11 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import deepx_graph as dx
+from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, transpose
 from deepx_graph.ops.linear import dot_general
 from deepx_graph.ops.reduce import reduction
-from deepx_graph.runtime import blas
 from deepx_graph.runtime.native.width import vectors
 from deepx_graph.types import type_of_array
 
@@ -325,6 +325,27 @@ def test_blas_is_limited_for_the_time_of_a_call_and_after_an_error(two_threads: 
     with pytest.raises(ZeroDivisionError):
         f(x, x)
     assert seen and set(seen[0]) == {1}
+    assert threads_of_blas() == before
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_products_that_run_at_once_are_on_one_thread_each(two_threads: None, large: bool) -> None:
+    before, seen = threads_of_blas(), list[list[int]]()
+    inside, leave = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        seen.append(threads_of_blas())
+        inside.set()
+        assert leave.wait(60)
+
+    thread = threading.Thread(target=lambda: blas._LIMITS.alone(waits, large=large))
+    thread.start()
+    assert inside.wait(60)
+    blas._LIMITS.alone(lambda: seen.append(threads_of_blas()), large=True)
+    leave.set()
+    thread.join()
+    assert seen[0] == (before if large else [1] * len(before))
+    assert set(seen[1]) == {1}
     assert threads_of_blas() == before
 
 

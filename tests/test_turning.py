@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
-from deepx_graph.runtime.native import cache, turning
+from deepx_graph.runtime.native import store, turning
 from deepx_graph.runtime.native.target import this_machine
 from deepx_graph.runtime.native.turning import contiguous
 
@@ -22,10 +22,10 @@ _M = np.arange(4000.0).reshape(40, 100)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
     monkeypatch.setattr(turning, "LEAST", 1)
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
     turning._function.cache_clear()
     yield
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "u8", "c8"])

@@ -30,7 +30,7 @@ from deepx_graph.ops import (
 from deepx_graph.ops.linear import matmul
 from deepx_graph.ops.reduce import reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native import cache
+from deepx_graph.runtime.native import store
 from deepx_graph.runtime.native.loops import turns_kernel
 from deepx_graph.runtime.native.products import small as small_product
 from deepx_graph.types import type_of_array
@@ -42,9 +42,9 @@ Vars = tuple[Node, ...]
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
     yield
-    cache._folder.cache_clear()
+    store._folder.cache_clear()
 
 
 @pytest.fixture(params=["one call", "many calls"], autouse=True)

@@ -19,6 +19,7 @@ from deepx_graph import __version__
 from deepx_graph.cli import (
     browsing,
     budgets,
+    caching,
     calibrating,
     comparing,
     completion,
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "diff": ("compare two programs", comparing.add_diff, comparing.run_diff),
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
     "calibrate": ("measure this machine for the cost model", calibrating.add_calibrate, calibrating.run_calibrate),
+    "cache": ("show, bound or clear the machine code kept on disk", caching.add_cache, caching.run_cache),
     "completion": ("print a completion script for a shell", completion.add_completion, completion.run_completion),
 }
 

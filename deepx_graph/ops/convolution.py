@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph import blas
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Op, Relation
 from deepx_graph.ir.constraint import (
@@ -133,7 +134,7 @@ def _by_image(view: Array, weights: Array, rank: int) -> Array:
             columns = buffer[(slice(None),) * (1 + rank) + (slice(some),)]
             at = (Ellipsis, slice(start, start + some)) + (slice(None),) * (rank - 1)
             columns[...] = laid[(image, *at)]
-            total[(image, *at)] = np.matmul(weights, columns.reshape(depth, some * rest)).reshape(outputs, some, *spatial[1:])
+            total[(image, *at)] = blas.matmul(weights, columns.reshape(depth, some * rest)).reshape(outputs, some, *spatial[1:])
     return total
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph import blas
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Op, Operand, Relation, one_of
 from deepx_graph.ir.constraint import (
@@ -97,7 +98,7 @@ def _substitute(a: Array, b: Array, lower: bool) -> Array:
     n = a.shape[-1]
     for k in range(n) if lower else range(n - 1, -1, -1):
         done = slice(0, k) if lower else slice(k + 1, n)
-        known = np.matmul(a[..., k : k + 1, done], x[..., done, :])[..., 0, :]
+        known = blas.matmul(a[..., k : k + 1, done], x[..., done, :])[..., 0, :]
         x[..., k, :] = (b[..., k, :] - known) / a[..., k, k][..., None]
     return x
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from deepx_graph import blas
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Node, Op
 from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
@@ -56,11 +57,11 @@ def products(left: Array, right: Array) -> Array:
     """
     if is_int(left):
         if left.size and right.size and left.shape[-1] * _largest(left) * _largest(right) < 1 << 53:
-            exact = np.matmul(left.astype(np.float64), right.astype(np.float64))
+            exact = blas.matmul(left.astype(np.float64), right.astype(np.float64))
             return np.asarray(exact.astype(np.int64).astype(left.dtype))
     elif left.dtype.kind != "b" and left.dtype.itemsize < 4:
         left, right = left.astype(np.float32), right.astype(np.float32)
-    return np.asarray(np.matmul(left, right))
+    return np.asarray(blas.matmul(left, right))
 
 
 def _largest(x: Array) -> int:

@@ -7,7 +7,6 @@ that needs more memory than allowed. Results are fresh arrays that belong to the
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +15,14 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from deepx_graph.blas import FREE, limited
 from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, Source, UsageError, suggest
+from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.ir.exchange import Grid
 from deepx_graph.literal import Array
 from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.blas import FREE, limited
 from deepx_graph.runtime.engine import Arranging, Engine, EntryFn, Overwriting
 from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
 from deepx_graph.runtime.handing import nothing
@@ -125,7 +125,7 @@ class Compiled:
         self.outputs: tuple[Port, ...] = output_ports(module.entry)
         self.profile: Profile | None = Profile() if profile else None
         self._world, self._seed, self._max_bytes, self._max_depth = world, seed, max_bytes, max_depth
-        self._lock, self._blas = threading.Lock(), FREE
+        self._lock, self._blas = Lock(), FREE
         self.grid, self._feeds = grid, feeds
         self.outfeed: list[Any] = []
         self._ready: dict[tuple[Type, ...], _Ready] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.forking import renew_after_fork
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.literal import Array
@@ -95,6 +96,13 @@ class Shared:
     """A word that is not 0 while one runs."""
     memory: dict[Any, Any] = field(default_factory=dict)
     """What an engine keeps for them, by its kernels."""
+
+    def __post_init__(self) -> None:
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Whoever was running one is not in the child."""
+        self.busy[:] = 0
 
 
 @dataclass(frozen=True)

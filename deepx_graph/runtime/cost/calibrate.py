@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.kernel import price
 from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
@@ -27,7 +28,7 @@ from deepx_graph.runtime.kernels.execute import Kernel
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.plan import plan
 from deepx_graph.runtime.kernels.vm import grouped
-from deepx_graph.runtime.kernels.workers import TEAM, available_cores
+from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.types import F32, tensor
 
 SMALL, FITTING = 16, 4096

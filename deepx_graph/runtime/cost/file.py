@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from deepx_graph.blas import available_cores
 from deepx_graph.errors import UsageError
 from deepx_graph.files import write_file
 from deepx_graph.runtime.cost.constants import SHIPPED, Constants, from_json
-from deepx_graph.runtime.kernels.workers import available_cores
 
 VERSION = 1
 """Of the file: raised when a constant comes to mean something else."""

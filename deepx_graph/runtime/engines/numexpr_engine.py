@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from deepx_graph.blas import available_cores
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops.dynamic_slice import dynamic_update_slice
@@ -28,7 +29,6 @@ from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.recycle import RESULTS
-from deepx_graph.runtime.kernels.workers import available_cores
 from deepx_graph.runtime.stacks import Stacks
 from deepx_graph.types import TensorType, is_static
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from deepx_graph.blas import available_cores
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
 from deepx_graph.runtime.engine import KernelFn
-from deepx_graph.runtime.kernels.workers import available_cores
 
 
 class NumpyEngine:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph import blas
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.kernels.recycle import RESULTS
@@ -50,4 +51,4 @@ def product(node: Node, better: Callable[[Stacks], Multiply | None]) -> ProductK
 
 
 def _by_blas(left: Array, right: Array, result: Array) -> None:
-    np.matmul(left, right, out=result)
+    blas.matmul(left, right, result)

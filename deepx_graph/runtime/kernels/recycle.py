@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import os
 import sys
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from deepx_graph.forking import Lock
 from deepx_graph.runtime.kernels.memory import pages
 from deepx_graph.runtime.kernels.program import Array, Shape
 
@@ -57,7 +57,7 @@ class Recycler:
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = _limit() if limit is None else limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._blocks: dict[int, list[Array]] = {}
         self._total = 0
 

@@ -6,19 +6,14 @@ each other and nothing can lock up. Waiting threads sleep: a spinning one would 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 
 import numpy as np
 
+from deepx_graph.forking import Lock, renew_after_fork
+
 Task = Callable[[], None]
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 class _Worker:
@@ -65,9 +60,13 @@ class Team:
     """The workers of this process."""
 
     def __init__(self) -> None:
-        self._busy = threading.Lock()
+        self._busy = Lock()
+        renew_after_fork(self)
         self._workers: list[_Worker] = []
-        self._pid = os.getpid()
+
+    def after_fork(self) -> None:
+        """A forked child has none of its parent's threads."""
+        self._workers = []
 
     def run(self, task: Task, threads: int) -> None:
         """Runs `task` in the caller and in up to `threads - 1` workers at once, and returns when all have. Raises what one raised.
@@ -83,8 +82,6 @@ class Team:
             self._busy.release()
 
     def _hire(self, count: int) -> list[_Worker]:
-        if self._pid != os.getpid():  # a forked child has none of its parent's threads
-            self._workers, self._pid = [], os.getpid()
         while len(self._workers) < count:
             self._workers.append(_Worker())
         return self._workers[:count]
@@ -110,11 +107,3 @@ class Team:
 
 TEAM = Team()
 """The one team of the process; after a fork the child hires its own."""
-
-
-def _renew() -> None:
-    TEAM.__init__()  # type: ignore[misc]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

@@ -225,7 +225,7 @@ class NativeKernel(MachineCode):
 
     def _functions(self, ir: str, nests: int) -> None:
         names = [f"{kind}{k}" for kind in ("nest", "work", "total") for k in range(nests)] + ["whole"]
-        at = codes.functions(ir, names)
+        at = codes.functions(ir, names, self)
         self.nest_addresses = [at[f"nest{k}"] for k in range(nests)]
         """The functions `nest(table, low, high, scratch, chunk)`, for who calls them where rows are ready."""
         self._works = [_WORK(at[f"work{k}"]) for k in range(nests)]

@@ -15,6 +15,7 @@ import threading
 
 import numpy as np
 
+from deepx_graph.forking import Lock, renew_after_fork
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.native import cache as codes
 
@@ -199,12 +200,13 @@ class Pool:
         self.most = os.cpu_count() or 1
         self._state = aligned(BLOCK * (1 + self.most))
         self.address: int = self._state.ctypes.data
-        self.forget()
+        self._hiring = Lock()
+        self.after_fork()
+        renew_after_fork(self)
 
-    def forget(self) -> None:
+    def after_fork(self) -> None:
         """Starts with no workers: a forked child has none of its parent's threads."""
         self._state[:] = 0
-        self._hiring = threading.Lock()
         self._workers = 0
 
     def run(self, function: int, table: int, counter: int, scratches: int, threads: int) -> None:
@@ -233,12 +235,3 @@ def pool() -> Pool | None:
         fit = sys.platform == "linux" and platform.machine() == "x86_64" and np.dtype(np.intp).itemsize == 8
         _POOL.append(Pool() if fit else None)
     return _POOL[0]
-
-
-def _renew() -> None:
-    if _POOL and _POOL[0] is not None:
-        _POOL[0].forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

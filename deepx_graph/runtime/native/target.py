@@ -1,4 +1,4 @@
-"""The machine that kernels are compiled for: its vector width, its vector library, and the way from IR to an address.
+"""The machine that kernels are compiled for: its vector width, its vector library, and the way from IR to object code.
 
 IR is compiled without LLVM's pass pipeline: it is explicitly vectorised already. A symbol that IR names is looked up before
 anything is linked, because LLVM calls what it cannot find.
@@ -7,7 +7,7 @@ anything is linked, because LLVM calls what it cannot find.
 from __future__ import annotations
 
 import hashlib
-import itertools
+import os
 import platform
 import re
 from collections.abc import Sequence
@@ -53,9 +53,6 @@ class Target:
         self._has_library = self._load_library()
         self._machine = llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, reloc="default", codemodel="jitdefault")
-        self._jit = llvm.create_lljit_compiler(self._machine)
-        self._numbers = itertools.count()
-        self._kept: list[Any] = []
 
     @property
     def key(self) -> str:
@@ -101,14 +98,9 @@ class Target:
         module.verify()
         return bytes(self._machine.emit_object(module))
 
-    def load(self, code: bytes, names: Sequence[str]) -> dict[str, int]:
-        """The addresses of functions in object code, which stays loaded as long as the process."""
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-        for name in names:
-            builder.export_symbol(name)
-        tracker = builder.link(self._jit, f"kernel{next(self._numbers)}")
-        self._kept.append(tracker)
-        return {name: tracker[name] for name in names}
+    def session(self) -> Any:
+        """A session that links object code, and frees what it took when it is closed or dropped."""
+        return llvm.create_lljit_compiler(self._machine)
 
     def digest(self, ir: str) -> str:
         """A name for the object code of that IR on this machine."""
@@ -158,3 +150,13 @@ def this_machine() -> Target:
 @cache
 def _target(vector_bits: int | None) -> Target:
     return Target(vector_bits)
+
+
+def _hold_llvm_while_forking() -> None:
+    """A fork waits for what other threads have LLVM do: a child would find it half done, and its lock taken for ever."""
+    lock = getattr(llvmlite.binding.ffi.lib, "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.__enter__, after_in_parent=lock.__exit__, after_in_child=lock.__exit__)
+
+
+_hold_llvm_while_forking()

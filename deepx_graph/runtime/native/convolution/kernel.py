@@ -92,7 +92,7 @@ class ConvolutionKernel:
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
         names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = {name: _WORK(address) for name, address in codes.functions(module_text(plan, rows), names).items()}
+        at = {name: _WORK(address) for name, address in codes.functions(module_text(plan, rows), names, self).items()}
         self._work = at["work"]
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
         self._w = _Source(function, node.inputs[1], Weights(plan, at.get("pack"), threads))

@@ -64,7 +64,7 @@ class BoundedLoop(MachineCode):
         self.in_place = (frozenset[int](),) * len(self.results)
         self.nanoseconds = loop.bound * shares.turn
         self._sweep = cost.Sweep(shares.size * loop.bound, shares.work, shares.pieces)
-        at = codes.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"])
+        at = codes.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
         self._spare: list[Workspace] = []
 

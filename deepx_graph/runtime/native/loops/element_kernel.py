@@ -138,7 +138,7 @@ class ElementKernel:
         self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.turn))
         self._leaves = [*(source_of(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(source_of, loop.given)]
         self._flag = None if loop.flag is None else source_of(loop.inits[loop.flag])
-        address = codes.functions(module_text(loop, program, shares.piece, self.places, this_machine()), ["work0"])["work0"]
+        address = codes.functions(module_text(loop, program, shares.piece, self.places, this_machine()), ["work0"], self)["work0"]
         self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
         self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
         self._spare: list[_Workspace] = []

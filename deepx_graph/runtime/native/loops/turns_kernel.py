@@ -73,7 +73,7 @@ class TurnsKernel(MachineCode):
         objects = len(self.params) + len(self.results)
         self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
         self.threads = 1
-        address = codes.functions(turns_emit.function_text(turns, self.params), ["turns"])["turns"]
+        address = codes.functions(turns_emit.function_text(turns, self.params), ["turns"], self)["turns"]
         self.calls = ((address, 0),)
         self._call = _CALL(address)
         self._workspace = Workspace(self)

@@ -105,7 +105,7 @@ def _follow(kernel: NativeKernel) -> Follow:
     """The machine function of what follows."""
     code = _code(kernel)
     text = "\n".join([code.function("follow"), *code.t.declarations, ""])
-    return Follow(codes.functions(text, ["follow"])["follow"], not code.in_columns, kernel.layout.scratch_bytes)
+    return Follow(codes.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
 
 
 class FollowedProduct:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def build(node: Node) -> SmallProduct | None:
     return None if not 0 < plan.work <= MOST_WORK else _kernel(plan, types[2].shape, this_machine().register_bytes)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _kernel(plan: Plan, shape: tuple[int, ...], register_bytes: int) -> SmallProduct:
     return SmallProduct(plan, shape, register_bytes)
 
@@ -59,7 +59,7 @@ class SmallProduct(MachineCode):
         self.layout = Layout({}, {}, {}, 0, 0, 3, 3)
         self.threads = 1
         self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
-        address = codes.functions(function_text(plan, register_bytes), ["product"])["product"]
+        address = codes.functions(function_text(plan, register_bytes), ["product"], self)["product"]
         self.calls = ((address, 0),)
         self._call = _CALL(address)
 

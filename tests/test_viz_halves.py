@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import pytest
+
 import deepx_graph as dx
+from deepx_graph.ir import Builder, Node
+from deepx_graph.ops import add, floor, multiply, sine
 from deepx_graph.viz.build import build_view
 from deepx_graph.viz.halves import in_halves
 from deepx_graph.viz.view import View
 from tests.test_grad import M, module
-from tests.test_grad_control import PROGRAMS
+from tests.test_grad_control import PROGRAMS, counted
 
 
 def gradient(name: str) -> View:
     body, types = PROGRAMS[name]
     return in_halves(build_view(dx.optimize(dx.grad(module(body, *types)), "clean")))
+
+
+def long_body(turns: int) -> dx.Module:
+    """A loop whose body computes much, of which the derivative needs a part."""
+
+    def turn(b: Builder, i: Node, h: Node) -> list[Node]:
+        flags = h
+        for _ in range(20):
+            flags = b(floor, b(add, flags, b(floor, b(sine, flags))))
+        return [b(sine, b(multiply, h, flags))]
+
+    return module(lambda b, x: list(counted(b, turns, [x], lambda i, h: turn(b, i, h))), M)
 
 
 def frame_of(view: View, cluster: int | None) -> str:
@@ -40,6 +56,17 @@ def test_parents_come_first() -> None:
     for c in gradient("loop in branch").clusters:
         assert c.parent is None or c.parent in seen
         seen.add(c.id)
+
+
+@pytest.mark.parametrize("way", ["keep", "recompute", "sqrt"])
+@pytest.mark.parametrize("turns", [3, 50])
+def test_each_loop_stands_in_the_half_of_its_origin(way: str, turns: int) -> None:
+    """The loop that goes backward computes again a forward part many times its own size."""
+    view = in_halves(build_view(dx.optimize(dx.grad(long_body(turns), loop=way), "clean")))
+    by_id = {c.id: c for c in view.clusters}
+    outermost = [n for n in view.nodes if n.kind == "loop_begin" and by_id[by_id[n.cluster or 0].parent or 0].kind == "half"]
+    found = [(frame_of(view, n.cluster), n.backward) for n in outermost]
+    assert set(found) == {("forward", False), ("backward", True)}
 
 
 def test_a_program_without_gradient_stays_as_it_is() -> None:

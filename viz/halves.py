@@ -1,7 +1,8 @@
 """A gradient program in two halves: the forward part beside the backward part, and the edges that carry residuals marked.
 
-Which boxes are of the backward part is told by the origin of their nodes; a frame goes, with all that it holds, as most of that.
-Inputs and results stand outside both. A picture without a backward part stays as it is.
+Which boxes are of the backward part is told by the origin of their nodes. A loop goes, with all that it holds, where its own begin
+goes, whatever it computes again of the forward part; another frame as most of what it holds. Inputs and results stand outside both.
+A picture without a backward part stays as it is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def in_halves(view: View) -> View:
     free = max(tops | {c.id: c for c in view.clusters}) + 1
     half = {(top, back): free + 2 * k + back for k, top in enumerate(tops) for back in (False, True)}
     moved = {c: max((True, False), key=lambda b: v[b]) for c, v in votes.items()}
+    moved |= {n.cluster: n.backward for n in view.nodes if n.kind == "loop_begin" and n.cluster in moved}
     clusters = [c if c.parent not in tops or c.parent is None else replace(c, parent=half[c.parent, moved.get(c.id, False)])
                 for c in view.clusters if c.parent is not None]  # fmt: skip
     frames = [Cluster(id, "backward" if back else "forward", "half", top) for (top, back), id in half.items()]

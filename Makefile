@@ -17,7 +17,7 @@ comma  := ,
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r n t; do printf '%-13s%s\n' "$$n" "$$t"; done
 
-demo: $(STAMP)  ## optimise, differentiate, run and draw a transformer block
+demo: $(STAMP)  ## price options; optimise, differentiate, run and draw a transformer block
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP)  ## the tests, the long suites sampled

@@ -338,7 +338,7 @@ def test_the_profile_counts_calls_and_bytes() -> None:
     }  # fmt: skip
     assert sum(r.share for r in rows.values()) == pytest.approx(1)
     assert [row["kernel"] for row in json.loads(json.dumps(f.profile.to_json()))] == [r.kernel for r in f.profile.rows()]
-    assert len(str(f.profile).splitlines()) == 3
+    assert len(str(f.profile).splitlines()) == 4
 
 
 def test_threads_may_share_one_compiled_module() -> None:

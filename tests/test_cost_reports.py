@@ -108,10 +108,22 @@ def test_a_profile_has_predictions_beside_times() -> None:
         f(np.ones((200, 300), np.float32), np.zeros((300, 100), np.float32))
     assert f.profile is not None
     rows = {r.way: r for r in f.profile.rows()}
-    assert rows["BLAS"].predicted == pytest.approx(3 * PRODUCT / 1e6)
-    assert rows["numpy loops"].predicted == pytest.approx(3 * LOOPS / 1e6)
-    head, *lines = str(f.profile).split("\n")
-    assert "predicted" in head and any(f"{3 * PRODUCT / 1e3:.3f}" in line for line in lines)
+    assert rows["BLAS"].predicted == pytest.approx(PRODUCT / 1e6)
+    assert rows["numpy loops"].predicted == pytest.approx(LOOPS / 1e6)
+    said, head, *lines = str(f.profile).split("\n")
+    assert said == "times are medians of calls, the first left out" and all(r.warm and r.calls == 3 for r in rows.values())
+    assert "ms/call  predicted" in head and any(f"{PRODUCT / 1e3:.3f}" in line for line in lines), "of one call"
+
+
+def test_a_profile_of_one_call_says_so() -> None:
+    f = dx.compile(dx.optimize(dx.loads(PROGRAM)), engine="numexpr", threads=1, profile=True)
+    f(np.ones((200, 300), np.float32), np.zeros((300, 100), np.float32))
+    assert str(f.profile).startswith("times are those of first calls")
+
+
+def test_the_command_warms_up(run: Run, program: str) -> None:
+    done = run("run", program, "--random-inputs", "--profile", "--json").json["profile"]
+    assert {(r["calls"] > 1, r["warm"]) for r in done} == {(True, True)}
 
 
 def test_every_engine_forecasts(program: str) -> None:

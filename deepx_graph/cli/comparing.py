@@ -15,11 +15,17 @@ MOST = 2
 """Pipelines that can be compared."""
 
 
+MEANING = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
+"""What two programs go through before they are compared, so that calls, fusion and spelling do not count."""
+
+
 def add_diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="a program")
     parser.add_argument("b", nargs="?", help="another; - reads standard input; left out, pipelines of the first are compared")
     parser.add_argument("-p", "--pass-pipeline", action="append", default=[], metavar="PIPELINE",
                         help="of two programs: run it on both; of one: compare before and after, or two results")
+    parser.add_argument("--as-written", action="store_true",
+                        help="compare the programs as they stand; else two programs are inlined, unfused and simplified first")
     parser.add_argument("-o", "--output", metavar="FILE", help="a picture of both, coloured: .svg, .html, .dot or .png")
     add_json(parser)
     add_reading(parser)
@@ -42,7 +48,15 @@ def run_diff(args: Arguments) -> int:
                    "operations": found.operations})  # fmt: skip
     else:
         emit("".join(printable(line) + "\n" for line in found.lines()), None)
+        if not found:
+            say(f"no difference{_reading(args)}")
     return 1 if found else 0
+
+
+def _reading(args: Arguments) -> str:
+    """What was done to two programs before they were compared, where nobody asked for a pipeline."""
+    canonical = args.b is not None and not args.pass_pipeline and not args.as_written
+    return ": with calls inlined and kernels taken apart both are the same (--as-written compares texts)" if canonical else ""
 
 
 def _sides(args: Arguments) -> list[tuple[str, Module]]:
@@ -51,7 +65,8 @@ def _sides(args: Arguments) -> list[tuple[str, Module]]:
     if args.b is not None:
         if len(pipelines) > 1:
             raise UsageError("two programs take one pipeline, which runs on both")
-        return [(path, _after(read_program(args, path).module, *pipelines)) for path in (args.a, args.b)]
+        pipeline = pipelines[0] if pipelines else "" if args.as_written else MEANING
+        return [(path, _after(read_program(args, path).module, pipeline)) for path in (args.a, args.b)]
     if not 1 <= len(pipelines) <= MOST:
         raise UsageError(Diagnostic("one program has nothing to be compared with", expected="another program, or one -p or two"))
     module = read_program(args, args.a).module

@@ -42,7 +42,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-visible", type=count, default=500, metavar="N", help="fold above so many boxes (default 500)")
     parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")
     parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
-    parser.add_argument("--profile", action="store_true", help="HTML: run it on made-up inputs, and show the time of nodes")
+    parser.add_argument("--profile", action="store_true", help="HTML: run it on generated inputs, and show the time of nodes")
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",

@@ -40,7 +40,7 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="a node: its name in the program, or #number")
     parser.add_argument("b", help="another node")
     parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
-    parser.add_argument("--measure", action="store_true", help="run the program on inputs made up, and say what the kernels took")
+    parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
     add_engine(parser)
     add_json(parser)
     add_reading(parser)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
 
+WARM_RUNS = 5
+"""Runs that a profile is taken of, after one that warms up."""
+
 SHOWN = 64
 """Elements of an output up to which the JSON report has its values."""
 
@@ -66,7 +69,7 @@ def run_run(args: Arguments) -> int:
     if args.print_plan:
         say(str(f.plan))
     outputs = f(**inputs)
-    for _ in range(args.repeat - 1):
+    for _ in range(_repeats(args, f)):
         outputs = f(**inputs)
     named = spread(outputs, unique_names([p.name for p in f.outputs]), f.grid.count)
     if args.output:
@@ -75,6 +78,15 @@ def run_run(args: Arguments) -> int:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
     _report(args, f, named)
     return 0
+
+
+def _repeats(args: Arguments, f: Compiled) -> int:
+    """How often it runs after the first time: for a profile at least once, unless running twice would do something twice."""
+    from deepx_graph.types import is_state
+
+    again = args.profile and not args.infeed and not any(is_state(p.type) for p in f.module.entry.params)
+    asked: int = args.repeat - 1
+    return max(asked, WARM_RUNS) if again else asked
 
 
 def _write(path: str, arrays: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
-"""What a run cost, kernel by kernel: calls, time and what the cost model predicted, bytes moved, GB/s, the share of the whole."""
+"""What runs cost, kernel by kernel: calls, the median time of a call beside what was predicted, bytes moved, GB/s, the share of the
+whole. Medians leave out the first call, which fills caches and pays for what is done once, where there are others."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,18 @@ from deepx_graph.ops.fallback import collected
 from deepx_graph.runtime.engine import Engine, Forecasting, KernelFn, Telling
 from deepx_graph.runtime.values import flatten
 
+SAMPLES = 1000
+"""Calls of a kernel of which the times are kept for their median."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel. `bytes` are those of its operands and results over all calls; `share` is of the time of all kernels.
+    """One kernel. `seconds` and `bytes` are those of all calls, `median` is the time of one call, `share` is of the medians of all
+    calls; `warm` is false where only the first call was seen, which is slower than others.
 
     `fallback` says how an operation's body was applied where no whole-array form of it was found; empty where there was one.
-    `way` is how the engine runs the kernel, `predicted` the seconds that all calls were to take by the cost model, as far as the
-    engine tells.
+    `way` is how the engine runs the kernel, `predicted` the seconds that a call was to take by the cost model, as far as the engine
+    tells.
     """
 
     function: str
@@ -39,6 +45,8 @@ class Row:
     fallback: str = ""
     way: str = ""
     predicted: float | None = None
+    median: float = 0.0
+    warm: bool = True
 
 
 @dataclass(slots=True)
@@ -51,6 +59,18 @@ class _Meter:
     nanoseconds: int = 0
     bytes: int = 0
     fallback: str = ""
+    samples: list[int] = field(default_factory=list)
+
+    def add(self, nanoseconds: int, bytes: int) -> None:
+        self.calls += 1
+        self.nanoseconds += nanoseconds
+        self.bytes += bytes
+        if len(self.samples) < SAMPLES:
+            self.samples.append(nanoseconds)
+
+    def median(self) -> float:
+        """Nanoseconds of one call; the first, which is slower, does not count where there are others."""
+        return median(self.samples[1:] or self.samples)
 
 
 class Profile(InNotebook):
@@ -70,26 +90,17 @@ class Profile(InNotebook):
             with collected() as ways:
                 result = kernel(values, out)
             meter.fallback = ", ".join(ways) or meter.fallback
-            meter.nanoseconds += time.perf_counter_ns() - start
-            meter.calls += 1
-            meter.bytes += _bytes(values) + _bytes(result)
+            spent = time.perf_counter_ns() - start
+            meter.add(spent, _bytes(values) + _bytes(result))
             return result
 
         return run
 
     def rows(self) -> list[Row]:
         """The kernels that ran, the most expensive first."""
-        meters = sorted((m for m in self._meters.values() if m.calls), key=lambda m: -m.nanoseconds)
-        total = sum(m.nanoseconds for m in meters) or 1
-        return [
-            Row(
-                m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
-                m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
-                m.bytes / m.nanoseconds if m.nanoseconds else 0.0, m.nanoseconds / total,
-                m.fallback, m.way, None if m.predicted is None else m.predicted * m.calls / 1e9,
-            )
-            for m in meters
-        ]  # fmt: skip
+        meters = sorted((m for m in self._meters.values() if m.calls), key=lambda m: -m.median() * m.calls)
+        total = sum(m.median() * m.calls for m in meters) or 1.0
+        return [_row(m, total) for m in meters]
 
     def seconds(self) -> dict[Node, tuple[float, int, int]]:
         """Seconds, calls and bytes of every kernel that ran, by its node."""
@@ -100,15 +111,28 @@ class Profile(InNotebook):
         return [asdict(row) for row in self.rows()]
 
     def __str__(self) -> str:
-        lines = [f"{'share':>6} {'ms':>10} {'predicted':>10} {'calls':>7} {'MB':>10} {'GB/s':>7}  kernel"]
+        rows = self.rows()
+        said = "times are medians of calls, the first left out" if any(r.warm for r in rows) else \
+            "times are those of first calls, which are slower than others"
+        lines = [said, f"{'share':>6} {'ms/call':>10} {'predicted':>10} {'calls':>7} {'MB/call':>10} {'GB/s':>7}  kernel"]
         lines += (
-            f"{r.share:>6.1%} {r.seconds * 1e3:>10.3f} {'-' if r.predicted is None else f'{r.predicted * 1e3:.3f}':>10}"
-            f" {r.calls:>7} {r.bytes / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
+            f"{r.share:>6.1%} {r.median * 1e3:>10.3f} {'-' if r.predicted is None else f'{r.predicted * 1e3:.3f}':>10}"
+            f" {r.calls:>7} {r.bytes / r.calls / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
             f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
             f"{f' [general: {r.fallback}]' if r.fallback else ''}{f' [{r.way}]' if r.way else ''}"
-            for r in self.rows()
+            for r in rows
         )
         return "\n".join(lines) + "\n"
+
+
+def _row(m: _Meter, total: float) -> Row:
+    call = m.median()
+    return Row(
+        m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
+        m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
+        m.bytes / m.calls / call if call else 0.0, call * m.calls / total,
+        m.fallback, m.way, None if m.predicted is None else m.predicted / 1e9, call / 1e9, m.calls > 1,
+    )  # fmt: skip
 
 
 def _bytes(value: Any) -> int:

@@ -97,7 +97,7 @@ def _wished(port: Port, wish: str, rng: np.random.Generator, max_bytes: int) -> 
 
 def _static(port: Port, type: object) -> TensorType:
     if not isinstance(type, TensorType) or not type.is_static:
-        raise UsageError(Diagnostic(f"the shape of input '{port.name}' is not known, so it cannot be made up: give it",
+        raise UsageError(Diagnostic(f"the shape of input '{port.name}' is not known, so it cannot be generated: give it",
                                     expected="a file.npy, or a type such as f32[8,128]"))
     return type
 

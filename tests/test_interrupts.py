@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.cli import main as cli
 from deepx_graph.errors import is_interrupt
 from deepx_graph.files import replacing, write_file
 from deepx_graph.passes.rewrite import Rule
@@ -182,10 +183,26 @@ def test_only_what_a_handler_raises_is_an_interrupt() -> None:
         assert not is_interrupt(found.value)
 
 
+@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")])
+def test_a_command_that_is_ended_leaves_nothing_behind(number: int, code: int, word: str, monkeypatch: pytest.MonkeyPatch,
+                                                       tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ended(*_: Any) -> int:
+        with replacing(tmp_path / "out.sea") as stream:
+            stream.write(b"half")
+            signal.raise_signal(number)
+        return 0
+
+    monkeypatch.setitem(cli.COMMANDS, "ops", (*cli.COMMANDS["ops"][:2], ended))
+    assert cli.main(["ops"]) == code
+    assert word in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 # --- who catches everything ---------------------------------------------------------------------------------------
 
 WIDE = {
-    ("deepx_graph/cli/main.py", "main"): "the boundary between our own faults and a user: writes what reproduces it",
+    ("deepx_graph/cli/main.py", "_main"): "the boundary between our own faults and a user: writes what reproduces it",
     ("deepx_graph/files.py", "_renamed"): "takes the temporary file away and raises again",
     ("deepx_graph/ops/custom.py", "_called"): "a function of the host's failed: RunError names the call; interrupts go on",
     ("deepx_graph/runtime/execute.py", "step"): "`fail` tells the place, or raises again",

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -35,7 +36,7 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.runtime.native.width import vectors
 
 INTERNAL = 70
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Arguments], int]]
 
@@ -70,8 +71,26 @@ def make_parser() -> Parser:
     return parser
 
 
+class _Terminated(BaseException):
+    """The process was asked to end; what is half written is taken away on the way out."""
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return _main(argv)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _main(argv)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stderr is None:  # closed by the caller: what is said leads nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -85,7 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e)
     except KeyboardInterrupt:
+        say("interrupted")
         return INTERRUPTED
+    except _Terminated:
+        say("terminated")
+        return TERMINATED
     except BrokenPipeError:
         _drop_output()
         return 128 + signal.SIGPIPE

@@ -213,7 +213,10 @@ class Compiled:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What makes it again: the module as it is, as text, and how it was compiled. Nothing is optimised anew; machine code comes
-        from the cache on disk. Raises TypeError for one with passes or feeds of its own, which stay in their process."""
+        from the cache on disk. As with every pickle, load only what comes from where you trust.
+
+        Raises TypeError for one with passes or feeds of its own, which stay in their process.
+        """
         if self._passes is not None or self._feeds is not None:
             raise TypeError("a compiled module with passes or feeds of its own cannot be pickled")
         threads, vector_bits = getattr(self.engine, "threads", None), getattr(self.engine, "vector_bits", None)

@@ -13,6 +13,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.ir.notebook import show_with
 from deepx_graph.ops.custom_calls import register_custom_call
+from deepx_graph.public import public
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.compile import compile as runtime_compile
 from deepx_graph.runtime.kernels.recycle import RESULTS, MemoryUse
@@ -24,40 +25,45 @@ from deepx_graph.viz.draw import Drawing
 show_with(bundle)
 
 
+@public
 def load(path: str | Path, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
-         max_nodes: int | None = None, max_file_bytes: int | None = None) -> Module:
+         max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None) -> Module:
     """The program in a file; its format is recognised by content when it is not named.
 
     `weights` says what the weights that a MindIR file holds become: `constants`, or `inputs` of the entry. `max_nodes` and
-    `max_file_bytes` bound what is read.
+    `max_file_bytes` bound what is read. Under `data_root` lie the tensors that a deepx program loads: reading takes their types
+    from there.
 
     What the reader put up with is issued as Python warnings. Raises ParseError, VerifyError, LimitError with file, line and
     column, UsageError when the file cannot be opened.
     """
-    return _warned(session.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes)))
+    return _warned(session.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
+@public
 def loads(text: str | bytes, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
-          max_nodes: int | None = None, max_file_bytes: int | None = None) -> Module:
+          max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None) -> Module:
     """The program in a text. Otherwise as `load`."""
-    return _warned(session.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes)))
+    return _warned(session.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
-def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_bytes: int | None) -> ReadOptions:
+def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_bytes: int | None,
+             data_root: str | Path | None) -> ReadOptions:
     if weights not in ("constants", "inputs"):
         raise UsageError(Diagnostic(f"weights cannot become '{weights}'", expected="constants | inputs"))
     usual = ReadOptions()
-    return ReadOptions(broadcast=broadcast, weights=weights,
+    return ReadOptions(broadcast=broadcast, weights=weights, data_root=None if data_root is None else Path(data_root),
                        max_nodes=usual.max_nodes if max_nodes is None else max_nodes,
                        max_file_bytes=usual.max_file_bytes if max_file_bytes is None else max_file_bytes)
 
 
 def _warned(loaded: session.Loaded) -> Module:
     for diagnostic in loaded.warnings:
-        warnings.warn(diagnostic.render(), stacklevel=3)
+        warnings.warn(diagnostic.render(), stacklevel=4)
     return loaded.module
 
 
+@public
 def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     """The module as text: `sea`, `deepx` (with `dialect="seed"`, `"wire"` or `"function"`), `hlo`, `stablehlo`.
 
@@ -66,11 +72,13 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     return session.dumps(module, format, **options)
 
 
+@public
 def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, fast_math: bool = False) -> Module:
     """The module after a pipeline, verified after every pass unless told otherwise."""
     return session.optimise(module, pipeline, session.Watch(verify=verify, fast_math=fast_math)).module
 
 
+@public
 def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = "auto", budget: int | None = None) -> Module:
     """The gradient program: the entry's inputs, then one cotangent per floating or complex output, to the gradient of each floating
     or complex input (or those named in `wrt`), in order.
@@ -86,6 +94,7 @@ def _names(wrt: str | Sequence[str] | None) -> Sequence[str] | None:
     return [wrt] if isinstance(wrt, str) else wrt
 
 
+@public
 def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
     """The module in which the function `name` names the function `vjp_name` as its derivative.
 
@@ -95,18 +104,21 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
     return session.with_derivative(module, name, vjp_name)
 
 
+@public
 def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
     tangent of each floating or complex output, in order."""
     return session.forward(module, _names(wrt))
 
 
+@public
 def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
     tangents of the gradients."""
     return session.forward(module, _names(wrt), of_gradient=True)
 
 
+@public
 def compile(module: Module, *, engine: str = "auto", threads: int | None = None, entry: str | None = None, seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
             profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None) -> Compiled:
@@ -123,6 +135,7 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
                            vector_bits=vector_bits)
 
 
+@public
 def memory(*, free: bool = False) -> MemoryUse:
     """What is kept of the memory of results: bytes `lent` to arrays that somebody holds, bytes `spare`, and the `limit` of both.
 
@@ -133,9 +146,10 @@ def memory(*, free: bool = False) -> MemoryUse:
     return RESULTS.use()
 
 
-def draw(module: Module, path: str | os.PathLike[str] | None = None, **options: Any) -> Drawing:
+@public
+def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
     """A picture of the module: DOT, SVG, PNG or HTML by the suffix of `path` or by `format`. See `deepx_graph.viz.draw`."""
-    return picture(module, path, **options)
+    return picture(module, path, format=format, **options)
 
 
 __all__ = ["compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepx_graph.errors import Source
+import deepx_graph as dx
+from deepx_graph.errors import Source, VerifyError
 from deepx_graph.ir import Function
 from deepx_graph.ops import World
 from deepx_graph.text import detect
@@ -153,3 +154,31 @@ def test_a_loaded_tensor_takes_the_type_that_later_lines_state() -> None:
     assert load.attr("type") == tensor(I64, None)
     assert entry.result_names == ("ids", "state")
     assert load_text("load m/x\n").module.entry.results[0].type == tensor(ANY, None)
+
+
+@pytest.mark.parametrize(("line", "shape", "want"), [
+    ("sum (tensor<float32>:w, vector<int32>:[0 1], var<bool>:False)", "[1]", [15]),
+    ("sum (tensor<float32>:w, vector<int32>:[-2], var<bool>:False)", "[3]", [3, 5, 7]),
+    ("sum (tensor<float32>:w, vector<int32>:[0], var<bool>:True)", "[1 3]", [[3, 5, 7]]),
+    ("reshape (tensor<float32>:w, vector<int32>:[3 2])", "[3 2]", [[0, 1], [2, 3], [4, 5]]),
+    ("broadcastTo (tensor<float32>:w, vector<int32>:[2 2 3])", "[2 2 3]", [[[0, 1, 2], [3, 4, 5]]] * 2),
+])  # fmt: skip
+def test_what_is_loaded_has_the_type_that_its_file_states(line: str, shape: str, want: list[object], tmp_path: Path) -> None:
+    World(tmp_path).save(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
+    text = f"load (w) -> ()\nnewtensor (vector<int32>:{shape}) -> (tensor<float32>:s)\n{line} -> (tensor<float32>:s)\n"
+    module = dx.loads(text, "deepx", data_root=tmp_path)
+    for engine in ("numpy", "auto"):
+        compiled = dx.compile(module, engine=engine, data_root=tmp_path)
+        found = dict(zip((o.name for o in compiled.outputs), compiled(), strict=True))
+        assert found["s"].tolist() == want
+    again = dx.loads(dx.dumps(module, "deepx"), "deepx", data_root=tmp_path)
+    assert [o.type for o in dx.compile(again, data_root=tmp_path).outputs] == [o.type for o in compiled.outputs]
+
+
+def test_a_file_outside_the_data_root_states_nothing(tmp_path: Path) -> None:
+    World(tmp_path).save(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
+    (tmp_path / "root").mkdir()
+    text = "load (PATH) -> ()\nsum (tensor<float32>:w, vector<int32>:[-2], var<bool>:False) -> (tensor<float32>:s)\n"
+    for path, root in (("../w", tmp_path / "root"), (f"{tmp_path}/w", tmp_path), ("nosuch/w", tmp_path), ("w", None)):
+        with pytest.raises(VerifyError, match="the rank of 'w' is not known"):
+            dx.loads(text.replace("PATH", path), "deepx", data_root=root)

@@ -70,7 +70,6 @@ def add_check_grad(parser: argparse.ArgumentParser) -> None:
     _add_wrt(parser)
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random inputs (default 0)")
     parser.add_argument("--samples", type=count, default=3, metavar="N", help="how many random inputs (default 3)")
-    parser.add_argument("--data-root", metavar="DIR", help="the folder that load may touch")
     add_json(parser)
     add_reading(parser)
 

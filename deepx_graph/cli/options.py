@@ -59,6 +59,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
                        help="what the weights that a file holds become")
     group.add_argument("--entry", metavar="NAME", help="the function to enter")
+    group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
     group.add_argument("--max-nodes", type=count, metavar="N", help="refuse programs of more operations")
     group.add_argument("--max-file-bytes", type=size, metavar="N", help="refuse larger files (default: 256M)")
 
@@ -92,7 +93,6 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
     add_engine(group)
     group.add_argument("--seed", type=natural, default=0, metavar="N", help="what unseeded random numbers start from")
-    group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
     group.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory: bytes, or with K, M, G")
 
 
@@ -160,11 +160,13 @@ def seconds(text: str) -> float:
 def read_program(args: Arguments, file: str | None = None) -> Loaded:
     """The program a command is about, its warnings written to standard error."""
     from dataclasses import replace
+    from pathlib import Path
 
     from deepx_graph import session
     from deepx_graph.text import ReadOptions
 
-    options = ReadOptions(broadcast=args.broadcast, weights=args.weights)
+    root = Path(args.data_root) if args.data_root else None
+    options = ReadOptions(broadcast=args.broadcast, weights=args.weights, data_root=root)
     bounds = {"max_nodes": args.max_nodes, "max_file_bytes": args.max_file_bytes}
     options = replace(options, **{name: bound for name, bound in bounds.items() if bound is not None})
     path = file if file is not None else args.file

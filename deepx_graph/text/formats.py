@@ -33,6 +33,9 @@ from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.mindir.wire import looks_like_model
 from deepx_graph.text.options import ReadOptions, ReadResult
 
+PIECE = 1 << 24
+"""Bytes that are read of a file at a time: asking for many takes memory for as many."""
+
 SAMPLE = 1 << 16
 """How many leading characters recognition looks at."""
 
@@ -188,7 +191,11 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
 
 def read_source(file: BinaryIO, name: str, limit: int) -> Source:
     """The text of an open file, or of standard input; no more than `limit` bytes are taken from it."""
-    return decode_source(file.read(limit + 1), name, limit)
+    pieces, left = [], limit + 1
+    while left > 0 and (piece := file.read(min(left, PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return decode_source(b"".join(pieces), name, limit)
 
 
 def decode_source(data: bytes, name: str, limit: int) -> Source:

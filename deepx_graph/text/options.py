@@ -6,6 +6,7 @@ Bounds are checked before the memory they guard is used. Nothing here knows a la
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from deepx_graph.errors import Diagnostic
 from deepx_graph.ir import Module
@@ -24,6 +25,8 @@ class ReadOptions:
     max_depth: int = 100
     """Nesting of brackets, types and functions within functions."""
     max_file_bytes: int = 1 << 28
+    data_root: Path | None = None
+    """The folder of the tensors that a program loads: where it is given, reading takes their types from it."""
 
 
 @dataclass(frozen=True)

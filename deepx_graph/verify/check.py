@@ -8,18 +8,22 @@ Near-linear in the number of nodes. Nothing is changed; a function in an attribu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from weakref import WeakSet
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION
-from deepx_graph.types import is_state, merge_types
+from deepx_graph.types import TensorType, TupleType, Type, is_state, merge_types
 from deepx_graph.verify.control import Loops, Report, Threads
 from deepx_graph.verify.data import Datas
 from deepx_graph.verify.describe import problem
 
 MAX_BODY_DEPTH = 100
 """Functions in attributes of functions in attributes, and so on."""
+
+MAX_BYTES = (1 << 63) - 1
+"""Bytes that can be counted by a machine at all; a run has bounds of its own."""
 
 
 def verify(module: Module, seen: WeakSet[Node] | None = None) -> None:
@@ -134,9 +138,22 @@ def _own_problem(node: Node) -> Diagnostic | None:
         inferred = op.infer([i.type for i in node.inputs], *node.attrs)
         if inferred is not node.type:
             merge_types(inferred, node.type)
+        _check_countable(node.type)
     except InferError as e:
         return problem(node, e.message, e.expected, e.hint)
     return _structural_problem(node)
+
+
+@lru_cache(maxsize=65536)
+def _check_countable(type: Type) -> None:
+    """Raises InferError for a tensor whose sizes or bytes no machine can address."""
+    if isinstance(type, TupleType):
+        for item in type.items:
+            _check_countable(item)
+    elif isinstance(type, TensorType) and type.dims is not None:
+        known = [d for d in type.dims if isinstance(d, int)]
+        if max(known, default=0) > MAX_BYTES or (type.is_static and type.nbytes > MAX_BYTES):
+            raise InferError(f"{type} is larger than any memory", expected=f"at most {MAX_BYTES} bytes")
 
 
 def _structural_problem(node: Node) -> Diagnostic | None:

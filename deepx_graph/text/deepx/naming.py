@@ -6,8 +6,9 @@ import math
 import posixpath
 from collections.abc import Sequence
 
+from deepx_graph.errors import RunError
 from deepx_graph.ir import Node, Op
-from deepx_graph.ops import load, print_, save
+from deepx_graph.ops import World, load, print_, save
 from deepx_graph.text.deepx.agree import number
 from deepx_graph.text.deepx.instr import Arg, Instr
 from deepx_graph.text.deepx.line import Line, Scalar
@@ -168,10 +169,20 @@ def load_tensor(line: Line) -> None:
     if not name.text:
         line.fail(f"'{path}' names no file", line.inputs[0], expected="a path")
     key = line.instr.start
-    type = line.env.saved.get(path) or line.env.loads.get(key) or tensor(ANY, None)
+    type = line.env.saved.get(path) or line.env.loads.get(key) or _stored_type(line, path)
     slot = line.env.create(name, _loaded(line, path, type), may_exist=True)
     if path not in line.env.saved:
         line.env.loads[key], slot.fact = type, key
+
+
+def _stored_type(line: Line, path: str) -> TensorType:
+    """What the `.shape` file says, where reading may look for one; what cannot be found out now is found out by running."""
+    if line.options.data_root is None:
+        return tensor(ANY, None)
+    try:
+        return World(line.options.data_root).type_of(path)
+    except RunError:
+        return tensor(ANY, None)
 
 
 def _loaded(line: Line, path: str, type: TensorType) -> Node:

@@ -176,7 +176,7 @@ def _dims(line: Line, node: Node, arg: int = 0) -> Dims:
     found = type_of(node).dims
     if found is None:
         line.fail(f"the rank of '{line.inputs[arg].text}' is not known", line.inputs[arg],
-                  hint="it is a parameter or a loaded file: use it once beside a tensor of known shape first")
+                  hint="it is a parameter, or a file that is not under the data root: use it beside a tensor of known shape first")
     return found
 
 

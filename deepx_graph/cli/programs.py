@@ -81,9 +81,9 @@ def _list_passes(args: Arguments) -> int:
         return 0
     for row in rows:
         options = " ".join(f"{k}={str(v).lower()}" for k, v in row["options"].items())
-        emit(f"{row['name']:<14}{row['summary']}{f'  {{{options}}}' if options else ''}\n", None)
+        emit(f"{row['name']:<20}{row['summary']}{f'  {{{options}}}' if options else ''}\n", None)
     for name, text in PIPELINES.items():
-        emit(f"{name:<14}pipeline: {text or 'nothing'}\n", None)
+        emit(f"{name:<20}pipeline: {text or 'nothing'}\n", None)
     return 0
 
 

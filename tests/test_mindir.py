@@ -160,6 +160,14 @@ def test_a_graph_reads_what_is_around_it() -> None:
     assert len(module["inner"].params) == 2
 
 
+def test_every_node_of_a_graph_has_a_place() -> None:
+    """The parameters, and what is made for the results, stand where the graph does."""
+    double = graph("double", [node("d", "REF::Add", ["da", "da"], shape((2, 3)))], [info("da", (2, 3))], [info("d", (2, 3))])
+    main = graph("main", [], F, [field(1, "double") + field(5, field(5, "double") + field(16, 27))])
+    module = load(model(main, [double], ["Add"]))
+    assert all(n.span is not None for f in module.functions for n in f.nodes)
+
+
 def test_a_closure_that_travels_becomes_a_function_value() -> None:
     """A tuple of graphs, one taken out by number and called."""
     double = graph("double", [node("d", "REF::Add", ["da", "da"], shape((2, 3)))], [info("da", (2, 3))], [info("d", (2, 3))])

@@ -74,6 +74,7 @@ class GraphLowering:
     def _function(self) -> Function:
         """The function. Its first parameters are what the graph takes from around it, its last one the state, if it has effects."""
         params = self._parameters()
+        self.b.origin = whole = Origin("", (Span(self.whole.source, self.graph.at, self.graph.at + 1),))
         nodes = [self.b.param(k, type, name) for k, (name, type) in enumerate(params)]
         free = () if self.is_entry else tuple(self.scopes.free[self.graph.name])
         own = [i.name for i in self.graph.inputs if not is_monad_info(i)]
@@ -86,12 +87,12 @@ class GraphLowering:
                 self._make_references()
         for node in self.graph.nodes:
             self._node(node)
+        self.b.origin = whole
         results = self._results()
         if self.state is not None:
             results.append(self.state)
         name = self.whole.names[self.graph.name]
-        span = Span(self.whole.source, self.graph.at, self.graph.at + 1)
-        return Function(name, tuple(nodes), tuple(results), public=self.is_entry, span=span)
+        return Function(name, tuple(nodes), tuple(results), public=self.is_entry, span=whole.spans[0])
 
     def _parameters(self) -> list[tuple[str, Type]]:
         signatures = self.whole.signatures

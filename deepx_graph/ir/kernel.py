@@ -2,7 +2,8 @@
 
 A declaration writes it as text in Python's syntax over its operand names, `expr("x / (1 + exp(-x))", "x")`; it is parsed
 once, at declaration, into a tree. Only our own declarations are ever parsed here, never text of an IR file.
-`PRIMITIVES` is the closed list of what an engine may spell; what it leaves out is done by the op's eval.
+`PRIMITIVES` is the closed list of what an engine may spell; what it leaves out is done by the op's eval. A part that stands in
+an expression twice is computed once.
 """
 
 from __future__ import annotations

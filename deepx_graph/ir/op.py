@@ -16,7 +16,7 @@ declared order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -45,6 +45,15 @@ class Monoid(Protocol):
 
     def __call__(self, array: Any, axes: tuple[int, ...], /) -> Any:
         """Reduced along the axes, which are dropped."""
+
+    def unrounded(self, array: Any, axes: tuple[int, ...], /) -> Any:
+        """Reduced along the axes, in the type in which that is done."""
+
+    def quickly(self, array: Any, axes: tuple[int, ...], /) -> Any:
+        """Reduced along the axes as engines do it."""
+
+    def fold(self, init: Any, arrays: Iterable[Any], shape: tuple[int, ...]) -> Any:
+        """The initial value in every place, combined with arrays of that shape one after the other."""
 
     def at(self, result: Any, places: Any, values: Any) -> None:
         """Each value combined into its place of the flat `result`, in order."""

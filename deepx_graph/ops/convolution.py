@@ -25,7 +25,7 @@ from deepx_graph.ir.constraint import (
     same_element_type,
 )
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import is_int, pair, written_in
+from deepx_graph.ops.declare import is_int, pair, wider, written_in
 from deepx_graph.ops.linear import products
 from deepx_graph.ops.shape import spread_and_pad
 from deepx_graph.ops.window import window_attrs_of, window_count, windows_of
@@ -124,10 +124,11 @@ def _by_image(view: Array, weights: Array, rank: int) -> Array:
     n, _, *spatial = view.shape[: 2 + rank]
     outputs, depth = weights.shape
     rest = math.prod(spatial[1:])
-    rows = max(1, min(spatial[0], _CACHED_BYTES // max(1, depth * rest * view.dtype.itemsize))) if spatial else 1
+    rows = max(1, min(spatial[0], _CACHED_BYTES // max(1, depth * rest * wider(view.dtype).itemsize))) if spatial else 1
     laid = np.moveaxis(view, range(2, 2 + rank), range(-rank, 0))  # (n, c, sizes..., windows...)
     total = np.empty((n, outputs, *spatial), view.dtype)
-    buffer = np.empty((*laid.shape[1 : 2 + rank], rows, *spatial[1:]), view.dtype)
+    wide = wider(view.dtype)
+    weights, buffer = weights.astype(wide), np.empty((*laid.shape[1 : 2 + rank], rows, *spatial[1:]), wide)
     for image in range(n):
         for start in range(0, spatial[0], rows):
             some = min(rows, spatial[0] - start)
@@ -142,12 +143,12 @@ def _depthwise(view: Array, kernel: Array, rank: int, groups: int) -> Array:
     """One input feature a group: a sum over the places of the window, each of whole arrays."""
     n, _, *spatial = view.shape[: 2 + rank]
     out = kernel.shape[0] // groups
-    total = np.zeros((n, groups, out, *spatial), view.dtype)
+    total = np.zeros((n, groups, out, *spatial), wider(view.dtype))
     weights = kernel.reshape(groups, out, *kernel.shape[2:])
     for place in np.ndindex(*kernel.shape[2:]):
         factors = weights[(slice(None), slice(None), *place)].reshape((1, groups, out) + (1,) * rank)
-        total += view[(Ellipsis, *place)][:, :, None] * factors
-    return total.reshape(n, groups * out, *spatial)
+        total += np.multiply(view[(Ellipsis, *place)][:, :, None], factors, dtype=total.dtype)
+    return total.reshape(n, groups * out, *spatial).astype(view.dtype)
 
 
 def conv_attrs(rank: int, **given: Any) -> dict[str, Any]:

@@ -113,6 +113,11 @@ def widened(function: Ufunc, whole: Ufunc | None = None) -> Callable[..., Array]
     return eval
 
 
+def wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which sums of floats or complex numbers of a dtype are kept: double precision."""
+    return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
+
+
 def is_int(array: Array) -> bool:
     """An integer array; numpy files the types below 8 bits under a kind of their own."""
     return array.dtype.kind in "iu" or array.dtype.name in ("int2", "uint2", "int4", "uint4")
@@ -205,38 +210,3 @@ def _extreme(dtype: DType, least: bool) -> Any:
         return None
     low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
     return low if least else high
-
-
-class Monoid:
-    """A ufunc as a reducer, of integers that wrap and floats of any width. The arrays keep their dtype."""
-
-    __slots__ = ("function",)
-
-    def __init__(self, function: np.ufunc) -> None:
-        self.function = function
-
-    def __call__(self, array: Array, axes: tuple[int, ...]) -> Array:
-        """Reduced along axes; floats narrower than f32 accumulate in f32 and round once."""
-        dtype = array.dtype
-        if dtype.itemsize < 4 and dtype.kind not in "biu":
-            return like(self.function.reduce(array.astype(np.float32), axis=axes), dtype)
-        return like(self.function.reduce(array, axis=axes, dtype=dtype), dtype)
-
-    def at(self, result: Array, places: Array, values: Array) -> None:
-        """Each value combined into its place of the flat `result`, one after the other, rounded each time."""
-        self.function.at(result, places, values)
-
-    def scan(self, array: Array, axis: int, block: int = 16) -> Array:
-        """Running results along an axis. Long ones go by blocks, whose totals are scanned in turn, as XLA does it."""
-        size = array.shape[axis]
-        if size <= block:
-            return like(self.function.accumulate(array, axis=axis, dtype=array.dtype), array.dtype)
-        whole = size // block * block
-        lines = np.moveaxis(array, axis, -1)
-        inner = self.scan(lines[..., :whole].reshape(*lines.shape[:-1], -1, block), lines.ndim)
-        totals = self.scan(inner[..., -1], lines.ndim - 1)
-        inner[..., 1:, :] = self.function(totals[..., :-1, None], inner[..., 1:, :])
-        rest = self.scan(lines[..., whole:], lines.ndim - 1) if whole < size else lines[..., :0]
-        parts = [inner.reshape(*lines.shape[:-1], whole), self.function(totals[..., -1:], rest)]
-        return np.moveaxis(like(np.concatenate(parts, axis=-1), array.dtype), -1, axis)
-

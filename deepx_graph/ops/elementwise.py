@@ -23,7 +23,6 @@ from deepx_graph.ops.declare import (
     LOGICAL,
     NUMERIC,
     REAL,
-    Monoid,
     binary,
     dtype_attr,
     flat,
@@ -41,6 +40,7 @@ from deepx_graph.ops.declare import (
     unary,
     widened,
 )
+from deepx_graph.ops.monoid import Monoid
 from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, TensorType, Type, as_tensor
 
 # --- arithmetic ---------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, Ten
 add: Op = binary(
     "add", "Sum; or of bools.", ufunc(np.add), kernel="x + y", kinds=EVERY,
     vjp=lambda b, x, y, node, g: (g, g),
-    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=Monoid(np.add),
+    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=Monoid(np.add, rounds=True),
 )  # fmt: skip
 subtract: Op = binary(
     "subtract", "Difference.", ufunc(np.subtract), kernel="x - y",
@@ -68,7 +68,7 @@ def _multiply_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence
 
 multiply: Op = binary(
     "multiply", "Product; and of bools.", ufunc(np.multiply), kernel="x * y", kinds=EVERY,
-    vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply),
+    vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply, rounds=True),
 )  # fmt: skip
 
 
@@ -319,8 +319,16 @@ tan: Op = unary("tan", "The tangent.", transcendental(np.tan), kernel="tan(x)", 
                 vjp=lambda b, x, y, g: b(multiply, g, b(add, b.like(1, y), b(multiply, y, y))))
 tanh: Op = unary("tanh", "The hyperbolic tangent.", transcendental(np.tanh), kernel="tanh(x)",
                  vjp=lambda b, x, y, g: b(multiply, g, b(subtract, b.like(1, y), b(multiply, y, y))))
+
+
+def _logistic(x: Array) -> Array:
+    """e^x / (1 + e^x), which is subnormal where it has to be; above 40 it is 1 in every precision."""
+    power = np.exp(np.minimum(x, x.dtype.type(40)))
+    return np.asarray(power / (1 + power))
+
+
 logistic: Op = unary(
-    "logistic", "1 / (1 + e^-x).", widened(lambda x: 1 / (1 + np.exp(-x)), complex_math.logistic), kernel="1 / (1 + exp(-x))",
+    "logistic", "1 / (1 + e^-x).", widened(_logistic, complex_math.logistic), kernel="exp(min(x, 40)) / (1 + exp(min(x, 40)))",
     vjp=lambda b, x, y, g: b(multiply, g, b(multiply, y, b(subtract, b.like(1, y), y))),
 )  # fmt: skip
 is_finite: Op = unary("is_finite", "Whether neither infinite nor NaN.", lambda xs: np.asarray(np.isfinite(xs[0])),

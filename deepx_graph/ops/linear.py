@@ -12,7 +12,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Node, Op
 from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import is_int, pair
+from deepx_graph.ops.declare import is_int, pair, wider
 from deepx_graph.ops.layout import dims_of, transpose
 from deepx_graph.types import TensorType, Type, as_tensor, same_dim, tensor
 
@@ -44,14 +44,14 @@ def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contrac
     right = np.transpose(y, rhs_batch + rhs_contract + rhs_free).reshape(*batch, depth, math.prod(columns))
     by_hand = x.dtype.kind == "c" and depth <= _FEW_TERMS
     product = _in_order(left, right) if by_hand else products(left, right)
-    return np.asarray(product, dtype=x.dtype).reshape((*batch, *rows, *columns))
+    return np.asarray(product).astype(x.dtype, copy=False).reshape((*batch, *rows, *columns))
 
 
 _FEW_TERMS = 32
 
 
 def products(left: Array, right: Array) -> Array:
-    """Matrix products of one dtype. Floats narrower than f32 are summed in f32, and given back so.
+    """Matrix products of one dtype. Those of floats and complex numbers are summed in double precision, and given back so.
 
     Integers go to BLAS as f64 where no sum can leave the integers that f64 holds exactly; else they wrap as they go.
     """
@@ -59,9 +59,27 @@ def products(left: Array, right: Array) -> Array:
         if left.size and right.size and left.shape[-1] * _largest(left) * _largest(right) < 1 << 53:
             exact = blas.matmul(left.astype(np.float64), right.astype(np.float64))
             return np.asarray(exact.astype(np.int64).astype(left.dtype))
-    elif left.dtype.kind != "b" and left.dtype.itemsize < 4:
-        left, right = left.astype(np.float32), right.astype(np.float32)
+    elif left.dtype.kind != "b":
+        return _in_double(left, right)
     return np.asarray(blas.matmul(left, right))
+
+
+_PIECE = 1 << 20
+"""Elements of an operand that are held in double precision at a time."""
+
+
+def _in_double(left: Array, right: Array) -> Array:
+    """Products of floats or complex numbers, over some of the depth at a time.
+
+    Of a broadcast BLAS would take no view, and numpy add up the terms one by one: all pieces are copies.
+    """
+    wide, depth = wider(left.dtype), left.shape[-1]
+    step = max(1, _PIECE * depth // max(1, left.size, right.size))
+    total = np.zeros((*left.shape[:-1], right.shape[-1]), wide)
+    for k in range(0, depth, step):
+        some = slice(k, k + step)
+        total += blas.matmul(left[..., some].astype(wide, order="C"), right[..., some, :].astype(wide, order="C"))
+    return total
 
 
 def _largest(x: Array) -> int:

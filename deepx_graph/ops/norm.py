@@ -11,6 +11,7 @@ from deepx_graph.ir import Attr, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, rank, same_element_type, same_shape
 from deepx_graph.literal import Array
 from deepx_graph.ops.declare import like, written_in
+from deepx_graph.ops.elementwise import add
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, same_dim, tensor
 
 _ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int", check=NON_NEGATIVE))
@@ -50,12 +51,19 @@ def _wide(xs: Sequence[Array]) -> list[Array]:
     return [x.astype(np.float32) if x.dtype.itemsize < 4 else x for x in xs]
 
 
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    """Not rounded to the type of x."""
+    assert add.monoid is not None
+    return np.asarray(add.monoid.unrounded(x, axes))
+
+
 def _training(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array, Array, Array]:
     x, scale, offset = _wide(xs)
-    mean = x.mean(axis=_others(x, feature))
-    centered = x - _along(mean, x, feature)
-    variance = (centered * centered).mean(axis=_others(x, feature))
-    scaled = centered / np.sqrt(_along(variance, x, feature) + x.dtype.type(epsilon))
+    axes, count = _others(x, feature), x.size // max(1, x.shape[feature])
+    mean = _sum(x, axes) / count
+    centered = np.subtract(x, _along(mean, x, feature), out=np.empty_like(x), casting="same_kind")
+    variance = _sum(centered * centered, axes) / count
+    scaled = centered / np.sqrt(_along(like(variance, x.dtype), x, feature) + x.dtype.type(epsilon))
     result = scaled * _along(scale, x, feature) + _along(offset, x, feature)
     return like(result, xs[0].dtype), like(mean, xs[0].dtype), like(variance, xs[0].dtype)
 
@@ -77,8 +85,7 @@ def _grad(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array, Arr
     count = x.dtype.type(x.size // max(1, x.shape[feature]))
     rstd = 1 / np.sqrt(_along(variance, x, feature) + x.dtype.type(epsilon))
     centered = x - _along(mean, x, feature)
-    by_offset = g.sum(axis=axes)
-    by_scale = (g * centered * rstd).sum(axis=axes)
+    by_offset, by_scale = (like(_sum(terms, axes), x.dtype) for terms in (g, g * centered * rstd))
     whole = g * count - _along(by_offset, x, feature) - centered * rstd * _along(by_scale, x, feature)
     by_x = _along(scale, x, feature) * rstd / count * whole
     return like(by_x, xs[0].dtype), like(by_scale, xs[0].dtype), like(by_offset, xs[0].dtype)

@@ -27,7 +27,7 @@ from deepx_graph.ir.constraint import (
     some,
 )
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import NUMERIC, dtype_attr, one, shape_attr
+from deepx_graph.ops.declare import NUMERIC, dtype_attr, is_int, one, shape_attr, wider
 from deepx_graph.ops.elementwise import add, subtract
 from deepx_graph.ops.layout import show_dims
 from deepx_graph.ops.reduce import reduction
@@ -274,9 +274,10 @@ def _index_add_eval(xs: Sequence[Array], dim: int) -> Array:
     flat = _clamped(index, operand.shape[dim]).reshape(-1)
     order = np.argsort(flat, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(flat[order]) != 0])
-    sums = np.add.reduceat(added[order], starts, axis=0, dtype=operand.dtype)
-    total = rows.copy()
-    total[flat[order][starts]] += sums
+    rounds = operand.dtype.kind not in "biu" and not is_int(operand)
+    sums = np.add.reduceat(added[order], starts, axis=0, dtype=wider(operand.dtype) if rounds else operand.dtype)
+    total, places = rows.copy(), flat[order][starts]
+    total[places] = total[places] + sums
     return np.ascontiguousarray(np.moveaxis(total.reshape(np.moveaxis(operand, dim, 0).shape), 0, dim))
 
 

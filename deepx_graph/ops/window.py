@@ -96,13 +96,22 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     counts = views[0].shape[: xs[0].ndim]
     if op is not None and math.prod(sizes) > math.prod(counts) > 0:
         return _few_windows(op, views[0], xs[1])
-    if op is None:
-        general("one place of the window after the other")
+    if op is not None:
+        return _place_by_place(op, views[0], xs[1], sizes)
+    general("one place of the window after the other")
     totals: Sequence[Array] = [np.broadcast_to(i, counts).copy() for i in xs[half:]]
     for at in np.ndindex(*sizes):
         totals = combine(body, totals, [v[(slice(None),) * xs[0].ndim + at] for v in views])
     results = tuple(np.asarray(t, dtype=x.dtype) for t, x in zip(totals, xs, strict=False))
     return results[0] if half == 1 else results
+
+
+def _place_by_place(op: Op, view: Array, init: Array, sizes: Axes) -> Array:
+    """Small windows: all first elements, then all second ones, and so on."""
+    assert op.monoid is not None
+    rank = view.ndim // 2
+    places = (view[(slice(None),) * rank + at] for at in np.ndindex(*sizes))
+    return np.asarray(op.monoid.fold(init, places, view.shape[:rank]))
 
 
 def _few_windows(op: Op, view: Array, init: Array) -> Array:

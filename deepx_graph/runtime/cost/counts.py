@@ -62,13 +62,14 @@ def flops(node: Node) -> int:
 
 
 def _primitives(expression: Expr) -> int:
-    count, stack = 0, [expression]
+    found: set[Apply] = set()
+    stack = [expression]
     while stack:
         e = stack.pop()
-        if isinstance(e, Apply):
-            count += 1
+        if isinstance(e, Apply) and e not in found:
+            found.add(e)
             stack.extend(e.args)
-    return count
+    return len(found)
 
 
 def _size(node: Node) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from deepx_graph import blas
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
+from deepx_graph.ops.declare import wider
 from deepx_graph.runtime.kernels.recycle import RESULTS
 from deepx_graph.runtime.stacks import Stacks, stacks_of
 from deepx_graph.types import TensorType
@@ -50,5 +51,37 @@ def product(node: Node, better: Callable[[Stacks], Multiply | None]) -> ProductK
     return ProductKernel(node.type.shape, stacks, better(stacks))
 
 
+LONG, PIECE = 1 << 18, 1 << 16
+"""Sums of more terms than that are made in pieces of so many, whose totals are added in double precision."""
+
+COPIED = 1 << 20
+"""Elements of an operand that are copied at a time."""
+
+
 def _by_blas(left: Array, right: Array, result: Array) -> None:
-    blas.matmul(left, right, result)
+    """By BLAS whatever the strides are: those that it does not take, of a broadcast say, numpy multiplies with one sum in a row."""
+    depth = left.shape[-1]
+    step = PIECE if depth > LONG else max(1, depth)
+    if not (_suits(left) and _suits(right)):
+        step = min(step, max(1, COPIED * depth // max(1, left.size, right.size)))
+    if step >= depth:
+        blas.matmul(_suited(left), _suited(right), result)
+        return
+    total = np.zeros(result.shape, wider(result.dtype))
+    for k in range(0, depth, step):
+        total += blas.matmul(_suited(left[..., k : k + step]), _suited(right[..., k : k + step, :]))
+    np.copyto(result, total, casting="same_kind")
+
+
+def _suited(x: Array) -> Array:
+    return x if _suits(x) else np.ascontiguousarray(x)
+
+
+def _suits(x: Array) -> bool:
+    """Whether BLAS takes the matrices as they lie: rows or columns apart by a fixed distance, and no longer than that."""
+    (rows, columns), (down, across), size = x.shape[-2:], x.strides[-2:], x.itemsize
+    if rows == 1 or columns == 1:
+        along = across if rows == 1 else down
+        return rows == columns or (along > 0 and along % size == 0)
+    outer, inner, length = (down, across, columns) if across == size else (across, down, rows)
+    return inner == size and outer >= length * size and outer % size == 0

@@ -154,7 +154,7 @@ class _Lowering:
         before = len(self.registers), len(self.steps), len(self.constants)
         if tree is not None:
             try:
-                register = self._expression(tree, sources, dtype)
+                register = self._expression(tree, sources, dtype, {})
                 if self.registers[register].dtype == dtype and register not in sources:
                     return register
             except _Unspelled:
@@ -167,7 +167,13 @@ class _Lowering:
         del self.registers[registers:], self.steps[steps:], self.constants[constants:]
         self._scalars = {k: r for k, r in self._scalars.items() if r < registers}
 
-    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any]) -> int:
+    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
+        """The register of an expression; `known` are the parts that have one."""
+        if tree not in known:
+            known[tree] = self._part(tree, operands, dtype, known)
+        return known[tree]
+
+    def _part(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
         match tree:
             case Arg(index):
                 return operands[index]
@@ -177,7 +183,7 @@ class _Lowering:
                     raise _Unspelled
                 return self._constant(value, first)
             case Apply(primitive, args):
-                return self._primitive(primitive, [self._expression(a, operands, dtype) for a in args], dtype)
+                return self._primitive(primitive, [self._expression(a, operands, dtype, known) for a in args], dtype)
 
     def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any]) -> int:
         if primitive == "cast":
@@ -217,7 +223,7 @@ class _Lowering:
             source = self._copy(source, full)
         axes = tuple(sorted(k for k in gone if k is not None))
         assert op.monoid is not None
-        total = self._step(dtype, kept, (source,), _reduced(op.monoid, axes), reduction=Reduction(op, axes))
+        total = self._step(dtype, kept, (source,), _reduced(op.monoid.quickly, axes), reduction=Reduction(op, axes))
         result = node.attr("body").results[0]
         return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype)
 
@@ -266,9 +272,9 @@ def _evaluated(function: Callable[..., Any], attrs: tuple[Any, ...]) -> Call:
     return call
 
 
-def _reduced(monoid: Callable[[Array, Ints], Array], axes: Ints) -> Call:
+def _reduced(combine: Callable[[Array, Ints], Array], axes: Ints) -> Call:
     def call(x: Array, out: Array) -> None:
-        np.copyto(out, np.asarray(monoid(x, axes)).reshape(out.shape))
+        np.copyto(out, np.asarray(combine(x, axes)).reshape(out.shape))
 
     return call
 
@@ -303,7 +309,7 @@ def _regrouped(program: Program, groups: Sequence[Sequence[int]]) -> Program:
             return old
         axes = tuple(k for k, group in enumerate(groups) if group[0] in old.reduction.axes)
         assert old.reduction.op.monoid is not None
-        call = _reduced(old.reduction.op.monoid, axes)
+        call = _reduced(old.reduction.op.monoid.quickly, axes)
         return replace(old, reduction=Reduction(old.reduction.op, axes), make=_Made(call))
 
     registers = tuple(Register(r.dtype, shape(r.shape)) for r in program.registers)

@@ -32,7 +32,7 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - part)) + (b - part)
 
 
-def _two_square(a: Array) -> tuple[Array, Array]:
+def two_square(a: Array) -> tuple[Array, Array]:
     """The rounded square, and what rounding lost (Dekker, Veltkamp)."""
     shifted = a * 134217729.0
     high = shifted - (shifted - a)
@@ -46,7 +46,7 @@ def log1p(x: Array) -> Array:
     wide = x.astype(np.complex128)
     near = (np.abs(wide.real) < 4) & (np.abs(wide.imag) < 4)
     re, im = np.where(near, wide.real, 0.0), np.where(near, wide.imag, 0.0)
-    (re2, re2_lost), (im2, im2_lost) = _two_square(re), _two_square(im)
+    (re2, re2_lost), (im2, im2_lost) = two_square(re), two_square(im)
     first, first_lost = _two_sum(2 * re, re2)
     excess, excess_lost = _two_sum(first, im2)
     lost = first_lost + excess_lost + re2_lost + im2_lost

@@ -1,7 +1,7 @@
 """exp, log, tanh and what is built on them, in vector arithmetic of single and double precision.
 
 Each gives what IEEE arithmetic and C99 ask for NaN, infinities, signed zeros, subnormal numbers and overflow, and is within
-4 units in the last place elsewhere (the tests hold every function to its bound). Reductions of the argument follow Cody and Waite;
+5 units in the last place elsewhere (the tests hold every function to its bound). Reductions of the argument follow Cody and Waite;
 the logarithms follow FreeBSD's msun (e_log.c, s_log1p.c).
 """
 
@@ -58,6 +58,9 @@ FORMATS = {
 
 
 _TANH_LIMIT, _TANH_LINEAR = 7.90531110763549805, 0.0004
+_TANH_ONE = 8.3178
+"""From here on 1 is nearer to the tangent than what the ratio gives at its limit, which is 4 units below."""
+
 _TANH_ABOVE = (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08, -8.60467152213735e-11,
                2.00018790482477e-13, -2.76076847742355e-16)
 _TANH_BELOW = (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)
@@ -203,11 +206,13 @@ class Maths:
         return self.t.intrinsic("copysign", y, x)
 
     def _short_tanh(self, x: Value) -> Value:
-        """In single precision: a ratio of polynomials, that of Eigen's MathFunctionsImpl.h; x itself near 0."""
+        """In single precision: a ratio of polynomials, that of Eigen's MathFunctionsImpl.h; x itself near 0, and 1 far from it."""
         clamped = self.clamp(x, -_TANH_LIMIT, _TANH_LIMIT)
         z = self.mul(clamped, clamped)
         y = self.div(self.mul(clamped, self.horner(z, _TANH_ABOVE)), self.horner(z, _TANH_BELOW))
-        return self.t.select(self.t.compare("fcmp ult", self.t.intrinsic("fabs", x), self.c(_TANH_LINEAR)), x, y)
+        size = self.t.intrinsic("fabs", x)
+        y = self.t.select(self.t.compare("fcmp ogt", size, self.c(_TANH_ONE)), self.t.intrinsic("copysign", self.c(1), x), y)
+        return self.t.select(self.t.compare("fcmp ult", size, self.c(_TANH_LINEAR)), x, y)
 
     # --- log
 

@@ -119,11 +119,11 @@ def _sweep(dtype: np.dtype[Any]) -> Array:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2 ** (8 * dtype.itemsize), 400_000, dtype=f"u{dtype.itemsize}").view(dtype)
     usual = rng.uniform(-100, 100, 200_000).astype(dtype)
-    small = rng.uniform(-1.5, 1.5, 200_000).astype(dtype)
-    return np.concatenate([bits, usual, small, np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1], dtype)])
+    small, bent = (rng.uniform(-end, end, 200_000).astype(dtype) for end in (1.5, 10))
+    return np.concatenate([bits, usual, small, bent, np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1], dtype)])
 
 
-_BOUNDS = {"exp": 2, "expm1": 3, "log": 2, "log1p": 3, "tanh": 4}
+_BOUNDS = {"exp": 2, "expm1": 3, "log": 2, "log1p": 3, "tanh": 5}
 
 
 @pytest.mark.parametrize("dtype", [F4, F8], ids=str)

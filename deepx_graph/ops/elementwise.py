@@ -327,8 +327,11 @@ def _logistic(x: Array) -> Array:
     return np.asarray(power / (1 + power))
 
 
+_LOGISTIC = "exp(where(40 < x, 40, x)) / (1 + exp(where(40 < x, 40, x)))"
+"""As `_logistic`. The lesser of both in the form that is one instruction and lets NaN through."""
+
 logistic: Op = unary(
-    "logistic", "1 / (1 + e^-x).", widened(_logistic, complex_math.logistic), kernel="exp(min(x, 40)) / (1 + exp(min(x, 40)))",
+    "logistic", "1 / (1 + e^-x).", widened(_logistic, complex_math.logistic), kernel=_LOGISTIC,
     vjp=lambda b, x, y, g: b(multiply, g, b(multiply, y, b(subtract, b.like(1, y), y))),
 )  # fmt: skip
 is_finite: Op = unary("is_finite", "Whether neither infinite nor NaN.", lambda xs: np.asarray(np.isfinite(xs[0])),

@@ -57,9 +57,8 @@ FORMATS = {
 }
 
 
-_TANH_LIMIT, _TANH_LINEAR = 7.90531110763549805, 0.0004
-_TANH_ONE = 8.3178
-"""From here on 1 is nearer to the tangent than what the ratio gives at its limit, which is 4 units below."""
+_TANH_LINEAR, _TANH_ONE = 0.0004, 8.05
+"""Below the first, tanh x is x; from the second on 1, to 4 units: farther out the ratio would pass it."""
 
 _TANH_ABOVE = (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08, -8.60467152213735e-11,
                2.00018790482477e-13, -2.76076847742355e-16)
@@ -207,9 +206,8 @@ class Maths:
 
     def _short_tanh(self, x: Value) -> Value:
         """In single precision: a ratio of polynomials, that of Eigen's MathFunctionsImpl.h; x itself near 0, and 1 far from it."""
-        clamped = self.clamp(x, -_TANH_LIMIT, _TANH_LIMIT)
-        z = self.mul(clamped, clamped)
-        y = self.div(self.mul(clamped, self.horner(z, _TANH_ABOVE)), self.horner(z, _TANH_BELOW))
+        z = self.mul(x, x)
+        y = self.div(self.mul(x, self.horner(z, _TANH_ABOVE)), self.horner(z, _TANH_BELOW))
         size = self.t.intrinsic("fabs", x)
         y = self.t.select(self.t.compare("fcmp ogt", size, self.c(_TANH_ONE)), self.t.intrinsic("copysign", self.c(1), x), y)
         return self.t.select(self.t.compare("fcmp ult", size, self.c(_TANH_LINEAR)), x, y)

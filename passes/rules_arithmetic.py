@@ -26,6 +26,11 @@ def is_integer(node: Node) -> bool:
     return isinstance(node.type, TensorType) and (node.type.dtype.is_integer or node.type.dtype.kind == "bool")
 
 
+def is_unsigned(node: Node) -> bool:
+    """A tensor of unsigned integers, where `-x` is `2^bits - x`."""
+    return isinstance(node.type, TensorType) and node.type.dtype.kind == "uint"
+
+
 def is_float(node: Node) -> bool:
     """A tensor of real floats."""
     return isinstance(node.type, TensorType) and node.type.dtype.is_float

@@ -199,11 +199,15 @@ def convert_to_same(node: Node) -> Node | None:
 
 @rule(op_of(convert, op_of(convert, X)))
 def convert_twice(b: Builder, node: Node, x: Node) -> Node | None:
-    """convert(convert(x)) = convert(x) where the dtype between holds every value of the first"""
-    between = node.inputs[0].type
-    if isinstance(x.type, TensorType) and isinstance(between, TensorType) and holds(between.dtype, x.type.dtype):
-        return b(convert, x, dtype=node.attr("dtype"))
-    return None
+    """convert(convert(x)) = convert(x) where the dtype between holds every value of the first
+
+    From a float to an integer saturates, from an integer to a narrower one wraps: a float between makes a difference then.
+    """
+    between, to = node.inputs[0].type, node.attr("dtype")
+    if not isinstance(x.type, TensorType) or not isinstance(between, TensorType) or not holds(between.dtype, x.type.dtype):
+        return None
+    saturates = x.type.dtype.is_integer and between.dtype.is_float and to.is_integer and not holds(to, x.type.dtype)
+    return None if saturates else b(convert, x, dtype=to)
 
 
 _WHOLE_BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}

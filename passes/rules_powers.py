@@ -23,7 +23,7 @@ from deepx_graph.ops import (
 )
 from deepx_graph.passes.pattern import X, Y, op_of
 from deepx_graph.passes.rewrite import Rule, rule
-from deepx_graph.passes.rules_arithmetic import filled, is_float, is_integer
+from deepx_graph.passes.rules_arithmetic import filled, is_float, is_integer, is_unsigned
 
 # --- powers, roots, exponentials ------------------------------------------------------------------------------------
 
@@ -128,9 +128,9 @@ def recognise_logistic(b: Builder, x: Node) -> Node:
 
 
 @rule(op_of(abs_, op_of(negate, X)))
-def abs_of_negative(b: Builder, x: Node) -> Node:
-    """|-x| = |x|"""
-    return b(abs_, x)
+def abs_of_negative(b: Builder, x: Node) -> Node | None:
+    """|-x| = |x|, but for unsigned integers, where -x is another number"""
+    return None if is_unsigned(x) else b(abs_, x)
 
 
 @rule(lambda op: op in (abs_, floor, ceil, sign))

@@ -13,7 +13,6 @@ from functools import lru_cache
 import numpy as np
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
 from deepx_graph.ops import (
@@ -29,7 +28,7 @@ from deepx_graph.ops import (
     slice_,
     transpose,
 )
-from deepx_graph.passes.pattern import X, op_of
+from deepx_graph.passes.pattern import X, is_number, op_of
 from deepx_graph.passes.rewrite import Rule, rule
 from deepx_graph.types import ANY, Dims, TensorType, as_tensor
 
@@ -303,9 +302,8 @@ def reduce_of_ones(b: Builder, node: Node) -> Node | None:
     dims = static_dims(x)
     if dims is None or any(dims[d] != 1 for d in node.attr("dimensions")):
         return None
-    value = splat_of(init)
     flat = b(reshape, x, shape=dims_of(node))
-    if value is not None and op.identity is not None and bool(value == op.identity_for(as_tensor(init.type).dtype)):
+    if op.identity is not None and is_number(init, op.identity_for(as_tensor(init.type).dtype)):
         return flat
     return b(op, flat, init)
 

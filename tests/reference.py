@@ -118,6 +118,8 @@ def same(a: Any, b: Any) -> bool:
         return False
     if a.dtype.kind == "V":
         a, b = a.astype(np.float64), b.astype(np.float64)
+    if a.dtype.kind == "c":
+        return bool(np.array_equal(a, b, equal_nan=True))  # the zeros of products have no one sign
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a[a == 0]), np.signbit(b[b == 0])))

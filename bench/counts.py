@@ -21,9 +21,9 @@ import deepx_graph as dx
 from bench.ours import PROGRAMS
 from bench.table import markdown
 from bench.workloads import ALL
-from deepx_graph.runtime.code import Run
-from deepx_graph.runtime.flow import makes_memory
-from deepx_graph.runtime.native.width import WIDTHS
+from deepx_graph.runtime.bytecode.code import Run
+from deepx_graph.runtime.memory.alias import makes_memory
+from deepx_graph.runtime.native.llvm.width import WIDTHS
 from deepx_graph.types import nbytes
 
 GOLDEN = Path(__file__).with_name("counts.md")
@@ -87,7 +87,7 @@ def can_count(heading: str) -> bool:
     bits = TABLES[heading][1]
     if bits is None:
         return True
-    from deepx_graph.runtime.native.target import Target
+    from deepx_graph.runtime.native.llvm.target import Target
 
     return bits <= 8 * Target().register_bytes
 

@@ -58,9 +58,9 @@ def one_command(path: Path) -> Run:
 
 def stages(path: str) -> None:
     """Prints the seconds of every stage as JSON: run in a child of its own."""
-    from deepx_graph.passes.manager import parse_pipeline, run_pipeline
+    from deepx_graph.analysis.schedule import schedule
     from deepx_graph.passes.observer import Timing
-    from deepx_graph.runtime.schedule import schedule
+    from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
     from deepx_graph.text import open_source, read, write
     from deepx_graph.verify import verify
 

@@ -12,13 +12,13 @@ from deepx_graph import session
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.ir.notebook import show_with
-from deepx_graph.ops.custom_calls import register_custom_call
+from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.public import public
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.compile import compile as runtime_compile
-from deepx_graph.runtime.kernels.recycle import RESULTS, MemoryUse
-from deepx_graph.session.notebook import bundle
-from deepx_graph.session.picture import picture
+from deepx_graph.runtime.memory.pool import RESULTS, MemoryUse
+from deepx_graph.session.show.notebook import bundle
+from deepx_graph.session.show.picture import picture
 from deepx_graph.text import ReadOptions
 from deepx_graph.viz.draw import Drawing
 

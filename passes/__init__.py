@@ -9,12 +9,16 @@ if __name__ != "deepx_graph.passes":
 from typing import TYPE_CHECKING, Any  # noqa: E402  the guard above comes first
 
 if TYPE_CHECKING:
-    from deepx_graph.passes.base import Pass
+    from deepx_graph.rewrite.base import Pass
 
     PASSES: tuple[type[Pass], ...]
 
-MODULES = ("internalize", "inline", "partial_evaluation", "tailcalls", "promote", "sccp", "unroll", "canonicalize", "fold",
-           "algebra", "simplify", "cse", "dce", "fuse", "grad", "jvp")
+MODULES = (
+    "interprocedural.internalize", "interprocedural.inline", "interprocedural.specialise", "interprocedural.tail_calls",
+    "interprocedural.promote", "scalar.sccp", "scalar.unroll", "scalar.canonicalize",
+    "rules.fold", "scalar.algebra", "scalar.simplify", "scalar.cse",
+    "scalar.dce", "fusion.fuse", "autodiff.grad", "autodiff.jvp",
+)
 """The modules that define passes, in the order in which tables show them."""
 
 
@@ -23,7 +27,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from deepx_graph.passes.base import Pass
+    from deepx_graph.rewrite.base import Pass
 
     modules = [import_module(f"{__name__}.{m}") for m in MODULES]
     found = tuple(

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.passes.base import Pass, PassError, Rewrite
+from deepx_graph.rewrite.base import Pass, PassError, Rewrite
 from deepx_graph.verify import verify
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from deepx_graph.errors import Diagnostic, Source, Span, UsageError, suggest
-from deepx_graph.passes.base import Pass
+from deepx_graph.rewrite.base import Pass
 
 _TOKEN = re.compile(r'[^\S\n]*(?:(?P<word>[^\s,{}="]+)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<sign>[,{}=]))|(?P<space>\s+)')
 _PLAIN = re.compile(r'[^\s,{}="]+')

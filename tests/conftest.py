@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from deepx_graph.runtime.native.width import vectors
-from tests import widths
-from tests.cli_runner import run, sea  # noqa: F401  fixtures are found here
-from tests.conformance_table import table
+from deepx_graph.runtime.native.llvm.width import vectors
+from tests.support import widths
+from tests.support.cli_runner import run, sea  # noqa: F401  fixtures are found here
+from tests.support.conformance_table import table
 
 os.environ["DEEPX_GRAPH_COSTS"] = ""  # predictions and cuts by the shipped constants, whatever this machine has measured
 

@@ -19,20 +19,20 @@ from textual.events import Resize
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
-from deepx_graph.session.monitor import Monitor
+from deepx_graph.session.progress import Monitor
 from deepx_graph.session.session import Session, Version
 from deepx_graph.tui.help import HelpScreen, MessageScreen
-from deepx_graph.tui.inspector import Inspector
-from deepx_graph.tui.lanes import LaneList
-from deepx_graph.tui.outline import Outline
 from deepx_graph.tui.prompt import Prompt
-from deepx_graph.tui.source import SourcePane
 from deepx_graph.tui.style import CSS, THEMES
 from deepx_graph.tui.telling import Telling
 from deepx_graph.tui.texts import plain
-from deepx_graph.tui.view import View
-from deepx_graph.tui.views import VIEWS, parts, view_class
-from deepx_graph.viz.lanes import Listing, listing
+from deepx_graph.tui.views.base import View
+from deepx_graph.tui.views.inspector import Inspector
+from deepx_graph.tui.views.lanes import LaneList
+from deepx_graph.tui.views.outline import Outline
+from deepx_graph.tui.views.source import SourcePane
+from deepx_graph.tui.views.table import VIEWS, parts, view_class
+from deepx_graph.viz.listing.listing import Listing, listing
 
 WIDE = 110
 

@@ -10,20 +10,20 @@ from textual.widgets import Static
 
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Node
-from deepx_graph.session.inspect import inspect
-from deepx_graph.session.query import completions, parse_query
+from deepx_graph.session.query.language import completions, parse_query
 from deepx_graph.session.session import Session
+from deepx_graph.session.show.inspect import inspect
 from deepx_graph.tui.help import MessageScreen
-from deepx_graph.tui.inspector import Inspector
-from deepx_graph.tui.lanes import LaneList
-from deepx_graph.tui.map import FocusMap
-from deepx_graph.tui.outline import Outline
 from deepx_graph.tui.prompt import Complete, Prompt, last_word
-from deepx_graph.tui.source import SourcePane
 from deepx_graph.tui.texts import details, name_of, plain
-from deepx_graph.tui.view import View
+from deepx_graph.tui.views.base import View
+from deepx_graph.tui.views.inspector import Inspector
+from deepx_graph.tui.views.lanes import LaneList
+from deepx_graph.tui.views.map import FocusMap
+from deepx_graph.tui.views.outline import Outline
+from deepx_graph.tui.views.source import SourcePane
 from deepx_graph.tui.work import Working
-from deepx_graph.viz.lanes import Listing
+from deepx_graph.viz.listing.listing import Listing
 
 KEPT = 500
 """Nodes that one can go back to."""

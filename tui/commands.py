@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from deepx_graph.passes import PASSES
-from deepx_graph.passes.manager import PIPELINES
+from deepx_graph.passes.pipeline import PIPELINES
 from deepx_graph.tui.help import bindings_of, key_text
 from deepx_graph.tui.texts import plain
 

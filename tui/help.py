@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from deepx_graph.session.query import describe
+from deepx_graph.session.query.language import describe
 
 KEYS = {
     "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "slash": "/", "plus": "+", "minus": "-",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from deepx_graph.session.values import Statistics
+from deepx_graph.session.run.statistics import Statistics
 from deepx_graph.tui.texts import bar
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"

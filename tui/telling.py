@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from deepx_graph.ir import Node
 from deepx_graph.session.session import Version
 from deepx_graph.tui.asking import Asking
-from deepx_graph.tui.map import FocusMap
-from deepx_graph.tui.rows import Rows
 from deepx_graph.tui.texts import FILLER, plain
+from deepx_graph.tui.views.map import FocusMap
+from deepx_graph.tui.views.rows import Rows
 
 if TYPE_CHECKING:
     from deepx_graph.session.timeline import Sighting
@@ -53,7 +53,7 @@ class Telling(Asking):
                      lambda found: self._tell_story(node, version, found))
 
     async def _tell_story(self, node: Node, version: Version, found: list[Sighting]) -> None:
-        from deepx_graph.tui.passes import PassesView, sighting_text
+        from deepx_graph.tui.views.passes import PassesView, sighting_text
 
         self.notify(f"{plain(node.name or node.op.name, 40)}: {sighting_text(found)}", markup=False)
         if not found:
@@ -71,7 +71,7 @@ class Telling(Asking):
 
     def action_export(self) -> None:
         if self.session is not None:
-            from deepx_graph.session.export import suffixes
+            from deepx_graph.session.show.export import suffixes
 
             name = os.path.splitext(os.path.basename(self.path))[0] or "program"
             self.prompt(f"a file: {', '.join(suffixes())}, .txt", self.export_to, value=f"{name}-{self.view}.svg")
@@ -81,7 +81,7 @@ class Telling(Asking):
         session = self.session
         if session is None or not text.strip():
             return
-        from deepx_graph.session.export import Shown, export
+        from deepx_graph.session.show.export import Shown, export
 
         shown, lines = Shown(session.module), "\n".join(self.lines_shown())
         boxes = self.query_one(f"#{self.view}")

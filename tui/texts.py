@@ -12,9 +12,9 @@ from deepx_graph.ir import Attr, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.session.facts import Facts, moved_by, size_of, work_of
-from deepx_graph.viz.labels import constant_text, op_title, scalar_text, short
-from deepx_graph.viz.weave import Row
+from deepx_graph.session.query.node_facts import Facts, moved_by, size_of, work_of
+from deepx_graph.viz.listing.lanes import Row
+from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, short
 
 Piece = tuple[str, str]
 """A text and the name of its style."""

@@ -10,7 +10,7 @@ from textual.app import App
 from textual.message import Message
 
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.session.monitor import Cancelled, Monitor
+from deepx_graph.session.progress import Cancelled, Monitor
 
 T = TypeVar("T")
 

@@ -14,18 +14,19 @@ from pathlib import Path
 from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
 from deepx_graph.ir import Module
-from deepx_graph.viz import layered, layout, svg
-from deepx_graph.viz.around import around as part_around
-from deepx_graph.viz.around import chosen
-from deepx_graph.viz.build import build_view
-from deepx_graph.viz.dot import to_dot
-from deepx_graph.viz.fold import MAX_NODES, fold
-from deepx_graph.viz.halves import in_halves
-from deepx_graph.viz.hubs import inline_hubs
-from deepx_graph.viz.levels import levels_of
-from deepx_graph.viz.page import Graph, page
-from deepx_graph.viz.theme import theme_named
-from deepx_graph.viz.view import View
+from deepx_graph.viz.folding.fanout import inline_hubs
+from deepx_graph.viz.folding.fold import MAX_NODES, fold
+from deepx_graph.viz.page.detail_levels import levels_of
+from deepx_graph.viz.page.html import Graph, page
+from deepx_graph.viz.picture import graphviz as layout
+from deepx_graph.viz.picture import layered, svg
+from deepx_graph.viz.picture.dot import to_dot
+from deepx_graph.viz.picture.theme import theme_named
+from deepx_graph.viz.view.build import build_view
+from deepx_graph.viz.view.forward_backward import in_halves
+from deepx_graph.viz.view.model import View
+from deepx_graph.viz.view.neighbourhood import around as part_around
+from deepx_graph.viz.view.neighbourhood import chosen
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 def run_check(args: Arguments) -> int:
     from deepx_graph import session
-    from deepx_graph.session import budget
+    from deepx_graph.session.report import budget
 
     budgets = [budget.parse_budget(text) for text in args.budget]
     if not budgets:
@@ -58,8 +58,8 @@ def run_check(args: Arguments) -> int:
 
 def _sized(args: Arguments, module: Module) -> Module:
     """The module for inputs of the sizes that are given; itself when none is."""
-    from deepx_graph.session.arrays import read_npz
-    from deepx_graph.session.inputs import sized
+    from deepx_graph.session.run.arrays import read_npz
+    from deepx_graph.session.run.inputs import sized
 
     wishes: dict[str, str] = {}
     for item in args.input:

@@ -17,7 +17,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def run_cache(args: Arguments) -> int:
-    from deepx_graph.runtime.native import store
+    from deepx_graph.runtime.native.llvm import store
 
     folder = store.location()
     objection = "there is no folder for it" if folder is None else store.objection(folder)

@@ -17,7 +17,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_calibrate(args: Arguments) -> int:
-    from deepx_graph.session import measuring
+    from deepx_graph.session.report import calibration as measuring
 
     if args.reset:
         gone = measuring.reset()

@@ -32,12 +32,12 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def run_diff(args: Arguments) -> int:
-    from deepx_graph.session.diff import diff
+    from deepx_graph.session.report.diff import diff
 
     (first, a), (second, b) = _sides(args)
     found = diff(a, b)
     if args.output:
-        from deepx_graph.session.compared import compared
+        from deepx_graph.session.show.diff_picture import compared
 
         drawn = compared((first, a), (second, b), args.output)
         for note in drawn.notes:

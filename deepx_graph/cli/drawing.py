@@ -80,8 +80,8 @@ def _picture(args: Arguments) -> Drawing:
 
 
 def _page(args: Arguments) -> Drawing:
-    from deepx_graph.session.explore import Choice, explore, explore_stages, measured, stages_of
     from deepx_graph.session.session import Session
+    from deepx_graph.session.show.explore import Choice, explore, explore_stages, measured, stages_of
 
     files = args.files or ["-"]
     modules = [_stage(args, read_program(args, file).module) for file in files]

@@ -33,7 +33,7 @@ from deepx_graph.cli import (
 )
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.runtime.native.width import vectors
+from deepx_graph.runtime.native.llvm.width import vectors
 
 INTERNAL = 70
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM

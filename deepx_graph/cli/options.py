@@ -14,11 +14,11 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, suggest
-from deepx_graph.runtime.native.width import WIDTHS
+from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 if TYPE_CHECKING:
     from deepx_graph.session import Loaded
-    from deepx_graph.session.part import Part
+    from deepx_graph.session.query.selection import Part
 
 Arguments = argparse.Namespace
 
@@ -112,7 +112,7 @@ def add_part(parser: argparse.ArgumentParser, query: str, summary: str) -> None:
 
 def chosen_part(args: Arguments, query: str | None, function: str | None = None) -> Part:
     """The part that the options choose; false when they choose none."""
-    from deepx_graph.session.part import Part
+    from deepx_graph.session.query.selection import Part
 
     return Part(query, args.from_node, args.to_node, function)
 

@@ -70,7 +70,7 @@ def run_opt(args: Arguments) -> int:
 
 def _list_passes(args: Arguments) -> int:
     from deepx_graph.passes import PASSES
-    from deepx_graph.passes.manager import PIPELINES
+    from deepx_graph.passes.pipeline import PIPELINES
 
     rows: list[dict[str, Any]] = [
         {"name": p.name, "summary": p.summary(),
@@ -137,7 +137,7 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
     from deepx_graph.text import FORMATS
 
     if form in PICTURES:
-        from deepx_graph.session.picture import picture
+        from deepx_graph.session.show.picture import picture
 
         drawn = picture(module, format=form)
         for note in drawn.notes:

@@ -48,7 +48,7 @@ def add_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(args: Arguments) -> int:
     from deepx_graph import session
-    from deepx_graph.session.placing import Placing
+    from deepx_graph.session.run.kernel_of import Placing
 
     module = read_program(args).module
     names = [n.name for f in session.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
@@ -77,8 +77,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 
 def run_info(args: Arguments) -> int:
     from deepx_graph import session
-    from deepx_graph.session.figures import table
-    from deepx_graph.session.kernels import kernels
+    from deepx_graph.session.report.kernels import kernels
+    from deepx_graph.session.report.metrics import table
 
     module = read_program(args).module
     info = session.module_info(module)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.cli.devices import gathered, named_inputs, outfeed_arrays, read_infeed, spread
 from deepx_graph.cli.options import (
     Arguments,
     add_input,
@@ -29,6 +28,66 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
+if TYPE_CHECKING:
+    from deepx_graph.literal import Array
+    from deepx_graph.types import DType
+
+
+def named_inputs(wanted: Mapping[str, DType | None], devices: int) -> dict[str, DType | None]:
+    """All names under which inputs may be given: their own, and that of each device."""
+    each = {f"{name}@{d}": dtype for name, dtype in wanted.items() for d in range(devices)} if devices > 1 else {}
+    return {**wanted, **each}
+
+
+def gathered(found: dict[str, Any], wanted: Sequence[str], devices: int) -> dict[str, Any]:
+    """The inputs by their own names: a list where one is given for each device. Raises UsageError where one is missing."""
+    if devices == 1:
+        return found
+    inputs: dict[str, Any] = {}
+    for name in wanted:
+        each = [found.get(f"{name}@{d}", found.get(name)) for d in range(devices)]
+        missing = [d for d, value in enumerate(each) if value is None]
+        if 0 < len(missing) < devices:
+            raise UsageError(Diagnostic(f"input '{name}' is not given for device {missing[0]}", expected=f"{name}@{missing[0]}, or "
+                                        f"{name} for all devices that have none of their own"))
+        if not missing:
+            inputs[name] = found[name] if all(value is found.get(name) for value in each) else each
+    return inputs
+
+
+def spread(results: Sequence[Any], names: Sequence[str], devices: int) -> dict[str, Array]:
+    """The outputs by name, those of several devices as `NAME@0`, `NAME@1`, ..."""
+    if devices == 1:
+        return dict(zip(names, results, strict=True))
+    return {f"{name}@{d}": results[d][k] for k, name in enumerate(names) for d in range(devices)}
+
+
+def read_infeed(path: str | None, devices: int, max_bytes: int | None) -> Any:
+    """The arrays of an archive in their order; on several devices those named `NAME@1` for device 1. Raises UsageError."""
+    from deepx_graph.session.run.arrays import read_npz
+
+    if path is None:
+        return None
+    arrays, _ = read_npz(path, None, max_bytes)
+    if devices == 1:
+        return list(arrays.values())
+    feeds: list[list[Array]] = [[] for _ in range(devices)]
+    for name, array in arrays.items():
+        _, _, device = name.rpartition("@")
+        if not device.isdecimal() or int(device) >= devices:
+            raise UsageError(Diagnostic(f"'{name}' in {path} names no device", expected=f"NAME@0 to NAME@{devices - 1}"))
+        feeds[int(device)].append(array)
+    return feeds
+
+
+def outfeed_arrays(outfeed: Sequence[Any], devices: int) -> dict[str, Array]:
+    """What a program put out: `0.0` and `0.1` are the arrays of the first time, `1.0` follows; `0.0@1` is on device 1."""
+    each = [outfeed] if devices == 1 else outfeed
+    return {
+        f"{k}.{leaf}" + (f"@{d}" if devices > 1 else ""): array
+        for d, items in enumerate(each) for k, item in enumerate(items) for leaf, array in enumerate(item)
+    }  # fmt: skip
+
 
 WARM_RUNS = 5
 """Runs that a profile is taken of, after one that warms up."""
@@ -54,7 +113,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def run_run(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.runtime.compile import compile
-    from deepx_graph.session.arrays import unique_names
+    from deepx_graph.session.run.arrays import unique_names
 
     watching = watch(args)
     devices = args.replicas * args.partitions
@@ -91,7 +150,7 @@ def _repeats(args: Arguments, f: Compiled) -> int:
 
 def _write(path: str, arrays: dict[str, Any]) -> None:
     """Arrays as an archive in a file, or on standard output for `-`."""
-    from deepx_graph.session.arrays import pack_npz, write_npz
+    from deepx_graph.session.run.arrays import pack_npz, write_npz
 
     if path != "-":
         write_npz(path, arrays)
@@ -102,8 +161,8 @@ def _write(path: str, arrays: dict[str, Any]) -> None:
 
 
 def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
-    from deepx_graph.session.arrays import read_inputs
-    from deepx_graph.session.inputs import random_inputs
+    from deepx_graph.session.run.arrays import read_inputs
+    from deepx_graph.session.run.inputs import random_inputs
     from deepx_graph.types import TensorType
 
     files: dict[str, str] = {}

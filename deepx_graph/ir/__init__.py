@@ -2,10 +2,10 @@
 
 from deepx_graph.ir.builder import Builder, fresh_loop
 from deepx_graph.ir.constraint import Constraint, Relation, at_least, one_of
-from deepx_graph.ir.declared import REQUIRED, Attr, Operand, Result
 from deepx_graph.ir.function import Constructor, Data, Function, Module
 from deepx_graph.ir.node import NOWHERE, Node, Origin, reachable
 from deepx_graph.ir.op import Op
+from deepx_graph.ir.signature import REQUIRED, Attr, Operand, Result
 
 __all__ = [
     "NOWHERE", "REQUIRED", "Attr", "Builder", "Constraint", "Constructor", "Data", "Function", "Module", "Node", "Op", "Operand",

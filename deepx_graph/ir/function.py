@@ -190,7 +190,7 @@ class Module(InNotebook):
 
         Node data: `node`, `op`, `type`, `name`; edge data: `operand` (position) and `kind` (data, control, effect, back).
         """
-        from deepx_graph.ir.nx import to_networkx
+        from deepx_graph.ir.networkx import to_networkx
 
         return to_networkx(self)
 

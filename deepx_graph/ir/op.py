@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deepx_graph.errors import InferError, an, suggest
 from deepx_graph.ir.constraint import VALUE, Relation
-from deepx_graph.ir.declared import KINDS, REQUIRED, SEGMENTS, Attr, Operand, Result, portions
+from deepx_graph.ir.signature import KINDS, REQUIRED, SEGMENTS, Attr, Operand, Result, portions
 from deepx_graph.types import Type
 
 if TYPE_CHECKING:
     from deepx_graph.ir.builder import Builder
-    from deepx_graph.ir.exchange import Exchange
-    from deepx_graph.ir.kernel import Expr
+    from deepx_graph.ir.collective import Exchange
     from deepx_graph.ir.node import Node
+    from deepx_graph.ir.scalar_expr import Expr
 
 Infer = Callable[..., Type]
 Eval = Callable[..., Any]

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import examples
 from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE, VALUE
-from deepx_graph.ir.declared import Attr, Operand, Result
 from deepx_graph.ir.op import Op
+from deepx_graph.ir.signature import Attr, Operand, Result
 from deepx_graph.literal import Literal
 from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, compatible, merge_types
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 from deepx_graph.errors import UsageError, suggest
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.structure import STRUCTURAL
-from deepx_graph.ops.adt import ADT, Cell, DataValue, construct, field, match_failed, tag
-from deepx_graph.ops.bit_generator import BIT_GENERATOR, rng_bit_generator
-from deepx_graph.ops.bits import (
-    BITS,
-    bitcast_convert,
-    count_leading_zeros,
-    mulhi,
-    popcnt,
-    reduce_precision,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-)  # fmt: skip
-from deepx_graph.ops.check import CHECK, expect_almost_eq, expect_close, expect_eq
-from deepx_graph.ops.collective import (
+from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.ops.contract.linalg import LINALG, cholesky, fft, triangular_solve
+from deepx_graph.ops.contract.linear import LINEAR, dot_general, matmul
+from deepx_graph.ops.contract.norm import NORM, batch_norm_grad, batch_norm_inference, batch_norm_training
+from deepx_graph.ops.contract.reduce import REDUCE, broadcast_in_dim, monoid_body, reduce, reduction
+from deepx_graph.ops.contract.window import WINDOW, reduce_window, select_and_scatter
+from deepx_graph.ops.data.adt import ADT, Cell, DataValue, construct, field, match_failed, tag
+from deepx_graph.ops.data.fusion import FUSION, fusion, inlined, mapped
+from deepx_graph.ops.data.opaque import OPAQUE, opaque
+from deepx_graph.ops.data.tape import TAPES, tape_add, tape_empty, tape_pop, tape_push
+from deepx_graph.ops.host.channels import Feed, Waiting, Wires
+from deepx_graph.ops.host.check import CHECK, expect_almost_eq, expect_close, expect_eq
+from deepx_graph.ops.host.collective import (
     COLLECTIVE,
     all_gather,
     all_reduce,
@@ -35,13 +33,27 @@ from deepx_graph.ops.collective import (
     reduce_scatter,
     replica_id,
 )
-from deepx_graph.ops.complexes import COMPLEX, complex_, imag, real
-from deepx_graph.ops.convolution import convolution
-from deepx_graph.ops.custom import CUSTOM, custom_call, custom_effect
-from deepx_graph.ops.custom_calls import register_custom_call
-from deepx_graph.ops.dynamic_slice import DYNAMIC_SLICES, dynamic_slice, dynamic_update_slice
-from deepx_graph.ops.effects import EFFECTS, load, print_, save
-from deepx_graph.ops.elementwise import (
+from deepx_graph.ops.host.custom import CUSTOM, custom_call, custom_effect
+from deepx_graph.ops.host.custom_calls import register_custom_call
+from deepx_graph.ops.host.effects import EFFECTS, load, print_, save
+from deepx_graph.ops.host.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, rng_get_and_update_state, send
+from deepx_graph.ops.host.host import DEEPX_DTYPES, World
+from deepx_graph.ops.host.ref import REF, ref_create, ref_read, ref_write
+from deepx_graph.ops.interpret import evaluate
+from deepx_graph.ops.math.bit_generator import BIT_GENERATOR, rng_bit_generator
+from deepx_graph.ops.math.bits import (
+    BITS,
+    bitcast_convert,
+    count_leading_zeros,
+    mulhi,
+    popcnt,
+    reduce_precision,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+)  # fmt: skip
+from deepx_graph.ops.math.complexes import COMPLEX, complex_, imag, real
+from deepx_graph.ops.math.elementwise import (
     ELEMENTWISE,
     abs_,
     add,
@@ -83,25 +95,8 @@ from deepx_graph.ops.elementwise import (
     tanh,
     xor,
 )  # fmt: skip
-from deepx_graph.ops.evaluate import evaluate
-from deepx_graph.ops.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, rng_get_and_update_state, send
-from deepx_graph.ops.fusion import FUSION, fusion, inlined, mapped
-from deepx_graph.ops.index import INDEX, gather, scatter
-from deepx_graph.ops.layout import LAYOUT, ensure_type, get_dimension_size, identity, reshape, reverse, stop_gradient, transpose
-from deepx_graph.ops.linalg import LINALG, cholesky, fft, triangular_solve
-from deepx_graph.ops.linear import LINEAR, dot_general, matmul
-from deepx_graph.ops.mapping import MAPPING, map_
-from deepx_graph.ops.norm import NORM, batch_norm_grad, batch_norm_inference, batch_norm_training
-from deepx_graph.ops.opaque import OPAQUE, opaque
-from deepx_graph.ops.parallel import PARALLEL, run_parallel
-from deepx_graph.ops.pullback import carries, pullback
-from deepx_graph.ops.pushforward import pushforward
-from deepx_graph.ops.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
-from deepx_graph.ops.reduce import REDUCE, broadcast_in_dim, monoid_body, reduce, reduction
-from deepx_graph.ops.ref import REF, ref_create, ref_read, ref_write
-from deepx_graph.ops.shape import SHAPE, concatenate, index_add, iota, pad, slice_, torch_index_select
-from deepx_graph.ops.sort import SORT, sort, top_k
-from deepx_graph.ops.special import (
+from deepx_graph.ops.math.random import RANDOM, derive_seed, module_seed, rng_normal, rng_uniform
+from deepx_graph.ops.math.special import (
     SPECIAL,
     acos,
     acosh,
@@ -127,10 +122,24 @@ from deepx_graph.ops.special import (
     square,
     zeta,
 )
-from deepx_graph.ops.tape import TAPES, tape_add, tape_empty, tape_pop, tape_push
-from deepx_graph.ops.window import WINDOW, reduce_window, select_and_scatter
-from deepx_graph.ops.wires import Feed, Waiting, Wires
-from deepx_graph.ops.world import DEEPX_DTYPES, World
+from deepx_graph.ops.tensor.dynamic_slice import DYNAMIC_SLICES, dynamic_slice, dynamic_update_slice
+from deepx_graph.ops.tensor.index import INDEX, gather, scatter
+from deepx_graph.ops.tensor.layout import (
+    LAYOUT,
+    ensure_type,
+    get_dimension_size,
+    identity,
+    reshape,
+    reverse,
+    stop_gradient,
+    transpose,
+)
+from deepx_graph.ops.tensor.map import MAPPING, map_
+from deepx_graph.ops.tensor.parallel import PARALLEL, run_parallel
+from deepx_graph.ops.tensor.shape import SHAPE, concatenate, index_add, iota, pad, slice_, torch_index_select
+from deepx_graph.ops.tensor.sort import SORT, sort, top_k
+from deepx_graph.ops.vjp.accumulate import carries, pullback
+from deepx_graph.ops.vjp.pushforward import pushforward
 
 FAMILIES: dict[str, tuple[Op, ...]] = {
     "structure": STRUCTURAL, "elementwise": ELEMENTWISE, "bits": BITS, "complex": COMPLEX, "layout": LAYOUT, "shape": SHAPE,

@@ -15,29 +15,28 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from deepx_graph.analysis.schedule import Schedule
 from deepx_graph.blas import FREE, limited
 from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, Source, UsageError, suggest
 from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
-from deepx_graph.ir.exchange import Grid
+from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
 from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.engine import Arranging, Engine, EntryFn, Overwriting
-from deepx_graph.runtime.execute import MAX_DEPTH, execute_all
-from deepx_graph.runtime.handing import nothing
-from deepx_graph.runtime.inputs import Port, arguments, bind, input_ports, output_ports, whole_types
-from deepx_graph.runtime.kernels.recycle import owned
-from deepx_graph.runtime.native.width import vectors
-from deepx_graph.runtime.peak import largest
-from deepx_graph.runtime.plan import Plan
+from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
+from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
+from deepx_graph.runtime.engines.base import Arranging, Engine, EntryFn, Overwriting
+from deepx_graph.runtime.inputs import Closure, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
+from deepx_graph.runtime.memory.assignment import Plan
+from deepx_graph.runtime.memory.forwarding import nothing
+from deepx_graph.runtime.memory.peak import largest
+from deepx_graph.runtime.memory.pool import owned
+from deepx_graph.runtime.native.llvm.width import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, plan_functions
-from deepx_graph.runtime.replicas import check_ready, feeds_of, for_each, grid_of, same_types, worlds
-from deepx_graph.runtime.schedule import Schedule
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.runtime.straight import NONE, Straight, straight
-from deepx_graph.runtime.values import Closure, flatten
+from deepx_graph.runtime.straightline.run import NONE, Straight, straight
 from deepx_graph.types import Type, is_static
 
 ONE = Grid()

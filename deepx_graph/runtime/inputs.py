@@ -148,3 +148,24 @@ def arguments(function: Function, arrays: Sequence[Array], world: World) -> list
 
 def _filled(type: Type, leaf: Any, whole: Any) -> Any:
     return whole(tuple(_filled(t, leaf, whole) for t in type.items)) if isinstance(type, TupleType) else leaf(type)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A function value: the name of a function of the module, and its leading arguments."""
+
+    callee: str
+    captured: tuple[Any, ...]
+
+
+def flatten(value: Any) -> list[Any]:
+    """The leaves of nested tuples, left to right."""
+    leaves: list[Any] = []
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple):
+            stack.extend(reversed(item))
+        else:
+            leaves.append(item)
+    return leaves

@@ -15,9 +15,9 @@ from deepx_graph.errors import printable
 from deepx_graph.ir import Node
 from deepx_graph.ir.notebook import InNotebook
 from deepx_graph.literal import Array
-from deepx_graph.ops.fallback import collected
-from deepx_graph.runtime.engine import Engine, Forecasting, KernelFn, Telling
-from deepx_graph.runtime.values import flatten
+from deepx_graph.ops.interpret import collected
+from deepx_graph.runtime.engines.base import Engine, Forecasting, KernelFn, Telling
+from deepx_graph.runtime.inputs import flatten
 
 SAMPLES = 1000
 """Calls of a kernel of which the times are kept for their median."""

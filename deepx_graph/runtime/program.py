@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.analysis.schedule import schedule
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
-from deepx_graph.runtime.code import Instruction, Run, follows, reads, writes
-from deepx_graph.runtime.engine import TAKES_FIRST, Engine, Joining, KernelFn, Overwriting, Telling
-from deepx_graph.runtime.flow import makes_memory
-from deepx_graph.runtime.handing import Overwrites, nothing, over_operand
-from deepx_graph.runtime.plan import Plan, plan
+from deepx_graph.runtime.bytecode.code import Instruction, Run, follows, reads, writes
+from deepx_graph.runtime.engines.base import TAKES_FIRST, Engine, Joining, KernelFn, Overwriting, Telling
+from deepx_graph.runtime.memory.alias import makes_memory
+from deepx_graph.runtime.memory.assignment import Plan, plan
+from deepx_graph.runtime.memory.forwarding import Overwrites, nothing, over_operand
 from deepx_graph.runtime.profile import Profile
-from deepx_graph.runtime.schedule import schedule
 from deepx_graph.types import TensorType, leaves
 
 Outs = list[tuple[Array, ...] | None]

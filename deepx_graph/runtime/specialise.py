@@ -17,7 +17,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, InferError, RunError, an
 from deepx_graph.ir import Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL
-from deepx_graph.ir.symbols import Sizes, bind_sizes, resolve, resolve_type
+from deepx_graph.ir.symbolic_dims import Sizes, bind_sizes, resolve, resolve_type
 from deepx_graph.literal import Literal
 from deepx_graph.ops import World, derive_seed, load, module_seed
 from deepx_graph.types import FunctionType, TensorType, Type, is_static, merge_types, scalar

@@ -6,7 +6,6 @@ Names are imported when they are first asked for: a front end that shows a progr
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deepx_graph.session.diff import Difference
     from deepx_graph.session.programs import (
         STDIN,
         Loaded,
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
         own_format,
         with_derivative,
     )
-    from deepx_graph.session.query import Query, parse_query
-    from deepx_graph.session.report import ModuleInfo, critical_path, module_info, module_json
+    from deepx_graph.session.query.language import Query, parse_query
+    from deepx_graph.session.report.diff import Difference
+    from deepx_graph.session.report.info import ModuleInfo, critical_path, module_info, module_json
     from deepx_graph.session.session import Session, Version
 
 __all__ = [
@@ -35,8 +35,11 @@ __all__ = [
     "with_derivative",
 ]  # fmt: skip
 
-HOMES = {"Difference": "diff", "Query": "query", "parse_query": "query", "Session": "session", "Version": "session",
-         "ModuleInfo": "report", "critical_path": "report", "module_info": "report", "module_json": "report"}  # fmt: skip
+HOMES = {
+    "Difference": "report.diff", "Query": "query.language", "parse_query": "query.language",
+    "Session": "session", "Version": "session", "ModuleInfo": "report.info",
+    "critical_path": "report.info", "module_info": "report.info", "module_json": "report.info",
+}  # fmt: skip
 """The modules of names; all others are of `programs`."""
 
 

@@ -6,9 +6,9 @@ import dataclasses
 import re
 
 from deepx_graph.passes import PASSES
-from deepx_graph.passes.base import Pass
-from deepx_graph.passes.manager import PIPELINES, parse_pipeline
 from deepx_graph.passes.options import describe_options, format_pass, option_types
+from deepx_graph.passes.pipeline import PIPELINES, parse_pipeline
+from deepx_graph.rewrite.base import Pass
 
 
 def items(pipeline: str) -> list[str]:

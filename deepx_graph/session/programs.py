@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Diagnostic, Source, UsageError, VerifyError
 from deepx_graph.ir import Module
-from deepx_graph.passes.base import Pass, RewriteControl
-from deepx_graph.passes.inline import call_order
-from deepx_graph.passes.manager import format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.passes.interprocedural.inline import call_order
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
+from deepx_graph.passes.pipeline import format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
 from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
-    from deepx_graph.passes.grad import Gradient
+    from deepx_graph.passes.autodiff.grad import Gradient
 
 STDIN = "-"
 
@@ -160,21 +160,21 @@ def gradient(module: Module, wrt: Sequence[str] | None = None, loop: str = "auto
 
     Raises UsageError for an input that is none, VerifyError for an operation without a gradient on the way.
     """
-    from deepx_graph.passes.grad import BUDGET, grad
+    from deepx_graph.passes.autodiff.grad import BUDGET, grad
 
     return grad(module, wrt, loop=loop, budget=BUDGET if budget is None else budget)
 
 
 def backward_lines(module: Module, gradient: Module) -> str | None:
     """The gradient program of a module in deepx, as its lines and then lines with `<-`; None where it cannot be said so."""
-    from deepx_graph.text.deepx.print_gradient import write_backward
+    from deepx_graph.text.deepx.printer.gradient import write_backward
 
     return write_backward(module, gradient)
 
 
 def gradient_choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
     """The gradient program under each way to treat loops, with the bytes that it keeps. Raises as `gradient` does."""
-    from deepx_graph.passes.grad import choices
+    from deepx_graph.passes.autodiff.grad import choices
 
     return choices(module, wrt)
 
@@ -187,6 +187,6 @@ def with_derivative(module: Module, name: str, vjp_name: str) -> Module:
 
 def forward(module: Module, wrt: Sequence[str] | None = None, *, of_gradient: bool = False) -> Module:
     """The program of tangents, or with `of_gradient` that of Hessian-vector products. Raises as `gradient` does."""
-    from deepx_graph.passes.jvp import hvp, jvp
+    from deepx_graph.passes.autodiff.jvp import hvp, jvp
 
     return (hvp if of_gradient else jvp)(module, wrt)

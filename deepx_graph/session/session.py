@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.observer import Record, op_counts
-from deepx_graph.session.facts import Facts
-from deepx_graph.session.monitor import Monitor, Reporting
-from deepx_graph.session.query import Query, parse_query
+from deepx_graph.session.progress import Monitor, Reporting
+from deepx_graph.session.query.language import Query, parse_query
+from deepx_graph.session.query.node_facts import Facts
 from deepx_graph.text import ReadOptions, open_source, read
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:  # what only some questions need is imported when they are asked: a program is shown sooner
-    from deepx_graph.passes.fusion_reason import Reason
-    from deepx_graph.session.diff import Difference
-    from deepx_graph.session.kernels import Kernels
-    from deepx_graph.session.memory import Memory
-    from deepx_graph.session.placing import Placed
+    from deepx_graph.passes.fusion.reason import Reason
+    from deepx_graph.session.report.diff import Difference
+    from deepx_graph.session.report.kernels import Kernels
+    from deepx_graph.session.report.memory import Memory
+    from deepx_graph.session.run.instrumented import RunResult
+    from deepx_graph.session.run.kernel_of import Placed
     from deepx_graph.session.timeline import Timeline
-    from deepx_graph.session.watching import RunResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +126,8 @@ class Session:
 
         Raises UsageError for a pipeline that is none, PassError when a pass fails, Cancelled.
         """
-        from deepx_graph.passes.manager import parse_pipeline
         from deepx_graph.passes.options import format_pass
+        from deepx_graph.passes.pipeline import parse_pipeline
         from deepx_graph.session.pipelines import name_of
         from deepx_graph.session.programs import Watch, optimise
 
@@ -159,7 +159,7 @@ class Session:
     def memory(self, function: Function, *, wait: bool = True) -> Memory | None:
         """The memory of a function over its run; None where sizes are not known, or, without `wait`, not worked out yet."""
         if wait and id(function) not in self._memory:
-            from deepx_graph.session.memory import memory
+            from deepx_graph.session.report.memory import memory
 
             self._memory[id(function)] = function, memory(function)
         return self._memory.get(id(function), (None, None))[1]
@@ -180,7 +180,7 @@ class Session:
 
     def find(self, text: str) -> tuple[Function, Node]:
         """The node of a name or number (see `why.find_node`). Raises UsageError with the nearest name."""
-        from deepx_graph.passes.why import find_node
+        from deepx_graph.passes.fusion.why import find_node
 
         return find_node(self.module, text)
 
@@ -195,25 +195,25 @@ class Session:
 
     def why(self, a: str | Node, b: str | Node) -> Reason:
         """Why two nodes are, or are not, in one kernel of the default engine. Raises UsageError for a name that is none."""
-        from deepx_graph.session.placing import Placing
+        from deepx_graph.session.run.kernel_of import Placing
 
         return Placing(self.module).why(a, b)
 
     def kernels_of(self, *names: str, engine: str = "auto", threads: int | None = None, measure: bool = False) -> list[Placed]:
         """In which kernels nodes run after fusion, with predicted and, on request, measured times. Raises as `placed` does."""
-        from deepx_graph.session.placing import placed
+        from deepx_graph.session.run.kernel_of import placed
 
         return placed(self.module, names, engine, threads, measure=measure)
 
     def kernels(self, engine: str = "auto", threads: int | None = None) -> Kernels | None:
         """The kernels of the version that is looked at, as an engine would run them; None where sizes are not known."""
-        from deepx_graph.session.kernels import kernels
+        from deepx_graph.session.report.kernels import kernels
 
         return kernels(self.module, engine, threads)
 
     def diff(self, a: int = 0, b: int | None = None) -> Difference:
         """What is different between two versions, by default the loaded one and that which is looked at."""
-        from deepx_graph.session.diff import diff
+        from deepx_graph.session.report.diff import diff
 
         return diff(self.versions[a].module, self.versions[self.at if b is None else b].module)
 
@@ -222,7 +222,7 @@ class Session:
     def inputs(self, wishes: Mapping[str, str], seed: int = 0, max_bytes: int | None = None) -> dict[str, Any]:
         """Arrays for the inputs, as wishes say (see `inputs`). Raises UsageError and LimitError."""
         from deepx_graph.runtime.inputs import input_ports
-        from deepx_graph.session.inputs import wished_inputs
+        from deepx_graph.session.run.inputs import wished_inputs
 
         ports = input_ports(self.module.entry)
         for name in wishes:
@@ -233,7 +233,7 @@ class Session:
     def run(self, inputs: Mapping[str, Any], *, engine: str = "auto", seed: int = 0, keep: bool = True, runs: int = 1,
             max_bytes: int | None = None, data_root: str | None = None, monitor: Monitor | None = None) -> RunResult:
         """Runs the version that is looked at and looks on; does not `accept` the result. Raises as running does, and Cancelled."""
-        from deepx_graph.session.watching import watch_run
+        from deepx_graph.session.run.instrumented import watch_run
 
         return watch_run(self.module, inputs, engine=engine, seed=seed, keep=keep, runs=runs, max_bytes=max_bytes,
                          data_root=data_root, monitor=monitor)

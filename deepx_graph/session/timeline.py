@@ -13,10 +13,10 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 from deepx_graph.ir import Module, Node
-from deepx_graph.passes.base import Rewrite, RewriteControl
 from deepx_graph.passes.observer import Record, Stage
 from deepx_graph.passes.options import format_pass
-from deepx_graph.session.diff import Difference, diff
+from deepx_graph.rewrite.base import Rewrite, RewriteControl
+from deepx_graph.session.report.diff import Difference, diff
 
 KEPT = 16
 """Modules between passes that are kept once made."""
@@ -60,9 +60,9 @@ class Sighting:
 
 @cache
 def _equations() -> dict[str, str]:
-    from deepx_graph.passes.algebra import ALGEBRA
-    from deepx_graph.passes.canonicalize import CANONICAL
-    from deepx_graph.passes.fold import fold_rule
+    from deepx_graph.passes.rules.fold import fold_rule
+    from deepx_graph.passes.scalar.algebra import ALGEBRA
+    from deepx_graph.passes.scalar.canonicalize import CANONICAL
 
     return {r.name: r.equation for r in (*ALGEBRA, *CANONICAL, fold_rule(0))}
 

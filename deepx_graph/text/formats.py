@@ -30,8 +30,8 @@ from deepx_graph.errors import (
 )
 from deepx_graph.ir import Module
 from deepx_graph.text.binaries import refuse_known
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.mindir.wire import looks_like_model
-from deepx_graph.text.options import ReadOptions, ReadResult
 
 PIECE = 1 << 24
 """Bytes that are read of a file at a time: asking for many takes memory for as many."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.ir.kernel import price
+from deepx_graph.ir.scalar_expr import price
 from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.constants import LEAST, SHIPPED, Constants
@@ -27,8 +27,8 @@ from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
 from deepx_graph.runtime.kernels.execute import Kernel
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.plan import plan
+from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import grouped
-from deepx_graph.runtime.kernels.workers import TEAM
 from deepx_graph.types import F32, tensor
 
 SMALL, FITTING = 16, 4096

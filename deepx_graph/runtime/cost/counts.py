@@ -8,7 +8,7 @@ each once. Of a single node and one run of it; how often it runs is told by `run
 from __future__ import annotations
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.kernel import Apply, Expr
+from deepx_graph.ir.scalar_expr import Apply, Expr
 from deepx_graph.ir.structure import LOOP_END, STRUCTURAL
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import Forecast, Parts, evaluated, product

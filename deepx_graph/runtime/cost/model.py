@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deepx_graph.ir.kernel import FUNCTION_PRICE, price
+from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
 from deepx_graph.runtime.cost.constants import Constants
 
 LANE_BYTES = 4

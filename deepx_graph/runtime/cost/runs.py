@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL
 from deepx_graph.ops import run_parallel
-from deepx_graph.ops.trips import trip_count
 from deepx_graph.runtime.program import call_order
-from deepx_graph.runtime.schedule import Block, Eval, If, Loop, Once, schedule
 
 
 @dataclass(frozen=True, slots=True)

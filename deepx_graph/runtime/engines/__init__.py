@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from deepx_graph.errors import Diagnostic, UsageError, suggest
-from deepx_graph.runtime.engine import Engine
+from deepx_graph.runtime.engines.base import Engine
 
 
 def _numpy(threads: int | None) -> Engine:

@@ -11,29 +11,29 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.kernel import FUNCTION_PRICE, price
+from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import LOOP_END
-from deepx_graph.ops.convolution import convolution
-from deepx_graph.ops.fusion import fusion
-from deepx_graph.ops.linear import dot_general
-from deepx_graph.ops.reduce import reduce
-from deepx_graph.runtime.engine import EntryFn, KernelFn
+from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops.contract.reduce import reduce
+from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.runtime.engines.base import EntryFn, KernelFn
+from deepx_graph.runtime.engines.gemm_operands import Stacks
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
+from deepx_graph.runtime.engines.outline import outlined
 from deepx_graph.runtime.engines.products import Multiply
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Program
-from deepx_graph.runtime.native.calls.entry import entry
-from deepx_graph.runtime.native.calls.quick import quick
-from deepx_graph.runtime.native.convolution.following import joined
+from deepx_graph.runtime.native.call.kernel_call import quick
+from deepx_graph.runtime.native.call.trampoline import entry
+from deepx_graph.runtime.native.convolution.epilogue import joined
 from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
-from deepx_graph.runtime.native.loops.element_kernel import attempt as attempt_elements
-from deepx_graph.runtime.native.loops.turns_kernel import attempt as attempt_turns
-from deepx_graph.runtime.native.target import this_machine
-from deepx_graph.runtime.native.width import asked, vectors
-from deepx_graph.runtime.outline import outlined
-from deepx_graph.runtime.segments import Segment, Shared, form_of
-from deepx_graph.runtime.stacks import Stacks
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.llvm.width import asked, vectors
+from deepx_graph.runtime.native.loops.per_element_kernel import attempt as attempt_elements
+from deepx_graph.runtime.native.loops.small_body_kernel import attempt as attempt_turns
+from deepx_graph.runtime.straightline.segment import Segment, Shared, form_of
 from deepx_graph.types import TensorType
 
 Made = TypeVar("Made")
@@ -71,7 +71,7 @@ class NativeEngine(NumexprEngine):
     def _made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
-            from deepx_graph.runtime.native.products import small
+            from deepx_graph.runtime.native.gemm import small_emit as small
 
             return small.build(node)
         if node.op is fusion:
@@ -97,7 +97,7 @@ class NativeEngine(NumexprEngine):
             turns = attempt_turns(function, self._made) if isinstance(elements, str) else ""
             return turns if not isinstance(turns, str) else None if isinstance(elements, str) else elements
         if any(n.op is dot_general for n in function.nodes):
-            from deepx_graph.runtime.native.products import following as product_following
+            from deepx_graph.runtime.native.gemm import epilogue as product_following
 
             followed = product_following.attempt_joined(function, self.threads)
             return None if isinstance(followed, str) else followed
@@ -193,7 +193,7 @@ class NativeEngine(NumexprEngine):
     @_in_its_width
     def multiply(self, stacks: Stacks) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""
-        from deepx_graph.runtime.native.products import kernel as product
+        from deepx_graph.runtime.native.gemm import kernel as product
 
         return product.build(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, self.threads)
 

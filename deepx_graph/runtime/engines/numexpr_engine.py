@@ -16,20 +16,20 @@ import numpy as np
 from deepx_graph.blas import available_cores
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ops.dynamic_slice import dynamic_update_slice
-from deepx_graph.ops.fusion import fusion
-from deepx_graph.ops.layout import reshape
-from deepx_graph.ops.linear import dot_general
-from deepx_graph.runtime.arrange import arranged
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.tensor.dynamic_slice import dynamic_update_slice
+from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, Parts
-from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.canonical_gemm import arranged
+from deepx_graph.runtime.engines.gemm_operands import Stacks
 from deepx_graph.runtime.engines.products import Multiply, ProductKernel, product
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.recycle import RESULTS
-from deepx_graph.runtime.stacks import Stacks
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.types import TensorType, is_static
 
 

@@ -10,7 +10,7 @@ from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
-from deepx_graph.runtime.engine import KernelFn
+from deepx_graph.runtime.engines.base import KernelFn
 
 
 class NumpyEngine:

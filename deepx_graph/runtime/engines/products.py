@@ -10,9 +10,9 @@ import numpy as np
 from deepx_graph import blas
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
-from deepx_graph.ops.declare import wider
-from deepx_graph.runtime.kernels.recycle import RESULTS
-from deepx_graph.runtime.stacks import Stacks, stacks_of
+from deepx_graph.ops.helpers import wider
+from deepx_graph.runtime.engines.gemm_operands import Stacks, stacks_of
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.types import TensorType
 
 BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))

@@ -15,9 +15,9 @@ import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
-from deepx_graph.ops.dynamic_slice import clamped_starts
-from deepx_graph.runtime.engine import TAKES_FIRST, KernelFn
-from deepx_graph.runtime.kernels.recycle import RESULTS
+from deepx_graph.ops.tensor.dynamic_slice import clamped_starts
+from deepx_graph.runtime.engines.base import TAKES_FIRST, KernelFn
+from deepx_graph.runtime.memory.pool import RESULTS
 
 
 def updated(node: Node) -> KernelFn:

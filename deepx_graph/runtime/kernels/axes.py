@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops.layout import ensure_type, reshape, stop_gradient
-from deepx_graph.ops.reduce import broadcast_in_dim, reduce
+from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
+from deepx_graph.ops.tensor.layout import ensure_type, reshape, stop_gradient
 from deepx_graph.types import TensorType
 
 Dim = tuple[Node, int]

@@ -17,15 +17,15 @@ from deepx_graph.ir import Function
 from deepx_graph.runtime.cost.model import Parts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
-from deepx_graph.runtime.kernels.homes import overwritten, temporary_homes
+from deepx_graph.runtime.kernels.in_place import overwritten, temporary_homes
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
 from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, Plan, plan, wider
 from deepx_graph.runtime.kernels.program import Array, Call, Program, Shape, Step
-from deepx_graph.runtime.kernels.recycle import RESULTS
-from deepx_graph.runtime.kernels.sums import with_fast_sums
+from deepx_graph.runtime.kernels.reductions import with_fast_sums
+from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import grouped
-from deepx_graph.runtime.kernels.workers import TEAM
+from deepx_graph.runtime.memory.pool import RESULTS
 
 Index = tuple[slice, ...]
 Registers = list[Any]

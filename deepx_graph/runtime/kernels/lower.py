@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.kernel import Apply, Arg, Const, Expr
+from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops.reduce import broadcast_in_dim, reduce
+from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.runtime.kernels import axes as axes_
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.program import Array, Call, Leaf, Program, Reduction, Register, Shape, Step

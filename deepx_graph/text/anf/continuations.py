@@ -14,7 +14,7 @@ from deepx_graph.errors import Source, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END, REGION
 from deepx_graph.text.anf.printer import CONTROL, Lines, Printer, Shared, are_items, branch, branch_word, data_text, render
-from deepx_graph.text.options import ReadOptions
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.words import name_text
 from deepx_graph.types import TupleType
 

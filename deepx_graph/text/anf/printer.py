@@ -23,7 +23,7 @@ from deepx_graph.ir.structure import (
     branch_width,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.text.regions import Placement
+from deepx_graph.text.common.regions import Placement
 from deepx_graph.text.sea.printer import DEPTH_LIMIT, FunctionPrinter, is_default, is_told
 from deepx_graph.text.sea.words import dense_text, name_text, quote, type_text
 from deepx_graph.types import BOOL, TensorType, TupleType, Type, as_tensor

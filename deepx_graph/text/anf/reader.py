@@ -15,7 +15,7 @@ from deepx_graph.ir import Constructor, Data, Function, Module
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.text.anf.expressions import Expressions, Head, Scope
 from deepx_graph.text.anf.forms import Forms
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.sea.reader import plain_name
 from deepx_graph.text.sea.values import Values
 from deepx_graph.types import Type, compatible

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 from deepx_graph.errors import Diagnostic, ParseError, Source
 from deepx_graph.ir import Module
-from deepx_graph.text.deepx.calls import lower_functions
-from deepx_graph.text.deepx.functions import HEADER, parse_functions
-from deepx_graph.text.deepx.instr import Problems
-from deepx_graph.text.deepx.lines import parse_lines
-from deepx_graph.text.deepx.lower import finish, lower_program
-from deepx_graph.text.deepx.rules import rule_named
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.deepx.reader.calls import lower_functions
+from deepx_graph.text.deepx.reader.functions import HEADER, parse_functions
+from deepx_graph.text.deepx.reader.instr import Problems
+from deepx_graph.text.deepx.reader.lines import parse_lines
+from deepx_graph.text.deepx.reader.lower import finish, lower_program
+from deepx_graph.text.deepx.reader.rules import rule_named
 
 _LOOKED_AT = 40
 _HEAD = re.compile(r"[ \t]*([A-Za-z_]\w*)(@\w+)?(?=[\s(])")
@@ -76,7 +76,7 @@ def _no_collection() -> Iterator[None]:
 
 def write(module: Module, dialect: str | None = None) -> str:
     """The module as deepx text. Raises VerifyError for what the dialect cannot express, UsageError for an unknown dialect."""
-    from deepx_graph.text.deepx.printer import write as write_dialect
+    from deepx_graph.text.deepx.printer.module import write as write_dialect
 
     return write_dialect(module, dialect)
 

@@ -6,9 +6,9 @@ import re
 
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
-from deepx_graph.text.hlo.lower import Lowering
-from deepx_graph.text.hlo.parser import Parser
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.hlo.reader.lower import Lowering
+from deepx_graph.text.hlo.reader.parser import Parser
 
 __all__ = ["detect", "read", "write"]
 
@@ -32,6 +32,6 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
 def write(module: Module) -> str:
     """The text of a module. Raises VerifyError for a node that HLO cannot express."""
-    from deepx_graph.text.hlo.printer import write as write_module
+    from deepx_graph.text.hlo.printer.module import write as write_module
 
     return write_module(module)

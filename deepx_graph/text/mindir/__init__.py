@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Source
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "read"]
 

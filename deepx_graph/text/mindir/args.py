@@ -9,8 +9,8 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
-from deepx_graph.text.relay.context import Context
-from deepx_graph.text.relay.rules import RULES as OPERATORS
+from deepx_graph.text.relay.reader.context import Context
+from deepx_graph.text.relay.rules.table import RULES as OPERATORS
 from deepx_graph.types import F32, I64
 
 Rule = Callable[["Args"], Node]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.dump_values import ELIDED, closing, pieces, type_of, value_of
 from deepx_graph.text.mindir.schema import Attribute, Call, Graph, Model, TensorData, ValueInfo
 from deepx_graph.text.mindir.values import GRAPH_CLOSURE
-from deepx_graph.text.options import ReadOptions
 
 _ENTRY = re.compile(r"^# ?IR entry *: @(\S+)", re.MULTILINE)
 _PARAM = re.compile(r"^%(para\S+?) ?: (?=<)", re.MULTILINE)

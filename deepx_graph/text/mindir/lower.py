@@ -12,21 +12,49 @@ from dataclasses import replace
 from typing import Any
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Place, Source, Span, VerifyError, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Literal
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.args import Args
 from deepx_graph.text.mindir.control import SPECIAL, Choice, Closure, call
-from deepx_graph.text.mindir.names import names_of, place_of, short
 from deepx_graph.text.mindir.rules import RULES
 from deepx_graph.text.mindir.schema import Call, Graph, Model
 from deepx_graph.text.mindir.scopes import Scopes, holds_monad, is_constant
 from deepx_graph.text.mindir.signatures import Signatures
 from deepx_graph.text.mindir.values import MONAD, Monad, constant, is_monad_info, literal, tensor_type
-from deepx_graph.text.options import ReadOptions
-from deepx_graph.text.relay.context import Unsupported
+from deepx_graph.text.relay.reader.context import Unsupported
 from deepx_graph.types import ANY, STATE, TupleType, Type, tensor
+
+
+def place_of(domain: str) -> Place | None:
+    """Where the user's program has it: `model.py:42` in a dump, the scope of the layers in a binary file."""
+    file, _, line = domain.rpartition(":")
+    if file and line.isdigit():
+        return Place(file, int(line))
+    return Place(label=domain) if domain else None
+
+
+def short(name: str) -> str:
+    """A name without the graph that it belongs to and the number that makes it unlike others."""
+    parts = [p for p in name.split(":") if p and not p.isdigit()]
+    return parts[-1] if parts else name
+
+
+def names_of(scopes: Scopes) -> dict[str, str]:
+    """A name for each graph: its own, made of letters, digits and `_`; numbered where two would be alike."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in scopes.graphs:
+        plain = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_") or "graph"
+        base, k = plain, 1
+        while plain in taken:
+            k += 1
+            plain = f"{base}_{k}"
+        taken.add(plain)
+        found[name] = plain
+    return found
 
 
 class Lowering:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from deepx_graph.errors import LimitError, Source
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.wire import BYTES, FIXED32, FIXED64, Field, Wire, signed
-from deepx_graph.text.options import ReadOptions
 
 
 @dataclass

@@ -6,7 +6,7 @@ import re
 
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "read", "write"]
 
@@ -25,9 +25,9 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
-    from deepx_graph.text.relay.infer import Inference
-    from deepx_graph.text.relay.lower import Lowering
-    from deepx_graph.text.relay.module import parse
+    from deepx_graph.text.relay.reader.infer import Inference
+    from deepx_graph.text.relay.reader.lower import Lowering
+    from deepx_graph.text.relay.reader.module import parse
 
     inference = Inference(source, parse(source, options))
     inference.run()
@@ -36,6 +36,6 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
 def write(module: Module) -> str:
     """The text of the module. Raises VerifyError with what Relay cannot express, naming the nodes."""
-    from deepx_graph.text.relay.printer import write as write_module
+    from deepx_graph.text.relay.printer.module import write as write_module
 
     return write_module(module)

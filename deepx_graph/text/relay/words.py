@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, VerifyError
-from deepx_graph.text.relay.literals import NAMES
+from deepx_graph.text.relay.reader.literals import NAMES
 from deepx_graph.types import ANY, DataType, FunctionType, RefType, StateType, TensorType, TupleType, Type, VarType
 
 

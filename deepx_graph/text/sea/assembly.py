@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from deepx_graph.ir import Attr, Node, Op
-from deepx_graph.ir.declared import SEGMENTS
+from deepx_graph.ir.signature import SEGMENTS
 from deepx_graph.text.sea.cursor import VALUE, Cursor
 from deepx_graph.text.sea.values import Values
 

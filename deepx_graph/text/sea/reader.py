@@ -15,7 +15,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, S
 from deepx_graph.ir import Constructor, Data, Function, Module, Node, Op, Origin, fresh_loop
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
 from deepx_graph.ops import OPS
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.sea.assembly import FormText, assembly_of
 from deepx_graph.text.sea.cursor import NAME, VALUE, Cursor
 from deepx_graph.text.sea.values import Values

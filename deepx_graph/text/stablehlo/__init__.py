@@ -6,7 +6,7 @@ import re
 
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
-from deepx_graph.text.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "read", "write"]
 
@@ -20,8 +20,8 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
-    from deepx_graph.text.stablehlo.lower import Lowering
-    from deepx_graph.text.stablehlo.parser import Parser
+    from deepx_graph.text.stablehlo.reader.lower import Lowering
+    from deepx_graph.text.stablehlo.reader.parser import Parser
 
     parser = Parser(source, options.max_nodes)
     functions = parser.program()
@@ -31,6 +31,6 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
 def write(module: Module) -> str:
     """The module's text. Raises VerifyError with every node that StableHLO cannot express."""
-    from deepx_graph.text.stablehlo.printer import write as write_module
+    from deepx_graph.text.stablehlo.printer.module import write as write_module
 
     return write_module(module)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deepx_graph.ir.node import Notes
-from deepx_graph.text.stablehlo.printer_values import string_text
+from deepx_graph.text.stablehlo.printer.values import string_text
 from deepx_graph.text.stablehlo.syntax import Noted
 
 LINE = "line"

@@ -20,7 +20,7 @@ from deepx_graph.text.stablehlo.syntax import Operation
 from deepx_graph.types import DType, FunctionType, TensorType, Type, as_tensor, dtype_named, tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.stablehlo.context import Context
+    from deepx_graph.text.stablehlo.reader.context import Context
 
 _UNIFORM = re.compile(
     r"!quant\.uniform<\s*([iu]\d+)\s*(?:<\s*(-?\d+)\s*:\s*(-?\d+)\s*>)?\s*:\s*(\w+)\s*(?::\s*(\d+)\s*)?,\s*(\{[^{}]*\}|[^{}<>]+)>"

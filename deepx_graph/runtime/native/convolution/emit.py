@@ -15,8 +15,8 @@ from deepx_graph.runtime.native.convolution.pack import Packing
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, Lanes, Plan
 from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.convolution.weights import WeightPacking, pack_shares
-from deepx_graph.runtime.native.micro import turn_text
-from deepx_graph.runtime.native.text import Text
+from deepx_graph.runtime.native.gemm.microkernel import turn_text
+from deepx_graph.runtime.native.llvm.builder import Text
 
 NEST, NEST_TABLE, SLOTS = range(3, 6)
 """The slots of the table behind X, W and Y: the function of what follows and its own table; and how many there are."""

@@ -20,19 +20,19 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.kernels.recycle import RESULTS
-from deepx_graph.runtime.kernels.workers import TEAM
-from deepx_graph.runtime.native import cache as codes
-from deepx_graph.runtime.native import micro
+from deepx_graph.runtime.kernels.threads import TEAM
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
-from deepx_graph.runtime.native.convolution.following import Parts, following, parts_of
+from deepx_graph.runtime.native.convolution.epilogue import Parts, following, parts_of
 from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, plan, scratch_bytes
 from deepx_graph.runtime.native.convolution.problem import problem_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
+from deepx_graph.runtime.native.gemm import microkernel as micro
 from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of
-from deepx_graph.runtime.native.pool import pool
-from deepx_graph.runtime.native.target import this_machine
-from deepx_graph.runtime.native.turning import contiguous
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.transpose import contiguous
 
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 
 from deepx_graph.runtime.native.convolution.plan import SIZE, Lanes, Plan, phase_columns, scratch_steps
-from deepx_graph.runtime.native.text import Text, Value, memory_type
+from deepx_graph.runtime.native.llvm.builder import Text, Value, memory_type
 
 
 class Packing:

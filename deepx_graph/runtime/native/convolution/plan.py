@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 
 from deepx_graph.runtime.native.convolution.problem import Problem
-from deepx_graph.runtime.native.micro import Tile
+from deepx_graph.runtime.native.gemm.microkernel import Tile
 
 SCRATCH_BYTES = 256 << 10
 """Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.ir import Node
-from deepx_graph.runtime.native.text import F4, F8, DType
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.types import TensorType
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native import micro
 from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, phase_columns, scratch_steps
 from deepx_graph.runtime.native.convolution.weights import weights_of
-from deepx_graph.runtime.native.micro import Loop, Operand
-from deepx_graph.runtime.native.text import Text, scalar_type
+from deepx_graph.runtime.native.gemm import microkernel as micro
+from deepx_graph.runtime.native.gemm.microkernel import Loop, Operand
+from deepx_graph.runtime.native.llvm.builder import Text, scalar_type
 
 X, W, Y = range(3)
 """Scratch memory, weights and output, in steps and offsets."""

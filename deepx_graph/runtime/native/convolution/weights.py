@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import Lanes, Plan
-from deepx_graph.runtime.native.text import Text, scalar_type
+from deepx_graph.runtime.native.llvm.builder import Text, scalar_type
 
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""

@@ -1,1 +1,3 @@
-"""Whole loops as one kernel: element by element in registers (`elements`), or turn by turn over small tensors (`turns`)."""
+"""Whole loops as one kernel: element by element in registers (`per_element`), or iteration by iteration
+(`small_body`, over small tensors).
+"""

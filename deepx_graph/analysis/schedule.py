@@ -1,0 +1,260 @@
+"""The schedule of a function: its nodes as steps in nested blocks, as plain frozen data that prints.
+
+The sea has no order; a schedule gives one. Steps of a block run in order; `If` runs one of its branches, `Loop` its header before
+every turn and its body after every test that holds (so not on the last), `Once` its block in the first turn that gets there.
+Parameters and constants are no steps: they are there from the start. A schedule never computes a value that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.analysis.code_motion import BlockKind, Draft, Placement
+from deepx_graph.analysis.liveness import Live, liveness
+from deepx_graph.errors import printable
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
+from deepx_graph.literal import Literal
+from deepx_graph.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Eval:
+    """Compute one node from values computed before."""
+
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """One side of an If: its steps, and the values it gives, one per column of the region."""
+
+    block: Block
+    values: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class If:
+    """Run the branch that the region's selector takes; `columns` are the numbers of the region's values that are read."""
+
+    node: Node
+    columns: tuple[int, ...]
+    branches: tuple[Branch, ...]
+
+    @property
+    def selector(self) -> Node:
+        return self.node.inputs[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Variables start as `inits`; run header, test `condition`; while it holds run body, go on with `nexts`.
+
+    `columns` are the numbers of the loop variables that are read; `phis[c]` are the nodes that stand for column c in a turn (none
+    when only its final value is read). Entering the loop makes the `once` blocks in `renews` run again.
+    """
+
+    node: Node
+    columns: tuple[int, ...]
+    phis: tuple[tuple[Node, ...], ...]
+    inits: tuple[Node, ...]
+    nexts: tuple[Node, ...]
+    header: Block
+    body: Block
+    renews: tuple[Block, ...] = ()
+
+    @property
+    def condition(self) -> Node:
+        return self.node.inputs[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Once:
+    """Run the block the first time only; `loop` is the outermost loop that does not make it run again."""
+
+    block: Block
+    loop: Node
+
+
+Step = Eval | If | Loop | Once
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Steps in order."""
+
+    kind: BlockKind
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A function as steps. `str()` gives the text that golden tests compare; `order` are the live nodes, oldest first."""
+
+    function: Function
+    root: Block
+    order: tuple[Node, ...]
+
+    @property
+    def constants(self) -> tuple[Node, ...]:
+        """The constants that the steps and results use."""
+        return tuple(n for n in self.order if n.op is CONSTANT)
+
+    def __str__(self) -> str:
+
+        return show_schedule(self)
+
+
+def schedule(function: Function) -> Schedule:
+    """The schedule of a function (see `placement` for where each node goes).
+
+    Raises VerifyError when a loop variable is used outside its loop or its loop is never closed.
+    """
+    live = liveness(function)
+    return _Freezer(function, live).schedule()
+
+
+class _Freezer:
+    """Turns draft blocks into frozen ones, inner blocks first."""
+
+    def __init__(self, function: Function, live: Live) -> None:
+        self.function, self.live = function, live
+        self.place = Placement(function, live)
+        self.frozen: dict[Draft, Block] = {}
+        self.phis: dict[tuple[Node, int], list[Node]] = {}
+        for n in live.order:
+            if n.op is PHI and n.inputs[0].op is LOOP_BEGIN:
+                self.phis.setdefault((live.ends[n.inputs[0]], n.attrs[0]), []).append(n)
+        self.renews: dict[Node, list[Draft]] = {}
+        for draft in self.place.blocks:
+            if draft.outermost is not None:
+                self.renews.setdefault(draft.outermost, []).append(draft)
+
+    def schedule(self) -> Schedule:
+        for draft in reversed(self.place.blocks):
+            self.frozen[draft] = self._block(draft)
+        return Schedule(self.function, self.frozen[self.place.root], self.live.order)
+
+    def _block(self, draft: Draft) -> Block:
+        onces = sorted(draft.onces.items(), key=lambda item: -item[0].serial if item[0] else float("-inf"))
+        steps: list[Step] = [Once(self.frozen[d], d.outermost) for _, d in onces if d.outermost]
+        steps += (self._step(n) for n in reversed(draft.nodes))  # they were placed newest first
+        return Block(draft.kind, tuple(steps))
+
+    def _step(self, node: Node) -> Step:
+        if node.op is REGION:
+            blocks = self.place.branches[node]
+            branches = (Branch(self.frozen[d], self.live.branch(node, b)) for b, d in enumerate(blocks))
+            return If(node, self.live.columns[node], tuple(branches))
+        if node.op is LOOP_END:
+            columns = self.live.columns[node]
+            return Loop(
+                node, columns, tuple(tuple(self.phis.get((node, k), ())) for k in columns), self.live.inits(node),
+                self.live.nexts(node), self.frozen[self.place.headers[node]], self.frozen[self.place.bodies[node]],
+                tuple(self.frozen[d] for d in self.renews.get(node, ())),
+            )  # fmt: skip
+        return Eval(node)
+
+
+Item = Block | Step | Callable[[], str]
+
+WIDEST = 60
+"""Characters of an attribute that are shown."""
+
+
+def show_schedule(schedule: Schedule) -> str:
+    """The whole schedule as text, ending in a newline."""
+    return _Writer(schedule).text()
+
+
+class _Writer:
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.lines: list[str] = []
+        self.numbers: dict[Node, int] = {}
+
+    def text(self) -> str:
+        function = self.schedule.function
+        params = (f"{self.name(p)}{' ' + printable(p.name) if p.name else ''}: {p.type}" for p in function.params)
+        self.lines += [f"schedule {printable(function.name)}", f"start({', '.join(params)})"]
+        stack: list[tuple[int, Item]] = [(0, lambda: f"return {self.names(function.results)}"), (0, self.schedule.root)]
+        while stack:
+            depth, item = stack.pop()
+            if isinstance(item, Block):
+                stack += ((depth, step) for step in reversed(item.steps))
+            else:
+                head, inside = self.step(item)
+                self.lines.append("  " * depth + head)
+                stack += ((depth + d, i) for d, i in reversed(inside))
+        return "\n".join(self.lines) + "\n"
+
+    def step(self, item: Step | Callable[[], str]) -> tuple[str, Sequence[tuple[int, Item]]]:
+        """The line of a step, and what follows it at which depth below it."""
+        match item:
+            case Eval(node):
+                return f"{self.name(node)}: {node.type} = {self.expression(node)}", ()
+            case If():
+                return self.branches(item)
+            case Loop():
+                return self.loop(item)
+            case Once(block):
+                return "once:", [(1, block)]
+        return item(), ()
+
+    def name(self, node: Node) -> str:
+        return constant_text(node) if node.op is CONSTANT else f"%{self.numbers.setdefault(node, len(self.numbers))}"
+
+    def names(self, nodes: Iterable[Node]) -> str:
+        return ", ".join(map(self.name, nodes))
+
+    def numbered(self, columns: Sequence[int], nodes: Sequence[Node]) -> str:
+        return ", ".join(f"{k}: {self.name(n)}" for k, n in zip(columns, nodes, strict=True))
+
+    def expression(self, node: Node) -> str:
+        given = ((a.name, v) for a, v in zip(node.op.attrs, node.attrs, strict=True) if v is not a.default and v != a.default)
+        attrs = [f"{name}={attribute_text(v)}" for name, v in given]
+        return f"{node.op.name}({self.names(node.inputs)})" + (f" {{{', '.join(attrs)}}}" if attrs else "")
+
+    def branches(self, step: If) -> tuple[str, Sequence[tuple[int, Item]]]:
+        of_bool = isinstance(step.selector.type, TensorType) and step.selector.type.dtype.kind == "bool"
+        inside: list[tuple[int, Item]] = []
+        for k, branch in enumerate(step.branches):
+            which = ("true", "false")[k] if of_bool else str(k)
+            inside += [(1, f"proj {which}:".strip), (2, branch.block), (2, partial(self.give, step.columns, branch.values))]
+        return f"{self.name(step.node)} = if {self.name(step.selector)}:", inside
+
+    def give(self, columns: Sequence[int], values: Sequence[Node]) -> str:
+        return f"give {self.numbered(columns, values)}".rstrip()
+
+    def loop(self, step: Loop) -> tuple[str, Sequence[tuple[int, Item]]]:
+        variables = (
+            f"{k}: {self.names(phis) or '_'} = {self.name(first)}"
+            for k, phis, first in zip(step.columns, step.phis, step.inits, strict=True)
+        )
+        return f"{self.name(step.node)} = loop({', '.join(variables)}):", [
+            (1, lambda: "test:"), (2, step.header), (2, lambda: f"while {self.name(step.condition)}"),
+            (1, lambda: "body:"), (2, step.body), (2, lambda: f"next {self.numbered(step.columns, step.nexts)}".rstrip()),
+        ]  # fmt: skip
+
+
+def constant_text(node: Node) -> str:
+    """A small constant's value, or the type of a large one."""
+    literal: Literal = node.attrs[0]
+    if literal.array.size > 4 and not literal.is_splat:
+        return f"constant {literal.type}"
+    values = literal.array.reshape(-1)[:1] if literal.is_splat else literal.array
+    return f"{np.array2string(values[0] if literal.is_splat else values, separator=',')}:{literal.type}"
+
+
+def attribute_text(value: Any) -> str:
+    """An attribute value on one line, escaped and cut."""
+    if isinstance(value, Function):
+        body = value.results[0].op.name if len(value.results) == 1 else f"{len(value.results)} results"
+        return f"<{printable(value.name)}: {len(value.nodes) - len(value.params)} nodes, {body}>"
+    text = printable(f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value))
+    return text if len(text) <= WIDEST else text[:WIDEST] + "..."

@@ -1,0 +1,121 @@
+"""How a loop counts: integer variables that go up or down by a constant, and the number of turns where the text fixes it.
+
+Exact integer arithmetic; a loop that ends only by wrapping around its dtype counts as not known. Nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from deepx_graph.ir import Node
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.structure import PHI
+from deepx_graph.ops import add, compare, subtract
+from deepx_graph.types import DType, TensorType, as_tensor
+
+_MIRROR = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+
+
+class Counter(NamedTuple):
+    """A loop variable that is `first + step * turn`."""
+
+    first: int
+    step: int
+
+
+def counters(end: Node) -> dict[int, Counter]:
+    """The variables of the loop that count, by number."""
+    begin = end.inputs[0]
+    found: dict[int, Counter] = {}
+    for k, (init, after) in enumerate(zip(begin.inputs, end.inputs[2:], strict=True)):
+        first = _integer(init)
+        step = _step(begin, k, after) if first is not None else None
+        if first is not None and step is not None:
+            found[k] = Counter(first, step)
+    return found
+
+
+def _integer(node: Node) -> int | None:
+    """The value of a rank-0 integer constant."""
+    type, value = node.type, splat_of(node)
+    if value is None or not isinstance(type, TensorType) or type.dims != () or not type.dtype.is_integer:
+        return None
+    return int(value)
+
+
+def _step(begin: Node, k: int, after: Node) -> int | None:
+    """By how much variable `k` grows in a turn when `after` is its next value."""
+    if after.op is not add and after.op is not subtract:
+        return None
+    x, y = after.inputs
+    if after.op is add and not is_variable(x, begin, k):
+        x, y = y, x
+    step = _integer(y)
+    if step is None or not is_variable(x, begin, k):
+        return None
+    return -step if after.op is subtract else step
+
+
+def is_variable(node: Node, begin: Node, k: int) -> bool:
+    """Whether the node is variable `k` of the loop."""
+    return node.op is PHI and node.inputs[0] is begin and node.attrs[0] == k
+
+
+def trip_count(end: Node) -> int | None:
+    """How often the body of the loop that `end` closes runs, where a counter is compared with a constant; else None."""
+    begin, condition = end.inputs[:2]
+    known = splat_of(condition)
+    if known is not None and not known:
+        return 0
+    if condition.op is not compare:
+        return None
+    left, right = condition.inputs
+    direction: str = condition.attr("direction")
+    if _integer(left) is not None:
+        left, right, direction = right, left, _MIRROR[direction]
+    limit = _integer(right)
+    if limit is None or left.op is not PHI or left.inputs[0] is not begin:
+        return None
+    counter = counters(end).get(left.attrs[0])
+    return None if counter is None else _turns(counter.first, counter.step, limit, direction, as_tensor(left.type).dtype)
+
+
+def _turns(start: int, step: int, limit: int, direction: str, dtype: DType) -> int | None:
+    """Turns of `for (k = start; k <direction> limit; k += step)`; None for one that does not end, or only by wrapping round."""
+    if direction in ("GT", "GE"):
+        start, step, limit, direction = -start, -step, -limit, _MIRROR[direction]
+        low, high = -_most(dtype), -_least(dtype)
+    else:
+        low, high = _least(dtype), _most(dtype)
+    if direction == "EQ":
+        return 0 if start != limit else 1 if step else None
+    if direction == "NE":
+        count, rest = divmod(limit - start, step) if step else (-1, 1)
+        return 0 if start == limit else count if count >= 0 and not rest else None
+    distance = limit - start + (direction == "LE")
+    if distance <= 0:
+        return 0
+    count = -(-distance // step) if step > 0 else -1
+    return count if count >= 0 and low <= start + count * step <= high else None
+
+
+def _least(dtype: DType) -> int:
+    return -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+
+
+def _most(dtype: DType) -> int:
+    return (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+
+
+def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether boxes of that size at these starts lie apart, and inside, for all turns of a loop of known length."""
+    begin, turns = end.inputs[0], trip_count(end)
+    found = counters(end) if turns else {}
+    for at, size, room in zip(starts, box, whole, strict=True):
+        counter = found.get(at.attrs[0]) if at.op is PHI and at.inputs[0] is begin else None
+        if counter is not None and turns and abs(counter.step) >= size:
+            last = counter.first + (turns - 1) * counter.step
+            if min(counter.first, last) >= 0 and max(counter.first, last) + size <= room:
+                return True
+    return False

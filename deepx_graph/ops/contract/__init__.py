@@ -1,0 +1,1 @@
+"""Operations that contract axes: reductions, products, convolutions, windows, factorisations."""

@@ -1,0 +1,71 @@
+"""`fusion`: a group of operations that one kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepx_graph.errors import InferError, an
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
+from deepx_graph.ir.constraint import VALUE
+from deepx_graph.ops.contract.reduce import broadcast_in_dim
+from deepx_graph.ops.interpret import evaluate
+from deepx_graph.ops.vjp.accumulate import through
+from deepx_graph.types import TensorType, TupleType, Type, compatible
+
+
+def _fusion_type(types: Sequence[Type], body: Function) -> Type:
+    if len(types) != len(body.params):
+        raise InferError(f"{len(types)} operands for {len(body.params)} parameters of the body")
+    for k, (given, param) in enumerate(zip(types, body.params, strict=True)):
+        if not compatible(given, param.type):
+            raise InferError(f"operand {k} is {an(given)}", operand=k, expected=str(param.type))
+    results = body.type.results
+    return results[0] if len(results) == 1 else TupleType(results)
+
+
+def _fusion_eval(xs: Sequence[Any], body: Function) -> Any:
+    results = evaluate(body, xs)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def inlined(b: Builder, body: Function, inputs: Sequence[Node]) -> list[Node]:
+    """The results of a straight-line body, built again on the given inputs."""
+    new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
+    for node in body.nodes:
+        if node not in new:
+            new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
+    return [new[r] for r in body.results]
+
+
+def mapped(b: Builder, body: Function, inputs: Sequence[Node], type: TensorType) -> Node | None:
+    """A body on scalars applied to whole tensors, with a result of `type`; None when one of its ops is not elementwise."""
+    results = mapped_all(b, body, inputs, [type])
+    return results[0] if results else None
+
+
+def mapped_all(b: Builder, body: Function, inputs: Sequence[Node], types: Sequence[TensorType]) -> list[Node] | None:
+    """As `mapped`, for a body with a result of each of the types."""
+    if len(body.params) != len(inputs) or any(n.inputs and not n.op.elementwise for n in body.nodes):
+        return None
+    new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
+    for node in body.nodes:
+        if node not in new:
+            attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+            new[node] = b(node.op, *(new[i] for i in node.inputs), **attrs)
+    results = [new[r] for r in body.results]
+    return [r if r.type == t else b(broadcast_in_dim, r, shape=t.dims, broadcast_dimensions=())
+            for r, t in zip(results, types, strict=True)]  # fmt: skip
+
+
+def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
+    return through(b, node, inlined(b, node.attrs[0], node.inputs), g)
+
+
+fusion: Op = Op(
+    "fusion", "The results of the body, computed by one kernel.", operands=(Operand("inputs", variadic=True),),
+    attrs=(Attr("body", "function"),), infer=_fusion_type, eval=_fusion_eval, vjp=_fusion_vjp, foldable=False,
+    example=examples.FUSED, results=(Result("results", variadic=True, type=VALUE),), source="XLA fusion",
+)  # fmt: skip
+
+FUSION: tuple[Op, ...] = (fusion,)

@@ -1,0 +1,1 @@
+"""Operations that concern the world around a program: effects, checks, custom calls, feeds, collectives."""

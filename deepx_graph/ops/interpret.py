@@ -1,0 +1,119 @@
+"""Running a function by `op.eval` in order: for bodies of reductions and fusions, and as the plainest reference."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import VerifyError
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_width
+from deepx_graph.literal import Array
+from deepx_graph.types import as_tensor
+
+
+class _Listening(threading.local):
+    ways: list[str] | None = None
+
+
+_LISTENING = _Listening()
+
+
+def general(how: str) -> None:
+    """Says that a body is applied in that way."""
+    if _LISTENING.ways is not None and how not in _LISTENING.ways:
+        _LISTENING.ways.append(how)
+
+
+@contextmanager
+def collected() -> Iterator[list[str]]:
+    """The ways said inside the block, each once; an outer block does not hear them."""
+    outer, ways = _LISTENING.ways, list[str]()
+    _LISTENING.ways = ways
+    try:
+        yield ways
+    finally:
+        _LISTENING.ways = outer
+
+
+Values = dict[Node, Any]
+Run = Callable[[Sequence[Node], Values], None]
+
+CONTROL = (REGION, PHI, LOOP_BEGIN, LOOP_END)
+
+
+def compute(node: Node, nodes: Sequence[Node], values: Values, run: Run) -> None:
+    """Gives a control node its value; a loop's beginning runs the whole loop, of which `nodes` has the rest."""
+    if node.op is REGION:
+        selector, *given = (values[i] for i in node.inputs)
+        count: int = node.attrs[0]
+        width = branch_width(len(node.inputs), count)
+        taken = _branch(selector, count)
+        values[node] = tuple(given[taken * width : (taken + 1) * width])
+    elif node.op is PHI:
+        values[node] = values[node.inputs[0]][node.attrs[0]]
+    else:
+        _loop(node, nodes, values, run)
+
+
+def _branch(selector: Any, count: int) -> int:
+    if selector.dtype.kind == "b":
+        return 0 if selector else 1
+    return int(selector) if 0 <= int(selector) < count else count - 1
+
+
+def _loop(begin: Node, nodes: Sequence[Node], values: Values, run: Run) -> None:
+    at = next(k for k, n in enumerate(nodes) if n.op is LOOP_END and n.inputs[0] is begin)
+    end, inside = nodes[at], {begin}
+    turn, before = [], []
+    for n in nodes[:at]:
+        if any(i in inside for i in n.inputs):
+            inside.add(n)
+            turn.append(n)
+        elif n not in values and n is not begin:
+            before.append(n)
+    run(before, values)
+    _, condition, *nexts = end.inputs
+    variables = tuple(values[i] for i in begin.inputs)
+    while True:
+        now = {**values, begin: variables}
+        run(turn, now)
+        if not now[condition]:
+            break
+        variables = tuple(now[n] for n in nexts)
+    values[end] = variables
+    values.update(dict.fromkeys(inside))
+
+
+def evaluate(function: Function, args: Sequence[Any]) -> list[Any]:
+    """The results for the given values. Raises VerifyError for an op that only a schedule can run (calls, effects)."""
+    values: dict[Node, Any] = dict(zip(function.params, args, strict=True))
+    _run(function.nodes, values)
+    return [values[r] for r in function.results]
+
+
+def _run(nodes: Sequence[Node], values: dict[Node, Any]) -> None:
+    """Computes the nodes that have no value yet."""
+    for node in nodes:
+        if node not in values:
+            if node.op.eval is not None:
+                values[node] = node.op.eval([values[i] for i in node.inputs], *node.attrs)
+            elif node.op in CONTROL:
+                compute(node, nodes, values, _run)
+            else:
+                raise VerifyError(f"{node.op.name} cannot stand in the body of another operation")
+
+
+def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+    """A body on scalars applied to arrays of one shape, element by element; to whole arrays at once where its ops allow."""
+    shape = left[0].shape
+    if all(n.op.elementwise or not n.inputs for n in body.nodes) or not shape:
+        return [np.broadcast_to(r, shape) for r in evaluate(body, [*left, *right])]
+    general("element by element")
+    rows = [evaluate(body, [a[at] for a in (*left, *right)]) for at in np.ndindex(shape)]
+    dtypes = [as_tensor(r.type).dtype.np for r in body.results]
+    return [np.asarray([row[k] for row in rows], dtype=d).reshape(shape) for k, d in enumerate(dtypes)]

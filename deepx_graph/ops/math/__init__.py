@@ -1,0 +1,1 @@
+"""Elementwise operations and generators: arithmetic, special functions, bits, complex numbers, random numbers."""

@@ -1,0 +1,1 @@
+"""Operations on the arrangement of elements: shapes, layouts, indexing, sorting, mapping."""

@@ -1,0 +1,292 @@
+"""Reading and writing many slices at positions that are computed: gather and scatter.
+
+Start indices are clamped so that slices fit, as in XLA; scatter drops update elements that fall outside. Both are whole-array
+numpy: one index array per operand axis. Scatter combines updates into their places in order where the body is a monoid op, and
+in rounds over all places at once where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError, an
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
+from deepx_graph.ir.constraint import (
+    INTEGERS,
+    NON_NEGATIVE,
+    TENSOR,
+    axes_of,
+    combines,
+    equally_many,
+    one_for_each_axis,
+    same_element_types,
+    same_shape,
+    some,
+)
+from deepx_graph.ir.signature import MANY
+from deepx_graph.literal import Array
+from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.ops.helpers import written_in
+from deepx_graph.ops.interpret import combine, general
+from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
+from deepx_graph.ops.tensor.layout import show_dims
+from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
+
+Axes = tuple[int, ...]
+Index = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def _batch_shape(indices: Dims, index_vector_dim: int) -> Dims:
+    return tuple(d for k, d in enumerate(indices) if k != index_vector_dim)
+
+
+def _positions(indices: Array, shape: Sequence[int], index_map: Axes, vector_dim: int, batching: Axes,
+               indices_batching: Axes) -> dict[int, Index]:
+    """For each operand axis that is indexed: where each slice starts on it, in the shape of the batch."""
+    vectors = indices.astype(np.int64)
+    vectors = vectors[..., None] if vector_dim == indices.ndim else np.moveaxis(vectors, vector_dim, -1)
+    found: dict[int, Index] = {axis: vectors[..., k] for k, axis in enumerate(index_map)}
+    batch_shape = vectors.shape[:-1]
+    for axis, at in zip(batching, indices_batching, strict=True):
+        at -= at > vector_dim
+        found[axis] = np.broadcast_to(np.arange(batch_shape[at]).reshape([-1 if k == at else 1 for k in range(len(batch_shape))]),
+                                      batch_shape)
+    return found
+
+
+def _full_index(starts: dict[int, Index], shape: Sequence[int], windows: dict[int, int], window_sizes: dict[int, int],
+                rank: int) -> list[Index]:
+    """One index array per operand axis, all broadcasting to the result (or update) of that rank.
+
+    `windows` maps an operand axis to the result axis along which its slice lies.
+    """
+    batch_axes = [k for k in range(rank) if k not in windows.values()]
+    full = []
+    for axis in range(len(shape)):
+        at: Any = np.zeros((1,) * rank, np.int64)
+        if axis in starts:
+            spread = [1] * rank
+            for k, size in zip(batch_axes, starts[axis].shape, strict=True):
+                spread[k] = size
+            at = at + starts[axis].reshape(spread)
+        if axis in windows:
+            at = at + np.arange(window_sizes[axis]).reshape([-1 if k == windows[axis] else 1 for k in range(rank)])
+        full.append(at)
+    return full
+
+
+def _dimension_numbers(names: Sequence[str]) -> tuple[Attr, ...]:
+    return (*(Attr(name, "ints", (), check=NON_NEGATIVE) for name in names), Attr("index_vector_dim", "int", 0, check=NON_NEGATIVE))
+
+
+def _indexing(operand: str, indices: str, dropped: str, batching: str, indices_batching: str, index_map: str
+              ) -> tuple[Relation, ...]:
+    """What gather and scatter ask of their dimension numbers, named as each of them names them."""
+
+    def vectors_fit(type: TensorType, vector_dim: int, axes: Axes) -> bool:
+        size = None if type.dims is None else 1 if vector_dim == len(type.dims) else type.dims[vector_dim]
+        return not isinstance(size, int) or size == len(axes)
+
+    return (
+        axes_of(operand, index_map, batching), axes_of(operand, dropped, batching), axes_of(indices, indices_batching),
+        equally_many(batching, indices_batching),
+        Relation(f"index_vector_dim to be an axis of {indices}, or the one after the last", (indices, "index_vector_dim"),
+                 lambda type, k: type.rank is None or k <= type.rank),
+        Relation(f"index vectors as long as {index_map}", (indices, "index_vector_dim", index_map), vectors_fit),
+    )  # fmt: skip
+
+
+_GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map")
+
+
+def _gather_type(types: Sequence[Type], offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes, index_map: Axes,
+                 vector_dim: int, sizes: Dims) -> Type:
+    operand, indices = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    if operand.dims is None or indices.dims is None:
+        return operand.with_dims(None)
+    for k, size in enumerate(sizes):
+        whole = operand.dims[k]
+        if isinstance(size, str):
+            continue
+        if size < 0 or (isinstance(whole, int) and size > whole) or (k in collapsed + batching and size > 1):
+            raise InferError(f"slice size {size} of dimension {k} of {operand}")
+    kept = [s for k, s in enumerate(sizes) if k not in collapsed + batching]
+    if len(kept) != len(offset):
+        raise InferError(f"{len(offset)} offset dimensions {show_dims(offset)} for {len(kept)} kept slice dimensions")
+    batch = iter(_batch_shape(indices.dims, vector_dim))
+    total = len(offset) + len(indices.dims) - (vector_dim < len(indices.dims))
+    if any(k >= total for k in offset):
+        raise InferError(f"offset_dims {show_dims(offset)} of a result of rank {total}", expected=f"axes below {total}")
+    window = dict(zip(offset, kept, strict=True))
+    return operand.with_dims(window[k] if k in window else next(batch) for k in range(total))
+
+
+def _gather(xs: Sequence[Array], offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes, index_map: Axes,
+            vector_dim: int, sizes: Axes) -> Array:
+    operand, indices = xs
+    starts = _positions(indices, operand.shape, index_map, vector_dim, batching, indices_batching)
+    for axis in index_map:
+        starts[axis] = np.clip(starts[axis], 0, operand.shape[axis] - sizes[axis])
+    kept = [k for k in range(operand.ndim) if k not in collapsed + batching]
+    windows = dict(zip(kept, offset, strict=True))
+    rank = len(offset) + indices.ndim - (vector_dim < indices.ndim)
+    full = _full_index(starts, operand.shape, windows, {k: sizes[k] for k in kept}, rank)
+    batch = iter(_batch_shape(indices.shape, vector_dim))
+    shape = tuple(sizes[kept[offset.index(k)]] if k in offset else int(next(batch)) for k in range(rank))
+    if operand.size == 0 or 0 in shape:
+        return np.zeros(shape, operand.dtype)
+    return np.broadcast_to(operand[tuple(full)], shape) if full else np.broadcast_to(operand, shape)
+
+
+def _gather_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    offset, collapsed, batching, indices_batching, index_map, vector_dim, sizes = node.attrs
+    operand = as_tensor(node.inputs[0].type)
+    starts = _clamped_indices(b, node.inputs[1], operand.shape, index_map, vector_dim, sizes)
+    return b(scatter, b.splat(0, operand), starts, g, update_window_dims=offset, inserted_window_dims=collapsed,
+             input_batching_dims=batching, scatter_indices_batching_dims=indices_batching,
+             scatter_dims_to_operand_dims=index_map, index_vector_dim=vector_dim,
+             update_computation=monoid_body(add, operand.dtype)), None  # fmt: skip
+
+
+def _clamped_indices(b: Builder, indices: Node, shape: Axes, index_map: Axes, vector_dim: int, sizes: Axes) -> Node:
+    """Gather clamps where scatter drops: the transpose scatters to the clamped places."""
+    limits = [shape[axis] - sizes[axis] for axis in index_map]
+    index_type = as_tensor(indices.type)
+    most = (1 << (index_type.dtype.bits - (index_type.dtype.kind == "int"))) - 1
+    spread = [1] * len(index_type.shape)
+    if vector_dim < len(spread):
+        spread[vector_dim] = len(limits)
+    high = np.broadcast_to(np.minimum(limits, most).reshape(spread), index_type.shape)
+    return b(clamp, b.like(0, indices), indices, b.constant(high, index_type.dtype))
+
+
+def _gather_samples(rng: Any) -> Any:
+    x = rng.random((4, 5, 3))
+    rows = dict(zip((*_GATHER, "index_vector_dim", "slice_sizes"), ((1, 2), (0,), (), (), (0,), 1, (1, 5, 3)), strict=True))
+    boxes = dict(zip((*_GATHER, "index_vector_dim", "slice_sizes"), ((0, 2), (1,), (), (), (1, 0), 1, (2, 1, 3)), strict=True))
+    batched = dict(zip((*_GATHER, "index_vector_dim", "slice_sizes"), ((2,), (1,), (0,), (0,), (1,), 2, (1, 1, 3)), strict=True))
+    return [((x, np.array([0, 3, 9])), rows), ((x, np.array([[0, 1], [4, 9]])), boxes),
+            ((x, np.array([[0, 1], [4, 2], [0, 0], [3, -1]])), batched)]
+
+
+gather: Op = Op(
+    "gather", "Slices of the operand at computed start indices, which are clamped so that each slice fits.",
+    operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
+    attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "dims")),
+    constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
+    infer=_gather_type, eval=_gather, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
+)  # fmt: skip
+
+_SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+            "scatter_dims_to_operand_dims")
+
+
+def _scatter_type(types: Sequence[Type], window: Axes, inserted: Axes, batching: Axes, indices_batching: Axes, index_map: Axes,
+                  vector_dim: int, body: Function) -> Type:
+    count = len(types) // 2
+    inputs, indices, updates = types[:count], as_tensor(types[count], count), types[count + 1 :]
+    for k, (input, update) in enumerate(zip(inputs, updates, strict=True)):
+        operand, given = as_tensor(input, k), as_tensor(update, count + 1 + k)
+        if operand.dims is None or indices.dims is None or given.dims is None:
+            continue
+        kept = [d for axis, d in enumerate(operand.dims) if axis not in inserted + batching]
+        batch = iter(_batch_shape(indices.dims, vector_dim))
+        if len(given.dims) != len(window) + len(indices.dims) - (vector_dim < len(indices.dims)) or len(kept) != len(window):
+            raise InferError(f"updates {k} are {an(given)}", operand=count + 1 + k, expected="batch and window dimensions")
+        for axis, size in enumerate(given.dims):
+            limit = kept[window.index(axis)] if axis in window else next(batch)
+            known = isinstance(size, int) and isinstance(limit, int)
+            if known and (size > limit if axis in window else size != limit):  # type: ignore[operator]
+                raise InferError(f"dimension {axis} of updates {k}, {an(given)}", operand=count + 1 + k, expected=f"{limit}")
+    return inputs[0] if count == 1 else TupleType(tuple(inputs))
+
+
+def _scatter(xs: Sequence[Array], window: Axes, inserted: Axes, batching: Axes, indices_batching: Axes, index_map: Axes,
+             vector_dim: int, body: Function) -> Any:
+    count = len(xs) // 2
+    inputs, indices, updates = xs[:count], xs[count], xs[count + 1 :]
+    shape = inputs[0].shape
+    starts = _positions(indices, shape, index_map, vector_dim, batching, indices_batching)
+    kept = [k for k in range(len(shape)) if k not in inserted + batching]
+    windows = dict(zip(kept, window, strict=True))
+    sizes = {axis: updates[0].shape[windows[axis]] for axis in kept}
+    full = _full_index(starts, shape, windows, sizes, updates[0].ndim)
+    inside: Any = np.ones((1,) * updates[0].ndim, np.bool_)
+    flat: Any = np.zeros((1,) * updates[0].ndim, np.int64)
+    for at, size in zip(full, shape, strict=True):
+        inside = inside & (at >= 0) & (at < size)
+        flat = flat * size + at
+    mask = np.broadcast_to(inside, updates[0].shape).reshape(-1)
+    places = np.broadcast_to(flat, updates[0].shape).reshape(-1)[mask]
+    results = tuple(x.reshape(-1).copy() for x in inputs)
+    _combine_at(results, places, [u.reshape(-1)[mask] for u in updates], body)
+    shaped = tuple(r.reshape(x.shape) for r, x in zip(results, inputs, strict=True))
+    return shaped[0] if count == 1 else shaped
+
+
+def _combine_at(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
+    """Each result at its places combined with the updates, in order where the order matters."""
+    if places.size == 0:
+        return
+    if body.results == body.params[len(results) :]:  # the update replaces: the last one stays
+        for result, update in zip(results, updates, strict=True):
+            result[places] = update
+        return
+    op = body.reducer if len(results) == 1 else None
+    if op is not None and op.monoid is not None:
+        op.monoid.at(results[0], places, updates[0])
+        return
+    in_rounds(results, places, updates, body)
+
+
+def in_rounds(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
+    """The body applied to all places at once, to the first update of each, then the second, and so on."""
+    general("in rounds over all places")
+    order = np.argsort(places, kind="stable")
+    updates, sorted_places = [u[order] for u in updates], places[order]
+    first = np.flatnonzero(np.r_[True, np.diff(sorted_places) != 0])
+    unique = sorted_places[first]
+    counts = np.diff(np.r_[first, updates[0].size])
+    for turn in range(int(counts.max())):
+        live = counts > turn
+        at, pick = unique[live], first[live] + turn
+        new = combine(body, [r[at] for r in results], [u[pick] for u in updates])
+        for result, value in zip(results, new, strict=True):
+            result[at] = value
+
+
+def _scatter_samples(rng: Any) -> Any:
+    names = (*_SCATTER, "index_vector_dim", "update_computation")
+    t = scalar(F64)
+    replace = Builder().function("replace", (("old", t), ("new", t)), lambda old, new: [new], public=False)
+    bodies = (monoid_body(add, F64), replace, *(monoid_body(op, F64) for op in (multiply, maximum, minimum)))
+
+    def scattered(body: Function, *attrs: Any) -> dict[str, Any]:
+        return dict(zip(names, (*attrs, body), strict=True))
+
+    x, doubled, outside = rng.random((4, 3)), np.array([[0], [2], [2]]), np.array([[0, 1], [3, 2], [-1, 0]], np.int32)
+    found = [((x, doubled, rng.random((3, 3))), scattered(b, (1,), (0,), (), (), (0,), 1)) for b in bodies]
+    found += [((x, outside, rng.random((3, 2, 2))), scattered(b, (1, 2), (), (), (), (0, 1), 1)) for b in bodies]
+    found += [((x, np.array([2], np.uint8), rng.random(3)), scattered(b, (0,), (0,), (), (), (0,), 0)) for b in bodies]
+    batched = scattered(bodies[0], (), (0,), (1,), (0,), (0,), 2)
+    return [*found, ((x, np.array([[0, 2], [4, 1], [1, 1]]), rng.random((3, 2))), batched)]
+
+
+scatter: Op = Op(
+    "scatter", "The inputs with update slices combined into them at computed places; elements that fall outside are dropped.",
+    operands=(Operand("inputs", variadic=True, type=TENSOR), Operand("scatter_indices", type=INTEGERS),
+              Operand("updates", variadic=True, type=TENSOR)),
+    attrs=(*_dimension_numbers(_SCATTER), Attr("update_computation", "function", summary="(old..., update...) -> new...")),
+    constraints=(
+        some("inputs"), same_shape("inputs"), same_shape("updates"), same_element_types("inputs", "updates"),
+        axes_of("updates", "update_window_dims"), *_indexing("inputs", "scatter_indices", *_SCATTER[1:]),
+        combines("update_computation", "inputs"),
+    ),
+    infer=_scatter_type, eval=_scatter, vjp=written_in("scatter", "scatter_vjp"),
+    results=MANY, source="StableHLO scatter", samples=_scatter_samples,
+)  # fmt: skip
+
+INDEX: tuple[Op, ...] = (gather, scatter)

@@ -1,0 +1,295 @@
+"""Operations that join, cut, pad and pick elements, and iota.
+
+Attributes that hold dimensions have kind `dims`: ints, or symbols that are replaced when a module is specialised.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError, an
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result
+from deepx_graph.ir.constraint import (
+    INTEGERS,
+    NON_NEGATIVE,
+    POSITIVE,
+    SCALAR,
+    TENSOR,
+    axes_of,
+    equally_many,
+    one_for_each_axis,
+    same_element_type,
+    same_shape,
+    some,
+)
+from deepx_graph.literal import Array
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, one, shape_attr, wider
+from deepx_graph.ops.math.elementwise import add, subtract
+from deepx_graph.ops.tensor.layout import show_dims
+from deepx_graph.types import (
+    ANY,
+    BF16,
+    F32,
+    I8,
+    I32,
+    Dim,
+    DType,
+    TensorType,
+    Type,
+    add_dims,
+    as_tensor,
+    merge_dims,
+    merge_types,
+    tensor,
+)
+
+# --- joining and cutting ------------------------------------------------------------------------------------------
+
+
+def _others(type: Type, dimension: int) -> TensorType:
+    """The type without that axis."""
+    t = as_tensor(type)
+    return t if t.dims is None else t.with_dims(t.dims[:dimension] + t.dims[dimension + 1 :])
+
+
+_SAME = same_shape("inputs")
+_ALIKE = Relation("inputs of one shape but for the size of dimension", ("inputs", "dimension"),
+                  lambda inputs, dimension: _SAME.holds(tuple(_others(t, dimension) for t in inputs)))
+
+
+def _concatenate_type(types: Sequence[Type], dimension: int) -> Type:
+    parts = [as_tensor(t, k) for k, t in enumerate(types)]
+    dtype = next((p.dtype for p in parts if p.dtype is not ANY), ANY)
+    known = [p.dims for p in parts if p.dims is not None]
+    if len(known) < len(parts):
+        return tensor(dtype, None)
+    rest = functools.reduce(merge_dims, (_others(p, dimension).dims for p in parts))
+    assert rest is not None
+    joined = add_dims(*(dims[dimension] for dims in known))
+    return tensor(dtype, (*rest[:dimension], joined, *rest[dimension:]))
+
+
+def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    axis, at, parts = node.attrs[0], 0, []
+    whole = list(as_tensor(g.type).shape)
+    for operand in node.inputs:
+        size = as_tensor(operand.type).shape[axis]
+        start, limit = [0] * len(whole), list(whole)
+        start[axis], limit[axis] = at, at + size
+        parts.append(b(slice_, g, start_indices=tuple(start), limit_indices=tuple(limit), strides=(1,) * len(whole)))
+        at += size
+    return parts
+
+
+concatenate: Op = Op(
+    "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
+    attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
+    constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
+    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
+    source="StableHLO concatenate",
+    samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1})],
+)  # fmt: skip
+
+
+def _slice_size(start: int, limit: int, stride: int) -> int:
+    return max(0, -(-(limit - start) // stride))
+
+
+def _slice_type(types: Sequence[Type], start: tuple[int, ...], limit: tuple[int, ...], strides: tuple[int, ...]) -> Type:
+    operand = as_tensor(types[0], 0)
+    for k, (low, high, step) in enumerate(zip(start, limit, strides, strict=True)):
+        size: Dim = operand.dims[k] if operand.dims is not None else high
+        if low > high or (isinstance(size, int) and high > size):
+            raise InferError(f"slice {low}:{high}:{step} of dimension {k} of {operand}", expected=f"0 <= start <= limit <= {size}")
+    return operand.with_dims(map(_slice_size, start, limit, strides))
+
+
+def _slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    start, _, strides = node.attrs
+    old, new = as_tensor(node.inputs[0].type).shape, as_tensor(g.type).shape
+    covered = [s + max(0, n - 1) * t + min(n, 1) for s, n, t in zip(start, new, strides, strict=True)]
+    return (b(pad, g, b.like(0, g), edge_padding_low=start, interior_padding=tuple(t - 1 for t in strides),
+              edge_padding_high=tuple(o - c for o, c in zip(old, covered, strict=True))),)  # fmt: skip
+
+
+slice_: Op = Op(
+    "slice", "A strided box of the operand.", operands=one(TENSOR),
+    attrs=(Attr("start_indices", "ints", check=NON_NEGATIVE), Attr("limit_indices", "ints", check=NON_NEGATIVE),
+           Attr("strides", "ints", check=POSITIVE)),
+    constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
+    infer=_slice_type,
+    eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True, vjp=_slice_vjp,
+    assembly="operands, from $start_indices to $limit_indices by $strides",
+    source="StableHLO slice",
+    samples=lambda rng: [
+        ((rng.random((5, 4)),), {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (2, 3)}),
+        ((rng.random((5, 4)),), {"start_indices": (2, 4), "limit_indices": (2, 4), "strides": (1, 1)}),
+    ],
+)  # fmt: skip
+
+
+def _padded(size: int, low: int, high: int, interior: int) -> int:
+    return size + low + high + max(0, size - 1) * interior
+
+
+def _pad_type(types: Sequence[Type], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Type:
+    operand = as_tensor(types[0], 0)
+    if operand.dims is None:
+        return operand
+    dims = [_padded(d, *p) if isinstance(d, int) else add_dims(d, sum(p[:2]))
+            for d, *p in zip(operand.dims, low, high, interior, strict=True)]
+    if any(isinstance(d, int) and d < 0 for d in dims):
+        raise InferError(f"{operand} padded by {show_dims(low)} and {show_dims(high)} has a negative size")
+    return operand.with_dims(dims)
+
+
+def dilated(size: int, dilation: int) -> int:
+    """The extent of `size` elements with `dilation - 1` gaps between them."""
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def spread_and_pad(x: Array, value: Any, low: tuple[int, ...], high: tuple[int, ...], base: tuple[int, ...]) -> Array:
+    """`x` with gaps and padding of `value`; negative padding cuts off."""
+    shape = [max(0, dilated(s, d) + lo + hi) for s, d, lo, hi in zip(x.shape, base, low, high, strict=True)]
+    out = np.full(shape, value, dtype=x.dtype)
+    source, target = [], []
+    for size, total, step, before in zip(x.shape, shape, base, low, strict=True):
+        first = max(0, -(before // step)) if before < 0 else 0
+        last = min(size, (total - 1 - before) // step + 1)
+        if last <= first:
+            return out
+        source.append(slice(first, last))
+        target.append(slice(before + first * step, before + (last - 1) * step + 1, step))
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _pad_eval(xs: Sequence[Array], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Array:
+    return spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior))
+
+
+def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    low, high, interior = node.attrs
+    old = as_tensor(node.inputs[0].type).shape
+    zero = b.like(0, g)
+    cut = b(pad, g, zero, edge_padding_low=tuple(-p for p in low), edge_padding_high=tuple(-p for p in high),
+            interior_padding=(0,) * len(low))
+    size = as_tensor(cut.type).shape
+    taken = b(slice_, cut, start_indices=(0,) * len(low), limit_indices=size, strides=tuple(i + 1 for i in interior))
+    everywhere = tuple(range(len(old)))
+    rest = b(subtract, reduction(b, add, g, everywhere), reduction(b, add, taken, everywhere))
+    return taken, rest
+
+
+pad: Op = Op(
+    "pad", "Surrounded, and interspersed, with a value; negative edge padding cuts off.",
+    operands=(Operand("operand", type=TENSOR), Operand("padding_value", type=TENSOR & SCALAR)),
+    attrs=(Attr("edge_padding_low", "ints"), Attr("edge_padding_high", "ints"),
+           Attr("interior_padding", "ints", check=NON_NEGATIVE)),
+    constraints=(same_element_type("operand", "padding_value"),
+                 equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
+                 one_for_each_axis("operand", "edge_padding_low")),
+    infer=_pad_type, eval=_pad_eval, vjp=_pad_vjp,
+    assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
+    source="StableHLO pad",
+    samples=lambda rng: [
+        ((rng.random((2, 3)), np.float64(0.5)), {"edge_padding_low": a, "edge_padding_high": b, "interior_padding": i})
+        for a, b, i in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -1), (-1, 0), (1, 3)), ((-2, 0), (0, 0), (0, 0)))
+    ],
+)  # fmt: skip
+
+
+def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_dimension: int) -> Array:
+    steps = np.arange(shape[iota_dimension]).astype(dtype.np)
+    return np.broadcast_to(steps.reshape([-1 if k == iota_dimension else 1 for k in range(len(shape))]), shape)
+
+
+iota: Op = Op(
+    "iota", "0, 1, 2, ... along one axis.",
+    attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
+    constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
+    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
+    vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
+    source="StableHLO iota",
+    samples=lambda rng: [((), {"dtype": d, "shape": (2, 3), "iota_dimension": k})
+                         for k in (0, 1) for d in (F32, I32, I8, BF16)],
+)  # fmt: skip
+
+
+# --- selection by index -------------------------------------------------------------------------------------------
+
+
+def _take_type(types: Sequence[Type], dim: int) -> Type:
+    operand, index = as_tensor(types[0], 0), as_tensor(types[1], 1)
+    if operand.dims is None or index.dims is None:
+        return operand.with_dims(None)
+    return operand.with_dims(operand.dims[:dim] + index.dims + operand.dims[dim + 1 :])
+
+
+def _clamped(index: Array, size: int) -> Array:
+    return np.clip(index.astype(np.int64), 0, max(0, size - 1))
+
+
+def _take_eval(xs: Sequence[Array], dim: int) -> Array:
+    return np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim)
+
+
+def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    zeros = b.splat(0, as_tensor(node.inputs[0].type))
+    return b(index_add, zeros, node.inputs[1], g, dim=node.attrs[0]), None
+
+
+torch_index_select: Op = Op(
+    "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
+    operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
+    constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, vjp=_take_vjp,
+    assembly="operands, dim = $dim",
+    source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
+    samples=lambda rng: [((rng.random((4, 3)), rng.integers(0, 3, (2, 2))), {"dim": d}) for d in (0, 1)],
+)  # fmt: skip
+
+
+def _index_add_type(types: Sequence[Type], dim: int) -> Type:
+    operand, updates = as_tensor(types[0], 0), as_tensor(types[2], 2)
+    expected = as_tensor(_take_type(types[:2], dim))
+    try:
+        merge_types(expected, updates)
+    except InferError:
+        raise InferError(f"the updates are {an(updates)}", operand=2, expected=str(expected)) from None
+    return operand
+
+
+def _index_add_eval(xs: Sequence[Array], dim: int) -> Array:
+    operand, index, updates = xs
+    if operand.size == 0 or updates.size == 0:
+        return operand.copy()
+    rows = np.moveaxis(operand, dim, 0).reshape(operand.shape[dim], -1)
+    axes = tuple(range(dim, dim + index.ndim))
+    added = np.moveaxis(updates, axes, tuple(range(index.ndim))).reshape(index.size, -1)
+    flat = _clamped(index, operand.shape[dim]).reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(flat[order]) != 0])
+    rounds = operand.dtype.kind not in "biu" and not is_int(operand)
+    sums = np.add.reduceat(added[order], starts, axis=0, dtype=wider(operand.dtype) if rounds else operand.dtype)
+    total, places = rows.copy(), flat[order][starts]
+    total[places] = total[places] + sums
+    return np.ascontiguousarray(np.moveaxis(total.reshape(np.moveaxis(operand, dim, 0).shape), 0, dim))
+
+
+index_add: Op = Op(
+    "index_add", "The operand with slices added at the indices, once for each time an index occurs.",
+    operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS), Operand("updates", type=TENSOR)),
+    attrs=(Attr("dim", "int"),), constraints=(axes_of("operand", "dim"), same_element_type("operand", "updates")),
+    infer=_index_add_type, eval=_index_add_eval, assembly="operands, dim = $dim",
+    source="the transpose of torch_index_select",
+    vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attrs[0])),
+    samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),
+                         ((rng.random((4, 3)), np.array([2, 0]), rng.random((4, 2))), {"dim": 1})],
+)  # fmt: skip
+
+SHAPE: tuple[Op, ...] = (concatenate, slice_, pad, iota, torch_index_select, index_add)

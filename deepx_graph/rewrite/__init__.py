@@ -1,0 +1,1 @@
+"""Rewriting of graphs by rules: patterns, the engine that applies them, and what a pass is."""

@@ -1,0 +1,1 @@
+"""Programs as instructions: lowering a schedule, and the interpreter."""

@@ -1,0 +1,231 @@
+"""Walks the code of a program: values in slots, branches and loops as jumps, calls as frames on an explicit stack.
+
+A value is dropped when its life ends. Nothing here recurses: nesting is bounded by nothing, calls by `max_depth`. Whatever goes
+wrong in a kernel becomes a RunError at the place of its node; the warnings of numpy do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, LimitError, RunError
+from deepx_graph.ir import Node
+from deepx_graph.ir.collective import Grid
+from deepx_graph.ir.structure import CALL, PARTIAL
+from deepx_graph.ops import Feed, Waiting, Wires, World, run_parallel
+from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
+from deepx_graph.runtime.devices import Running, Stop, run_devices
+from deepx_graph.runtime.faults import fail
+from deepx_graph.runtime.inputs import Closure
+from deepx_graph.runtime.program import Outs, Unit
+from deepx_graph.types import StateType
+
+MAX_DEPTH = 1_000_000
+"""How deeply calls may nest."""
+
+LEVEL_BYTES = 2048
+"""What a level of a recursion takes beside its tensors, about."""
+
+
+class _Frame:
+    """One activation of a function. `at` is where it goes on, `target` the caller's slot for its results."""
+
+    __slots__ = ("at", "outs", "run", "slots", "unit")
+
+    def __init__(self, unit: Unit, args: Sequence[Any], run: Run | None) -> None:
+        self.unit, self.run = unit, run
+        self.at = 0
+        self.slots: list[Any] = unit.frame.copy()
+        for number, value in zip(unit.plan.code.params, args, strict=True):
+            self.slots[number] = value
+        self.outs: Outs = unit.take_outs()
+
+    def finish(self, last: Return) -> list[Any]:
+        """The results; the frame's memory goes back, and nothing else that it held is kept."""
+        results = [self.slots[s] for s in last.sources]
+        self.unit.give_back(self.outs)
+        self.slots.clear()
+        return results
+
+
+def execute(units: Mapping[str, Unit], entry: str, args: Sequence[Any], *, max_depth: int = MAX_DEPTH,
+            max_bytes: int | None = None) -> list[Any]:
+    """The results of the entry for arguments of its parameter types.
+
+    Raises RunError, with the node's place, when an operation fails; LimitError when calls nest too deeply or the levels of a
+    recursion together need more than `max_bytes`.
+    """
+    (results,) = execute_all(units, [(entry, args)], Grid(), max_depth=max_depth, max_bytes=max_bytes)
+    return results
+
+
+def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[Any]]], grid: Grid, *, max_depth: int = MAX_DEPTH,
+                max_bytes: int | None = None) -> list[list[Any]]:
+    """The results of one call (a function and its arguments) on every device of the grid. Raises as `execute` does."""
+    machines = [_Machine(units, max_depth, max_bytes) for _ in calls]
+    running = [m.run(_Frame(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
+    with np.errstate(all="ignore"):
+        return run_devices(running, grid)
+
+
+class _Machine:
+    def __init__(self, units: Mapping[str, Unit], max_depth: int, max_bytes: int | None) -> None:
+        self.units, self.max_depth, self.max_bytes = units, max_depth, max_bytes
+        self.frames: list[_Frame] = []
+        self.levels = 0
+        """Bytes that the active levels of recursive functions may need."""
+
+    def run(self, frame: _Frame) -> Running:
+        """Runs frames until the first one returns, and stops where other devices are met."""
+        while True:
+            instruction = self.step(frame)
+            if isinstance(instruction, Stop):
+                yield instruction
+                continue
+            if isinstance(instruction, Run) and instruction.node.op.exchange is not None:
+                self.put(frame, instruction, (yield Stop(instruction.node, [frame.slots[s] for s in instruction.sources])))
+                continue
+            if isinstance(instruction, Run) and instruction.node.op is run_parallel:
+                self.put(frame, instruction, self.parallel(frame, instruction))
+                continue
+            if isinstance(instruction, Run):
+                self.frames.append(frame)
+                frame = self.enter(frame, instruction)
+                continue
+            if not self.frames:
+                return frame.finish(instruction)
+            caller = self.frames.pop()
+            self.leave(caller, frame, instruction)
+            frame = caller
+
+    def put(self, frame: _Frame, run: Run, value: Any) -> None:
+        """Stores the value of an instruction that was run from outside, and goes on behind it."""
+        frame.slots[run.target] = value
+        for s in run.frees:
+            frame.slots[s] = None
+        frame.at += 1
+
+    def parallel(self, frame: _Frame, run: Run) -> tuple[Any, ...]:
+        """The results of the devices of a `run_parallel`, one device's after another's, and the state."""
+        given = run.node.op.named([frame.slots[s] for s in run.sources], run.node.attrs)
+        world, args, node = given["state"], list(given["args"]), run.node
+        if world.wires.grid is not None:
+            raise RunError(Diagnostic("devices cannot run devices of their own", node.span))
+        grid = Grid(node.attr("replicas"), node.attr("partitions"))
+        feed, channels = Feed(given["infeed"]), world.wires.channels
+        calls = []
+        for device, program in enumerate(given["programs"]):
+            wires = Wires(feed, world.wires.outfeed, channels, world.wires.probes, device, grid)
+            wanted = self.units[program.callee].function.params[len(program.captured) :]
+            values = [world.wired(wires) if isinstance(p.type, StateType) else args.pop(0) for p in wanted]
+            calls.append((program.callee, [*program.captured, *values]))
+        found = execute_all(self.units, calls, grid, max_depth=self.max_depth, max_bytes=self.max_bytes)
+        return (*(np.array(r) for results in found for r in results if not isinstance(r, World)), world)
+
+    def step(self, frame: _Frame) -> Run | Return | Stop:
+        """Runs a frame up to its next call or meeting, or its return."""
+        slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
+        taken = frame.unit.taken
+        try:
+            while True:
+                i = code[at]
+                if type(i) is Run:
+                    kernel = kernels[at]
+                    if kernel is not None:
+                        values = [slots[s] for s in i.sources]
+                        if at in taken:
+                            slots[i.sources[0]] = None
+                        slots[i.target] = kernel(values, outs[at])
+                    elif i.node.op is not PARTIAL:
+                        frame.at = at
+                        return i
+                    else:
+                        slots[i.target] = Closure(i.node.attrs[0], tuple([slots[s] for s in i.sources]))
+                    for s in i.frees:
+                        slots[s] = None
+                    at += 1
+                elif type(i) is Return:
+                    return i
+                else:
+                    at = _control(i, slots, at)
+        except Waiting as e:
+            frame.at = at
+            assert isinstance(i, Run)
+            return Stop(i.node, awaits=str(e))
+        except Exception as e:  # told with its place, or raised again
+            fail(e, _node(i))
+
+    def enter(self, caller: _Frame, run: Run) -> _Frame:
+        """The frame of the function that a call names."""
+        values = [caller.slots[s] for s in run.sources]
+        name = run.node.attrs[0] if run.node.op is CALL else values[0].callee
+        args = values if run.node.op is CALL else [*values[0].captured, *values[1:]]
+        if len(self.frames) >= self.max_depth:
+            raise LimitError(Diagnostic(f"calls nest more than {self.max_depth} deep, in '{name}'", run.node.span))
+        unit = self.units[name]
+        if unit.plan.recursive:
+            self.levels += unit.plan.peak_bytes + LEVEL_BYTES
+            if self.max_bytes is not None and self.levels > self.max_bytes:
+                message = f"the levels of the recursion of '{name}' need more than {self.max_bytes} bytes"
+                raise LimitError(Diagnostic(message, run.node.span))
+        return _Frame(unit, args, run)
+
+    def leave(self, caller: _Frame, finished: _Frame, last: Return) -> None:
+        """Gives the results of a finished frame to its caller, which goes on behind the call."""
+        if finished.unit.plan.recursive:
+            self.levels -= finished.unit.plan.peak_bytes + LEVEL_BYTES
+        assert finished.run is not None
+        caller.slots[finished.run.target] = tuple(finished.finish(last))
+        for s in finished.run.frees:
+            caller.slots[s] = None
+        caller.at += 1
+
+
+def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots: list[Any], at: int) -> int:
+    """Runs an instruction other than Run and Return; gives the position to go on at."""
+    match i:
+        case Move(targets, sources, clears, frees):
+            values = [slots[s] for s in sources]
+            for s in clears:
+                slots[s] = None
+            for s in frees:
+                slots[s] = None
+            for t, value in zip(targets, values, strict=True):
+                slots[t] = value
+        case Pack(target, sources, frees):
+            slots[target] = tuple(slots[s] for s in sources)
+            for s in frees:
+                slots[s] = None
+        case Jump(to):
+            return to
+        case Select(_, source, targets, frees):
+            to = targets[_branch(slots[source], len(targets))]
+            for s in frees:
+                slots[s] = None
+            return to
+        case Test(_, source, to, frees):
+            to = at + 1 if slots[source] else to
+            for s in frees:
+                slots[s] = None
+            return to
+        case Skip(mark, to):
+            if slots[mark]:
+                return to
+            slots[mark] = True
+    return at + 1
+
+
+def _branch(selector: Any, count: int) -> int:
+    """Which branch a selector takes."""
+    if selector.dtype.kind == "b":
+        return 0 if selector else 1
+    k = int(selector)
+    return k if 0 <= k < count else count - 1
+
+
+def _node(i: Instruction) -> Node | None:
+    """The node that an instruction runs or asks; None where it only moves values."""
+    return i.node if isinstance(i, (Run, Select, Test)) else None

@@ -1,0 +1,225 @@
+"""From a schedule to its code: blocks become jumps, nodes get slots, and every slot the positions between which it is needed.
+
+A read of a slot extends its life to the read, or to the end of the outermost construct around the read that is not also around its
+definition. What a once block makes and others read lives as long as the loops that the block outlives. Never recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, Schedule
+from deepx_graph.ir import Node
+from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, REGION
+from deepx_graph.runtime.bytecode.code import (
+    Code,
+    Instruction,
+    Jump,
+    Move,
+    Pack,
+    Return,
+    Run,
+    Select,
+    Skip,
+    Slot,
+    Span,
+    Test,
+)
+from deepx_graph.types import BOOL, TupleType, Type, scalar
+
+
+def lower(schedule: Schedule) -> Code:
+    """The code of a schedule."""
+    return _Lowering(schedule).code()
+
+
+Task = Block | Eval | If | Loop | Once | Callable[[], None]
+
+
+class _Lowering:
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.instructions: list[Instruction] = []
+        self.slots: list[Slot] = []
+        self.slot_of: dict[Node, int] = {}
+        self.columns: dict[tuple[Node, int], int] = {}
+        self.marks: dict[Block, int] = {}
+        self.spans: list[Span] = []
+        self.loops: dict[Node, Span] = {}
+        self.loop_depth: dict[Node, int] = {}
+        users = (n for n in schedule.order if n.op is not PHI and n.op is not PROJ)
+        self.whole = {i for n in users for i in n.inputs if i.op is REGION or i.op is LOOP_END}
+        self.whole.update(r for r in schedule.function.results if r.op is REGION or r.op is LOOP_END)
+        self.todo: list[Task] = []
+
+    def code(self) -> Code:
+        params = tuple(self.slot_for(p) for p in self.schedule.function.params)
+        constants = tuple((self.slot_for(c), c) for c in self.schedule.constants)
+        self.todo = [self.finish, self.schedule.root]
+        while self.todo:
+            task = self.todo.pop()
+            match task:
+                case Block():
+                    self.todo += reversed(task.steps)
+                case Eval():
+                    self.eval(task.node)
+                case If():
+                    self.branches(task)
+                case Loop():
+                    self.loop(task)
+                case Once():
+                    self.once(task)
+                case _:
+                    task()
+        self.settle(frozenset(slot for slot, _ in constants))
+        return Code(self.schedule, tuple(self.instructions), tuple(self.slots), params, constants, self.loops)
+
+    def finish(self) -> None:
+        self.emit(Return(self.uses(self.schedule.function.results)))
+
+    # --- slots
+
+    @property
+    def here(self) -> int:
+        return len(self.instructions)
+
+    def emit(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+
+    def new_slot(self, node: Node, type: Type, loop: Node | None = None) -> int:
+        """A slot defined here, inside the spans that are open now."""
+        span = self.spans[-1] if self.spans else None
+        self.slots.append(Slot(node, type, self.here, self.here, loop, span, len(self.spans)))
+        return len(self.slots) - 1
+
+    def slot_for(self, node: Node) -> int:
+        """The new slot that holds the value of `node`."""
+        number = self.slot_of[node] = self.new_slot(node, node.type)
+        return number
+
+    def uses(self, nodes: Sequence[Node]) -> tuple[int, ...]:
+        return tuple(self.use(self.slot_of[n]) for n in nodes)
+
+    def use(self, number: int) -> int:
+        """Records that the slot is read here."""
+        slot, spans = self.slots[number], self.spans
+        if slot.span is not None and (len(spans) < slot.depth or spans[slot.depth - 1] is not slot.span):
+            # Made in a once block and read after it: it holds for as long as the loops go round which that block outlives.
+            slot.depth = slot.span.outer
+            slot.span = spans[slot.depth - 1] if slot.depth else None
+            slot.first = spans[slot.depth].start
+        slot.last, slot.until = self.here, spans[slot.depth] if len(spans) > slot.depth else None
+        return number
+
+    def settle(self, constants: frozenset[int]) -> None:
+        """Final lifetimes, and where each slot is dropped."""
+        frees: dict[int, list[int]] = {}
+        for number, slot in enumerate(self.slots):
+            if slot.until is not None:
+                slot.last = slot.until.end
+            if number not in constants:
+                frees.setdefault(slot.last, []).append(number)
+        for at, numbers in frees.items():
+            instruction = self.instructions[at]
+            if isinstance(instruction, (Run, Move, Pack, Select, Test)):
+                instruction.frees = tuple(numbers)
+
+    # --- steps
+
+    def eval(self, node: Node) -> None:
+        if (node.op is PHI or node.op is PROJ) and (node.inputs[0].op is REGION or node.inputs[0].op is LOOP_END):
+            self.slot_of[node] = self.columns[node.inputs[0], node.attrs[0]]
+            return
+        sources = self.uses(node.inputs)
+        self.emit(Run(node, self.slot_for(node), sources))
+
+    def open(self, loop: Node | None = None, outer: int = -1) -> Span:
+        self.spans.append(Span(self.here, loop, outer))
+        return self.spans[-1]
+
+    def close(self) -> None:
+        """Ends the innermost construct with a place to drop what lives as long as it."""
+        self.spans.pop().end = self.here
+        self.emit(Move())
+
+    def pack(self, node: Node, columns: Sequence[int]) -> None:
+        if node in self.whole:
+            sources = tuple(map(self.use, columns))
+            self.emit(Pack(self.slot_for(node), sources))
+
+    def branches(self, step: If) -> None:
+        select = Select(step.node, self.use(self.slot_of[step.selector]), [])
+        targets = tuple(self.new_slot(step.node, t) for t in _types(step))
+        self.columns.update({(step.node, k): number for k, number in zip(step.columns, targets, strict=True)})
+        self.open()
+        self.emit(select)
+        jumps: list[Jump] = []
+
+        def begin() -> None:
+            select.to.append(self.here)
+
+        def give(values: Sequence[Node]) -> None:
+            self.emit(Move(targets, self.uses(values)))
+            jumps.append(Jump())
+            self.emit(jumps[-1])
+
+        def join() -> None:
+            for jump in jumps:
+                jump.to = self.here
+            self.close()
+            self.pack(step.node, targets)
+
+        tasks: list[Task] = []
+        for branch in step.branches:
+            tasks += (begin, branch.block, partial(give, branch.values))
+        self.todo += reversed([*tasks, join])
+
+    def loop(self, step: Loop) -> None:
+        end = step.node
+        sources = self.uses(step.inits)
+        targets = tuple(self.new_slot(end, t, end) for t in _types(step))
+        for number, k, phis in zip(targets, step.columns, step.phis, strict=True):
+            self.columns[end, k] = number
+            self.slot_of.update(dict.fromkeys(phis, number))
+        for block in step.renews:
+            self.marks[block] = self.new_slot(end, scalar(BOOL))
+        self.emit(Move(targets, sources, tuple(self.marks[b] for b in step.renews)))
+        self.loop_depth[end] = len(self.spans)
+        self.loops[end] = span = self.open(end)
+        test = Test(end, -1)
+
+        def check() -> None:
+            test.source = self.use(self.slot_of[step.condition])
+            self.emit(test)
+
+        def again() -> None:
+            self.emit(Move(targets, self.uses(step.nexts)))
+            self.emit(Jump(span.start))
+
+        def leave() -> None:
+            test.to = self.here
+            for number in targets:
+                self.use(number)
+            self.close()
+            self.pack(end, targets)
+
+        self.todo += reversed([step.header, check, step.body, again, leave])
+
+    def once(self, step: Once) -> None:
+        skip = Skip(self.use(self.marks[step.block]))
+        self.open(outer=self.loop_depth[step.loop])
+        self.emit(skip)
+
+        def after() -> None:
+            skip.to = self.here
+            self.close()
+
+        self.todo += reversed([step.block, after])
+
+
+def _types(step: If | Loop) -> list[Type]:
+    """The types of the columns of a region or loop."""
+    whole = step.node.type
+    assert isinstance(whole, TupleType)
+    return [whole.items[k] for k in step.columns]

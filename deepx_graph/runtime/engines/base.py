@@ -1,0 +1,102 @@
+"""What an engine is: something that turns a node into a callable kernel.
+
+A kernel takes the operand values and, where the plan reserved memory for the results, arrays to put them in. It gives what
+`op.eval` would give, to the last bit for integers and bool and within rounding for floats. The kernels of one engine object are
+never run by two threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.literal import Array
+from deepx_graph.runtime.cost.model import Forecast
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.straightline.segment import Segment, Shared
+
+KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
+"""`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
+
+The memory of an `out` array may be that of an operand with the same shape and element size, for elementwise nodes with one
+result (a fusion of elementwise nodes counts as one), and wherever the engine is `Overwriting` and says so.
+The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
+that is a `view` one over its operand.
+"""
+
+
+TAKES_FIRST = "takes_first"
+"""A kernel with this attribute is called when its first operand, if that ends there, has left the frame: it may write over it."""
+
+
+class Engine(Protocol):
+    """Makes kernels. `writes(node)` says whether the kernel fills the arrays it is given; others are given None."""
+
+    @property
+    def name(self) -> str:
+        """The word that selects it."""
+        ...
+
+    def kernel(self, node: Node) -> KernelFn:
+        """The callable for a node of static type whose op has `eval`. Called once for each node; may be slow."""
+        ...
+
+    def writes(self, node: Node) -> bool:
+        """Whether `kernel(node)` puts its results into `out` when it is given one, and makes fresh arrays when it is not."""
+        ...
+
+
+@runtime_checkable
+class Arranging(Protocol):
+    """An engine that would rather run another function of the same meaning, up to the order of floating sums."""
+
+    def arrange(self, function: Function) -> Function:
+        """That function; the given one where it is as good. Called before planning, on static types."""
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An engine that can say how it runs a node."""
+
+    def way(self, node: Node) -> str:
+        """In a few words, and why not a faster way."""
+        ...
+
+
+@runtime_checkable
+class Forecasting(Protocol):
+    """An engine that can say how long a node's kernel will take."""
+
+    def forecast(self, node: Node) -> Forecast:
+        """The prediction for a node of static type whose kernel has been made."""
+        ...
+
+
+@runtime_checkable
+class Overwriting(Protocol):
+    """An engine that knows which kernels may write over their operands."""
+
+    def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
+        """For each result, the operands of its type over whose memory the node's kernel writes it without harm; () for none."""
+        ...
+
+
+EntryFn = Callable[..., "tuple[Array, ...] | None"]
+"""`entry(*arrays)`: the results; None, with nothing done, where an argument is not an array of just the type that it expects."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """An engine that runs some of its kernels one after the other in one call."""
+
+    def joins(self, node: Node) -> bool:
+        """Whether the node's kernel, which has been made, is one of them."""
+        ...
+
+    def joined(self, segment: Segment, shared: Shared) -> EntryFn | None:
+        """The call that runs a segment of such nodes; None where it has no way to on this machine. A call gives None also while
+        another segment with the same `shared` runs."""
+        ...

@@ -1,0 +1,33 @@
+"""What fast engines change in a function before it is planned: the values stay, up to the order of floating sums.
+
+A transposed product is the product of its operands the other way round: BLAS reads either order at one speed, while a kernel that
+reads a transposed result, or a copy of it, costs several times a pass over it. Passes may not do this: they keep every bit.
+"""
+
+from __future__ import annotations
+
+from deepx_graph.analysis.transform import with_inputs, with_results
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ops import dot_general, transpose
+from deepx_graph.ops.contract.linear import turned
+
+
+def arranged(function: Function) -> Function:
+    """The function with its transposed products turned; itself where it has none that nobody else reads. Linear in its nodes."""
+    found = {n for n in function.nodes if n.op is transpose and _is_turnable(function, n)}
+    if not found:
+        return function
+    b, new = Builder(), dict[Node, Node]()
+    for node in function.nodes:
+        inputs = tuple(new[i] for i in node.inputs)
+        other = turned(b, inputs[0], node.attrs[0]) if node in found else None
+        if other is None:
+            new[node] = with_inputs(node, inputs)
+        else:
+            new[node] = Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
+    return with_results(function, tuple(new[r] for r in function.results))
+
+
+def _is_turnable(function: Function, node: Node) -> bool:
+    product = node.inputs[0]
+    return product.op is dot_general and len(function.users[product]) == 1 and product not in function.results

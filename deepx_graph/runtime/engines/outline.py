@@ -1,0 +1,187 @@
+"""Loops taken out of a function, each as a closed body that an engine may run as one kernel.
+
+A loop that the engine accepts becomes a `fusion` whose body holds the loop and everything that runs only inside it, so it computes
+what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside. Takes time linear in the
+function and in the loops that are small enough to be tried, and never recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.analysis.code_motion import Draft, Placement
+from deepx_graph.analysis.liveness import Live, liveness
+from deepx_graph.analysis.transform import with_inputs, with_results
+from deepx_graph.ir import Builder, Function, Node, fresh_loop
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE
+from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.types import TupleType
+
+MOST_NODES = 4000
+"""A loop of more nodes is not tried."""
+
+Accepts = Callable[[Function], bool]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop as a function: `captured` are the outside values for its parameters, `columns` the variables that it gives."""
+
+    end: Node
+    body: Function
+    captured: tuple[Node, ...]
+    columns: tuple[int, ...]
+
+
+def outlined(function: Function, accepts: Accepts) -> Function:
+    """The function with every loop that `accepts` takes as one node, outer loops first; itself where there is none."""
+    live = liveness(function)
+    if not live.ends:
+        return function
+    found = {loop.end: loop for loop in _Loops(function, live).accepted(accepts)}
+    return _without(function, found) if found else function
+
+
+class _Loops:
+    """Which nodes run inside which loop."""
+
+    def __init__(self, function: Function, live: Live) -> None:
+        self.function, self.live = function, live
+        self.place = Placement(function, live)
+        self.home = {n: block for block in self.place.blocks for n in block.nodes}
+        self.sizes: dict[Draft, int] = {b: len(b.nodes) for b in self.place.blocks}
+        for block in reversed(self.place.blocks):
+            if block.parent is not block:
+                self.sizes[block.parent] += self.sizes[block]
+
+    def accepted(self, accepts: Accepts) -> Iterator[Loop]:
+        """The loops that are taken; none lies inside another."""
+        taken: set[Draft] = set()
+        covered: set[Draft] = set()
+        for block in self.place.blocks:  # parents first
+            if block.parent in covered and block.parent is not block:
+                covered.add(block)
+                continue
+            if block.kind != "header" or self.sizes[block] > MOST_NODES:
+                continue
+            assert block.owner is not None
+            loop = self._loop(block.owner, block)
+            if accepts(loop.body):
+                taken.add(block)
+                covered.add(block)
+                yield loop
+
+    def _loop(self, end: Node, header: Draft) -> Loop:
+        members = self._members(end, header)
+        outer = self._outside(end, members)
+        captured = tuple(n for n in outer if n.op is not CONSTANT)
+        params = tuple(Node(PARAM, (), (k, n.type), n.type, n.origin) for k, n in enumerate(captured))
+        new = dict(zip(captured, params, strict=True)) | {n: n for n in outer if n.op is CONSTANT}
+        for node in members:
+            new[node] = self._copy(node, new)
+        columns = self._columns_read(end)
+        b = Builder()
+        kept = self.live.columns[end]
+        results = tuple(b.proj(new[end], kept.index(k)) for k in columns)
+        return Loop(end, Function("loop", params, results), captured, columns)
+
+    def _members(self, end: Node, header: Draft) -> list[Node]:
+        """What runs inside the loop, the loop included, in topological order."""
+        found, stack = {end, end.inputs[0]}, list(self.live.inputs(end))
+        while stack:
+            node = stack.pop()
+            if node in found or not self._is_inside(node, header):
+                continue
+            found.add(node)
+            stack += self.live.inputs(node) if node.op is not PHI or node.inputs[0].op is not LOOP_BEGIN else ()
+            if node.op is LOOP_END:
+                found.add(node.inputs[0])
+                stack += self.live.inits(node)
+        inside: list[Node] = []
+        outer: set[Node] = set()
+        for node in sorted(found, key=lambda n: n.serial):
+            if _is_seen_from_outside(node) and all(i not in found or i in outer for i in node.inputs):
+                outer.add(node)
+            else:
+                inside.append(node)
+        return inside
+
+    def _is_inside(self, node: Node, header: Draft) -> bool:
+        if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+            inner = self.live.ends[node.inputs[0]]
+            return self.place.headers[inner].within(header)
+        return node in self.home and self.home[node].within(header)
+
+    def _outside(self, end: Node, members: Sequence[Node]) -> list[Node]:
+        """What the members read and are not, in the order in which it was made; parameters and what comes before them first."""
+        own = set(members)
+        read = {i for n in members for i in self._inputs(n)} | set(self.live.inits(end))
+        return sorted(read - own, key=lambda n: n.serial)
+
+    def _inputs(self, node: Node) -> Sequence[Node]:
+        is_variable = node.op is PHI and node.inputs[0].op is LOOP_BEGIN
+        return () if is_variable else self.live.inputs(node)
+
+    def _columns_read(self, end: Node) -> tuple[int, ...]:
+        users = self.function.users[end]
+        whole = any(u.op is not PROJ for u in users) or end in self.function.results
+        return self.live.columns[end] if whole else tuple(sorted({u.attrs[0] for u in users} & set(self.live.columns[end])))
+
+    def _copy(self, node: Node, new: dict[Node, Node]) -> Node:
+        """A member over the copies of its operands; of loops and branches only the columns that somebody reads."""
+        live, control = self.live, self._control(node)
+        if control is None:
+            return with_inputs(node, tuple(new[i] for i in node.inputs))
+        columns = live.columns[control]
+        if node is not control and node.op is not LOOP_BEGIN:
+            return Node(node.op, (new[node.inputs[0]],), (columns.index(node.attrs[0]),), node.type, node.origin)
+        assert isinstance(node.type, TupleType)
+        type = TupleType(tuple(node.type.items[k] for k in columns))
+        inputs = tuple(new[i] for i in live.inputs(node))
+        if node.op is LOOP_END:
+            inputs = (new[node.inputs[0]], *inputs)
+        attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
+        return Node(node.op, inputs, attrs, type, node.origin)
+
+    def _control(self, node: Node) -> Node | None:
+        """The region or loop_end that the node is, begins or projects."""
+        if node.op is REGION or node.op is LOOP_END:
+            return node
+        if node.op is LOOP_BEGIN:
+            return self.live.ends[node]
+        if node.op is not PHI and node.op is not PROJ:
+            return None
+        source = node.inputs[0]
+        if source.op is LOOP_BEGIN:
+            return self.live.ends[source]
+        return source if source.op is REGION or source.op is LOOP_END else None
+
+
+def _is_seen_from_outside(node: Node) -> bool:
+    """Whether the node only looks at its first operand, where it has one (`iota` has none), and that is no constant."""
+    return node.op.view and node.op is not PROJ and all(i.op is not CONSTANT for i in node.inputs[:1])
+
+
+def _without(function: Function, loops: dict[Node, Loop]) -> Function:
+    """The function with each of the loops as one node."""
+    b, new = Builder(), dict[Node, Node]()
+    kernels: dict[Node, Node] = {}
+    for node in function.nodes:
+        source = node.inputs[0] if node.op is PROJ else None
+        if node in loops:
+            loop = loops[node]
+            kernels[node] = b(fusion, *(new[i] for i in loop.captured), body=loop.body)
+            if len(loop.columns) == len(node.type.items):  # type: ignore[attr-defined]
+                new[node] = b(TUPLE, *(_column(b, kernels[node], loop, k) for k in loop.columns))
+        elif source in loops:
+            assert source is not None
+            if node.attrs[0] in loops[source].columns:
+                new[node] = _column(b, kernels[source], loops[source], node.attrs[0])
+        elif all(i in new for i in node.inputs):
+            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
+    return with_results(function, tuple(new[r] for r in function.results))
+
+
+def _column(b: Builder, kernel: Node, loop: Loop, column: int) -> Node:
+    return kernel if len(loop.columns) == 1 else b.proj(kernel, loop.columns.index(column))

@@ -1,0 +1,1 @@
+"""Who owns which buffer: alias analysis, buffer assignment, donation, the pool."""

@@ -1,0 +1,152 @@
+"""Who may hold whose memory: references that flow from slot to slot without a copy.
+
+A view, tuple, closure, data value, reference, branch value, loop variable or call result may hold what its sources hold, and a
+state what was written under it. `Flow` says for every slot how long its memory is reachable, whether the caller gets it, whether
+it may belong to somebody else, and how many generations of it the variables of a loop keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.ir import Node
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE
+from deepx_graph.ops import construct, field, fusion, ref_create, ref_read, ref_write, run_parallel
+from deepx_graph.runtime.bytecode.code import Code, Move, Pack, Return, Run
+from deepx_graph.types import StateType, TensorType, leaves
+
+_PASSED_ON = (TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write)
+_HOLDERS = (*_PASSED_ON, CALL, CALL_VALUE)
+
+
+def is_call(node: Node) -> bool:
+    """Whether the node runs another function of the module."""
+    return node.op is CALL or node.op is CALL_VALUE or node.op is run_parallel
+
+
+def makes_memory(node: Node) -> bool:
+    """Whether the node has results of its own, rather than only passing on what it is given."""
+    return node.op not in _PASSED_ON
+
+
+def held(run: Run) -> tuple[int, ...]:
+    """The sources whose memory the result may hold. A state holds all that was ever written into a reference."""
+    if run.node.op in _HOLDERS:
+        return run.sources
+    if run.node.op.view:
+        return run.sources[:1]
+    return tuple(s for s, i in zip(run.sources, run.node.inputs, strict=True) if isinstance(i.type, StateType))
+
+
+@dataclass(frozen=True)
+class Flow:
+    """`first`, `last`: the positions between which a slot's memory is reachable. `to`: slots that may hold what a slot holds."""
+
+    code: Code
+    to: tuple[tuple[int, ...], ...]
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    escapes: tuple[bool, ...]
+    borrowed: tuple[bool, ...]
+    """Whether the slot may hold memory of an input or constant, or a view of anything."""
+    contiguous: tuple[bool, ...]
+
+    def copies(self, slot: int) -> int:
+        """How many generations of a slot's memory may live at once: one, and one for each loop variable that carries it on."""
+        slots, loops = self.code.slots, self.code.loops
+        if not self.to[slot] or not loops:
+            return 1
+        count, at, seen, stack = 1, slots[slot].first, {slot}, [slot]
+        while stack:
+            for target in self.to[stack.pop()]:
+                if target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+                    loop = slots[target].loop
+                    if loop is not None and loops[loop].start <= at <= loops[loop].end:
+                        count += max(1, len(leaves(slots[target].type)))
+        return count
+
+    def borrowed_results(self, sources: Sequence[int]) -> Iterator[int]:
+        """The numbers of the results that do not own their memory, or share it with an earlier result."""
+        seen: set[int] = set()
+        for k, s in enumerate(sources):
+            if self.borrowed[s] or s in seen:
+                yield k
+            seen.add(s)
+
+
+def flow_of(code: Code) -> Flow:
+    """The flow of references in some code."""
+    edges = list(_edges(code))
+    to: list[list[int]] = [[] for _ in code.slots]
+    for source, target in edges:
+        to[source].append(target)
+    first, last = [s.first for s in code.slots], [s.last for s in code.slots]
+    escapes = [False] * len(code.slots)
+    final = code.instructions[-1]
+    assert isinstance(final, Return)
+    for s in final.sources:
+        escapes[s] = True
+    changed = True
+    while changed:  # once for straight code, again for what loops carry
+        changed = False
+        for a, b in reversed(edges):
+            if first[b] < first[a] or last[b] > last[a] or (escapes[b] and not escapes[a]):
+                first[a], last[a] = min(first[a], first[b]), max(last[a], last[b])
+                escapes[a] = escapes[a] or escapes[b]
+                changed = True
+    return Flow(code, tuple(map(tuple, to)), tuple(first), tuple(last), tuple(escapes), _borrowed(code, edges), _contiguous(code))
+
+
+def _edges(code: Code) -> Iterator[tuple[int, int]]:
+    for instruction in code.instructions:
+        match instruction:
+            case Run():
+                for s in held(instruction):
+                    yield s, instruction.target
+            case Move():
+                yield from zip(instruction.sources, instruction.targets, strict=True)
+            case Pack():
+                for s in instruction.sources:
+                    yield s, instruction.target
+
+
+def _owns_item(source: Node, k: int) -> bool:
+    """Whether item k of a kernel's results is an array that only this item holds."""
+    if source.op is not fusion:
+        return False
+    results = source.attrs[0].results
+    made = results[k].op
+    return results.count(results[k]) == 1 and made is not PARAM and made is not CONSTANT and not made.view
+
+
+def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
+    borrowed = [s.node.op is PARAM or s.node.op is CONSTANT for s in code.slots]
+    taken: set[tuple[int, int]] = set()
+    for instruction in code.instructions:
+        if isinstance(instruction, Run):
+            node = instruction.node
+            borrowed[instruction.target] = node.op.view or node.op in _HOLDERS
+            if node.op is PROJ and _owns_item(node.inputs[0], node.attrs[0]):
+                item = (instruction.sources[0], node.attrs[0])
+                borrowed[instruction.target] = item in taken  # a second projection of one item shares the first one's memory
+                taken.add(item)
+    changed = True
+    while changed:
+        changed = False
+        for a, b in edges:
+            if borrowed[a] and not borrowed[b]:
+                borrowed[b] = changed = True
+    return tuple(borrowed)
+
+
+def _contiguous(code: Code) -> tuple[bool, ...]:
+    """Slots whose arrays are surely C-contiguous, so that a view of them copies nothing."""
+    known = [s.node.op is PARAM or (s.node.op is CONSTANT and s.node.attrs[0].array.flags.c_contiguous) for s in code.slots]
+    for instruction in code.instructions:
+        if isinstance(instruction, Run) and instruction.node.op.elementwise:
+            tensors = [(s, code.slots[s].type) for s in instruction.sources]
+            known[instruction.target] = all(known[s] or (isinstance(t, TensorType) and t.dims == ()) for s, t in tensors)
+    return tuple(known)

@@ -1,0 +1,255 @@
+"""The memory plan of a schedule: which buffer every result uses, and the most bytes alive at once, before anything is allocated.
+
+A result lives from its definition to the last use of anything that may hold it: a view, a tuple, a branch value, a loop variable, a
+closure. Dead buffers are used again by results of their size class; an elementwise result goes over an operand of the same bytes
+that dies there. What the caller gets is never in a shared buffer, and neither is what a loop carries to its next turn.
+Sizes are Python ints. Inputs and constants belong to others and are not counted; nor is a kernel's own scratch memory.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from deepx_graph.analysis.schedule import Schedule
+from deepx_graph.errors import printable
+from deepx_graph.ir import Node
+from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.tensor.layout import reshape, transpose
+from deepx_graph.runtime.bytecode.code import Code, Return, Run
+from deepx_graph.runtime.bytecode.lower import lower
+from deepx_graph.runtime.memory.alias import Flow, flow_of, is_call, makes_memory
+from deepx_graph.runtime.memory.forwarding import Overwrites, handed, merged, nothing
+from deepx_graph.types import TensorType, leaves, nbytes
+
+ALIGNMENT = 64
+"""Buffers are multiples of this many bytes."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Memory of one tensor result, `copies` of which may live at once. `buffer` is None where it gets memory of its own."""
+
+    node: Node
+    leaf: int
+    bytes: int
+    at: int
+    first: int
+    last: int
+    buffer: int | None = None
+    in_place: bool = False
+    copies: int = 1
+    escapes: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one function. `str()` is a table.
+
+    `peak_bytes` bounds what one activation has alive at once, shared buffers, results and called functions included; where a
+    function calls itself (`recursive`) it holds for one level.
+    """
+
+    code: Code
+    pieces: tuple[Piece, ...]
+    buffers: tuple[int, ...]
+    output_bytes: int
+    copied: frozenset[int]
+    """The numbers of the results that must be copied for the caller, being (views of) inputs, constants or one another."""
+    peak_bytes: int
+    recursive: bool = False
+    handed: dict[int, int] = field(default_factory=dict)
+    """Positions of kernels whose result takes the memory of an operand that has memory of its own, with the operand's number."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all shared buffers together."""
+        return sum(self.buffers)
+
+    @property
+    def total_bytes(self) -> int:
+        """What all results would need without any reuse."""
+        return sum(p.bytes for p in self.pieces)
+
+    @cached_property
+    def of(self) -> dict[int, tuple[Piece, ...]]:
+        """The pieces with a shared buffer, by the position of their instruction."""
+        found: dict[int, list[Piece]] = {}
+        for piece in self.pieces:
+            if piece.buffer is not None:
+                found.setdefault(piece.at, []).append(piece)
+        return {at: tuple(p) for at, p in found.items()}
+
+    def __str__(self) -> str:
+        lines = [
+            f"plan {printable(self.code.schedule.function.name)}: peak {self.peak_bytes} bytes"
+            f"{' for each level of recursion' if self.recursive else ''},"
+            f" {self.buffer_bytes} in {len(self.buffers)} buffers, {self.output_bytes} for results,"
+            f" {self.total_bytes} without reuse",
+            f"{'at':>5} {'until':>5} {'buffer':>8} {'bytes':>12}  value",
+        ]
+        for p in self.pieces:
+            where = "result" if p.escapes else "own" if p.buffer is None else f"b{p.buffer}"
+            name = f" {printable(p.node.name)}" if p.node.name else ""
+            note = " in place" if p.in_place else f" x{p.copies}" if p.copies > 1 else ""
+            lines.append(f"{p.at:>5} {p.last:>5} {where:>8} {p.bytes:>12}  {p.node.op.name}{name}: {p.node.type}{note}")
+        return "\n".join(lines) + "\n"
+
+
+def always(node: Node) -> bool:
+    """Every kernel writes where it is told to."""
+    return True
+
+
+def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_bytes: Callable[[Node], int] | None = None,
+         recursive: bool = False, overwrites: Overwrites = nothing) -> Plan:
+    """The plan of a schedule whose types are static.
+
+    `writes(node)` says whether the engine puts the node's result where it is told; `call_bytes(node)` is what a call needs
+    beside its results; `overwrites(node)` over which operands, beside those of pointwise nodes, each result may go.
+    Raises InferError when a size is not known.
+    """
+    code = lower(schedule)
+    flow = flow_of(code)
+    found = list(_pieces(code, flow, writes))
+    given = handed(code, flow, found, overwrites)
+    pieces, buffers = _Sharing(code, flow, overwrites).share(merged(code, found, given) if given else found)
+    final, end = code.instructions[-1], len(code.instructions) - 1
+    assert isinstance(final, Return)
+    sizes = [nbytes(r.type) for r in schedule.function.results]
+    copied = frozenset(flow.borrowed_results(final.sources))
+    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None and p.at not in given]
+    alive.append((end, end, sum(sizes[k] for k in copied)))
+    if call_bytes is not None:
+        alive += ((at, at, call_bytes(run.node)) for at, run in _runs(code) if is_call(run.node))
+    return Plan(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive, given)
+
+
+def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
+    """The largest sum of sizes over the positions, of `(first, last, size)` with both ends included."""
+    events: dict[int, int] = {}
+    for first, last, size in intervals:
+        events[first] = events.get(first, 0) + size
+        events[last + 1] = events.get(last + 1, 0) - size
+    most = alive = 0
+    for at in sorted(events):
+        alive += events[at]
+        most = max(most, alive)
+    return most
+
+
+def _runs(code: Code) -> Iterator[tuple[int, Run]]:
+    return ((at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run))
+
+
+def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[tuple[Piece, bool]]:
+    """Every tensor result that needs memory, and whether it may be in a shared buffer."""
+    dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
+    for at, run in _runs(code):
+        node, target = run.node, run.target
+        viewed = run.sources[0] if node.op.view and run.sources else None
+        if not makes_memory(node):
+            continue
+        if viewed is not None and (viewed in dense or flow.contiguous[viewed]):
+            if keeps_order(node):
+                dense.add(target)
+            continue
+        copies = flow.copies(target)
+        tensors = [(k, t) for k, t in enumerate(leaves(node.type)) if isinstance(t, TensorType)]
+        shared = (
+            copies == 1 and not flow.escapes[target] and not node.op.view and not is_call(node) and bool(tensors)
+            and len(tensors) == len(leaves(node.type)) and all(t.nbytes for _, t in tensors) and writes(node)
+        )  # fmt: skip
+        if shared:
+            dense.add(target)
+        for k, t in tensors:
+            piece = Piece(node, k, t.nbytes, at, min(at, flow.first[target]), flow.last[target], copies=copies,
+                          escapes=flow.escapes[target])
+            yield piece, shared
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether element i of the one result depends on element i of the operands alone: such a kernel may write over one."""
+    if node.op is fusion:
+        return isinstance(node.type, TensorType) and all(n.op.elementwise or not n.inputs for n in node.attrs[0].nodes)
+    return node.op.elementwise
+
+
+def keeps_order(node: Node) -> bool:
+    """Whether a view has all elements of its operand in the same order, so that it is contiguous where that is."""
+    if node.op is not transpose:
+        return node.op is reshape
+    type, axes = node.inputs[0].type, node.attrs[0]
+    assert isinstance(type, TensorType)
+    moved = [k for k in axes if type.shape[k] != 1]
+    return moved == sorted(moved)
+
+
+class _Sharing:
+    """Gives buffers to pieces, in the order in which they come to life."""
+
+    def __init__(self, code: Code, flow: Flow, overwrites: Overwrites) -> None:
+        self.code, self.flow, self.overwrites = code, flow, overwrites
+        self.sizes: list[int] = []
+        self.free: list[tuple[int, int]] = []  # (size, buffer), sorted
+        self.dying: list[tuple[int, int]] = []  # heap of (last position, buffer)
+        self.until: dict[int, int] = {}  # buffer -> last position of the piece that has it now
+        self.over: dict[int, int] = {}  # buffer -> position of the last result that went over an operand there
+        self.buffer_of: dict[int, int] = {}  # slot -> its buffer, where it has exactly one
+
+    def share(self, found: Iterable[tuple[Piece, bool]]) -> tuple[list[Piece], list[int]]:
+        """The pieces, in order of position, with their buffers; and the buffers' sizes."""
+        pieces = [(k, piece, shared) for k, (piece, shared) in enumerate(found)]
+        placed = {k: self.place(p) if shared else p for k, p, shared in sorted(pieces, key=lambda item: item[1].first)}
+        return [placed[k] for k in range(len(placed))], self.sizes
+
+    def place(self, piece: Piece) -> Piece:
+        while self.dying and self.dying[0][0] < piece.first:
+            last, buffer = heapq.heappop(self.dying)
+            if self.until[buffer] == last:  # else a later result has taken it over, in place
+                self.until[buffer] = -1
+                bisect.insort(self.free, (self.sizes[buffer], buffer))
+        over = self.operand_to_overwrite(piece)
+        buffer = self.take(piece.bytes) if over is None else over
+        self.until[buffer] = piece.last
+        if over is not None:
+            self.over[over] = piece.at
+        heapq.heappush(self.dying, (piece.last, buffer))
+        run = self.code.instructions[piece.at]
+        assert isinstance(run, Run)
+        if isinstance(run.node.type, TensorType):
+            self.buffer_of[run.target] = buffer
+        return replace(piece, buffer=buffer, in_place=over is not None)
+
+    def operand_to_overwrite(self, piece: Piece) -> int | None:
+        """The buffer of an operand that dies here, is nobody else's and has the result's shape and element size."""
+        run = self.code.instructions[piece.at]
+        assert isinstance(run, Run)
+        type = leaves(run.node.type)[piece.leaf]
+        assert isinstance(type, TensorType)
+        if piece.first != piece.at:
+            return None
+        may = self.overwrites(run.node)
+        free = may[piece.leaf] if may else frozenset()
+        pointwise = is_pointwise(run.node)
+        for k, s in enumerate(run.sources):
+            if not (k in free or pointwise) or s not in self.buffer_of:
+                continue
+            held = self.code.slots[s].type
+            same = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
+            buffer = self.buffer_of[s]
+            if same and self.flow.last[s] == piece.at and not self.flow.to[s] and self.over.get(buffer) != piece.at:
+                return buffer
+        return None
+
+    def take(self, need: int) -> int:
+        """The smallest free buffer that the result fits in and fills at least half of; a new one when there is none."""
+        need = -(-need // ALIGNMENT) * ALIGNMENT
+        at = bisect.bisect_left(self.free, (need, -1))
+        if at < len(self.free) and self.free[at][0] <= 2 * need:
+            return self.free.pop(at)[1]
+        self.sizes.append(need)
+        return len(self.sizes) - 1

@@ -1,0 +1,65 @@
+"""Which result takes the memory of an input that the caller has given away.
+
+An input is written over only by the last kernel that reads it, only where that kernel says that it may, and only by a result of the
+caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `Straight` looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from deepx_graph.runtime.bytecode.code import Return, Run
+from deepx_graph.runtime.engines.base import Overwriting
+from deepx_graph.runtime.memory.alias import held
+from deepx_graph.runtime.program import Unit
+from deepx_graph.types import TensorType, leaves
+
+NOTHING: frozenset[int] = frozenset()
+
+Places = dict[int, tuple[int | None, ...]]
+"""For the position of a kernel, the number of the parameter whose memory each of its results takes."""
+
+
+def places(unit: Unit, given: Set[int]) -> Places:
+    """The places of the parameters `given` away. Takes time linear in the code."""
+    if not isinstance(unit.engine, Overwriting):
+        return {}
+    code = unit.plan.code
+    param_of = {slot: k for k, slot in enumerate(code.params) if k in given}
+    last = _last_reads(unit)
+    own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.buffer is None}
+    found: Places = {}
+    for at, run in enumerate(unit.instructions):
+        if not isinstance(run, Run) or unit.kernels[at] is None:
+            continue
+        dying = [(k, param_of[s]) for k, s in enumerate(run.sources)
+                 if s in param_of and last[s] == (at, 1)]
+        if not dying:
+            continue
+        allowed = unit.engine.overwrites(run.node)
+        free = [(run.node.inputs[k].type, k, param) for k, param in dying]
+        taken: list[int | None] = []
+        for leaf, type in enumerate(leaves(run.node.type)):
+            may = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else NOTHING
+            fit = next((f for f in free if f[0] == type and f[1] in may), None)
+            if fit is not None:
+                free.remove(fit)
+            taken.append(None if fit is None else fit[2])
+        if any(t is not None for t in taken):
+            found[at] = tuple(taken)
+    return found
+
+
+def _last_reads(unit: Unit) -> dict[int, tuple[int, int]]:
+    """For each parameter's slot, the position of the last instruction that reads it or what holds it, and how many times."""
+    roots = {s: {s} for s in unit.plan.code.params}
+    last: dict[int, tuple[int, int]] = {}
+    for at, instruction in enumerate(unit.instructions):
+        if not isinstance(instruction, (Run, Return)):
+            continue
+        for root in (r for s in instruction.sources for r in roots.get(s, ())):
+            seen, times = last.get(root, (at, 0))
+            last[root] = (at, times + 1 if seen == at else 1)
+        if isinstance(instruction, Run):
+            roots[instruction.target] = set[int]().union(*(roots.get(s, ()) for s in held(instruction)))
+    return last

@@ -1,0 +1,235 @@
+"""A machine function that Python calls: it looks at its arguments, takes memory for results, and runs a segment of kernels.
+
+`enter` is one generic function; what a segment is stands in a frame of words that it reads. It looks at every argument by the
+fields of the array object alone (exactly ndarray, dtype, shape, C-contiguous, aligned; writeable and apart from the others where it
+is written over) and gives None, with nothing done, for whatever is not as the frame says. So nothing is complained of from here.
+A frame has one activation at a time: who finds it busy gets None too. Work that takes long lets other threads of Python run.
+
+Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.runtime.engines.base import EntryFn
+from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
+from deepx_graph.runtime.native.call import trampoline_ir as enter
+from deepx_graph.runtime.native.call.trampoline_ir import FRAME, PARAM, RESULT
+from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, MachineCode, Memory, address_of
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.threads import Pool, pool
+from deepx_graph.runtime.straightline.segment import Form, Given, Made, Place, Result, Segment, Shared
+
+_READABLE, _WRITEABLE = 0x1 | 0x100, 0x400
+"""numpy's flags: C-contiguous and aligned; writeable."""
+
+_NUMPY_2 = 0x2000000
+_VERSION, _NEW_ARRAY = 0, 94
+"""Entries of numpy's table of C functions: the version of its binary interface, and PyArray_NewFromDescr."""
+
+_FASTCALL = 0x80
+
+
+def entry(segment: Segment, kernels: Sequence[MachineCode], shared: Shared) -> EntryFn | None:
+    """The machine function that runs `kernels`, one for each use of the segment. None where this machine has no way to.
+
+    What shares memory with it is as `Joining.joined` has it.
+    """
+    machine = _machine()
+    threads = max((n for k in kernels for _, n in k.calls), default=0)
+    if machine is None or (threads > 1 and pool() is None):
+        return None
+    frame = _Frame(segment, kernels, shared)
+    words = frame.words(pool() if threads > 1 else None, threads, machine)
+    words.kept = frame
+    return machine.function(words)
+
+
+class _Words(np.ndarray[Any, Any]):
+    """The words of a frame, whose address the function has, and with them all that they point to."""
+
+    kept: Any
+
+
+class _Frame:
+    """Everything that the words of a segment's frame point to."""
+
+    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], shared: Shared) -> None:
+        self.segment, self.shared = segment, shared
+        self.nanoseconds = sum(k.nanoseconds for k in kernels)
+        self.kept: list[Any] = [*kernels]
+        self.given: list[tuple[int, int]] = []
+        self.made: list[tuple[int, int]] = []
+        self.steps: list[tuple[int, ...]] = []
+        for use, kernel in zip(segment.uses, kernels, strict=True):
+            self._add_kernel(kernel, [*(use.operands[p] for p in kernel.params), *use.results])
+        for source, target, nbytes in segment.copies:
+            self._add_copy(source, target, nbytes)
+
+    def _add_kernel(self, kernel: MachineCode, places: Sequence[Place]) -> None:
+        if kernel not in self.shared.memory:
+            self.shared.memory[kernel] = Memory([kernel])
+        memory: Memory = self.shared.memory[kernel]
+        table = memory.table(kernel)
+        for k, place in enumerate(places):
+            self._bind(table, k, place)
+        scratches = ctypes.addressof(memory.scratches)
+        self.steps += [(function, address_of(table), scratches, threads) for function, threads in kernel.calls]
+
+    def _add_copy(self, source: Place, target: Made, nbytes: int) -> None:
+        table = bytearray(struct.pack("3N", 0, 0, nbytes))
+        self._bind(table, 0, target)
+        self._bind(table, 1, source)
+        machine = _machine()
+        assert machine is not None
+        self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0))  # it needs no scratch memory
+
+    def _bind(self, table: bytearray, slot: int, place: Place) -> None:
+        """Puts an array object into a slot of a table: now, or at every call."""
+        self.kept += (table, place)
+        if isinstance(place, np.ndarray):
+            struct.pack_into("N", table, 8 * slot, id(place))
+        else:
+            (self.given if isinstance(place, Given) else self.made).append((place.number, address_of(table) + 8 * slot))
+
+    def words(self, workers: Pool | None, threads: int, machine: _Machine) -> _Words:
+        """The frame. `threads` is the most that share the work of a step."""
+        segment = self.segment
+        if workers is not None:
+            workers.hire(threads - 1)
+        named: dict[str, int] = {
+            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.nanoseconds > LONG_NANOSECONDS,
+            "params": self._rows(map(self._param, range(len(segment.params)))), "param_count": len(segment.params),
+            "results": self._rows(map(self._result, segment.results)), "result_count": len(segment.results),
+            "given": self._rows(self.given), "given_count": len(self.given),
+            "made": self._rows(self.made), "made_count": len(self.made),
+            "steps": self._rows(self.steps), "step_count": len(self.steps),
+            "objects": self._rows([range(len(segment.params))]) if any(not p.shape for p in segment.params) else 0,
+            "share": workers.share_address if workers else 0, "pool": workers.address if workers else 0,
+            "workers": min(threads - 1, workers.most) if workers else 0,
+            "array_type": id(np.ndarray), "new_array": machine.new_array, "none": id(None),
+        }  # fmt: skip
+        return np.array([named[name] for name in FRAME], np.int64).view(_Words)
+
+    def _rows(self, rows: Iterable[Sequence[int]]) -> int:
+        """The address of a table of words."""
+        table = np.array([w for row in rows for w in row], np.int64)
+        self.kept.append(table)
+        return int(table.ctypes.data)
+
+    def _param(self, number: int) -> tuple[int, ...]:
+        form, alone = self.segment.params[number], number in self.segment.alone
+        box = np.empty((), form.dtype) if not form.shape and not alone and _has_plain_numbers(form.dtype) else None
+        self.kept += (form.dtype, box)
+        named = {"kind": _kind(form.dtype), "flags": _READABLE | (_WRITEABLE if alone else 0), "rank": len(form.shape),
+                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone, "under": number in self.segment.under,
+                 "number": 0 if box is None else id(form.dtype.type), "box": 0 if box is None else id(box)}  # fmt: skip
+        return tuple(named[name] for name in PARAM)
+
+    def _result(self, result: Result) -> tuple[int, ...]:
+        form = result.form
+        maker = _maker(form) if form.nbytes >= LEAST_BYTES else None
+        self.kept += (form.dtype, maker, result.own)
+        named = {"over": -1 if result.over is None else result.over, "own": 0 if result.own is None else id(result.own),
+                 "maker": 0 if maker is None else id(maker), "dtype": id(form.dtype), "rank": len(form.shape),
+                 "dims": self._rows([form.shape])}  # fmt: skip
+        return tuple(named[name] for name in RESULT)
+
+
+def _maker(form: Form) -> Any:
+    """A callable that gives memory for a large result."""
+    return functools.partial(RESULTS.empty, form.shape, form.dtype)
+
+
+def _kind(dtype: np.dtype[Any]) -> int:
+    """The eight bytes by which a dtype is told from others."""
+    return ctypes.c_int64.from_address(id(dtype) + enter.KIND).value
+
+
+@cache
+def _has_plain_numbers(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy's numbers of that type, which are no arrays, have their bytes where `enter` reads them."""
+    ones = np.frombuffer(bytes([1] * dtype.itemsize), dtype)
+    return dtype.kind in "biuf" and dtype.isbuiltin == 1 and ctypes.string_at(id(ones[0]) + enter.NUMBER, dtype.itemsize) == (
+        ones.tobytes())
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+class _Machine:
+    """What all entries share: the machine function and numpy's own."""
+
+    def __init__(self, new_array: int) -> None:
+        at = codes.functions(enter.IR, ["enter", "copied"])
+        self.new_array, self.copied = new_array, at["copied"]
+        self._method = _Method(b"entry", at["enter"], _FASTCALL, None)
+        new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        self._make = new_function(("PyCFunction_NewEx", ctypes.pythonapi))
+
+    def function(self, words: _Words) -> EntryFn:
+        """A Python function that enters machine code with those words."""
+        return self._make(ctypes.addressof(self._method), words, None)  # type: ignore[no-any-return]
+
+
+@cache
+def _machine() -> _Machine | None:
+    """None where Python or numpy is not as `enter` expects them."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or not _fields_are_as_expected():
+        return None
+    new_array = _numpy_function()
+    try:
+        return None if new_array is None else _Machine(new_array)
+    except RuntimeError:  # no such function in this process
+        return None
+
+
+def _fields_are_as_expected() -> bool:
+    """Whether objects keep what `enter` reads where it reads it."""
+    probe = np.empty((2, 3), "f4")[:, ::-1]
+    whole, at = np.empty((2, 3), "f4"), id(probe)
+    items = (object(), object())
+    dims = ctypes.c_void_p.from_address(at + enter.DIMS).value
+    return (
+        ctypes.sizeof(ctypes.c_void_p) == 8 and sys.byteorder == "little"
+        and ctypes.c_void_p.from_address(at + enter.TYPE).value == id(np.ndarray)
+        and ctypes.c_void_p.from_address(at + enter.DATA).value == probe.ctypes.data
+        and ctypes.c_int32.from_address(at + enter.RANK).value == 2
+        and dims is not None and tuple((ctypes.c_int64 * 2).from_address(dims)) == (2, 3)
+        and ctypes.c_void_p.from_address(at + enter.DTYPE).value == id(probe.dtype)
+        and ctypes.c_int32.from_address(at + enter.FLAGS).value == probe.flags.num
+        and ctypes.c_int32.from_address(id(whole) + enter.FLAGS).value == whole.flags.num
+        and (whole.flags.num & _READABLE, whole.flags.num & _WRITEABLE) == (_READABLE, _WRITEABLE)
+        and all(_kind_is_as_expected(np.dtype(d)) for d in ("?", "i1", "u2", "i8", "f4", ">f4", "f8", "c16"))
+        and [ctypes.c_void_p.from_address(id(items) + enter.ITEMS + 8 * k).value for k in range(2)] == list(map(id, items))
+    )  # fmt: skip
+
+
+def _kind_is_as_expected(dtype: np.dtype[Any]) -> bool:
+    kind, letter, order, _, number = struct.unpack("<cccbi", struct.pack("<q", _kind(dtype)))
+    return bool((kind + letter + order).decode() == dtype.kind + dtype.char + dtype.byteorder and number == dtype.num)
+
+
+def _numpy_function() -> int | None:
+    """The address of PyArray_NewFromDescr, in numpy's table of C functions."""
+    try:
+        capsule = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
+    except AttributeError:
+        return None
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    table = (ctypes.c_void_p * (_NEW_ARRAY + 1)).from_address(pointer(capsule, None))
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[_VERSION] or 0)()
+    return table[_NEW_ARRAY] if version == _NUMPY_2 else None

@@ -1,0 +1,149 @@
+"""What follows a product, chunk by chunk: elementwise steps, and reductions of whole rows, while the chunk is in a cache.
+
+A function of one product and what follows is taken apart; what follows becomes a kernel of one sweep that reads and writes the
+result in place. Its machine code takes a range of columns, too, so that a chunk need not have whole rows where no row is reduced.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.engines.gemm_operands import Stacks, stacks_of
+from deepx_graph.runtime.kernels.execute import result_memory
+from deepx_graph.runtime.kernels.program import Array, Shape
+from deepx_graph.runtime.native.convolution.epilogue import Parts, parts_of
+from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, Follow, Product, fits
+from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of, attempt
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest.emit import NestCode
+from deepx_graph.runtime.native.loopnest.nest import together
+from deepx_graph.types import TensorType
+
+MOST_ROW_BYTES = 2 << 20
+"""Of the columns that are packed at a time where what follows needs whole rows: every chunk packs them again."""
+
+
+class _FollowCode(NestCode):
+    """One nest over the rows of a product's result: `follow(table, low, high, left, right, scratch)`."""
+
+    def function(self, name: str) -> str:
+        t, few, low = self.t, together(self.nests, self.nest), "%low"
+        self._load_pointers()
+        if few > 1:
+            rest = t.let(f"srem i64 {t.let('sub i64 %high, %low')}, {few}")
+            low = t.let(f"sub i64 %high, {rest}")
+            t.rows("%low", low, lambda row: self._rows([row, *(t.let(f"add i64 {row}, {k}") for k in range(1, few))]), few)
+        t.rows(low, "%high", lambda row: self._rows([row]))
+        params = "ptr noalias %table, i64 %low, i64 %high, i64 %left, i64 %right, ptr noalias %scratch"
+        return "\n".join([f"define void @{name}({params}) nounwind \"stackrealign\" {{", "entry:", *t.lines, "  ret void", "}"])
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether it keeps to its range of columns: nothing is kept or reduced along a row."""
+        return len(self.nest.stages) == 1 and not self.nest.stages[0].reductions
+
+    def _base(self, pointer: str, shape: Shape, dtype: np.dtype[Any], indices: dict[int, str]) -> str:
+        base = super()._base(pointer, shape, dtype, indices)
+        return self.t.address(base, "%left", dtype) if self.in_columns and shape[-1] > 1 else base
+
+    def _length(self, indices: dict[int, str]) -> str:
+        return self.t.let("sub i64 %right, %left") if self.in_columns else super()._length(indices)
+
+
+def attempt_joined(function: Function, threads: int) -> FollowedProduct | str:
+    """The kernel of a function of one product and what follows, or why there is none."""
+    parts = parts_of(function, dot_general)
+    if isinstance(parts, str):
+        return parts
+    if parts.following is None or parts.following.results[0].type != parts.node.type:
+        return "nothing follows in place"
+    stacks = stacks_of(parts.node)
+    if stacks is None or not fits(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth):
+        return "no product in machine code"
+    kernel = attempt(parts.following, threads, _rows_apart(parts.node))
+    if isinstance(kernel, str):
+        return kernel
+    reason = _refusal(kernel, stacks)
+    return reason or FollowedProduct(function, parts, stacks, kernel, threads)
+
+
+def _rows_apart(node: Node) -> int:
+    """The axes of the result that number its rows, those of size 1 not counted."""
+    assert isinstance(node.type, TensorType) and isinstance(node.inputs[1].type, TensorType)
+    taken = len(node.attr("rhs_batching_dimensions")) + len(node.attr("rhs_contracting_dimensions"))
+    columns = len(node.inputs[1].type.shape) - taken
+    dims = node.type.shape
+    return sum(d != 1 for d in dims[: len(dims) - columns])
+
+
+def _refusal(kernel: NativeKernel, stacks: Stacks) -> str:
+    nests, rows = kernel.nests, stacks.matrices * stacks.rows
+    if len(nests.nests) != 1 or nests.crossing or kernel.own_bytes or 0 not in kernel.in_place[0]:
+        return "what follows is not one sweep in place"
+    if nests.in_strips or nests.space[-1] != stacks.columns or nests.count(nests.nests[0]) != rows:
+        return "what follows has other rows"
+    whole = not _code(kernel).in_columns
+    packed = stacks.columns * min(stacks.depth, BLOCK_TERMS) * stacks.dtype.itemsize
+    return "what follows needs rows too long for a chunk" if whole and packed > MOST_ROW_BYTES else ""
+
+
+def _code(kernel: NativeKernel) -> _FollowCode:
+    return _FollowCode(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, kernel.chunks[0], this_machine())
+
+
+def _follow(kernel: NativeKernel) -> Follow:
+    """The machine function of what follows."""
+    code = _code(kernel)
+    text = "\n".join([code.function("follow"), *code.t.declarations, ""])
+    return Follow(codes.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
+
+
+class FollowedProduct:
+    """A product and what follows. May be called from several threads at once."""
+
+    in_place: tuple[frozenset[int], ...] = (frozenset(),)
+    way = "machine code, with what follows"
+
+    def __init__(self, function: Function, parts: Parts, stacks: Stacks, then: NativeKernel, threads: int) -> None:
+        node = parts.node
+        assert isinstance(node.type, TensorType)
+        self._shape, self._stacks, self._then, self._params = node.type.shape, stacks, then, parts.params
+        self._operands = [function.params.index(i) if i.op is PARAM else i.attrs[0].array for i in node.inputs]
+        self._multiply = Product(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
+                                 follow=_follow(then))
+        self._node, self._threads = node, self._multiply.threads
+        self._spare: list[tuple[Memory, bytearray]] = []
+
+    def predicted(self) -> cost.Parts:
+        """How long a call takes by the cost model; what follows is done while it is in cache."""
+        return parts_alone(self._node, self._threads)
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The result for the arguments; in the array of `out`, where one is given."""
+        given = None if out is None else out[0]
+        into = result_memory(self._shape, self._stacks.dtype, args, given, self.in_place[0])
+        arrays = self._then.leaves([into, *(args[k] for k in self._params)])
+        try:
+            memory, table = self._spare.pop()
+        except IndexError:
+            memory = Memory([self._then])
+            table = memory.table(self._then)
+        struct.pack_into(f"{len(arrays) + 1}N", table, 0, *map(id, arrays), id(into))
+        x, y = self._stacks.operands(*(args[k] if isinstance(k, int) else k for k in self._operands))
+        self._multiply(x, y, into.reshape(self._stacks.form), address_of(table))
+        self._spare.append((memory, table))
+        if given is not None and given is not into:
+            np.copyto(given, into)
+            return [given]
+        return [into]
+

@@ -1,0 +1,239 @@
+"""Matrix products in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
+
+The left operand is packed once, shared by all workers; then each takes chunks of the result, and packs the columns of the right
+operand that it needs. Sums are taken in blocks of terms, in an order that depends on shapes alone.
+Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.gemm.loops import PANEL_GAP, Fields, module_text
+from deepx_graph.runtime.native.gemm.tile import VECTORS
+from deepx_graph.runtime.native.kernel import address_of
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.transpose import contiguous
+
+TALLEST = {64: 14, 32: 6}
+"""Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
+
+LEAST_WORK = 1 << 18
+"""Multiplications of a product worth packing for; smaller ones BLAS does on one thread, too."""
+
+LEAST_SIDE = 4
+"""Products with fewer rows, columns or terms are bound by memory: packing doubles their traffic."""
+
+SHARED_WORK = 1 << 20
+"""Multiplications from which on a product is shared out."""
+
+PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 1024, 512, 1024
+"""Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
+
+FOLLOWED_BYTES, LEAST_ROWS = 512 << 10, 56
+"""What follows is done with at most so much of the result at a time, but not with fewer rows."""
+
+CHUNKS_EACH = 4
+"""How many chunks a worker should have, so that all end nearly together."""
+
+MOST_TERMS = 1 << 16
+
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> Product | None:
+    """What multiplies stacks of so many matrices; None where BLAS should."""
+    fit = fits(dtype, matrices, rows, columns, depth)
+    return Product(dtype, matrices, rows, columns, depth, threads) if fit else None
+
+
+def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
+    """Whether a product is worth doing here, and can be."""
+    if dtype not in (F4, F8) or min(rows, columns, depth) < LEAST_SIDE or depth > MOST_TERMS:
+        return False
+    work = matrices * rows * columns * depth
+    return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
+
+
+Seen = tuple[Any, int, int]
+"""A stack of matrices in memory: their addresses (of one alone, a number), and the distances between rows and between columns, in
+elements."""
+
+
+def _seen(stack: Array) -> Seen | None:
+    """None where neither axis is dense, or a distance is not a whole number of elements forward."""
+    *dims, rows, columns = stack.shape
+    *outer, row, column = stack.strides
+    size = stack.itemsize
+    row = columns * size if rows == 1 else row
+    column = (size if row != size else rows * size) if columns == 1 else column
+    if (row != size and column != size) or row < size or column < size or row % size or column % size:
+        return None
+    start = stack.__array_interface__["data"][0]
+    offsets = _offsets(tuple(dims), tuple(outer)) if dims else _NONE
+    return start if len(offsets) == 1 else start + offsets, row // size, column // size
+
+
+_NONE = np.zeros(1, np.int64)
+
+
+@lru_cache(maxsize=256)
+def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    offsets = _NONE
+    for size, stride in zip(shape, strides, strict=True):
+        offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
+    return offsets
+
+
+@dataclass(frozen=True)
+class Follow:
+    """A machine function `follow(table, low, high, left, right, scratch)` for rows low..high and columns left..right of a result,
+    the rows of all its matrices counted on; or for all columns of those rows, where it `needs_rows`."""
+
+    address: int
+    needs_rows: bool
+    scratch_bytes: int
+
+
+class Product:
+    """Products of one element type and shape. May be called from several threads at once."""
+
+    def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
+                 follow: Follow | None = None) -> None:
+        bytes_ = this_machine().register_bytes
+        self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
+        self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
+        tallest = TALLEST[bytes_]
+        self.panels = -(-rows // tallest)
+        self.short, self.long = divmod(rows, self.panels)
+        self.height = self.short + (self.long > 0)
+        self.width = VECTORS * bytes_ // dtype.itemsize
+        self.block = _even(depth, BLOCK_TERMS, 16)
+        across = -(-columns // self.width) * self.width
+        self.follow = follow
+        self.chunk_columns = across if follow is not None and follow.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
+        self.chunk_rows = CHUNK_ROWS if follow is None else max(LEAST_ROWS, FOLLOWED_BYTES // (self.chunk_columns * dtype.itemsize))
+        self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
+        self.groups = tuple(self._groups())
+        self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
+        self._work = _functions(dtype, self.height, bytes_)
+        self._address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
+        self.scratch_bytes = self.part + (self.follow.scratch_bytes + 64 if self.follow else 0)
+        self._tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
+
+    def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
+        """The fields of a group, apart from addresses and distances of operands, which are known in a call."""
+        known = {
+            Fields.ROWS: self.rows, Fields.COLUMNS: self.columns, Fields.DEPTH: self.depth, Fields.SHORT: self.short,
+            Fields.LONG: self.long, Fields.MATRIX: matrix, Fields.MATRICES: matrices, Fields.FIRST: first, Fields.PANELS: panels,
+            Fields.BLOCK: self.block, Fields.CHUNK_PANELS: chunk_panels, Fields.CHUNK_COLUMNS: self.chunk_columns,
+            Fields.DOWN: down, Fields.ACROSS: -(-self.columns // self.chunk_columns),
+            Fields.FOLLOW: self.follow.address if self.follow else 0, Fields.FOLLOW_SCRATCH: -(-self.part // 64) * 64,
+        }  # fmt: skip
+        return [known.get(f, 0) for f in Fields]
+
+    def _groups(self) -> Iterator[tuple[int, int, int, int]]:
+        """First matrix, matrices, first panel, panels: what is packed and then multiplied at a time."""
+        each = self.height * self.depth * self.dtype.itemsize
+        panels = max(1, min(self.panels, PACKED_BYTES // each))
+        together = max(1, PACKED_BYTES // (each * self.panels)) if panels == self.panels else 1
+        for matrix in range(0, self.count, together):
+            for panel in range(0, self.panels, panels):
+                yield matrix, min(together, self.count - matrix), panel, min(panels, self.panels - panel)
+
+    def _chunks(self, matrices: int, panels: int) -> tuple[int, int]:
+        """Panels of a chunk, and chunks down the result."""
+        across = matrices * -(-self.columns // self.chunk_columns)
+        wanted = -(-CHUNKS_EACH * self.threads // across) if self.threads > 1 else 1
+        most = max(1, self.chunk_rows // self.height)
+        each = max(1, min(most, max(-(-panels // wanted), min(4, panels))))
+        down = -(-panels // each)
+        each = -(-panels // down)
+        return each, -(-panels // each)
+
+    def __call__(self, x: Array, y: Array, into: Array, following: int = 0) -> None:
+        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `following` is the address
+        of the table of what follows."""
+        left, right, result = _seen(x), _seen(y), _seen(into)
+        if left is None or right is None or result is None:
+            return self(contiguous(x, self.threads), contiguous(y, self.threads), into, following)
+        scratch = _take(self.threads, self.scratch_bytes, self.packed_bytes)
+        try:
+            alone = (left[0], right[0], result[0]) if self.count == 1 else (0, 0, 0)
+            pointers = None if self.count == 1 else np.array((left[0], right[0], result[0]), np.int64).T.copy()
+            where = scratch.single if pointers is None else pointers.__array_interface__["data"][0]
+            for known in self._tables:
+                table = known.copy()
+                table[_POINTERS], table[_PACKED], table[_FOLLOW_TABLE] = where, scratch.packed, following
+                (_, table[_LEFT_ROW], table[_LEFT_DEPTH]), (_, table[_RIGHT_DEPTH], table[_RIGHT_COLUMN]) = left, right
+                table[_RESULT_ROW] = result[1]
+                _PACK(scratch.table, 0, *table, 0, 0, *alone)
+                self._run(scratch)
+        finally:
+            _SPARE.append(scratch)
+
+    def _run(self, scratch: _Scratch) -> None:
+        workers = pool() if self.threads > 1 else None
+        if workers is None:
+            self._work(scratch.address, scratch.counters, scratch.threads[0])
+        else:
+            workers.run(self._address, scratch.address, scratch.counters, scratch.of_threads, self.threads)
+
+
+def _even(total: int, most: int, grain: int) -> int:
+    """The size of equal parts of a total that are at most so large, in whole grains."""
+    each = math.ceil(total / math.ceil(total / most))
+    return math.ceil(each / grain) * grain
+
+
+@cache
+def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
+    return _WORK(codes.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
+
+
+_POINTERS, _PACKED, _FOLLOW_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW_TABLE))
+_LEFT_ROW, _LEFT_DEPTH, _RESULT_ROW = map(int, (Fields.LEFT_ROW, Fields.LEFT_DEPTH, Fields.RESULT_ROW))
+_RIGHT_DEPTH, _RIGHT_COLUMN = map(int, (Fields.RIGHT_DEPTH, Fields.RIGHT_COLUMN))
+_PACK = struct.Struct(f"{len(Fields) + 5}q").pack_into
+"""A table: its fields, the counters of items taken and of panels packed, and three addresses for a product of one matrix."""
+
+
+class _Scratch:
+    """Memory for one product at a time: its table, the packed left operand, and for each thread packed columns."""
+
+    def __init__(self, threads: int, each: int, packed: int) -> None:
+        self.count, self.each, self.size = threads, each, packed
+        self.table = bytearray(8 * (len(Fields) + 5))
+        self.address = address_of(self.table)
+        self.counters, self.single = self.address + 8 * len(Fields), self.address + 8 * (len(Fields) + 2)
+        self._arrays = [aligned(packed + 64), *(aligned(each) for _ in range(threads))]
+        self.packed, *rest = (a.ctypes.data for a in self._arrays)
+        self.threads = (ctypes.c_void_p * threads)(*rest)
+        self.of_threads = ctypes.addressof(self.threads)
+
+
+_SPARE: list[_Scratch] = []
+
+
+def _take(threads: int, each: int, packed: int) -> _Scratch:
+    """Scratch memory of at least those sizes: the one used last, grown where it is too small."""
+    try:
+        found = _SPARE.pop()
+    except IndexError:
+        return _Scratch(threads, each, packed)
+    if found.count >= threads and found.each >= each and found.size >= packed:
+        return found
+    return _Scratch(max(threads, found.count), max(each, found.each), max(packed, found.size))

@@ -1,0 +1,179 @@
+"""Micro-kernels: sums of products of two operands for a small tile of results, all of which stay in vector registers.
+
+A tile has rows of vectors. Each operand has an element, or a vector of neighbouring elements, for every place of the tile; it is
+read at a pointer that moves on by a constant step with each turn of each loop. That is enough for matrix products over packed
+panels and for convolutions of any layout. Nothing is masked: all that the loops reach must be readable memory.
+
+A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `depth` deep:
+
+    lanes, tile = machine.register_bytes // dtype.itemsize, Tile(14, 2)
+    a = Operand(tuple(range(tile.rows)), 0, spread=True)
+    b = Operand((0,) * tile.rows, lanes, spread=False)
+    steps = [(k * tile.rows, k * tile.vectors * lanes) for k in range(4)]
+    loop = Loop("%depth_by_4", str(4 * tile.rows), str(4 * tile.vectors * lanes))
+    sums = accumulate(t, dtype, tile, (a, b), ("%a", "%b"), [loop], steps)      # sums[row][vector]: Values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.runtime.native.llvm.builder import DType, Text, Value
+
+Tiles = list[list[Value]]
+"""A vector for each row and place in the row."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """So many rows of so many vectors."""
+
+    rows: int
+    vectors: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where an operand's elements for a tile lie: `rows[r] + v * vector` elements behind its pointer.
+
+    `spread`: one element there stands for all lanes; else there is a vector of neighbours.
+    """
+
+    rows: tuple[int, ...]
+    vector: int
+    spread: bool
+
+    def at(self, row: int, vector: int) -> int:
+        """The offset, in elements."""
+        return self.rows[row] + vector * self.vector
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that runs `count` times, at least once; the pointers move on by `steps` elements a turn. All are IR operands."""
+
+    count: str
+    steps: tuple[str, str]
+
+
+def registers(register_bytes: int, triple: str) -> int:
+    """How many vector registers the machine has."""
+    return 32 if register_bytes == 64 or triple.startswith(("aarch64", "arm64")) else 16
+
+
+def accumulate(t: Text, dtype: DType, tile: Tile, operands: tuple[Operand, Operand], pointers: tuple[str, str],
+               loops: Sequence[Loop], steps: Sequence[tuple[int, int]], starts: Tiles | None = None) -> Tiles:
+    """The sums over all loops, outermost first, of the products at `steps`: offsets in elements that are written out one by one.
+
+    They start from zero, or from `starts`. No element may be read by two steps: LLVM keeps it in a register from one to the
+    other, and spills sums for that. A loop around one step is as fast: it is the sums that take the time.
+    """
+    zero = t.splat(0, dtype)
+    sums = starts or [[zero] * tile.vectors for _ in range(tile.rows)]
+    return _nested(t, dtype, operands, pointers, loops, steps, sums)
+
+
+def _nested(t: Text, dtype: DType, operands: tuple[Operand, Operand], pointers: tuple[str, str], loops: Sequence[Loop],
+            steps: Sequence[tuple[int, int]], sums: Tiles) -> Tiles:
+    if not loops:
+        for step in steps:
+            sums = _products(t, dtype, operands, pointers, step, sums)
+        return sums
+    loop, *inner = loops
+
+    def body(inside: tuple[str, str], carried: Tiles) -> Tiles:
+        return _nested(t, dtype, operands, inside, inner, steps, carried)
+
+    return body(pointers, sums) if loop.count == "1" else _repeated(t, dtype, loop, pointers, sums, body)
+
+
+def _repeated(t: Text, dtype: DType, loop: Loop, pointers: tuple[str, str], sums: Tiles,
+              body: Callable[[tuple[str, str], Tiles], Tiles]) -> Tiles:
+    before, head, after = t.block, t.name("sum"), t.name("summed")
+    t.line(f"br label %{head}")
+    t.start(head)
+    turn, following = "%" + t.name("i"), "%" + t.name("n")
+    inside = ("%" + t.name("p"), "%" + t.name("p"))
+    carried = [[Value("%" + t.name("a"), dtype) for _ in row] for row in sums]
+    place = len(t.lines)
+    made = body(inside, carried)
+    moved = [t.address(p, step, dtype) for p, step in zip(inside, loop.steps, strict=True)]
+    phis = [f"  {turn} = phi i64 [ 0, %{before} ], [ {following}, %{t.block} ]"]
+    phis += [f"  {new} = phi ptr [ {old}, %{before} ], [ {m}, %{t.block} ]"
+             for new, old, m in zip(inside, pointers, moved, strict=True)]
+    phis += [f"  {c.text} = phi {t.vector(dtype)} [ {s.text}, %{before} ], [ {m.text}, %{t.block} ]"
+             for cs, ss, ms in zip(carried, sums, made, strict=True) for c, s, m in zip(cs, ss, ms, strict=True)]
+    t.lines[place:place] = phis
+    t.line(f"{following} = add nuw i64 {turn}, 1")
+    more = t.let(f"icmp slt i64 {following}, {loop.count}")
+    t.line(f"br i1 {more}, label %{head}, label %{after}")
+    t.start(after)
+    return made
+
+
+def _products(t: Text, dtype: DType, operands: tuple[Operand, Operand], pointers: tuple[str, str], step: tuple[int, int],
+              sums: Tiles) -> Tiles:
+    """One product added to each sum; what several places share is loaded once."""
+    loaded: tuple[dict[int, Value], dict[int, Value]] = ({}, {})
+
+    def read(side: int, row: int, vector: int) -> Value:
+        operand = operands[side]
+        offset = operand.at(row, vector) + step[side]
+        if offset not in loaded[side]:
+            at = t.address(pointers[side], str(offset), dtype)
+            loaded[side][offset] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
+        return loaded[side][offset]
+
+    return [[_multiplied(t, read(0, r, v), read(1, r, v), total) for v, total in enumerate(row)] for r, row in enumerate(sums)]
+
+
+def _multiplied(t: Text, x: Value, y: Value, total: Value) -> Value:
+    product = t.binary("fmul contract", x, y)
+    return t.binary("fadd contract", product, total)
+
+
+def turn_text(name: str, width: int, dtype: DType, declarations: dict[str, None]) -> str:
+    """The text of `name(from, step, last, to, distance, lanes, count)`: a square of `width` vectors, rows and lanes exchanged.
+
+    Row r is at `from + min(r, last) * step`. The first `count` rows of the exchanged square go to `to + row * distance`, of each
+    the first `lanes` elements. Steps are in elements. One function serves many places: the exchange takes LLVM long to compile.
+    """
+    t = Text(width)
+    t.declarations = declarations
+    rows = []
+    for r in range(width):
+        beyond = t.let(f"icmp sgt i64 {r}, %last")
+        row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
+        rows.append(t.load(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype), dtype, None))
+    kind = f"<{width} x i64>"
+    first = t.let(f"insertelement {kind} poison, i64 %lanes, i64 0")
+    limit = t.let(f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer")
+    inside = t.let(f"icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(width))}>, {limit}")
+    for r, vector in enumerate(transposed(t, rows)):
+        wanted = t.let(f"icmp slt i64 {r}, %count")
+        mask = t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer")
+        t.store(vector, t.address("%to", t.let(f"mul i64 {r}, %distance"), dtype), mask)
+    params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes, i64 %count"
+    head = f"define internal void @{name}({params}) nounwind {{"
+    return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+
+def transposed(t: Text, vectors: Sequence[Value]) -> list[Value]:
+    """As many vectors as there are lanes, with rows and lanes exchanged."""
+    found, distance = list(vectors), t.lanes // 2
+    while distance:
+        found = [_swapped(t, found, k, distance) for k in range(t.lanes)]
+        distance //= 2
+    return found
+
+
+def _swapped(t: Text, vectors: Sequence[Value], k: int, distance: int) -> Value:
+    """Vector k after one bit of the vectors' numbers has been exchanged with the same bit of the lanes'."""
+    a, b = vectors[k & ~distance], vectors[k | distance]
+    if k & distance:
+        order = [t.lanes + j if j & distance else j + distance for j in range(t.lanes)]
+    else:
+        order = [t.lanes + j - distance if j & distance else j for j in range(t.lanes)]
+    type, lanes = t.vector(a.dtype), ", ".join(f"i32 {j}" for j in order)
+    return t.value(f"shufflevector {type} {a.text}, {type} {b.text}, <{t.lanes} x i32> <{lanes}>", a.dtype)

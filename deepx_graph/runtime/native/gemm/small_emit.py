@@ -1,0 +1,362 @@
+"""The loops of a small matrix product and their IR (see `small`).
+
+Registers lie across the result where an operand lies along it, else along the terms, else each takes one element. Every element of
+the result is summed by itself, so what is not finite stays where it belongs. Nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.kernel import MachineCode, Workspace
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest.table import DATA, Layout
+from deepx_graph.runtime.straightline.segment import Form
+from deepx_graph.types import TensorType
+
+MOST_ROWS = 4
+"""Rows of the result that share what is read."""
+
+SUMS = {64: 24, 32: 12, 16: 12}
+"""Registers for sums, by the bytes of a register; the others hold operands."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the product: its size, and how far its next element is in the left operand, the right one and the result."""
+
+    size: int
+    steps: tuple[int, int, int]
+
+
+LEFT, RIGHT, RESULT = range(3)
+_ONE = Axis(1, (0, 0, 0))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The loops of a product: `outer` around blocks of `rows`, with registers along `lane`, which is summed over where `along`."""
+
+    dtype: DType
+    outer: tuple[Axis, ...]
+    rows: Axis
+    lane: Axis
+    terms: tuple[Axis, ...]
+    along: bool
+    vector: int
+    """The operand that lies along the lanes, where they are no terms."""
+
+    @property
+    def work(self) -> int:
+        return math.prod(a.size for a in (*self.outer, self.rows, self.lane, *self.terms))
+
+    def nanoseconds(self, lanes: int) -> float:
+        """About how long it takes."""
+        results = self.work // math.prod(a.size for a in ((self.lane, *self.terms) if self.along else self.terms))
+        busy = min(lanes, self.lane.size)
+        return self.work / (2 * busy) + results * (2.0 if self.along else 0.5 / busy)
+
+
+# --- which loops
+
+
+def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch: Sequence[int], right_batch: Sequence[int],
+            left_terms: Sequence[int], right_terms: Sequence[int]) -> Plan:
+    """The loops of a product of operands of those shapes."""
+    x, y = _steps(left), _steps(right)
+    rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
+    columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
+    z = _steps([*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)])
+    batch = _joined([Axis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
+    down = _joined([Axis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
+    across = _joined([Axis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
+    terms = _joined([Axis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
+    return _arranged(dtype, batch, [down, across], terms)
+
+
+def _steps(shape: Sequence[int]) -> list[int]:
+    """How far the next element along each axis is."""
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+
+
+def _joined(axes: Sequence[Axis]) -> list[Axis]:
+    """The axes of more than one element; those that lie one in the other as one."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if found and found[-1].steps == tuple(axis.size * s for s in axis.steps):
+            axis = replace(axis, size=axis.size * found.pop().size)
+        found.append(axis)
+    return found
+
+
+def _arranged(dtype: DType, batch: Sequence[Axis], free: Sequence[Sequence[Axis]], terms: Sequence[Axis]) -> Plan:
+    lanes = this_machine().register_bytes // dtype.itemsize
+    found = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[side] == 1 == a.steps[RESULT]]
+    lane, vector = found[0] if found else (_ONE, RIGHT)
+    dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)
+    along = dense is not None and 2 * lane.size < min(lanes, dense.size)
+    if along:
+        assert dense is not None
+        lane, terms = dense, [t for t in terms if t is not dense]
+    other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
+    rows = max(other, key=lambda a: a.size, default=_ONE)
+    outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
+    return Plan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector)
+
+
+# --- the code
+
+
+def function_text(plan: Plan, register_bytes: int) -> str:
+    """The IR of `product(table, scratch)`; the table holds the array objects of operands and result."""
+    return _Writer(plan, register_bytes).text()
+
+
+Pointers = tuple[str, str, str]
+
+
+class _Writer:
+    def __init__(self, plan: Plan, register_bytes: int) -> None:
+        self.plan = plan
+        self.type = "float" if plan.dtype == F4 else "double"
+        self.lanes = register_bytes // plan.dtype.itemsize
+        self.height = min(MOST_ROWS, plan.rows.size)
+        self.most = min(-(-plan.lane.size // self.lanes), SUMS[register_bytes] // self.height)
+        self.lines: list[str] = []
+        self.declared: dict[str, None] = {}
+        self._names = 0
+        self._block = "entry"
+
+    def text(self) -> str:
+        pointers = self._operands()
+        self._nested(self.plan.outer, pointers, lambda p: self._across_rows(p))
+        return "\n".join(["define void @product(ptr %table, ptr %scratch) nounwind {", "entry:", *self.lines, "  ret void", "}",
+                          *self.declared, ""])
+
+    def _operands(self) -> Pointers:
+        objects = [self._let(f"load ptr, ptr {self._let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in range(3)]
+        left, right, result = (self._let(f"load ptr, ptr {self._let(f'getelementptr i8, ptr {o}, i64 {DATA}')}") for o in objects)
+        return left, right, result
+
+    def _let(self, text: str) -> str:
+        self._names += 1
+        self.lines.append(f"  %v{self._names} = {text}")
+        return f"%v{self._names}"
+
+    def _at(self, pointer: str, index: str, step: int) -> str:
+        """The address so many elements on."""
+        if not step or index == "0":
+            return pointer
+        offset = str(int(index) * step) if index.isdigit() else self._let(f"mul i64 {index}, {step}")
+        return self._let(f"getelementptr {self.type}, ptr {pointer}, i64 {offset}")
+
+    def _moved(self, pointers: Pointers, axis: Axis, index: str) -> Pointers:
+        left, right, result = (self._at(p, index, s) for p, s in zip(pointers, axis.steps, strict=True))
+        return left, right, result
+
+    def _loop(self, count: int, sums: list[str], types: Sequence[str], body: Callable[[str, list[str]], list[str]]) -> list[str]:
+        """Runs the body for 0..count-1; what it gives for the sums is what it gets next."""
+        if count == 1:
+            return body("0", sums)
+        self._names += 1
+        label, before = f"loop{self._names}", self._block
+        self.lines += [f"  br label %{label}", f"{label}:"]
+        self._block = label
+        hole, index = len(self.lines), f"%index.{label}"
+        carried = [f"%sum{k}.{label}" for k in range(len(sums))]
+        made = body(index, carried)
+        following = self._let(f"add i64 {index}, 1")
+        more = self._let(f"icmp ult i64 {following}, {count}")
+        phis = [("i64", index, "0", following), *zip(types, carried, sums, made, strict=True)]
+        self.lines[hole:hole] = [f"  {name} = phi {type} [ {first}, %{before} ], [ {again}, %{self._block} ]"
+                                 for type, name, first, again in phis]
+        self._block = f"done.{label}"
+        self.lines += [f"  br i1 {more}, label %{label}, label %{self._block}", f"{self._block}:"]
+        return made
+
+    def _nested(self, axes: Sequence[Axis], pointers: Pointers, body: Callable[[Pointers], None]) -> None:
+        def run(index: str, sums: list[str]) -> list[str]:
+            self._nested(axes[1:], self._moved(pointers, axes[0], index), body)
+            return sums
+
+        if axes:
+            self._loop(axes[0].size, [], [], run)
+        else:
+            body(pointers)
+
+    def _across_rows(self, pointers: Pointers) -> None:
+        """Blocks of rows, then the rows that are left."""
+        rows, blocks = self.plan.rows, self.plan.rows.size // self.height
+        block = Axis(blocks, tuple(self.height * s for s in rows.steps))  # type: ignore[arg-type]
+        left = rows.size - blocks * self.height
+        self._nested([block], pointers, lambda p: self._block_of(p, self.height))
+        if left:
+            self._block_of(self._moved(pointers, block, str(blocks)), left)
+
+    def _block_of(self, pointers: Pointers, height: int) -> None:
+        if self.plan.along:
+            self._along(pointers, height)
+            return
+        lane, wide = self.plan.lane, self.most * self.lanes
+        blocks, rest = divmod(lane.size, wide)
+        block = Axis(blocks, tuple(wide * s for s in lane.steps))  # type: ignore[arg-type]
+        if blocks:
+            self._nested([block], pointers, lambda p: self._columns(p, height, self._widths(wide)))
+        if rest:
+            self._columns(self._moved(pointers, block, str(blocks)), height, self._widths(rest))
+
+    def _widths(self, size: int) -> list[int]:
+        """So many lanes as whole registers and one that is not full."""
+        whole, rest = divmod(size, self.lanes)
+        return [self.lanes] * whole + [rest] * (rest > 0)
+
+    def _columns(self, pointers: Pointers, height: int, widths: Sequence[int]) -> None:
+        """Some registers of some rows of the result."""
+        plan = self.plan
+        scalar = LEFT + RIGHT - plan.vector
+
+        def term(p: Pointers, sums: list[str]) -> list[str]:
+            lanes = [self._load(self._at(p[plan.vector], str(k * self.lanes), 1), w) for k, w in enumerate(widths)]
+            made = []
+            for r in range(height):
+                one = self._let(f"load {self.type}, ptr {self._at(p[scalar], str(r), plan.rows.steps[scalar])}")
+                wide = {w: self._splat(one, w) for w in dict.fromkeys(widths)}
+                made += [self._fma(wide[w], x, sums[r * len(widths) + k], w)
+                         for k, (w, x) in enumerate(zip(widths, lanes, strict=True))]
+            return made
+
+        sums = self._summed(plan.terms, pointers, ["zeroinitializer"] * (height * len(widths)), list(widths) * height, term)
+        for r in range(height):
+            row = self._at(pointers[RESULT], str(r), plan.rows.steps[RESULT])
+            for k, w in enumerate(widths):
+                self._store(sums[r * len(widths) + k], self._at(row, str(k * self.lanes), 1), self._vector(w))
+
+    def _summed(self, axes: Sequence[Axis], pointers: Pointers, sums: list[str], widths: Sequence[int],
+                term: Callable[[Pointers, list[str]], list[str]]) -> list[str]:
+        """The sums after all terms of some axes."""
+        if not axes:
+            return term(pointers, sums)
+        return self._loop(axes[0].size, sums, [self._vector(w) for w in widths], lambda index, carried: self._summed(
+            axes[1:], self._moved(pointers, axes[0], index), carried, widths, term))
+
+    def _along(self, pointers: Pointers, height: int) -> None:
+        """One element of each row, the registers along the terms."""
+        blocks, rest = divmod(self.plan.lane.size, self.lanes)
+        block = Axis(blocks, (self.lanes, self.lanes, 0))
+        totals = ["0.0"] * height
+        for axis, width in ((block, self.lanes), (Axis(1, block.steps), rest)):
+            if not axis.size or not width:
+                continue
+            start = pointers if axis is block else self._moved(pointers, block, str(blocks))
+            sums = self._summed((*self.plan.terms, axis), start, ["zeroinitializer"] * height, [width] * height,
+                                lambda p, sums, w=width: self._products(p, sums, w))  # type: ignore[misc]
+            totals = [self._total(t, s, width) for t, s in zip(totals, sums, strict=True)]
+        for r, total in enumerate(totals):
+            self._store(total, self._at(pointers[RESULT], str(r), self.plan.rows.steps[RESULT]), self.type)
+
+    def _products(self, pointers: Pointers, sums: list[str], width: int) -> list[str]:
+        found: list[str] = []
+        read: dict[str, str] = {}
+        for r, carried in enumerate(sums):
+            x, y = (self._at(pointers[side], str(r), self.plan.rows.steps[side]) for side in (LEFT, RIGHT))
+            for at in (x, y):
+                if at not in read:
+                    read[at] = self._load(at, width)
+            found.append(self._fma(read[x], read[y], carried, width))
+        return found
+
+    # --- instructions
+
+    def _vector(self, width: int) -> str:
+        return f"<{width} x {self.type}>"
+
+    def _load(self, pointer: str, width: int) -> str:
+        return self._let(f"load {self._vector(width)}, ptr {pointer}, align {self.plan.dtype.itemsize}")
+
+    def _store(self, value: str, pointer: str, type: str) -> None:
+        self.lines.append(f"  store {type} {value}, ptr {pointer}, align {self.plan.dtype.itemsize}")
+
+    def _splat(self, scalar: str, width: int) -> str:
+        one = self._let(f"insertelement {self._vector(width)} poison, {self.type} {scalar}, i64 0")
+        type = self._vector(width)
+        return self._let(f"shufflevector {type} {one}, {type} poison, <{width} x i32> zeroinitializer")
+
+    def _fma(self, x: str, y: str, z: str, width: int) -> str:
+        name, type = f"@llvm.fmuladd.v{width}f{8 * self.plan.dtype.itemsize}", self._vector(width)
+        self.declared[f"declare {type} {name}({type}, {type}, {type})"] = None
+        return self._let(f"call {type} {name}({type} {x}, {type} {y}, {type} {z})")
+
+    def _total(self, start: str, sums: str, width: int) -> str:
+        """The sum of all lanes and what there is already, in the order that is fastest."""
+        name, type = f"@llvm.vector.reduce.fadd.v{width}f{8 * self.plan.dtype.itemsize}", self._vector(width)
+        self.declared[f"declare {self.type} {name}({self.type}, {type})"] = None
+        return self._let(f"call reassoc {self.type} {name}({self.type} {start}, {type} {sums})")
+
+
+MOST_WORK = 1 << 19
+"""Multiplications of a product that is done here."""
+
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def build(node: Node) -> SmallProduct | None:
+    """The kernel of a product of floats; None where it is too large, or of another type."""
+    types = [t for t in (*(i.type for i in node.inputs), node.type) if isinstance(t, TensorType) and t.is_static]
+    if node.op is not dot_general or len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
+        return None
+    plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
+    return None if not 0 < plan.work <= MOST_WORK else _kernel(plan, types[2].shape, this_machine().register_bytes)
+
+
+@lru_cache(maxsize=64)
+def _kernel(plan: Plan, shape: tuple[int, ...], register_bytes: int) -> SmallProduct:
+    return SmallProduct(plan, shape, register_bytes)
+
+
+class SmallProduct(MachineCode):
+    """The compiled function."""
+
+    way = "machine code"
+
+    def __init__(self, plan: Plan, shape: tuple[int, ...], register_bytes: int) -> None:
+        self.params = (LEFT, RIGHT)
+        self.results = (Form(plan.dtype, shape),)
+        self.in_place = (frozenset[int](),)
+        self.constants: tuple[Array, ...] = ()
+        self.own_bytes = ()
+        self.layout = Layout({}, {}, {}, 0, 0, 3, 3)
+        self.threads = 1
+        self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
+        address = codes.functions(function_text(plan, register_bytes), ["product"], self)["product"]
+        self.calls = ((address, 0),)
+        self._call = _CALL(address)
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """It reads both operands as they lie."""
+        return True
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The product of two arrays; in the array of `out`, where one is given."""
+        left, right = (np.asarray(a, order="C") for a in args)
+        made = np.empty(self.results[0].shape, self.results[0].dtype)
+        workspace = Workspace(self)
+        workspace.fill([left, right, made])
+        self._call(workspace.address, None)
+        if out is None or out[0] is None:
+            return [made]
+        np.copyto(out[0], made)
+        return [out[0]]

@@ -1,0 +1,1 @@
+"""LLVM IR: the builder, math functions, primitives, the target, the cache of object code."""

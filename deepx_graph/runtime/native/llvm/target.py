@@ -1,0 +1,162 @@
+"""The machine that kernels are compiled for: its vector width, its vector library, and the way from IR to object code.
+
+IR is compiled without LLVM's pass pipeline: it is explicitly vectorised already. A symbol that IR names is looked up before
+anything is linked, because LLVM calls what it cannot find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite
+import llvmlite.binding
+
+from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, Text, Value, of_parts
+from deepx_graph.runtime.native.llvm.width import asked
+
+llvm: Any = llvmlite.binding
+"""It has no types."""
+
+_EXTERNAL = re.compile(r"^declare .*?@(?!llvm\.)([A-Za-z_]\w*)\(", re.MULTILINE)
+
+
+LEVELS = {128: "x86-64-v2", 256: "x86-64-v3"}
+"""The processors that stand for a machine whose widest vectors are left alone: SSE 4.2; AVX2 and FMA. Others have one width."""
+
+
+class Target:
+    """This machine, with vectors of so many bits: its widest if None. `register_bytes` is the width of its vector registers.
+
+    Raises UsageError for vectors wider than it has.
+    """
+
+    def __init__(self, vector_bits: int | None = None) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self.triple = llvm.get_process_triple()
+        features = llvm.get_host_cpu_features()
+        widest = 512 if features.get("avx512f") else 256 if features.get("avx2") else 128
+        bits = widest if vector_bits is None else vector_bits
+        if bits > widest:
+            raise UsageError(Diagnostic(f"this machine has no vectors of {bits} bits", expected=f"at most {widest}"))
+        whole = bits == widest
+        self.cpu = llvm.get_host_cpu_name() if whole else LEVELS[bits]
+        self.features = features.flatten() if whole else ""
+        self.register_bytes = bits // 8
+        self._has_library = self._load_library()
+        self._machine = llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=self.cpu, features=self.features, opt=2, reloc="default", codemodel="jitdefault")
+
+    @property
+    def key(self) -> str:
+        """What object code depends on beside its IR."""
+        version = ".".join(map(str, llvm.llvm_version_info))
+        return "\n".join((llvmlite.__version__, version, self.triple, self.cpu, self.features))
+
+    def _load_library(self) -> bool:
+        """glibc's vector functions, of x86-64 only: elsewhere their conventions are not known here."""
+        if platform.machine() not in ("x86_64", "AMD64"):
+            return False
+        try:
+            llvm.load_library_permanently("libmvec.so.1")
+        except RuntimeError:
+            return False
+        return True
+
+    def vector_function(self, name: str, dtype: DType, arity: int) -> str | None:
+        """The symbol of a vector function that takes whole registers; None where there is none."""
+        width = {64: "e", 32: "d", 16: "b"}[self.register_bytes]
+        symbol = f"_ZGV{width}N{self.register_bytes // dtype.itemsize}{'v' * arity}_{name}{'f' if dtype == F4 else ''}"
+        return symbol if self._has_library and llvm.address_of_symbol(symbol) is not None else None
+
+    def call(self, t: Text, symbol: str, args: Sequence[Value]) -> Value:
+        """A call of a vector function, once for every register that the lanes take."""
+        dtype = args[0].dtype
+        assert dtype in (F4, F8)
+        lanes = self.register_bytes // dtype.itemsize
+        if lanes == t.lanes:
+            return t.call(symbol, *args)
+        count = max(len(a.more) for a in args) + 1
+        columns = [a.parts * count if not a.more else a.parts for a in args]
+        calls = [_split_call(t, symbol, [Value(p, dtype) for p in parts], lanes) for parts in zip(*columns, strict=False)]
+        return of_parts([c.text for c in calls], dtype)
+
+    def compile(self, ir: str) -> bytes:
+        """Object code. Raises RuntimeError for IR that LLVM refuses, or that names a function this process lacks."""
+        for symbol in _EXTERNAL.findall(ir):
+            if llvm.address_of_symbol(symbol) is None:
+                raise RuntimeError(f"no function '{symbol}' in this process")
+        module = llvm.parse_assembly(ir)
+        module.triple = self.triple
+        module.verify()
+        return bytes(self._machine.emit_object(module))
+
+    def session(self) -> Any:
+        """A session that links object code, and frees what it took when it is closed or dropped."""
+        return llvm.create_lljit_compiler(self._machine)
+
+    def digest(self, ir: str) -> str:
+        """A name for the object code of that IR on this machine."""
+        return hashlib.sha256(f"{self.key}\n{ir}".encode()).hexdigest()
+
+
+def _split_call(t: Text, symbol: str, args: Sequence[Value], lanes: int) -> Value:
+    dtype = args[0].dtype
+    if t.lanes < lanes:
+        wide = Text(lanes)
+        order = ", ".join(f"i32 {min(k, t.lanes - 1)}" for k in range(lanes))
+        type = t.vector(dtype)
+        widened = [Value(t.let(f"shufflevector {type} {a.text}, {type} poison, <{lanes} x i32> <{order}>"), dtype) for a in args]
+        result = _call(t, symbol, widened, wide.vector(dtype))
+        return _part(t, result, wide.vector(dtype), 0, t.lanes, dtype)
+    parts = []
+    for start in range(0, t.lanes, lanes):
+        pieces = [_part(t, a.text, t.vector(dtype), start, lanes, dtype) for a in args]
+        parts.append(_call(t, symbol, pieces, Text(lanes).vector(dtype)))
+    return _whole(t, parts, lanes, dtype)
+
+
+def _call(t: Text, symbol: str, args: Sequence[Value], type: str) -> str:
+    t.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))}) nounwind memory(none)")
+    return t.let(f"call {type} @{symbol}({', '.join(f'{type} {a.text}' for a in args)})")
+
+
+def _part(t: Text, text: str, type: str, start: int, lanes: int, dtype: DType) -> Value:
+    order = ", ".join(f"i32 {start + k}" for k in range(lanes))
+    return Value(t.let(f"shufflevector {type} {text}, {type} poison, <{lanes} x i32> <{order}>"), dtype)
+
+
+def _whole(t: Text, parts: Sequence[str], lanes: int, dtype: DType) -> Value:
+    while len(parts) > 1:
+        type, order = Text(lanes).vector(dtype), ", ".join(f"i32 {k}" for k in range(2 * lanes))
+        parts = [t.let(f"shufflevector {type} {a}, {type} {b}, <{2 * lanes} x i32> <{order}>")
+                 for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        lanes *= 2
+    return Value(parts[0], dtype)
+
+
+def this_machine() -> Target:
+    """The one target of the process for vectors of the width that is asked for."""
+    return _target(asked())
+
+
+@cache
+def _target(vector_bits: int | None) -> Target:
+    return Target(vector_bits)
+
+
+def _hold_llvm_while_forking() -> None:
+    """A fork waits for what other threads have LLVM do: a child would find it half done, and its lock taken for ever."""
+    lock = getattr(llvmlite.binding.ffi.lib, "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.__enter__, after_in_parent=lock.__exit__, after_in_child=lock.__exit__)
+
+
+_hold_llvm_while_forking()

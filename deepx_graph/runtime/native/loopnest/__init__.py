@@ -1,0 +1,1 @@
+"""Kernels of elementwise operations, broadcasts and reductions: loop nests, planned (`nest`) and written (`emit`)."""

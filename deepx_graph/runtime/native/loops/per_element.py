@@ -1,0 +1,404 @@
+"""Loops in which every element goes its own way: what makes a loop such that its elements may take their turns one by one.
+
+The loop's variables are arrays of one shape and scalars; a turn computes each element from the same elements and from scalars, and
+scalars from scalars. It goes on while a test of the scalars holds and, where it has one, while any element is `live`. An element
+that is not live must stay as it is, so that it does not matter how many more turns it takes:
+
+- Where the test looks at the elements as they are, a turn must give such an element's variables back unchanged.
+- Where it looks at a flag that the turn before has set, that turn has run for every element. Then a variable may also become
+  `x + 0.0`, which changes at most the sign of a zero and only once.
+
+In both cases whether an element is live depends only on variables that a dead element keeps and on what the loop does not change.
+Nothing is emitted here, and no operation is known by name: what an op does is read off its kernel expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.analysis.trip_count import trip_count
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
+from deepx_graph.ops.contract.reduce import reduce
+from deepx_graph.ops.data.fusion import fusion, inlined
+from deepx_graph.types import BOOL, TensorType
+
+
+@dataclass(frozen=True)
+class ElementLoop:
+    """A loop by its turn. Parameters of `turn`: the `arrays` variables, the `scalars` variables, then the `given` values of
+    outside. Its results: the next arrays, the next scalars, whether the scalars' test holds, and whether an element is live."""
+
+    turn: Function
+    arrays: tuple[int, ...]
+    """Numbers of the variables that are arrays."""
+    scalars: tuple[int, ...]
+    flag: int | None
+    """The variable that says whether any element was live in the turn before; None where the test looks itself."""
+    has_live: bool
+    """Whether elements may end before the scalars' test does."""
+    asks_all: bool
+    """Whether the last result of `turn` says that an element is dead, and the flag that all are; else live, and any."""
+    inits: tuple[Node, ...]
+    """The first values of all variables: parameters or constants of the body."""
+    given: tuple[Node, ...]
+    columns: tuple[int, ...]
+    """The variables that the body gives, in order."""
+    shape: tuple[int, ...]
+    bound: int | None
+    """How many turns there are at most, where a scalar counts them from one constant to another."""
+
+
+class NoElements(Exception):
+    """The loop is of another kind: says why."""
+
+
+def recognise(body: Function) -> ElementLoop:
+    """The loop of a body that consists of one. Raises NoElements, with the reason."""
+    return _Recogniser(_flat(body)).found()
+
+
+def _flat(body: Function) -> Function:
+    """The body with fusions dissolved and equal nodes made one."""
+    b, new, parts = Builder(intern=True), dict[Node, Node](), dict[Node, list[Node]]()
+    for node in body.nodes:
+        inputs = tuple(new[i] for i in node.inputs if i in new)
+        if node.op is fusion and _is_straight(node.attr("body")):
+            parts[node] = inlined(b, node.attr("body"), inputs)
+            new[node] = parts[node][0]
+        elif node.op is PROJ and node.inputs[0] in parts:
+            new[node] = parts[node.inputs[0]][node.attrs[0]]
+        elif node.op is PARAM:
+            new[node] = node
+        else:
+            new[node] = b.make(node.op, inputs, node.attrs, node.type)
+    return body.with_(results=tuple(new[r] for r in body.results))
+
+
+def _is_straight(body: Function) -> bool:
+    return all(n.op is not LOOP_BEGIN and n.op is not REGION for n in body.nodes)
+
+
+class _Recogniser:
+    def __init__(self, body: Function) -> None:
+        self.body = body
+        ends = [n for n in body.nodes if n.op is LOOP_END]
+        if len(ends) != 1 or any(n.op is REGION for n in body.nodes):
+            raise NoElements("loops or branches inside")
+        (self.end,) = ends
+        self.begin = self.end.inputs[0]
+        self.nexts = self.end.inputs[2:]
+        self.phis = {n.attrs[0]: n for n in body.nodes if n.op is PHI}
+        self.reductions = [n for n in body.nodes if n.op is reduce]
+        self.flag: int | None = None
+        self.tests: list[Node] = []
+
+    def found(self) -> ElementLoop:
+        """The loop, once everything about it is checked."""
+        self._take_test_apart()
+        arrays, scalars = self._variables()
+        live = self.reductions[0].inputs[0] if self.reductions else None
+        if live is not None:
+            kept = self._kept(live)
+            self._check_dead(kept, arrays)
+        b = Builder(intern=True)
+        test = self.tests[0] if self.tests else b.constant(np.True_)
+        for t in self.tests[1:]:
+            test = _both(b, test, t, self.end.inputs[1])
+        turn, given = self._turn(b, arrays, scalars, test, live)
+        if any(r.op is not PROJ or r.inputs[0] is not self.end for r in self.body.results):
+            raise NoElements("something after the loop")
+        inits = self.begin.inputs
+        if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
+            raise NoElements("something before the loop")
+        return ElementLoop(turn, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
+                           tuple(r.attrs[0] for r in self.body.results), self.shape, self._bound())
+
+    # --- the condition: scalars' tests, and at most one question whether any element is live
+
+    def _take_test_apart(self) -> None:
+        if len(self.reductions) > 1:
+            raise NoElements("several reductions")
+        stack = [(self.end.inputs[1], False)]
+        asked = False
+        while stack:
+            node, turned = stack.pop()
+            primitive = _primitive(node)
+            if primitive == "and" and not turned:
+                stack += ((i, False) for i in node.inputs)
+            elif primitive == "not" and self._asks(node.inputs[0]):
+                stack.append((node.inputs[0], not turned))
+            elif self._asks(node):
+                if asked or self._is_all() != turned:
+                    raise NoElements("a test that is not whether any element goes on")
+                asked = True
+                self.flag = node.attrs[0] if node.op is PHI else None
+            else:
+                self.tests.append(node)
+        if self.reductions and not asked:
+            raise NoElements("a reduction beside the test")
+
+    def _bound(self) -> int | None:
+        """The fewest turns that some test of scalars alone would allow."""
+        found = [trip_count(Node(LOOP_END, (self.begin, t, *self.nexts), (), self.end.type)) for t in self.tests]
+        return min((n for n in found if n is not None), default=None)
+
+    def _asks(self, node: Node) -> bool:
+        """Whether the node is the reduction, or the variable that carries it from the turn before."""
+        if node in self.reductions:
+            return True
+        return node.op is PHI and self.nexts[node.attrs[0]] in self.reductions
+
+    def _is_all(self) -> bool:
+        """Whether the reduction asks for all elements (to be dead) and not for any (to be live)."""
+        if not self.reductions:
+            return False
+        node = self.reductions[0]
+        reducer = node.attr("body").reducer
+        name = _primitive_of(reducer) if reducer is not None else ""
+        whole = len(node.inputs) == 2 and len(node.attr("dimensions")) == len(_shape(node.inputs[0]))
+        start = splat_of(node.inputs[1]) if whole else None
+        if node.type != TensorType(BOOL, ()) or name not in ("and", "or") or start is None or bool(start) != (name == "and"):
+            raise NoElements("a reduction that is not any or all")
+        return name == "and"
+
+    # --- variables and their values
+
+    def _variables(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        inside = self._dependent()
+        users = [n for n in inside if n.op is not LOOP_END]
+        if self.reductions and any(i in self.reductions for n in users if n not in self._test_nodes() for i in n.inputs):
+            raise NoElements("a reduction that a turn uses")
+        flag = self.phis.get(self.flag) if self.flag is not None else None
+        if flag is not None and any(flag in n.inputs for n in users if n not in self._test_nodes()):
+            raise NoElements("a flag that a turn uses")
+        carriers = {k for k, n in enumerate(self.nexts) if n in self.reductions}
+        if carriers - {self.flag}:
+            raise NoElements("a reduction that the loop carries and does not test")
+        types = [n.type for n in self.begin.inputs]
+        rest = [k for k in range(len(types)) if k != self.flag]
+        if not all(isinstance(t, TensorType) and t.is_static for t in types):
+            raise NoElements("variables that are not tensors")
+        arrays = tuple(k for k in rest if _shape(self.begin.inputs[k]) != ())
+        shapes = {_shape(self.begin.inputs[k]) for k in arrays}
+        if len(shapes) != 1:
+            raise NoElements("variables of several shapes" if shapes else "no array")
+        (self.shape,) = shapes
+        for n in users:
+            ok = n.op.elementwise or n.op is PHI or n in self.reductions
+            if not ok or (n not in self.reductions and _shape(n) not in ((), self.shape)):
+                raise NoElements(f"{n.op.name} inside")
+        return arrays, tuple(k for k in rest if k not in arrays)
+
+    def _dependent(self) -> list[Node]:
+        """The nodes that change from turn to turn."""
+        found: set[Node] = set()
+        for n in self.body.nodes:
+            variable = n.op is PHI
+            if n.op is not LOOP_BEGIN and n.op is not PROJ and (variable or any(i in found for i in n.inputs)):
+                found.add(n)
+        return [n for n in self.body.nodes if n in found]
+
+    def _test_nodes(self) -> set[Node]:
+        """The logic that joins the parts of the condition."""
+        found, stack = set[Node](), [self.end.inputs[1]]
+        while stack:
+            n = stack.pop()
+            if n not in found and n not in self.tests and not self._asks(n):
+                found.add(n)
+                stack += n.inputs
+        return found
+
+    # --- the proof that dead elements stay as they are
+
+    def _kept(self, live: Node) -> dict[Node, str]:
+        """For each array variable's next value what it is for a dead element: "same", "almost" (`x + 0.0`) or "" (other)."""
+        known = _implied(live, self._is_all())
+        for n in self.body.nodes:
+            if n not in known:
+                known[n] = _abstract(n, known)
+        found = {}
+        for k, phi in self.phis.items():
+            value = known.get(self.nexts[k])
+            same = value is not None and value == known[phi]
+            found[phi] = "same" if same else "almost" if value == ("almost", phi) else ""
+        return found
+
+    def _check_dead(self, kept: dict[Node, str], arrays: Sequence[int]) -> None:
+        for k in arrays:
+            what = kept[self.phis[k]] if k in self.phis else ""
+            if what != "same" and (what != "almost" or self.flag is None):
+                raise NoElements("an element that is done still changes")
+        read, stack = set[Node](), [self.reductions[0].inputs[0]]
+        while stack:
+            n = stack.pop()
+            if n not in read:
+                read.add(n)
+                stack += n.inputs if n.op is not PHI else ()
+        if any(kept[n] != "same" for n in read if n.op is PHI):
+            raise NoElements("whether an element goes on depends on what changes all the same")
+
+    # --- one turn as a function
+
+    def _turn(self, b: Builder, arrays: Sequence[int], scalars: Sequence[int], test: Node,
+              live: Node | None) -> tuple[Function, tuple[Node, ...]]:
+        wanted = [*(self.nexts[k] for k in (*arrays, *scalars)), test, *([live] if live is not None else [])]
+        new: dict[Node, Node] = {}
+        params: list[Node] = []
+
+        def param(node: Node) -> Node:
+            params.append(Node(PARAM, (), (len(params), node.type), node.type))
+            return params[-1]
+
+        for k in (*arrays, *scalars):
+            made = param(self.begin.inputs[k])
+            if k in self.phis:
+                new[self.phis[k]] = made
+        given: list[Node] = []
+        order = Function("order", self.body.params, tuple(wanted)).nodes
+        inside = {n for n in order if n.op is PHI} | set(self._dependent())
+        for node in order:
+            if node in new or node.op is LOOP_BEGIN:
+                continue
+            if node.op is CONSTANT:
+                new[node] = node
+            elif node.op is PHI:
+                raise NoElements("a flag that a turn uses")
+            elif node.op is PARAM:
+                if node in self.body.params and self._is_read(node, order, wanted):
+                    new[node] = param(node)
+                    given.append(node)
+            elif node in inside or node.op.elementwise:
+                new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
+            else:
+                raise NoElements(f"{node.op.name} before the loop")
+        return Function("turn", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
+
+    def _is_read(self, param: Node, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
+        return param in wanted or any(param in n.inputs for n in order if n.op is not LOOP_BEGIN)
+
+
+def _both(b: Builder, x: Node, y: Node, like: Node) -> Node:
+    """Both tests at once, by the op that joins them in the condition."""
+    op = next((n.op for n in _below(like) if _primitive(n) == "and"), None)
+    assert op is not None
+    return b(op, x, y)
+
+
+def _below(node: Node) -> list[Node]:
+    found, stack = dict[Node, None](), [node]
+    while stack:
+        n = stack.pop()
+        if n not in found:
+            found[n] = None
+            stack += n.inputs
+    return list(found)
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    if not isinstance(node.type, TensorType) or not node.type.is_static:
+        raise NoElements(f"{node.op.name} of no tensor")
+    return node.type.shape
+
+
+def _primitive(node: Node) -> str:
+    """The primitive that an op of one primitive is, of bools; else ""."""
+    boolean = isinstance(node.type, TensorType) and node.type.dtype == BOOL
+    return _primitive_of(node.op, node.attrs) if boolean else ""
+
+
+def _primitive_of(op: Any, attrs: Sequence[Any] = ()) -> str:
+    tree = op.kernel(*attrs) if op.kernel and op.elementwise else None
+    plain = isinstance(tree, Apply) and tree.args == tuple(map(Arg, range(len(tree.args))))
+    return tree.primitive if plain else ""  # type: ignore[union-attr]
+
+
+# --- what a node is for a dead element: a number or bool, ("same" or "almost", variable), or None for anything else
+
+Known = Any
+
+
+def _implied(node: Node, value: bool) -> dict[Node, Known]:
+    """What follows for other bools from the value of one."""
+    found: dict[Node, Known] = {}
+    stack = [(node, value)]
+    while stack:
+        n, is_true = stack.pop()
+        found[n] = is_true
+        primitive = _primitive(n)
+        if primitive == ("and" if is_true else "or"):
+            stack += ((i, is_true) for i in n.inputs)
+        elif primitive == "not":
+            stack.append((n.inputs[0], not is_true))
+    return found
+
+
+def _abstract(node: Node, known: dict[Node, Known]) -> Known:
+    if node.op is PHI:
+        return "same", node
+    if node.op is CONSTANT:
+        value = splat_of(node)
+        return None if value is None else np.asarray(value).item()
+    if not node.op.elementwise or node.op.kernel is None:
+        return None
+    tree = node.op.kernel(*node.attrs)
+    if tree is None or not isinstance(node.type, TensorType):
+        return None
+    same_type = all(isinstance(i.type, TensorType) and i.type.dtype == node.type.dtype for i in node.inputs)
+    return _value(tree, [known[i] for i in node.inputs], node.type, same_type)
+
+
+def _value(tree: Expr, args: Sequence[Known], type: TensorType, same_type: bool) -> Known:
+    if isinstance(tree, Arg):
+        return args[tree.index]
+    if isinstance(tree, Const):
+        return tree.value
+    found = [_value(a, args, type, same_type) for a in tree.args]
+    match tree.primitive:
+        case "where":
+            return found[1] if found[0] is True else found[2] if found[0] is False else None
+        case "and" | "or":
+            return _logic(found, tree.primitive == "or")
+        case "not":
+            return not found[0] if isinstance(found[0], bool) else None
+        case "cast":
+            return _cast(found[0], type, same_type)
+        case "add" | "sub":
+            return _sum(found, type, tree.primitive == "sub")
+    return None
+
+
+def _logic(found: Sequence[Known], wins: bool) -> Known:
+    """Of bools: `wins` decides, its opposite is the other operand."""
+    if any(f is wins for f in found):
+        return wins
+    rest = [f for f in found if f is not (not wins)]
+    return (not wins) if not rest else rest[0] if len(rest) == 1 else None
+
+
+def _cast(x: Known, type: TensorType, same_type: bool) -> Known:
+    if isinstance(x, bool):
+        return x if type.dtype == BOOL else int(x)
+    return x if same_type else None
+
+
+def _sum(found: Sequence[Known], type: TensorType, is_difference: bool) -> Known:
+    """`x + 0` and `x - 0`: of integers and of `x - 0.0` the same; `x + 0.0` but for the sign of a zero."""
+    x, y = found
+    if not is_difference and _is_zero(x):
+        x, y = y, x
+    if not _is_zero(y) or not isinstance(x, tuple):
+        return None
+    exact = not type.dtype.is_float or is_difference
+    return x if exact else ("almost", x[1])
+
+
+def _is_zero(x: Known) -> bool:
+    """A zero of positive sign."""
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and x == 0 and not np.signbit(x)

@@ -1,0 +1,104 @@
+"""A loop whose elements go their own way and that ends soon, by a count: one call of machine code, as for any kernel.
+
+What `element_kernel` does in rounds is done in one here, since the turns are few; so such a loop can stand in a row of kernels that
+Python enters once. Its results are arrays alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.kernels.execute import result_memory
+from deepx_graph.runtime.kernels.program import Array, Program
+from deepx_graph.runtime.kernels.threads import TEAM
+from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.native.kernel import MachineCode, Workspace
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest.table import Layout
+from deepx_graph.runtime.native.loops import per_element_kernel as element_kernel
+from deepx_graph.runtime.native.loops.per_element import ElementLoop
+from deepx_graph.runtime.native.loops.per_element_emit import module_text, plain_places, row_bytes
+from deepx_graph.runtime.native.loops.per_element_kernel import Shares, source_of
+from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.straightline.segment import Form
+
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def is_bounded(loop: ElementLoop, shares: Shares, threads: int) -> bool:
+    """Whether one round is enough, and there is nothing to give but arrays."""
+    if loop.bound is None or not set(loop.columns) <= set(loop.arrays):
+        return False
+    known = loop.flag is None or loop.inits[loop.flag].op is CONSTANT
+    return known and loop.bound * shares.turn / min(threads, shares.pieces) <= element_kernel.ROUND_NANOSECONDS
+
+
+class BoundedLoop(MachineCode):
+    """A compiled loop and how to call it."""
+
+    way = element_kernel.ElementKernel.way
+
+    def __init__(self, loop: ElementLoop, program: Program, shares: Shares, threads: int) -> None:
+        assert loop.bound is not None
+        self.threads = min(threads, shares.pieces)
+        places = plain_places(loop)
+        sources = [source_of(n) for n in (*(loop.inits[k] for k in (*loop.arrays, *loop.scalars)), *loop.given)]
+        self.params = tuple(s for s in sources if isinstance(s, int))
+        live = loop.flag is None or bool(loop.inits[loop.flag].attrs[0].array) != loop.asks_all
+        control = np.array([loop.bound, 1, live], np.int64)
+        self.constants = (*(s for s in sources if not isinstance(s, int)), control)
+        dtypes = [program.registers[r].dtype for r in program.results]
+        self.results = tuple(Form(dtypes[loop.arrays.index(k)], loop.shape) for k in loop.columns)
+        extra = [dtypes[k].itemsize * shares.size for k, number in enumerate(loop.arrays) if number not in loop.columns]
+        self.own_bytes = (*extra, shares.size // 2 + 64, shares.pieces * row_bytes(loop))
+        self.layout = Layout({}, {}, {}, 0, 0, places.objects, places.size)
+        self.in_place = (frozenset[int](),) * len(self.results)
+        self.nanoseconds = loop.bound * shares.turn
+        self._sweep = cost.Sweep(shares.size * loop.bound, shares.work, shares.pieces)
+        at = codes.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
+        self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
+        self._spare: list[Workspace] = []
+
+    def predicted(self) -> cost.Parts:
+        """How long a call takes by the cost model, if no element ends before the count."""
+        return cost.machine_code(constants(), [self._sweep], 0, self.threads)
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """It reads all its arguments as they lie."""
+        return True
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        arrays = [np.ascontiguousarray(args[k]) if np.ndim(args[k]) else np.asarray(args[k]) for k in self.params]
+        outs = out if out is not None else [None] * len(self.results)
+        results = [RESULTS.empty(f.shape, f.dtype) if o is None else result_memory(f.shape, f.dtype, args, o, frozenset())
+                   for f, o in zip(self.results, outs, strict=True)]
+        workspace = self._spare.pop() if self._spare else Workspace(self)
+        workspace.fill([*arrays, *results])
+        self._run(workspace)
+        self._spare.append(workspace)
+        for given, made in zip(outs, results, strict=True):
+            if given is not None and given is not made:
+                np.copyto(given, made)
+        return [made if given is None else given for given, made in zip(outs, results, strict=True)]
+
+    def _run(self, workspace: Workspace) -> None:
+        ((address, threads),) = self.calls
+        counter = ctypes.c_int64()
+        if not threads:
+            _CALL(address)(workspace.address, None)
+        elif (workers := pool()) is not None:
+            scratches = ctypes.addressof(workspace.memory.scratches)
+            workers.run(address, workspace.address, ctypes.addressof(counter), scratches, threads)
+        else:
+            TEAM.run(lambda: _SHARED(address)(workspace.address, ctypes.addressof(counter), None), threads)
+

@@ -1,0 +1,233 @@
+"""A loop whose elements go their own way as a callable of machine code (see `elements`).
+
+The elements are shared out among the workers in pieces. A call is one round or several: after a round in which some vector has come
+to the limit of its turns Python has the floor for a moment, so that an endless loop can be interrupted, and the next round goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels.execute import result_memory
+from deepx_graph.runtime.kernels.lower import lower
+from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.program import Array, Program
+from deepx_graph.runtime.kernels.threads import TEAM
+from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest.nest import price
+from deepx_graph.runtime.native.loopnest.table import Unwritten
+from deepx_graph.runtime.native.loops.per_element import ElementLoop, NoElements, recognise
+from deepx_graph.runtime.native.loops.per_element_emit import FLAG, OPEN, SCALARS, module_text, places, row_bytes
+from deepx_graph.runtime.native.threads import pool
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.native.loops.per_element_bounded import BoundedLoop
+
+ROUND_NANOSECONDS = 50_000_000
+"""About how long a round takes at most."""
+
+TURNS_EXPECTED = 16
+"""For how many turns work is shared out, where nothing tells how many there will be."""
+
+PIECE_NANOSECONDS, MOST_PIECES, LEAST_PIECE = 20_000, 128, 1024
+"""The least work of a piece, the most pieces, and the fewest elements of one: pieces take unequal time, so there are many."""
+
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_ALONE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the elements are shared out, and what that costs: nanoseconds of one thread for a turn of all elements."""
+
+    size: int
+    piece: int
+    pieces: int
+    work: float
+    turn: float
+
+    @staticmethod
+    def of(loop: ElementLoop, program: Program) -> Shares:
+        """A matter of the loop and of the constants of the machine, never of the number of threads."""
+        size, work = math.prod(loop.shape), max(2, sum(map(price, program.steps)))
+        turn = cost.sweep_ns(constants(), size, work)
+        turns = TURNS_EXPECTED if loop.bound is None else loop.bound
+        count = max(1, min(MOST_PIECES, size // LEAST_PIECE, int(turn * turns / PIECE_NANOSECONDS)))
+        piece = math.ceil(math.ceil(size / count) / 64) * 64
+        return Shares(size, piece, math.ceil(size / piece), work, turn)
+
+
+def source_of(node: Node) -> int | Array:
+    """The number of the argument, or the constant, that a value of outside is."""
+    return node.attrs[0] if node.op is PARAM else np.ascontiguousarray(node.attrs[0].array)
+
+
+def attempt(body: Function, threads: int) -> ElementKernel | BoundedLoop | str:
+    """The kernel of a body that is such a loop, or why there is none."""
+    from deepx_graph.runtime.native.loops.per_element_bounded import BoundedLoop, is_bounded
+
+    try:
+        loop = recognise(body)
+        program = lower(loop.turn)
+        if program is None or not _is_plain(program, loop):
+            return "a turn that is no elementwise kernel"
+        shares = Shares.of(loop, program)
+        if is_bounded(loop, shares, threads):
+            return BoundedLoop(loop, program, shares, threads)
+        return ElementKernel(loop, program, shares, threads)
+    except NoElements as e:
+        return str(e)
+    except Unwritten as e:
+        return f"no machine code for {e}"
+
+
+def _is_plain(program: Program, loop: ElementLoop) -> bool:
+    """Whether every register is one number or has an element for each of the loop's, in the same order."""
+    whole = math.prod(loop.shape)
+    return (whole > 1 and len(program.space) == 1
+            and all(r.size in (1, whole) and r.dtype in spelling.ALL for r in program.registers)
+            and all(not leaf.views and leaf.order is None for leaf in program.leaves)
+            and all(a.size == 1 for _, a in program.constants)
+            and all(s.primitive and s.reduction is None for s in program.steps))
+
+
+class _Workspace:
+    """The table and the memory of one call."""
+
+    def __init__(self, kernel: ElementKernel) -> None:
+        self.extra = {k: np.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.results}
+        self.left = np.zeros(kernel.size // 2 + 64, np.uint8)
+        self.rows = aligned(kernel.pieces * row_bytes(kernel.loop))
+        self.control = bytearray(24)
+        self.table = bytearray(8 * kernel.places.size)
+        control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
+        struct.pack_into("3N", self.table, 8 * kernel.places.left, self.left.ctypes.data, self.rows.ctypes.data, control)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
+        self.counter = ctypes.c_int64()
+        self.counter_at = ctypes.addressof(self.counter)
+        self.scratches = (ctypes.c_void_p * kernel.threads)()
+
+
+class ElementKernel:
+    """A compiled loop and how to call it."""
+
+    way = "machine code: a loop, element by element"
+
+    def __init__(self, loop: ElementLoop, program: Program, shares: Shares, threads: int) -> None:
+        self.loop = loop
+        self.in_place: tuple[frozenset[int], ...] = (frozenset(),) * len(loop.columns)
+        self.size, self.pieces = shares.size, shares.pieces
+        self.places = places(loop)
+        kinds = [program.registers[r].dtype for r in program.results]
+        self.array_dtypes, self.scalar_dtypes = kinds[: len(loop.arrays)], kinds[len(loop.arrays) :][: len(loop.scalars)]
+        self.results = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
+        self.threads = min(threads, self.pieces)
+        self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.turn))
+        self._leaves = [*(source_of(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(source_of, loop.given)]
+        self._flag = None if loop.flag is None else source_of(loop.inits[loop.flag])
+        address = codes.functions(module_text(loop, program, shares.piece, self.places, this_machine()), ["work0"], self)["work0"]
+        self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
+        self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
+        self._spare: list[_Workspace] = []
+        self._sweep = cost.Sweep(self.size * TURNS_EXPECTED, shares.work, self.pieces)
+
+    def predicted(self) -> cost.Parts:
+        """How long a call takes by the cost model, if the loop goes round as often as is expected of any."""
+        return cost.machine_code(constants(), [self._sweep], 0, self.threads)
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        try:
+            workspace = self._spare.pop()
+        except IndexError:
+            workspace = _Workspace(self)
+        incoming = [self._array(args[s] if isinstance(s, int) else s) for s in self._leaves]
+        flag = self._flag if not isinstance(self._flag, int) else args[self._flag]
+        stores = self._stores(args, out, workspace)
+        live = True if flag is None else bool(flag) != self.loop.asks_all
+        scalars, live = self._rounds(workspace, incoming, stores, live)
+        self._spare.append(workspace)
+        return [self._given(r, None if out is None else out[k]) for k, r in enumerate(self._found(stores, scalars, live))]
+
+    @staticmethod
+    def _array(value: Any) -> Array:
+        array = value if type(value) is np.ndarray else np.asarray(value)
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def _stores(self, args: Sequence[Any], out: Sequence[Any] | None, workspace: _Workspace) -> list[Array]:
+        """Where each array variable goes: the memory of its result, or our own."""
+        stores = []
+        for k, dtype in enumerate(self.array_dtypes):
+            if k in workspace.extra:
+                stores.append(workspace.extra[k])
+            else:
+                given = None if out is None else out[self.results[k]]
+                stores.append(result_memory(self.loop.shape, dtype, args, given, frozenset()))
+        return stores
+
+    def _rounds(self, workspace: _Workspace, incoming: list[Array], stores: list[Array], live: bool) -> tuple[list[Array], bool]:
+        """The scalars in the end, and whether the flag then says that some element is live."""
+        arrays, count = len(self.loop.arrays), len(self.loop.scalars)
+        fresh = 1
+        while True:
+            struct.pack_into(f"{len(incoming) + arrays}N", workspace.table, 0, *map(id, incoming), *map(id, stores))
+            struct.pack_into("3q", workspace.control, 0, self.limit, fresh, live)
+            self._round(workspace)
+            row, state = self._outcome(workspace)
+            scalars = [row[SCALARS + 8 * k :][: d.itemsize].view(d)[0] for k, d in enumerate(self.scalar_dtypes)]
+            live = bool(state & FLAG)
+            if not state & OPEN:
+                return scalars, live
+            incoming = [*stores, *(np.array(s) for s in scalars), *incoming[arrays + count :]]
+            fresh = 0
+
+    def _outcome(self, workspace: _Workspace) -> tuple[Array, int]:
+        """The row of a piece with the most turns, and the states of all pieces together."""
+        rows = workspace.rows.reshape(self.pieces, -1)
+        heads = rows[:, :SCALARS].view(np.int64)
+        if self.pieces == 1:
+            return rows[0], int(heads[0, 1])
+        return rows[int(heads[:, 0].argmax())], int(np.bitwise_or.reduce(heads[:, 1]))
+
+    def _round(self, workspace: _Workspace) -> None:
+        workspace.counter.value = 0
+        if self._is_short or self.threads == 1:
+            (self._alone if self._is_short else self._work)(workspace.address, workspace.counter_at, None)
+        elif (workers := pool()) is not None:
+            scratches = ctypes.addressof(workspace.scratches)
+            workers.run(self._address, workspace.address, workspace.counter_at, scratches, self.threads)
+        else:
+            TEAM.run(lambda: self._work(workspace.address, workspace.counter_at, None), self.threads)
+
+    def _found(self, stores: Sequence[Array], scalars: Sequence[Any], live: bool) -> list[Array]:
+        """The values of the columns."""
+        loop = self.loop
+        found = []
+        for k in loop.columns:
+            if k == loop.flag:
+                found.append(np.array(live != loop.asks_all))
+            elif k in loop.arrays:
+                found.append(stores[loop.arrays.index(k)])
+            else:
+                found.append(np.array(scalars[loop.scalars.index(k)]))
+        return found
+
+    @staticmethod
+    def _given(made: Array, out: Array | None) -> Array:
+        if out is None or out is made:
+            return made
+        np.copyto(out, made)
+        return out

@@ -1,0 +1,375 @@
+"""A body with loops and branches over small tensors as steps on storages: what one machine function does from end to end.
+
+Every value that is no view of another has a storage of its own, which always has a buffer of its own; so a kernel never writes over
+what it reads. What a loop carries on changes hands: where the old value ends with the move, the two storages swap buffers, and
+nothing is copied; else the elements are. Arguments and constants belong to others and are only read.
+Plans are plain data; nothing is emitted here. Takes time linear in the code, and in storages for what is alive where.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.analysis.schedule import schedule
+from deepx_graph.errors import an
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
+from deepx_graph.literal import Array
+from deepx_graph.ops.tensor.dynamic_slice import dynamic_slice, dynamic_update_slice
+from deepx_graph.ops.tensor.shape import concatenate
+from deepx_graph.runtime.bytecode.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, follows
+from deepx_graph.runtime.bytecode.lower import lower
+from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.native.kernel import MachineCode
+from deepx_graph.types import TensorType, TupleType
+
+MOST_RUNS = 256
+"""A view of more pieces of memory than this is not copied here."""
+
+MOST_STEPS, MOST_BYTES = 4000, 4 << 20
+"""Of a body: instructions, and memory of all its values."""
+
+MachineOf = Callable[[Node], MachineCode | None]
+Tree = int | tuple["Tree", ...]
+"""The storage of a tensor; of a tuple those of its items."""
+
+
+class NoTurns(Exception):
+    """The body cannot be one machine function: says why."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A place for the elements of one tensor. `array` are those of a constant, `param` the number of an argument."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    param: int | None = None
+    array: Array | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_owned(self) -> bool:
+        return self.param is None and self.array is None
+
+
+@dataclass(frozen=True)
+class Called:
+    """Run a kernel on storages: arguments in the order of its table, then results."""
+
+    kernel: MachineCode
+    objects: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Copy pieces of memory: `(from byte, to byte, bytes)`."""
+
+    source: int
+    target: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Index:
+    """A scalar that says where: clamped to 0..most, in steps of `stride` bytes."""
+
+    storage: int
+    most: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Copy `nbytes` from a computed place of a storage (`reads`), or to one."""
+
+    source: int
+    target: int
+    at: tuple[Index, ...]
+    nbytes: int
+    reads: bool
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """Two storages exchange buffers."""
+
+    one: int
+    other: int
+
+
+Action = Called | Copied | Row | Swapped
+
+
+@dataclass
+class Turns:
+    """`actions[at]` is what the instruction of the code at that position does before control goes on."""
+
+    code: Code
+    storages: list[Storage] = field(default_factory=list)
+    actions: list[list[Action]] = field(default_factory=list)
+    tested: dict[int, int] = field(default_factory=dict)
+    """The storage that the test or selector at a position looks at."""
+    results: tuple[int, ...] = ()
+
+
+def planned(body: Function, machine_of: MachineOf) -> Turns:
+    """The plan of a body. Raises NoTurns."""
+    code = lower(schedule(body))
+    if len(code.instructions) > MOST_STEPS:
+        raise NoTurns("too many steps")
+    return _Planner(code, machine_of).plan()
+
+
+class _Planner:
+    def __init__(self, code: Code, machine_of: MachineOf) -> None:
+        self.code, self.machine_of = code, machine_of
+        self.turns = Turns(code)
+        self.tree: dict[int, Tree] = {}
+
+    def plan(self) -> Turns:
+        self._place()
+        self._measure()
+        alive = self._alive()
+        for at, i in enumerate(self.code.instructions):
+            self.turns.actions.append(self._actions(i, alive[at]))
+            if isinstance(i, (Select, Test)):
+                self.turns.tested[at] = self._leaf(i.source)
+        final = self.code.instructions[-1]
+        assert isinstance(final, Return)
+        self.turns.results = tuple(map(self._leaf, final.sources))
+        return self.turns
+
+    # --- storages
+
+    def _place(self) -> None:
+        for k, number in enumerate(self.code.params):
+            self.tree[number] = self._storage(self.code.slots[number].type, param=k)
+        for number, node in self.code.constants:
+            self.tree[number] = self._storage(node.type, array=np.ascontiguousarray(node.attrs[0].array).reshape(
+                node.attrs[0].array.shape))
+        for i in self.code.instructions:
+            if isinstance(i, Run):
+                self.tree[i.target] = self._of_run(i)
+            elif isinstance(i, Pack):
+                self.tree[i.target] = tuple(self.tree[s] for s in i.sources)
+            elif isinstance(i, Move):
+                for t in i.targets:
+                    if t not in self.tree:
+                        self.tree[t] = self._storage(self.code.slots[t].type)
+
+    def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
+        if not isinstance(type, TensorType) or not type.is_static or type.dtype.np not in spelling.ALL or 0 in type.shape:
+            raise NoTurns(f"a value of type {type}")
+        self.turns.storages.append(Storage(type.dtype.np, type.shape, param, array))
+        return len(self.turns.storages) - 1
+
+    def _of_run(self, run: Run) -> Tree:
+        node = run.node
+        if node.op is PROJ:
+            items = self.tree[run.sources[0]]
+            assert isinstance(items, tuple)
+            item: Tree = items[node.attrs[0]]
+            return item
+        if node.op is TUPLE:
+            return tuple(self.tree[s] for s in run.sources)
+        if _is_view(node):
+            source = self.tree[run.sources[0]]
+            seen, whole = _seen(node)
+            if seen.flags.c_contiguous and seen.nbytes and seen.ctypes.data == whole.ctypes.data:
+                return source
+        if isinstance(node.type, TensorType):
+            return self._storage(node.type)
+        if not isinstance(node.type, TupleType) or not all(isinstance(t, TensorType) for t in node.type.items):
+            raise NoTurns(an(node.type))
+        return tuple(self._storage(t) for t in node.type.items)
+
+    def _measure(self) -> None:
+        if sum(s.nbytes for s in self.turns.storages if s.is_owned) > MOST_BYTES:
+            raise NoTurns("values too large")
+
+    def _leaf(self, slot: int) -> int:
+        found = self.tree[slot]
+        if not isinstance(found, int):
+            raise NoTurns("a tuple as a value")
+        return found
+
+    def _leaves(self, slot: int) -> list[int]:
+        found, stack = [], [self.tree[slot]]
+        while stack:
+            tree = stack.pop()
+            if isinstance(tree, int):
+                found.append(tree)
+            else:
+                stack.extend(reversed(tree))
+        return found
+
+    def _is_alias(self, run: Run) -> bool:
+        """Whether the run gives a name to what is there, and does nothing."""
+        named = _is_view(run.node) and self.tree[run.target] == self.tree[run.sources[0]]
+        return named or run.node.op is PROJ or run.node.op is TUPLE
+
+    # --- what is alive behind each instruction, as bits
+
+    def _alive(self) -> list[int]:
+        code = self.code.instructions
+        reads, writes = [self._bits(self._read(i)) for i in code], [self._bits(self._written(i)) for i in code]
+        before, behind = [0] * len(code), [0] * len(code)
+        changed = True
+        while changed:
+            changed = False
+            for at in range(len(code) - 1, -1, -1):
+                out = 0
+                for to in follows(code[at], at):
+                    out |= before[to]
+                into = reads[at] | (out & ~writes[at])
+                if out != behind[at] or into != before[at]:
+                    behind[at], before[at], changed = out, into, True
+        return behind
+
+    @staticmethod
+    def _bits(storages: Sequence[int]) -> int:
+        bits = 0
+        for s in storages:
+            bits |= 1 << s
+        return bits
+
+    def _read(self, i: Instruction) -> list[int]:
+        if isinstance(i, Run):
+            return [] if self._is_alias(i) else [leaf for s in i.sources for leaf in self._leaves(s)]
+        if isinstance(i, (Move, Return)):
+            return [leaf for s in i.sources for leaf in self._leaves(s)]
+        return self._leaves(i.source) if isinstance(i, (Select, Test)) else []
+
+    def _written(self, i: Instruction) -> list[int]:
+        if isinstance(i, Run):
+            return [] if self._is_alias(i) else self._leaves(i.target)
+        return [leaf for t in i.targets for leaf in self._leaves(t)] if isinstance(i, Move) else []
+
+    # --- actions
+
+    def _actions(self, i: Instruction, alive: int) -> list[Action]:
+        if isinstance(i, Move):
+            return self._move(i, alive)
+        if not isinstance(i, Run) or self._is_alias(i):
+            return []
+        node, target = i.node, self._leaves(i.target)
+        if node.op is dynamic_slice:
+            return [self._row(node, i.sources[0], i.sources[1:], node.type, target[0], reads=True)]
+        if node.op is dynamic_update_slice:
+            return self._updated(i, target[0], alive)
+        if node.op is concatenate:
+            return self._joined(i, node.type, target[0])
+        kernel = self.machine_of(node)
+        if kernel is None and _is_view(node):
+            return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
+        if kernel is None or any(threads for _, threads in kernel.calls):
+            raise NoTurns(f"{node.op.name}, which is no small kernel")
+        sources = [self._leaf(s) for s in i.sources]
+        return [Called(kernel, (*(sources[p] for p in kernel.params), *target))]
+
+    def _joined(self, run: Run, type: Any, target: int) -> list[Action]:
+        """Operands copied one after the other along an axis."""
+        whole, axis = np.empty(type.shape, type.dtype.np), run.node.attrs[0]
+        found, start = list[Action](), 0
+        for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
+            size = operand.type.shape[axis]  # type: ignore[attr-defined]
+            part = whole[(slice(None),) * axis + (slice(start, start + size),)]
+            found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(pieces((part, whole))))))
+            start += size
+        return found
+
+    def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> Row:
+        """A box of a larger array that is one piece of memory, at computed starts."""
+        storage, type = self._leaf(whole), self.code.slots[whole].type
+        assert isinstance(type, TensorType)
+        shape = type.shape  # the storage may have another one, that of what this is a view of
+        array = np.empty(shape, type.dtype.np)
+        corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
+        part = array[corner]
+        if len(pieces((part, array))) != 1:
+            raise NoTurns(f"{node.op.name} of what does not lie together")
+        index = tuple(Index(self._leaf(s), d - n, stride) for s, d, n, stride in
+                      zip(starts, shape, box.shape, array.strides, strict=True) if d != n)
+        source, target = (storage, other) if reads else (other, storage)
+        return Row(source, target, index, part.nbytes, reads)
+
+    def _updated(self, run: Run, target: int, alive: int) -> list[Action]:
+        operand, update = self._leaf(run.sources[0]), self._leaf(run.sources[1])
+        row = self._row(run.node, run.target, run.sources[2:], run.node.inputs[1].type, update, reads=False)
+        others = {update, *(self._leaf(s) for s in run.sources[2:])}
+        ends = self.turns.storages[operand].is_owned and not alive >> operand & 1 and operand not in others
+        whole = self.turns.storages[operand].nbytes
+        return [Swapped(target, operand) if ends else Copied(operand, target, ((0, 0, whole),)), row]
+
+    def _move(self, i: Move, alive: int) -> list[Action]:
+        """All at once: buffers of what ends here change hands, everything else is copied afterwards."""
+        pairs = [(self._leaf(t), self._leaf(s)) for t, s in zip(i.targets, i.sources, strict=True)]
+        targets = {t for t, _ in pairs}
+        place: dict[int, int] = {}
+        held: dict[int, int] = {}
+        swaps: list[Action] = []
+        late: list[tuple[int, int]] = []
+        taken: set[int] = set()
+        for t, s in pairs:
+            ends = self.turns.storages[s].is_owned and (s in targets or not alive >> s & 1)
+            if not ends or s in taken:
+                late.append((t, s))
+                continue
+            taken.add(s)
+            at = place.get(s, s)
+            if at != t:
+                swaps.append(Swapped(t, at))
+                mine, its = held.get(t, t), held.get(at, at)
+                held[t], held[at] = its, mine
+                place[its], place[mine] = t, at
+        whole = [Copied(place.get(s, s), t, ((0, 0, self.turns.storages[t].nbytes),)) for t, s in late]
+        return [*swaps, *whole]
+
+
+def _is_view(node: Node) -> bool:
+    """Whether the node looks at its one operand in a way that types alone tell."""
+    return node.op.view and len(node.inputs) == 1 and node.op not in (PROJ, TUPLE, PARAM, CONSTANT)
+
+
+def _seen(node: Node) -> tuple[Array, Array]:
+    """What the view sees of an array, and the array."""
+    type = node.inputs[0].type
+    assert isinstance(type, TensorType) and type.dtype.np is not None and node.op.eval is not None
+    array = np.empty(type.shape, type.dtype.np)
+    return node.op.eval([array], *node.attrs), array
+
+
+def pieces(seen: tuple[Array, Array]) -> list[tuple[int, int]]:
+    """The memory of a view in the order of its elements: `(byte from the array's start, bytes)`. Raises NoTurns if too many."""
+    view, array = seen
+    start = view.ctypes.data - array.ctypes.data
+    if not np.may_share_memory(view, array) or not 0 <= start <= array.nbytes:
+        raise NoTurns("a view that copies")
+    axes = [(n, stride) for n, stride in zip(view.shape, view.strides, strict=True) if n != 1]
+    length = view.itemsize
+    while axes and axes[-1][1] == length:
+        length *= axes.pop()[0]
+    if math.prod(n for n, _ in axes) > MOST_RUNS:
+        raise NoTurns("a view that lies in many pieces")
+    starts = [start]
+    for n, stride in axes:
+        starts = [s + k * stride for s in starts for k in range(n)]
+    return [(s, length) for s in starts]
+
+
+def _onto(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Pieces put one after the other."""
+    found, at = [], 0
+    for start, length in runs:
+        found.append((start, at, length))
+        at += length
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Programs without control flow, called with little overhead."""

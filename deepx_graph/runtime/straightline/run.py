@@ -1,0 +1,148 @@
+"""A function without control flow, calls and effects, run with the least between its kernels.
+
+It computes what `execute` computes, and fails as that does, for arguments that need no conversion; whatever else comes is left to
+`execute`. Where the engine joins kernels, those that follow each other are one call, and a function of nothing else is
+that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function
+from deepx_graph.literal import Array
+from deepx_graph.runtime.bytecode.code import Return, Run
+from deepx_graph.runtime.engines.base import EntryFn
+from deepx_graph.runtime.memory.donation import Places, places
+from deepx_graph.runtime.memory.pool import owned
+from deepx_graph.runtime.program import Outs, Unit
+from deepx_graph.runtime.straightline.segment import Shared, joins, segment
+from deepx_graph.runtime.straightline.steps import Joined, Step, cut
+from deepx_graph.types import TensorType
+
+NONE: frozenset[int] = frozenset()
+
+
+class Straight:
+    """The instructions of one unit. Not to be run by two threads at once; what `entry` gives may be."""
+
+    def __init__(self, unit: Unit, last: Return) -> None:
+        self._unit, self._params, self._last = unit, unit.plan.code.params, last.sources
+        self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
+        self._types = tuple((p.type.dtype.np, p.type.shape) for p in unit.function.params if isinstance(p.type, TensorType))
+        self._steps = tuple(Step(i.node, kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
+                            enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
+        self._calls = 0
+        self._shared = Shared()
+        self._places: dict[frozenset[int], Places] = {NONE: {}}
+        self._entries: dict[frozenset[int], EntryFn | None] = {}
+        self._programs: dict[frozenset[int], Sequence[Step | Joined]] = {}
+
+    @cached_property
+    def _joins(self) -> tuple[bool, ...]:
+        """The steps that join. To find out may compile kernels, so nobody asks before the second call."""
+        return tuple(joins(self._unit, s.at) for s in self._steps)
+
+    @cached_property
+    def _memory(self) -> Outs:
+        """The arrays between kernels, those of joined ones with them."""
+        return self._unit.take_outs()
+
+    def takes(self, arrays: Sequence[Any]) -> bool:
+        """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
+        if len(arrays) != len(self._types):
+            return False
+        for array, (dtype, shape) in zip(arrays, self._types, strict=True):
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+                return False
+        return True
+
+    def entry(self, given: frozenset[int] = NONE) -> EntryFn | None:
+        """All of it as one call, with the arguments `given` away; None where there is more to it than kernels that join.
+
+        It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and
+        for some others.
+        """
+        if not self._calls:
+            return None
+        if given not in self._entries:
+            self._entries[given] = (
+                self._joined(self._steps, self._params, self._last, given, whole=True) if all(self._joins) else None)
+        return self._entries[given]
+
+    def __call__(self, arrays: Sequence[Array], given: frozenset[int] = NONE) -> tuple[Array, ...]:
+        """The results, arrays of the caller's own; they may lie in the memory of the arguments `given` away."""
+        unit = self._unit
+        alone = not self._calls or all(self._joins)  # another thread may be in the entry, whose memory is `_memory`
+        self._calls += 1
+        free = self._free(arrays, given) if given else NONE
+        slots: list[Any] = unit.frame.copy()
+        for number, array in zip(self._params, arrays, strict=True):
+            slots[number] = array
+        arena = unit.take_outs() if alone else self._memory
+        outs = self._with_given(arena, arrays, free) if free else arena
+        for item in self._steps if alone else self._program(free):
+            item.run(slots, outs)
+        if alone:
+            unit.give_back(arena)
+        return tuple([owned(slots[s]) if copied else np.asarray(slots[s])
+                      for s, copied in zip(self._last, self._copied, strict=True)])
+
+    def _free(self, arrays: Sequence[Array], given: frozenset[int]) -> frozenset[int]:
+        """Those of the arguments given away that share no memory with another."""
+        return frozenset(k for k in given if arrays[k].flags.writeable and not any(
+            j != k and np.may_share_memory(arrays[k], a) for j, a in enumerate(arrays)))
+
+    def _over(self, free: frozenset[int]) -> Places:
+        """Where results go over those arguments."""
+        if free not in self._places:
+            self._places[free] = places(self._unit, free)
+        return self._places[free]
+
+    def _with_given(self, outs: Outs, arrays: Sequence[Array], free: frozenset[int]) -> Outs:
+        found = self._over(free)
+        return [o if at not in found else tuple(None if k is None else arrays[k] for k in found[at])  # type: ignore[misc]
+                for at, o in enumerate(outs)]
+
+    def _joined(self, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int], free: frozenset[int], *,
+                whole: bool = False) -> EntryFn | None:
+        """Some steps as one call, from slots to slots."""
+        engine, positions = self._unit.joining, [s.at for s in steps]
+        number = {slot: k for k, slot in enumerate(inputs)}
+        over = self._over(free)
+        given = {at: tuple(None if k is None else number[self._params[k]] for k in over[at]) for at in positions if at in over}
+        if engine is None:
+            return None
+        found = segment(self._unit, positions, inputs, outputs, self._memory, given, whole=whole)
+        return None if found is None else engine.joined(found, self._shared)
+
+    def _program(self, free: frozenset[int]) -> Sequence[Step | Joined]:
+        """The steps, those joined that follow each other."""
+        if free not in self._programs:
+            program: list[Step | Joined] = []
+            for together, group in groupby(zip(self._joins, self._steps, strict=True), key=lambda pair: pair[0]):
+                steps = [s for _, s in group]
+                found = cut(self._unit, steps) if together else None
+                entry = None if found is None else self._joined(found.inside, found.inputs, found.outputs, free)
+                frees = tuple(slot for s in steps for slot in s.frees)
+                program += steps if found is None or entry is None else [Joined(found, entry, frees)]
+            self._programs[free] = program
+        return self._programs[free]
+
+
+def straight(unit: Unit) -> Straight | None:
+    """The unit's function that way, or None where it has more than kernels in it or is given anything but tensors."""
+    *body, last = unit.instructions
+    kernels_alone = all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False))
+    if not isinstance(last, Return) or not kernels_alone:
+        return None
+    return Straight(unit, last) if _has_tensors_alone(unit.function) else None
+
+
+def _has_tensors_alone(function: Function) -> bool:
+    return all(isinstance(n.type, TensorType) for n in (*function.params, *function.results))

@@ -1,0 +1,267 @@
+"""A straight run of kernels described for an engine that runs them in one call: what they read and write, with no names left.
+
+Views and projections vanish: they are other shapes of the same memory. Memory between kernels is bound once, so a segment is one
+activation: it is never run by two threads at once. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.forking import renew_after_fork
+from deepx_graph.ir import Node
+from deepx_graph.ir.structure import PROJ
+from deepx_graph.literal import Array
+from deepx_graph.runtime.bytecode.code import Run
+from deepx_graph.runtime.memory.donation import Places
+from deepx_graph.runtime.program import Outs, Unit
+from deepx_graph.types import TensorType, leaves
+
+
+@dataclass(frozen=True)
+class Given:
+    """The memory of an argument of the call."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """The memory of a result of the call."""
+
+    number: int
+
+
+Place = Given | Made | Array
+"""An array is memory of the segment's own."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The dtype and shape of an argument or result."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result: a fresh array, the argument whose number is `over`, or the array `own`, which stays the segment's."""
+
+    form: Form
+    over: int | None = None
+    own: Array | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """A kernel's use: the memory of each operand and each result."""
+
+    operands: tuple[Place, ...]
+    results: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Kernels in order, then copies of so many bytes into results.
+
+    Arguments are C-contiguous. Those in `alone` are written over, and share no memory with others, unless one of `under` lies
+    in the very same place.
+    """
+
+    params: tuple[Form, ...]
+    results: tuple[Result, ...]
+    uses: tuple[Use, ...]
+    nodes: tuple[Node, ...] = ()
+    copies: tuple[tuple[Place, Made, int], ...] = ()
+    alone: frozenset[int] = frozenset()
+    under: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What segments over the same memory have in common: one of them runs at a time."""
+
+    busy: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    """A word that is not 0 while one runs."""
+    memory: dict[Any, Any] = field(default_factory=dict)
+    """What an engine keeps for them, by its kernels."""
+
+    def __post_init__(self) -> None:
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Whoever was running one is not in the child."""
+        self.busy[:] = 0
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """The memory of a kernel's result that the plan has no place for."""
+
+    at: int
+    leaf: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Value:
+    """What a slot holds: memory, seen as an array of that form."""
+
+    place: Given | _Leaf | Array
+    form: Form
+
+
+def joins(unit: Unit, at: int) -> bool:
+    """Whether the instruction at a position may be part of a segment."""
+    run, engine = unit.instructions[at], unit.joining
+    if not isinstance(run, Run) or engine is None or at in unit.plan.handed:
+        return False
+    return engine.joins(run.node) if makes_kernel(run.node) else run.node.op is PROJ or _views_the_same(run.node)
+
+
+def makes_kernel(node: Node) -> bool:
+    """Whether the node computes something, rather than be a projection or view."""
+    return node.op is not PROJ and not node.op.view
+
+
+def _views_the_same(node: Node) -> bool:
+    """Whether a view has the first elements of its operand, in order."""
+    if len(node.inputs) != 1 or not isinstance(node.inputs[0].type, TensorType):
+        return False
+    return _viewed(node, _Value(Given(0), form_of(node.inputs[0].type))) is not None
+
+
+def segment(unit: Unit, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], outs: Outs,
+            given: Places | None = None, *, whole: bool) -> Segment | None:
+    """The segment of the instructions at `positions`, all of which join, from the slots `inputs` to the slots `outputs`.
+
+    `outs` is the memory that they share, `given` where results go over arguments. Outputs of a `whole` function are the caller's:
+    such as are no kernel's are copied. None where an input or output is no tensor, or two outputs would have to share memory.
+    """
+    found = _Tracing(unit, outs, given or {})
+    return found.segment(positions, inputs, outputs, whole)
+
+
+class _Tracing:
+    def __init__(self, unit: Unit, outs: Outs, given: Places) -> None:
+        self.unit, self.outs, self.given = unit, outs, given
+        self.values: dict[int, tuple[_Value, ...]] = {}
+        self.places: dict[_Leaf, Place] = {}
+
+    def segment(self, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], whole: bool) -> Segment | None:
+        types = [self.unit.plan.code.slots[s].type for s in inputs]
+        if not all(isinstance(t, TensorType) for t in types):
+            return None
+        params = tuple(map(form_of, types))
+        self.values = {s: (_Value(Given(k), form),) for k, (s, form) in enumerate(zip(inputs, params, strict=True))}
+        runs = [(at, run) for at in positions if isinstance(run := self.unit.instructions[at], Run)]
+        for at, run in runs:
+            self._trace(at, run)
+        if any(len(self._of(s)) != 1 for s in outputs):
+            return None
+        results, copies = self._results([self._of(s)[0] for s in outputs], whole)
+        if copies and not whole:
+            return None
+        kernels = [run for _, run in runs if makes_kernel(run.node)]
+        uses, nodes = tuple(map(self._use, kernels)), tuple(run.node for run in kernels)
+        alone = frozenset(p for taken in self.given.values() for p in taken if p is not None)
+        return Segment(params, results, uses, nodes, tuple((self._place(v), Made(k), v.form.nbytes) for k, v in copies), alone)
+
+    def _of(self, slot: int) -> tuple[_Value, ...]:
+        """What a slot holds."""
+        if slot not in self.values:
+            array = np.asarray(self.unit.constants[slot].attrs[0].array, order="C")
+            self.values[slot] = (_Value(array, Form(array.dtype, array.shape)),)
+        return self.values[slot]
+
+    def _trace(self, at: int, run: Run) -> None:
+        node, sources = run.node, [self._of(s) for s in run.sources]
+        if node.op is PROJ:
+            self.values[run.target] = (sources[0][node.attrs[0]],)
+        elif makes_kernel(node):
+            self.values[run.target] = tuple(
+                _Value(self._target(at, k, form_of(t), node, [s[0] for s in sources]), form_of(t))
+                for k, t in enumerate(leaves(node.type)))
+        else:
+            viewed = _viewed(node, sources[0][0])
+            assert viewed is not None
+            self.values[run.target] = (viewed,)
+
+    def _target(self, at: int, leaf: int, form: Form, node: Node, operands: Sequence[_Value]) -> _Leaf | Array:
+        """Where a kernel's result goes. What would be written over an operand too early goes to memory of its own."""
+        outs = self.outs[at]
+        if outs is None:
+            return _Leaf(at, leaf)
+        overwrites = self.unit.overwriting.overwrites(node) if self.unit.overwriting else ()
+        free = overwrites[leaf] if overwrites else ()
+        harmed = any(k not in free and isinstance(o.place, np.ndarray) and np.may_share_memory(outs[leaf], o.place)
+                     for k, o in enumerate(operands))
+        return np.empty(form.shape, form.dtype) if harmed else outs[leaf]
+
+    def _results(self, values: Sequence[_Value], whole: bool) -> tuple[tuple[Result, ...], list[tuple[int, _Value]]]:
+        """Where the outputs are; and those that are copied from where they are."""
+        results, copies = [], []
+        for k, value in enumerate(values):
+            leaf, over = value.place, self._over(value.place)
+            if isinstance(leaf, _Leaf) and leaf not in self.places and self._is_whole(leaf, value.form, over):
+                self.places[leaf] = Made(k) if over is None else Given(over)
+                results.append(Result(value.form, over))
+            elif isinstance(leaf, np.ndarray) and not whole:
+                results.append(Result(value.form, own=leaf))
+            else:
+                results.append(Result(value.form))
+                copies.append((k, value))
+        return tuple(results), copies
+
+    def _over(self, place: Given | _Leaf | Array) -> int | None:
+        return self.given[place.at][place.leaf] if isinstance(place, _Leaf) and place.at in self.given else None
+
+    def _form_of(self, leaf: _Leaf) -> Form:
+        run = self.unit.instructions[leaf.at]
+        assert isinstance(run, Run)
+        return form_of(leaves(run.node.type)[leaf.leaf])
+
+    def _is_whole(self, leaf: _Leaf, form: Form, over: int | None) -> bool:
+        """Whether an array of that form holds all of the kernel's result; over an argument, which has a form of its own."""
+        made = self._form_of(leaf)
+        return form == made if over is not None else form.nbytes == made.nbytes
+
+    def _use(self, run: Run) -> Use:
+        operands = tuple(self._place(self._of(s)[0]) for s in run.sources)
+        return Use(operands, tuple(map(self._place, self.values[run.target])))
+
+    def _place(self, value: _Value) -> Place:
+        """Where a value is, all outputs having their places: what no output wants is in memory of its own."""
+        leaf = value.place
+        if not isinstance(leaf, _Leaf):
+            return leaf
+        if leaf not in self.places:
+            over, form = self._over(leaf), self._form_of(leaf)
+            self.places[leaf] = np.empty(form.shape, form.dtype) if over is None else Given(over)
+        return self.places[leaf]
+
+
+def form_of(type: Any) -> Form:
+    """The form of a tensor of a static type."""
+    assert isinstance(type, TensorType) and type.dtype.np is not None
+    return Form(type.dtype.np, type.shape)
+
+
+def _viewed(node: Node, value: _Value) -> _Value | None:
+    """The value that a view of another is; None where its elements are not the first of the other's, in the same order."""
+    assert node.op.eval is not None
+    array = value.place if isinstance(value.place, np.ndarray) else np.empty(value.form.shape, value.form.dtype)
+    seen = node.op.eval((array,), *node.attrs)
+    if type(seen) is not np.ndarray or not seen.flags.c_contiguous or seen.ctypes.data != array.ctypes.data:
+        return None
+    return _Value(seen if array is value.place else value.place, Form(seen.dtype, seen.shape))

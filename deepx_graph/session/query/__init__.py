@@ -1,0 +1,1 @@
+"""Finding nodes: the query language, what it knows of a node, selections, extraction."""

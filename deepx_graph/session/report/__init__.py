@@ -1,0 +1,1 @@
+"""Reports: size and cost, kernels, memory, budgets, differences."""

@@ -1,0 +1,238 @@
+"""Facts about a module for people and for scripts: what it takes and gives, what it is made of, how deep it is, what it needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ops import FAMILY_OF
+from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
+from deepx_graph.runtime.cost.runs import NEVER, function_times, node_times, open_loops
+from deepx_graph.types import is_state, is_static, nbytes
+
+SHOWN_PLACES = 6
+"""How many lines of the user's program a report names."""
+
+SHOWN_PORTS = 12
+"""How many inputs, and how many outputs, of a function a report lists where it is not asked for all."""
+
+
+@dataclass(frozen=True)
+class FunctionInfo:
+    """What is true of one function; arithmetic, traffic and memory (see `costs`) are None where sizes are not known.
+
+    `flops` and `bytes_moved` are of one call with all iterations of its loops, but for those in `open`, of which one is counted.
+    `runs` is how often one run of the program calls it, and not a whole answer where `runs_known` is false.
+    """
+
+    name: str
+    public: bool
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    effects: bool
+    input_bytes: int | None
+    nodes: int
+    edges: int
+    depth: int
+    ops: dict[str, int]
+    families: dict[str, int]
+    constant_bytes: int
+    kernels: int
+    flops: int | None
+    bytes_moved: int | None
+    peak_bytes: int | None
+    places: dict[str, int]
+    """Lines of the user's own program, where the text tells them, with how many nodes each has become; the most first."""
+    open: tuple[str, ...] = ()
+    runs: int = 1
+    runs_known: bool = True
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, most: int | None = SHOWN_PORTS) -> Iterator[str]:
+        """The facts as text, with at most so many inputs and outputs."""
+        yield f"function {self.name}{'' if self.public else ' (private)'}{_called(self)}"
+        yield from _ports("in ", "input", self.inputs, most)
+        yield from _ports("out", "output", self.outputs, most)
+        if self.inputs:
+            size = "of sizes not known yet" if self.input_bytes is None else f"{self.input_bytes:,} bytes"
+            yield f"  {counted(len(self.inputs), 'input')}, {size}{'; takes and gives the state of effects' * self.effects}"
+        yield (f"  {counted(self.nodes, 'node')}, {counted(self.edges, 'edge')}, {self.depth} deep; "
+               f"constants {self.constant_bytes:,} bytes")
+        yield f"  {_costs(self)}"
+        yield "  " + ", ".join(f"{count} {name}" for name, count in self.ops.items())
+        if self.places:
+            listed = ", ".join(f"{printable(name)} ({count})" for name, count in list(self.places.items())[:SHOWN_PLACES])
+            left = len(self.places) - SHOWN_PLACES
+            yield f"  made from {listed}" + (f" and {counted(left, 'more line')}" if left > 0 else "")
+
+
+@dataclass(frozen=True)
+class ModuleInfo:
+    """What is true of a module: its functions, the entry first, and what one run of it costs with everything that it calls."""
+
+    name: str
+    format: str
+    entry: str
+    functions: tuple[FunctionInfo, ...]
+
+    @property
+    def flops(self) -> int | None:
+        """Arithmetic operations of one run; see `open`."""
+        return _in_one_run([(f.flops, f.runs) for f in self.functions])
+
+    @property
+    def bytes_moved(self) -> int | None:
+        """Bytes of operands and results of the kernels of one run; see `open`."""
+        return _in_one_run([(f.bytes_moved, f.runs) for f in self.functions])
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """What runs an unknown number of times, and is counted once in `flops` and `bytes_moved`."""
+        calls = (f"calls of {f.name}" for f in self.functions if not f.runs_known)
+        return (*(text for f in self.functions if f.runs for text in f.open), *calls)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self) | {"flops": self.flops, "bytes_moved": self.bytes_moved, "open": list(self.open)}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, most: int | None = SHOWN_PORTS) -> Iterator[str]:
+        """The facts as text, with at most so many inputs and outputs of each function."""
+        yield f"{self.name or 'module'} ({self.format or 'built'}), entry {self.entry}"
+        if self.flops is not None and self.bytes_moved is not None:
+            yield f"one run: {counted(self.flops, 'operation')}, {counted(self.bytes_moved, 'byte')} moved{once_each(self.open)}"
+        for f in self.functions:
+            yield from f.lines(most)
+
+
+def once_each(open: Sequence[str]) -> str:
+    """What is said behind a cost in which some things are counted once that run who knows how often."""
+    more = f" and {len(open) - SHOWN_PLACES} more" if len(open) > SHOWN_PLACES else ""
+    return f" x ? {', '.join(map(printable, open[:SHOWN_PLACES]))}{more} (one is counted)" if open else ""
+
+
+def _in_one_run(costs: Sequence[tuple[int | None, int]]) -> int | None:
+    known = [cost * runs for cost, runs in costs if cost is not None]
+    return sum(known) if len(known) == sum(cost is not None or runs > 0 for cost, runs in costs) else None
+
+
+def module_info(module: Module) -> ModuleInfo:
+    """The facts of all functions."""
+    times = function_times(module)
+    functions = sorted(module.functions, key=lambda f: f.name != module.entry_name)
+    found = (replace(function_info(f), runs=t.count, runs_known=t.is_known)
+             for f in functions for t in [times.get(f.name, NEVER)])  # fmt: skip
+    return ModuleInfo(module.source.name if module.source else "", module.format, module.entry_name, tuple(found))
+
+
+def function_info(function: Function) -> FunctionInfo:
+    """The facts of one function. The depth is that of its critical path, in operations."""
+    body = [n for n in function.nodes if n.op is not PARAM]
+    work, times = kernels(function), node_times(function)
+    known = all(is_static(n.type) for n in function.nodes)
+    inputs = [(p.name or f"arg{k}", p.type) for k, p in enumerate(function.params)]
+    outputs = [(function.result_name(k), r.type) for k, r in enumerate(function.results)]
+    data = [t for _, t in inputs if not is_state(t)]
+    return FunctionInfo(
+        function.name,
+        function.public,
+        tuple((n, str(t)) for n, t in inputs if not is_state(t)),
+        tuple((n, str(t)) for n, t in outputs if not is_state(t)),
+        len(data) < len(inputs),
+        sum(map(nbytes, data)) if all(map(is_static, data)) else None,
+        len(body),
+        sum(len(n.inputs) for n in body),
+        len(critical_path(function)),
+        dict(Counter(n.op.name for n in body).most_common()),
+        dict(Counter(FAMILY_OF.get(n.op, "other") for n in body).most_common()),
+        sum(n.attrs[0].array.nbytes for n in body if n.op is CONSTANT and not n.attrs[0].is_splat),
+        len(work),
+        sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
+        sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,
+        _peak(function) if known else None,
+        dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
+        tuple(f"iterations of {loop_title(n)}" for n in open_loops(function)),
+    )
+
+
+def loop_title(end: Node) -> str:
+    """What a loop is called in a report: by its line, or its name."""
+    return f"the loop at line {end.span.line}" if end.span else f"the loop {end.name}".rstrip()
+
+
+def critical_path(function: Function) -> list[Node]:
+    """The longest chain of operations, found by networkx on the function's graph."""
+    import networkx
+
+    from deepx_graph.ir.networkx import function_to_networkx
+
+    graph = function_to_networkx(function)
+    back: list[tuple[Any, Any]] = [e[:2] for e in graph.edges(data=True) if e[2]["kind"] == "back"]
+    graph.remove_edges_from(back)
+    path = networkx.dag_longest_path(graph, weight=None, default_weight=1)
+    nodes = [graph.nodes[k]["node"] for k in path]
+    return [n for n in nodes if n.op is not PARAM and n.op is not CONSTANT]
+
+
+def _peak(function: Function) -> int | None:
+    from deepx_graph.analysis.schedule import schedule
+    from deepx_graph.runtime.memory.assignment import plan
+
+    try:
+        return plan(schedule(function)).peak_bytes
+    except (InferError, DeepxGraphError):
+        return None
+
+
+def _called(f: FunctionInfo) -> str:
+    """How often one run calls a function, where that is not once."""
+    if (f.runs, f.runs_known) == (1, True):
+        return ""
+    return ", never called" if not f.runs else f", called {f.runs:,}{'' if f.runs_known else ' x ?'} times"
+
+
+def _ports(word: str, noun: str, ports: Sequence[tuple[str, str]], most: int | None) -> Iterator[str]:
+    shown = ports if most is None or len(ports) <= most else ports[:most]
+    yield from (f"  {word}  {name}: {type}" for name, type in shown)
+    if len(shown) < len(ports):
+        yield f"  and {counted(len(ports) - len(shown), f'more {noun}')} (--all lists them)"
+
+
+def _costs(f: FunctionInfo) -> str:
+    if f.flops is None or f.bytes_moved is None:
+        return "costs are not known before the inputs are"
+    peak = f", {f.peak_bytes:,} bytes at the peak" if f.peak_bytes is not None else ""
+    return (f"{counted(f.kernels, 'kernel')}: {counted(f.flops, 'operation')}, {counted(f.bytes_moved, 'byte')} moved"
+            f"{once_each(f.open)}{peak}")
+
+
+def module_json(module: Module) -> dict[str, Any]:
+    """Every node of a module as plain data: op, inputs by number, attributes as text, type, name, place."""
+    return {"entry": module.entry_name, "functions": [_function_json(f) for f in module.functions]}
+
+
+def _function_json(function: Function) -> dict[str, Any]:
+    number = {n: k for k, n in enumerate(function.nodes)}
+    return {
+        "name": function.name,
+        "public": function.public,
+        "params": [number[p] for p in function.params],
+        "results": [{"name": function.result_name(k), "node": number[r]} for k, r in enumerate(function.results)],
+        "nodes": [
+            {
+                "id": number[n], "op": n.op.name, "inputs": [number[i] for i in n.inputs], "type": str(n.type), "name": n.name,
+                "attributes": {a.name: repr(v) for a, v in zip(n.op.attrs, n.attrs, strict=True)},
+                "source": [s.described for s in n.origin.spans], "rewrites": list(n.origin.rewrites),
+            }
+            for n in function.nodes
+        ],
+    }  # fmt: skip

@@ -1,0 +1,162 @@
+"""The kernels of a program as an engine would run them, without running it: the way of each and why no faster one, bytes,
+operations, the time that the cost model predicts. Kernels are made, and so compiled, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from deepx_graph.errors import InferError, counted, printable
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.runtime import engines
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost.counts import bytes_moved, flops
+from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
+from deepx_graph.runtime.engines.base import Arranging, Engine, Forecasting, Telling
+from deepx_graph.runtime.memory.alias import makes_memory
+from deepx_graph.runtime.program import is_kernel
+from deepx_graph.types import is_static
+
+MOST = 200
+"""Kernels that are made for a report: those of most bytes and operations."""
+
+SHOWN = 20
+"""Rows that a report shows."""
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel: `way` is how it runs; `bytes`, `flops` and `predicted_us` are of one call, None where nothing is known.
+
+    `runs` is how often one run of the program calls it, not the whole answer where `runs_known` is false (see `runtime.cost.runs`);
+    `share` is of the predictions of all runs.
+    """
+
+    function: str
+    kernel: str
+    type: str
+    line: int | None
+    way: str
+    bytes: int
+    flops: int
+    predicted_us: float | None
+    bound: str
+    share: float
+    runs: int = 1
+    runs_known: bool = True
+
+    @property
+    def total_us(self) -> float:
+        """What is predicted of all its calls together."""
+        return (self.predicted_us or 0.0) * self.runs
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of a module, the longest first, on one engine; `left` are those that were not looked at."""
+
+    engine: str
+    threads: int
+    constants: str
+    note: str
+    rows: tuple[KernelRow, ...]
+    left: int
+
+    @property
+    def predicted_us(self) -> float:
+        """Of all kernels together, in one run of the program."""
+        return sum(r.total_us for r in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self) | {"predicted_us": self.predicted_us, "engines": present()}
+
+    def lines(self) -> Iterator[str]:
+        """A table."""
+        yield f"  engines: {', '.join(f'{name} {what}'.strip() for name, what in present().items())}"
+        unknown = "" if all(r.runs_known for r in self.rows) else " x ? (what runs an unknown number of times is counted once)"
+        yield (f"  kernels on {self.engine}, {counted(self.threads, 'thread')}, by {self.constants} constants: "
+               f"{self.predicted_us:,.1f} us for one run{unknown}")
+        if self.note:
+            yield f"  note: {self.note}"
+        if self.rows:
+            yield "  " + ", ".join(f"{n} {way}" for way, n in Counter(r.way.partition(':')[0] for r in self.rows).most_common())
+            yield f"  {'share':>6} {'runs':>9} {'us per run':>12} {'bytes':>14} {'operations':>14}  kernel"
+        for r in self.rows[:SHOWN]:
+            predicted = "-" if r.predicted_us is None else f"{r.predicted_us:,.2f}"
+            runs = str(Times(r.runs, r.runs_known))
+            yield (f"  {r.share:>6.1%} {runs:>9} {predicted:>12} {r.bytes:>14,} {r.flops:>14,}  {printable(r.kernel)}: {r.type}"
+                   f"{f' (line {r.line})' if r.line else ''} [{r.way}{f'; {r.bound}' if r.bound else ''}]")
+        if len(self.rows) > SHOWN or self.left:
+            yield f"  and {max(0, len(self.rows) - SHOWN) + self.left} more"
+
+
+def present() -> dict[str, str]:
+    """The engines that can be used, with the version of what they need; of `auto`, which one it is."""
+    found = {"numpy": _version("numpy"), "numexpr": _version("numexpr")}
+    if engines.has_native():
+        found["native"] = f"(llvmlite {_version('llvmlite')})"
+    return found | {"auto": f"= {'native' if engines.has_native() else 'numexpr'}"}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def kernels(module: Module, engine: str = "auto", threads: int | None = None) -> Kernels | None:
+    """The kernels of all functions of a module; None where sizes are not known. Raises UsageError for an engine that is none."""
+    chosen = engines.get(engine, threads)
+    functions = module.functions
+    if not all(is_static(n.type) for f in functions for n in f.nodes):
+        return None
+    if isinstance(chosen, Arranging):
+        functions = tuple(map(chosen.arrange, functions))
+    times = _times(module, functions)
+    nodes = [(f, n) for f in functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
+    nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
+    known = cost_file.known()
+    return Kernels(chosen.name, getattr(chosen, "threads", None) or 1, known.source, known.note,
+                   _rows(chosen, nodes[:MOST], times), max(0, len(nodes) - MOST))
+
+
+def _times(module: Module, functions: Sequence[Function]) -> dict[Node, Times]:
+    """How often one run of the module runs each node of its functions, which may have been arranged for an engine."""
+    calls = function_times(module)
+    return {n: t * calls[f.name] for f in functions if f.name in calls for n, t in node_times(f).items()}
+
+
+def computes(node: Node) -> bool:
+    """Whether a kernel computes the node, and how large it is is known."""
+    if not is_kernel(node) or not makes_memory(node) or node.op.view or node.op in STRUCTURAL:
+        return False
+    try:
+        bytes_moved(node)
+    except InferError:
+        return False
+    return True
+
+
+def _rows(engine: Engine, nodes: Sequence[tuple[Function, Node]], times: Mapping[Node, Times]) -> tuple[KernelRow, ...]:
+    made = [replace(row(engine, f, n), runs=times[n].count, runs_known=times[n].is_known and not is_open(n)) for f, n in nodes]
+    total = sum(r.total_us for r in made) or 1.0
+    return tuple(sorted((replace(r, share=r.total_us / total) for r in made), key=lambda r: -r.total_us))
+
+
+def row(engine: Engine, function: Function, node: Node) -> KernelRow:
+    """One kernel as the engine runs it; its share is that of all."""
+    engine.kernel(node)
+    way = engine.way(node) if isinstance(engine, Telling) else "eval"
+    forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
+    predicted = None if forecast is None or forecast.nanoseconds is None else forecast.nanoseconds / 1e3
+    name = node.op.name + (f" {node.name}" if node.name else "")
+    line = node.span.line if node.span else None
+    return KernelRow(function.name, name, str(node.type), line, way, bytes_moved(node), flops(node), predicted,
+                     forecast.bound if forecast else "", 1.0)

@@ -1,0 +1,67 @@
+"""Memory of a function over the time of its run, as the plan has it: known before anything runs.
+
+Time is counted in instructions of the schedule's code. Sizes must be known; nothing is allocated here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepx_graph.analysis.schedule import schedule
+from deepx_graph.errors import DeepxGraphError, InferError
+from deepx_graph.ir import Function, Node
+from deepx_graph.runtime.memory.assignment import Plan, plan
+
+
+@dataclass(frozen=True)
+class Life:
+    """When a node's value is in memory: from its instruction to the last that may read it; and how many bytes it has."""
+
+    first: int
+    last: int
+    bytes: int
+    buffer: int | None
+    in_place: bool
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes alive at each instruction (`alive`), the most at once, and the life of each node's value."""
+
+    alive: tuple[int, ...]
+    peak_bytes: int
+    lives: dict[Node, Life]
+
+    @property
+    def peak_at(self) -> int:
+        """The instruction at which most bytes are alive."""
+        return max(range(len(self.alive)), key=self.alive.__getitem__, default=0)
+
+    def at_peak(self, count: int = 10) -> list[tuple[Node, Life]]:
+        """The largest values that are alive at the peak."""
+        at = self.peak_at
+        alive = [(n, life) for n, life in self.lives.items() if life.first <= at <= life.last]
+        return sorted(alive, key=lambda item: -item[1].bytes)[:count]
+
+
+def memory(function: Function) -> Memory | None:
+    """The memory of a function; None where a size is not known or it has no schedule."""
+    try:
+        return from_plan(plan(schedule(function)))
+    except (InferError, DeepxGraphError):
+        return None
+
+
+def from_plan(found: Plan) -> Memory:
+    """The memory that a plan stands for."""
+    changes = [0] * (len(found.code.instructions) + 1)
+    lives: dict[Node, Life] = {}
+    for piece in found.pieces:
+        changes[piece.first] += piece.bytes * piece.copies
+        changes[piece.last + 1] -= piece.bytes * piece.copies
+        lives[piece.node] = Life(piece.first, piece.last, piece.bytes, piece.buffer, piece.in_place)
+    alive, now = [], 0
+    for change in changes[:-1]:
+        now += change
+        alive.append(now)
+    return Memory(tuple(alive), found.peak_bytes, lives)

@@ -1,0 +1,1 @@
+"""Running from a front end: inputs, arrays in files, statistics of values, instrumented runs."""

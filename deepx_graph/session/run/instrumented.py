@@ -1,0 +1,195 @@
+"""Running a program and looking on: time, calls and statistics of every kernel, values kept for a look, the first NaN.
+
+`watch_run` compiles with an engine that wraps another one, so results are those of the engine alone. Time is measured around the
+kernel and nothing else. Of a node that runs several times the last value counts, and the first odd one is remembered.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.literal import Array
+from deepx_graph.runtime import engines
+from deepx_graph.runtime.compile import Compiled, compile
+from deepx_graph.runtime.engines.base import Engine, KernelFn
+from deepx_graph.runtime.inputs import flatten
+from deepx_graph.runtime.memory.alias import makes_memory
+from deepx_graph.runtime.profile import Profile
+from deepx_graph.session.progress import Monitor
+from deepx_graph.session.query.node_facts import Measured
+from deepx_graph.session.report.memory import Memory, from_plan
+from deepx_graph.session.run.statistics import Statistics, statistics
+
+KEEP_BYTES = 1 << 28
+"""Bytes of values that are kept for a look; of what does not fit there are statistics only."""
+
+PRINTED_CHARACTERS = 1 << 16
+"""Characters that are kept of what a program prints."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One value: `order` says when it was first computed; `array` is a copy, None where it was not kept."""
+
+    order: int
+    statistics: Statistics
+    array: Array | None
+
+
+@dataclass
+class Values:
+    """The values of a run by node; of one with several results the first tensor. `born` are nodes that made NaN or infinity out
+    of finite operands, the first first."""
+
+    seen: dict[Node, Seen] = field(default_factory=dict)
+    born: list[Node] = field(default_factory=list)
+    kept_bytes: int = 0
+
+    def take(self, node: Node, value: Any, operands: Sequence[Any]) -> None:
+        """Records a value. What follows an odd value is not said to have made it."""
+        arrays = [v for v in flatten(value) if isinstance(v, (np.ndarray, np.generic))]
+        if not arrays:
+            return
+        array = np.asarray(arrays[0])
+        figures = statistics(array)
+        before = self.seen.get(node)
+        if figures.odd and node not in self.born and not any(_is_odd(o) for o in operands):
+            self.born.append(node)
+        old = before.array.nbytes if before is not None and before.array is not None else 0
+        fits = self.kept_bytes - old + array.nbytes <= KEEP_BYTES
+        self.kept_bytes += (array.nbytes if fits else 0) - old
+        self.seen[node] = Seen(len(self.seen) if before is None else before.order, figures, array.copy() if fits else None)
+
+
+def _is_odd(operand: Any) -> bool:
+    arrays = (np.asarray(v) for v in flatten(operand) if isinstance(v, (np.ndarray, np.generic)))
+    return any(a.dtype.kind not in "biu" and not np.isfinite(a if a.dtype.itemsize > 2 else a.astype("f4")).all() for a in arrays)
+
+
+class WatchedEngine:
+    """An engine whose kernels are those of another, looked at."""
+
+    def __init__(self, inner: Engine, monitor: Monitor, profile: Profile, values: Values | None) -> None:
+        self.inner, self.monitor, self.profile, self.values = inner, monitor, profile, values
+        self.kernels = self.calls = 0
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def writes(self, node: Node) -> bool:
+        """As the inner engine."""
+        return self.inner.writes(node)
+
+    def kernel(self, node: Node) -> KernelFn:
+        """The inner engine's kernel, timed, reported and its result recorded."""
+        kernel = self.inner.kernel(node)
+        self.kernels += 1
+        if makes_memory(node):
+            kernel = self.profile.measured("", node, kernel, self.inner)
+        title = f"{node.op.name} {node.name}"
+
+        def run(operands: Sequence[Any], out: Sequence[Array] | None) -> Any:
+            self.calls += 1
+            self.monitor.report(title, self.calls, self.kernels)
+            before = list(operands) if self.values is None else [_kept(o, out) for o in operands]
+            result = kernel(operands, out)
+            if self.values is not None:
+                self.values.take(node, result, before)
+            return result
+
+        return run
+
+
+def _kept(operand: Any, out: Sequence[Array] | None) -> Any:
+    """The operand; a copy where the kernel may write over it."""
+    shared = isinstance(operand, np.ndarray) and out is not None and any(np.may_share_memory(operand, o) for o in out)
+    return operand.copy() if shared else operand
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run: its module (types known; the nodes that all else is about), outputs, and what was seen."""
+
+    module: Module
+    inputs: Mapping[str, Array]
+    outputs: tuple[tuple[str, Array], ...]
+    seconds: float
+    measured: dict[Node, Measured]
+    values: Values
+    memory: Memory
+    runs: int = 1
+    printed: str = ""
+
+    @property
+    def first_odd(self) -> Node | None:
+        """The first node that made NaN or infinity out of finite operands."""
+        return self.values.born[0] if self.values.born else None
+
+
+def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int | None = None, seed: int = 0,
+              max_bytes: int | None = None, data_root: str | None = None, keep: bool = True, runs: int = 1,
+              monitor: Monitor | None = None) -> RunResult:
+    """Runs the entry `runs` times; with `keep`, statistics and values of the last run are recorded.
+
+    Raises what compiling and running raise, and Cancelled.
+    """
+    monitor, profile, values = monitor or Monitor(), Profile(), Values() if keep else None
+    watched = WatchedEngine(engines.get(engine, threads), monitor, profile, values)
+    ready: list[Module] = []
+
+    def remember(specialised: Module) -> Module:
+        ready[:] = [specialised]
+        return specialised
+
+    printed = _Printed()
+    f = compile(module, engine=watched, seed=seed, max_bytes=max_bytes, data_root=data_root, out=printed, prepare=remember)
+    watched.calls = 0
+    start = time.perf_counter()
+    outputs = f(**inputs)
+    for _ in range(runs - 1):
+        outputs = f(**inputs)
+    spent = time.perf_counter() - start
+    seen = values or Values()
+    _inputs_seen(ready[0].entry, f, inputs, seen)
+    named = tuple(zip((p.name for p in f.outputs), outputs, strict=True))
+    return RunResult(ready[0], dict(inputs), named, spent, _measured(profile, seen), seen, from_plan(f.plan), runs,
+                     printed.getvalue())
+
+
+def _inputs_seen(entry: Function, f: Compiled, inputs: Mapping[str, Any], values: Values) -> None:
+    """The inputs as values of their parameters, where a parameter is one input."""
+    given = {p.name for p in f.inputs}
+    for k, p in enumerate(entry.params):
+        name = p.name or f"arg{k}"
+        if p.op is PARAM and name in given and name in inputs:
+            values.take(p, np.asarray(inputs[name]), ())
+
+
+def _measured(profile: Profile, values: Values) -> dict[Node, Measured]:
+    times = profile.seconds()
+    total = sum(s for s, _, _ in times.values()) or 1.0
+    found: dict[Node, Measured] = {}
+    for node in times.keys() | values.seen.keys():
+        seconds, calls, _ = times.get(node, (0.0, 0, 0))
+        seen = values.seen.get(node)
+        nans, infs = (seen.statistics.nans, seen.statistics.infs) if seen else (0, 0)
+        found[node] = Measured(seconds, seconds / total, calls, nans, infs)
+    return found
+
+
+class _Printed(io.StringIO):
+    """What a watched program prints: kept, up to a bound, as the screen belongs to the one who watches."""
+
+    def write(self, text: str) -> int:
+        if self.tell() < PRINTED_CHARACTERS:
+            super().write(text[: PRINTED_CHARACTERS - self.tell()])
+        return len(text)

@@ -1,0 +1,251 @@
+"""Programs as a page to explore: one, several side by side, or the stages of a pipeline one after another.
+
+The page knows of every node what the inspector and the query language know, and which node of one program is which of another. Of
+very large programs only the outlines are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import LOOP_BEGIN
+from deepx_graph.passes.observer import op_counts
+from deepx_graph.session.query.fields import FLAGS, NUMBERS, TEXTS
+from deepx_graph.session.query.node_facts import Facts
+from deepx_graph.session.report.diff import diff, pairs
+from deepx_graph.session.session import Session
+from deepx_graph.session.show.inspect import inspect
+from deepx_graph.session.timeline import op_changes
+from deepx_graph.viz.draw import Drawing
+from deepx_graph.viz.folding.fold import MAX_NODES
+from deepx_graph.viz.page.detail_levels import levels_of
+from deepx_graph.viz.page.html import Graph, Pairs, page
+from deepx_graph.viz.picture.svg import shown
+from deepx_graph.viz.view.build import build_view
+from deepx_graph.viz.view.forward_backward import in_halves
+from deepx_graph.viz.view.model import View, ViewNode, renumbered
+from deepx_graph.viz.view.neighbourhood import around as part_around
+from deepx_graph.viz.view.neighbourhood import chosen
+
+DETAILED = 20_000
+"""Nodes of a program up to which the page tells all of each."""
+
+STAGE_SCENES = 60
+"""Scenes of one stage of a time line."""
+
+CHANGES = 4
+"""Operations that a stage names."""
+
+LEFT_OUT = frozenset({"users", "operation"})
+"""Sections that the page makes itself: users from the edges, the declaration once for each operation."""
+
+Key = tuple[Node, int]
+"""A node, and the number inside its kernel (-1 for the node itself): what a box of the unfolded view is."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of a program is shown, and how."""
+
+    function: str | None = None
+    around: str | None = None
+    depth: int = 2
+    max_nodes: int = MAX_NODES
+    collapse: bool = False
+    timeout: float = 20.0
+    theme: str = "auto"
+    keep: frozenset[str] | None = None
+    """Addresses of the only nodes to show."""
+
+
+@dataclass
+class Shown:
+    """A program on the page. `diffs` says of nodes in what they differ."""
+
+    title: str
+    session: Session
+    choice: Choice
+    diffs: dict[Node, tuple[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def view(self) -> View:
+        named = None if self.choice.function is None else [self.choice.function]
+        view = build_view(self.session.module, named, collapse=self.choice.collapse, title=self.title)
+        if self.choice.keep is not None:
+            view = chosen(view, self.choice.keep)
+        if self.choice.around is not None:
+            view = part_around(view, self.choice.around, self.choice.depth)
+        return in_halves(renumbered(view))
+
+    @cached_property
+    def nodes(self) -> dict[int, tuple[Function, Key]]:
+        """What each box of the view is, where it is a node."""
+        return dict(_nodes(self.session.module, self.view))
+
+    @cached_property
+    def ids(self) -> dict[Key, int]:
+        """The box of each node."""
+        return {key: id for id, (_, key) in self.nodes.items()}
+
+    def differs(self, node: Node, kind: str, text: str) -> None:
+        """Notes in what a node differs; of a number that has no box, in those that it stands in."""
+        self.diffs[node] = kind, text
+        function = self.session.function_of(node)
+        if function is not None and (node, -1) not in self.ids:
+            for user in function.users[node]:
+                self.diffs.setdefault(user, ("changed", text))
+
+    def details(self) -> dict[int, Mapping[str, Any]]:
+        """What is known of each box."""
+        full = len(self.view.nodes) <= DETAILED
+        return {id: self._detail(f, key, full) for id, (f, key) in self.nodes.items()}
+
+    def _detail(self, function: Function, key: Key, full: bool) -> dict[str, Any]:
+        outer, inside = key
+        body = outer.attrs[0] if inside >= 0 else function
+        node = body.nodes[inside] if inside >= 0 else outer
+        found: dict[str, Any] = {"op": node.op.name, "type": shown(str(node.type))}
+        if outer in self.diffs or self.diffs:
+            found["diff"], found["how"] = (*map(shown, self.diffs.get(outer, ("same", ""))),)
+        if full:
+            found |= _fields(self.session.facts(body), node)
+            found["sections"] = self._sections(function, node)
+        return found
+
+    def _sections(self, function: Function, node: Node) -> list[Any]:
+        return [
+            [s.title, [[shown(e.label), shown(e.text), *self._link(e.node)] for e in s.entries]]
+            for s in inspect(self.session, function, node)
+            if s.title not in LEFT_OUT
+        ]
+
+    def _link(self, node: Node | None) -> list[int]:
+        return [self.ids[node, -1]] if node is not None and (node, -1) in self.ids else []
+
+    def operations(self) -> Iterator[tuple[str, Any]]:
+        """The declaration of each operation that occurs."""
+        seen: set[str] = set()
+        for function, (outer, inside) in self.nodes.values():
+            node = outer.attrs[0].nodes[inside] if inside >= 0 else outer
+            if node.op.name not in seen:
+                seen.add(node.op.name)
+                found = (s for s in inspect(self.session, function, node) if s.title == "operation")
+                yield node.op.name, [[s.title, [[shown(e.label), shown(e.text)] for e in s.entries]] for s in found]
+
+
+def _nodes(module: Module, view: View) -> Iterator[tuple[int, tuple[Function, Key]]]:
+    for box in view.nodes:
+        if box.address:
+            yield box.id, _node(module, box)
+
+
+def _node(module: Module, box: ViewNode) -> tuple[Function, Key]:
+    name, _, number = box.address.rpartition("#")
+    outer, _, inside = number.partition(".")
+    function = module[name] if name else module.entry
+    return function, (function.nodes[int(outer)], int(inside) if inside else -1)
+
+
+def _fields(facts: Facts, node: Node) -> dict[str, Any]:
+    """What the query language knows of a node, without what every page has anyway."""
+    found: dict[str, Any] = {}
+    for name, texts in TEXTS.items():
+        values = [shown(v) for v in dict.fromkeys(texts.get(facts, node)) if v]
+        if name == "attr" and node.op is LOOP_BEGIN:
+            continue  # a loop's identity is an arbitrary number, another one in every run
+        if values and name not in ("op", "name", "family"):
+            found[name] = values
+    for name, number in NUMBERS.items():
+        value = number.get(facts, node)
+        if value is not None:
+            found[name] = round(value, 6)
+    flags = [name for name, flag in FLAGS.items() if flag.test(facts, node)]
+    return found | ({"flags": flags} if flags else {})
+
+
+def explore(programs: Sequence[tuple[str, Session]], choice: Choice | None = None, *, title: str = "") -> Drawing:
+    """The page of one program, or of several side by side with what differs between neighbours.
+
+    Raises UsageError for a function or node that is not there.
+    """
+    choice = choice or Choice()
+    return _page([Shown(name, session, choice) for name, session in programs], choice, title, timeline=False)
+
+
+def explore_stages(stages: Sequence[tuple[str, Module]], choice: Choice | None = None, *, title: str = "",
+                   path: str = "") -> Drawing:
+    """The page of the stages of a pipeline, one after another; each shows what it changed."""
+    choice = choice or Choice()
+    shown_stages = [Shown(name, Session(module, path=path), choice) for name, module in stages]
+    return _page(shown_stages, choice, title, timeline=True)
+
+
+def _page(programs: list[Shown], choice: Choice, title: str, *, timeline: bool) -> Drawing:
+    links = []
+    for k in range(len(programs) - 1):
+        links.append(_linked(programs, k, timeline))
+    graphs: list[Graph] = []
+    notes: list[str] = []
+    seconds = choice.timeout / (len(programs) if timeline else 1)
+    operations: dict[str, Any] = {}
+    for p in programs:
+        levels = levels_of(p.view, choice.max_nodes, max(2.0, seconds), *([STAGE_SCENES] if timeline else []))
+        graphs.append(Graph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
+        operations.update(p.operations())
+        notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in levels.notes]
+    data = page(graphs, title, theme=choice.theme, pairs=links, timeline=timeline, operations=operations)
+    return Drawing(data, tuple(notes))
+
+
+def _stage_note(stages: Sequence[Shown], k: int) -> str:
+    """Which operations became more or fewer in a stage, the largest changes first."""
+    if k == 0:
+        return ""
+    changes = op_changes(*(op_counts(s.session.module) for s in (stages[k - 1], stages[k])))
+    listed = [f"{name} {old} → {new}" for name, old, new in changes[:CHANGES]]
+    return ", ".join(listed + (["…"] if len(changes) > CHANGES else []))
+
+
+def _linked(programs: list[Shown], k: int, timeline: bool) -> Pairs:
+    """What of one program is which of the next; says of both in what they differ (in a time line, of the later one)."""
+    a, b = programs[k], programs[k + 1]
+    partner = pairs(a.session.module, b.session.module)
+    for change in diff(a.session.module, b.session.module).changes:
+        if change.before is not None and not timeline:
+            a.differs(change.before, change.kind, change.text)
+        if change.after is not None:
+            b.differs(change.after, change.kind, change.text)
+    nodes: dict[int, int] = {}
+    for id, (_, (node, inside)) in a.nodes.items():
+        other = partner.get(node)
+        if other is not None and (other, inside) in b.ids and _alike(node, other, inside):
+            nodes[id] = b.ids[other, inside]
+    return Pairs(k, k + 1, nodes)
+
+
+def _alike(node: Node, other: Node, inside: int) -> bool:
+    """Numbers inside two kernels mean the same when the kernels are the same."""
+    return inside < 0 or node.attrs[0] == other.attrs[0]
+
+
+def measured(module: Module, seed: int = 0, engine: str = "numexpr") -> Session:
+    """A session about a program that has run once, on inputs that are made up. Raises as running does."""
+    session = Session(module)
+    session.accept(session.run(session.inputs({}, seed), engine=engine, seed=seed, keep=False))
+    return session
+
+
+def stages_of(module: Module, pipeline: str, *, fast_math: bool = False) -> list[tuple[str, Module]]:
+    """The program as it was read, and after each pass of a pipeline that changed it. Raises as `optimise`."""
+    from deepx_graph.passes.options import format_pass
+
+    version = Session(module).optimise(pipeline, fast_math=fast_math)
+    changed = (s for s in (version.record.stages if version.record else ()) if s.changed)
+    return [("as read", module), *((f"after {format_pass(s.pass_)}", s.module) for s in changed)]
+
+
+

@@ -1,0 +1,1 @@
+"""The printers of the deepx dialects."""

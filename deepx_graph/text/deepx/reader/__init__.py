@@ -1,0 +1,1 @@
+"""The readers of the deepx dialects, and their lowering."""

@@ -1,0 +1,145 @@
+"""Writing what is structure and not arithmetic: loops as `while`, regions as `conditional`, calls, fusions and kept instructions.
+
+The computations of a loop or region are asked for once, whichever computations it stands in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from deepx_graph.ir import Node, Op
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    CONSTANT,
+    LOOP_END,
+    PARTIAL,
+    REGION,
+    TUPLE,
+)
+from deepx_graph.text.hlo.printer.body import Emit, Writer, state_text
+from deepx_graph.text.hlo.printer.place import call_arguments
+from deepx_graph.text.hlo.printer.values import legal, type_text
+from deepx_graph.text.hlo.reader.rules import RULES
+from deepx_graph.types import BOOL, I32, TensorType
+
+_STRING = r"\"(?:[^\"\\]|\\.)*\""
+_NAMED = re.compile(_STRING + r"|\b(to_apply|calls|called_computations|select|scatter|condition|body|true_computation"
+                    r"|false_computation|branch_computations|comparator)=(\{[^{}]*\}|%?[\w.\-]+)")
+
+
+def _ordered(w: Writer, captures: Sequence[Node]) -> list[Node]:
+    """What is captured, in the order in which it stands in this computation."""
+    return sorted(captures, key=lambda c: (w.line_of[w.value(c)], c.serial))
+
+
+def _loop(w: Writer, node: Node) -> str:
+    inits = node.inputs[0].inputs
+    base = w.fresh(legal(node.name or "while"))
+    captures, condition, body = w.printer.loop(w, node, base, lambda c: _ordered(w, c))
+    state = state_text(node, captures)
+    values = [w.value(i) for i in (*inits, *captures)]
+    packed = w.put("init", state, "tuple", values)
+    return w.put(base, state, "while", [packed], f"condition={condition}, body={body}", node.origin)
+
+
+def _region(w: Writer, node: Node) -> str:
+    selector = node.inputs[0]
+    assert isinstance(selector.type, TensorType)
+    base = w.fresh(legal(node.name or "conditional"))
+    taken = w.printer.region(w, node, base, lambda c: _ordered(w, c))
+    index = w.value(selector) if selector.type.dtype in (BOOL, I32) else _clamped_index(w, selector, len(taken))
+    args = [w.value(c[0]) if len(c) == 1 else w.pack("arg", c) for c, _ in taken]
+    names = [name for _, name in taken]
+    if selector.type.dtype is BOOL:
+        named = f"true_computation={names[0]}, false_computation={names[1]}"
+    else:
+        named = f"branch_computations={{{', '.join(names)}}}"
+    values = w.placement.branches[node][0].roots
+    shape = type_text(values[0].type if len(values) == 1 else node.type)
+    return w.put(base, shape, "conditional", [index, *args], named, node.origin)
+
+
+def _clamped_index(w: Writer, selector: Node, count: int) -> str:
+    """Any integer as s32, out of range as the last branch: a plain conversion could wrap around into the range."""
+    assert isinstance(selector.type, TensorType)
+    dtype, value = selector.type.dtype, w.value(selector)
+    bound, last = w.number(count - 1, dtype), selector.type
+    above = w.step("compare", last.with_dtype(BOOL), value, bound, attributes="direction=GE")
+    below = w.step("compare", last.with_dtype(BOOL), value, w.number(0, dtype), attributes="direction=LT")
+    outside = w.step("or", last.with_dtype(BOOL), above, below)
+    return w.step("convert", last.with_dtype(I32), w.step("select", last, outside, bound, value))
+
+
+def _call(w: Writer, node: Node) -> str:
+    return _called(w, node, node.attrs[0], node.inputs)
+
+
+def _call_value(w: Writer, node: Node) -> str:
+    function, args = call_arguments(node)
+    if function.op is not PARTIAL:
+        raise w.fail(node, "HLO has no function values, and which function this calls is not known", hint="inline it first")
+    return _called(w, node, function.attrs[0], args)
+
+
+def _called(w: Writer, node: Node, callee: str, args: Sequence[Node]) -> str:
+    function = w.printer.module[callee]
+    name = w.printer.use(w.name, w.printer.function(function), node)
+    results = function.results
+    shape = type_text(results[0].type if len(results) == 1 else node.type)
+    return w.put(legal(node.name or "call"), shape, "call", [w.value(a) for a in args], f"to_apply={name}",
+                 node.origin)
+
+
+def _fusion(w: Writer, node: Node) -> str:
+    return w.apply(node, "fusion", f"kind=kLoop, calls={w.body(node.attrs[0], node)}")
+
+
+def _tuple(w: Writer, node: Node) -> str:
+    return w.write(node, "tuple", [w.value(i) for i in node.inputs])
+
+
+def _opaque(w: Writer, node: Node) -> str:
+    """The instruction as it stood, with the computations it names."""
+    name, attributes = node.attr("name"), node.attr("attributes")
+    opcode = name.partition(" ")[0]
+    if node.attr("language") != "hlo" or opcode not in RULES or opcode == "parameter":
+        raise w.fail(node, f"HLO cannot write '{name}'", "an operation that was read from HLO, or one of this package")
+    if opcode == "constant":
+        return _kept_constant(w, node)
+    return w.apply(node, opcode, kept(w, node, attributes))
+
+
+def kept(w: Writer, node: Node, attributes: str) -> str:
+    """Attributes as they stood, the computations that they name under their new names."""
+    return _NAMED.sub(lambda m: _foreign(w, node, m), attributes)
+
+
+def _kept_constant(w: Writer, node: Node) -> str:
+    """A constant whose values were left out of the text."""
+    text = node.span.text if node.span else ""
+    found = re.search(r"\bconstant\((.*)\)", text.partition(", metadata=")[0], re.DOTALL)
+    if found is None:
+        raise w.fail(node, "the values of this constant are not known")
+    return w.write(node, "constant", [" ".join(found[1].split())])
+
+
+def _foreign(w: Writer, node: Node, match: re.Match[str]) -> str:
+    if match[1] is None:
+        return match[0]
+    words = match[2].strip("{} ").split(",") if match[2].strip("{} ") else []
+    names = [w.printer.use(w.name, w.printer.foreign(n.strip().removeprefix("%"), w, node), node) for n in words]
+    return f"{match[1]}={{{', '.join(names)}}}" if match[2].startswith("{") else f"{match[1]}={names[0]}"
+
+
+def _nothing(w: Writer, node: Node) -> None:
+    """No value until something asks for it in vain."""
+
+
+def control_table(opaque: Op, fusion: Op) -> dict[Op, Emit]:
+    """The emitters of structural ops, and of those that hold computations."""
+    return {
+        CONSTANT: Writer.constant, TUPLE: _tuple, LOOP_END: _loop, REGION: _region, CALL: _call, CALL_VALUE: _call_value,
+        PARTIAL: _nothing, opaque: _opaque, fusion: _fusion,
+    }  # fmt: skip

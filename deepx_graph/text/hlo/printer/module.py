@@ -1,0 +1,219 @@
+"""Printing HLO text: a module as XLA's own parser reads it, computations before their use, the entry last.
+
+Branches, loop conditions and bodies are outlined; bodies of reductions and the like are written once for equal functions. Only
+functions that the entry reaches are written. What HLO cannot express raises VerifyError naming the node and its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.ir import Function, Module, Node, Op
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
+from deepx_graph.text.hlo.printer.body import Emit, Writer, shown_results
+from deepx_graph.text.hlo.printer.loops import without_fixed_variables
+from deepx_graph.text.hlo.printer.notes import Notes, noted_names, shape_text
+from deepx_graph.text.hlo.printer.ops import EMITTERS
+from deepx_graph.text.hlo.printer.place import Placement, Scope
+from deepx_graph.text.hlo.printer.values import NoWord, legal, tuple_text, word
+from deepx_graph.types import STATE
+
+Order = Callable[[Sequence[Node]], list[Node]]
+
+
+def write(module: Module) -> str:
+    """The module as HLO text. Raises VerifyError for what HLO cannot express."""
+    return Printer(module).text()
+
+
+class Printer:
+    """Writes the computations that the entry needs, outermost first, and puts them in order."""
+
+    unnamed_items = (CALL, CALL_VALUE, LOOP_END, REGION)
+    """Ops whose items get their names from the whole: names of their own do not outlive reading."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.emitters: dict[Op, Emit] = EMITTERS
+        self.blocks: dict[str, str] = {}
+        self.uses: dict[str, dict[str, Node]] = {}
+        self._functions: dict[str, str] = {}
+        self._bodies: dict[Function, str] = {}
+        self._foreign: dict[str, Function] = {}
+        self._loops: dict[Node, tuple[list[Node], str, str]] = {}
+        self._regions: dict[Node, list[tuple[list[Node], str]]] = {}
+        self.notes = Notes()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._next: dict[str, int] = {}
+
+    def text(self) -> str:
+        """The whole text."""
+        main = self.function(self.module.entry)
+        while self._jobs:
+            self._jobs.popleft()()
+        *before, last = self._ordered(main)
+        said = "".join(f", {name}={text}" for name, text in self.module.notes if self.module.format == "hlo")
+        name = word(self.module.name or self.module.entry_name)
+        head = f"HloModule {name}{said}, entry_computation_layout={{{self._layout()}}}\n"
+        if tables := self.notes.frames.header():
+            head += f"\n{tables}"
+        return "\n".join([head, *(self.blocks[n] for n in before), "ENTRY " + self.blocks[last]])
+
+    def _layout(self) -> str:
+        entry = self.module.entry
+        try:
+            params = tuple_text(shape_text(p) for p in entry.params if p.type != STATE)
+            results = [shape_text(r) for r in shown_results(entry.results)]
+            return f"{params}->{results[0] if len(results) == 1 else tuple_text(results)}"
+        except NoWord as e:
+            raise VerifyError(Diagnostic(str(e), entry.span)) from None
+
+    # --- computations
+
+    def use(self, user: str, name: str, node: Node) -> str:
+        """Notes that computation `user` names computation `name` at a node; gives the name."""
+        self.uses[user].setdefault(name, node)
+        return name
+
+    def is_entry(self, name: str) -> bool:
+        """Whether that is the computation of the entry."""
+        return self._functions.get(self.module.entry_name) == name
+
+    def function(self, function: Function) -> str:
+        """The computation of a function of the module."""
+        if function.name not in self._functions:
+            self._functions[function.name] = self._whole(function)
+        return self._functions[function.name]
+
+    def body(self, function: Function) -> str:
+        """The computation of a function that is an attribute; equal ones share it."""
+        if function not in self._bodies:
+            self._bodies[function] = self._whole(function)
+        return self._bodies[function]
+
+    def foreign(self, name: str, w: Writer, node: Node) -> str:
+        """The computation that a kept instruction names, from the text the module was read from."""
+        if name not in self._foreign:
+            from deepx_graph.text.hlo.reader.lower import Lowering
+            from deepx_graph.text.hlo.reader.parser import Parser
+
+            source = self.module.source
+            program = Parser(source, 1 << 62).program() if source is not None and self.module.format == "hlo" else None
+            found = next((c for c in program.computations if c.name == name), None) if program else None
+            if program is None or found is None:
+                raise w.fail(node, f"the computation '{name}' that this instruction names is not known")
+            self._foreign[name] = Lowering(program).function(found)
+        return self.body(self._foreign[name])
+
+    def _whole(self, function: Function) -> str:
+        function = without_fixed_variables(function)
+        name = self._reserve(function.name or "computation")
+
+        def job() -> None:
+            placement = Placement(function)
+            w = Writer(self, name, placement)
+
+            self._finish(w, lambda: w.function(function))
+
+        self._jobs.append(job)
+        return name
+
+    def loop(self, w: Writer, end: Node, base: str, order: Order) -> tuple[list[Node], str, str]:
+        """What a loop captures, and its condition and body."""
+        if end not in self._loops:
+            scopes = w.placement.loops[end]
+            captures = order(list(scopes[0].captures))
+            said = noted_names(end.origin, "condition", "body") or [f"{base}.condition", f"{base}.body"]
+            names = [self._reserve(name) for name in said]
+            for name, scope in zip(names, scopes, strict=True):
+                more = captures if scope is scopes[1] else ()
+                self._inner(w, name, scope, lambda inner, scope=scope, more=more: (  # type: ignore[misc]
+                    _write_loop(inner, end, scope, captures, more)))
+            self._loops[end] = captures, names[0], names[1]
+        captures, condition, body = self._loops[end]
+        return captures, self.use(w.name, condition, end), self.use(w.name, body, end)
+
+    def region(self, w: Writer, node: Node, base: str, order: Order) -> list[tuple[list[Node], str]]:
+        """What each branch captures, and its computation."""
+        if node not in self._regions:
+            self._regions[node] = []
+            scopes = w.placement.branches[node]
+            said = noted_names(node.origin, "branch_computations", "true_computation", "false_computation")
+            for k, scope in enumerate(scopes):
+                captures = order(list(scope.captures))
+                name = self._reserve(said[k] if len(said) == len(scopes) else f"{base}.branch{k}")
+                self._inner(w, name, scope, lambda inner, scope=scope, captures=captures: (  # type: ignore[misc]
+                    _write_branch(inner, scope, captures)))
+                self._regions[node].append((captures, name))
+        for _, name in self._regions[node]:
+            self.use(w.name, name, node)
+        return self._regions[node]
+
+    def _inner(self, outer: Writer, name: str, scope: Scope, write: Callable[[Writer], None]) -> None:
+        w = Writer(self, name, outer.placement)
+        self._jobs.append(lambda: self._finish(w, lambda: write(w)))
+
+    def _finish(self, w: Writer, write: Callable[[], None]) -> None:
+        w.guard(write)
+        self.blocks[w.name] = w.text()
+
+    def _reserve(self, base: str) -> str:
+        """A name for a computation."""
+        word = legal(base)
+        name, count = word, self._next.get(word, 0)
+        while name in self.uses:
+            count += 1
+            name = f"{word}.{count}"
+        self._next[word] = count
+        self.uses[name] = {}
+        return name
+
+    def _ordered(self, main: str) -> list[str]:
+        """All computations, each after those it uses. Raises VerifyError where one uses itself."""
+        order: list[str] = []
+        state: dict[str, bool] = {main: False}
+        stack = [(main, iter(self.uses[main].items()))]
+        while stack:
+            name, rest = stack[-1]
+            for used, node in rest:
+                if used not in state:
+                    state[used] = False
+                    stack.append((used, iter(self.uses[used].items())))
+                    break
+                if not state[used]:
+                    raise VerifyError(Diagnostic(f"'{used}' calls itself, and HLO has no recursion", node.span))
+            else:
+                state[name] = True
+                order.append(name)
+                stack.pop()
+        return order
+
+
+def _write_loop(w: Writer, end: Node, scope: Scope, captures: Sequence[Node], passed: Sequence[Node]) -> None:
+    """A condition (its one root is the result) or a body (its roots and what it passes on make the state)."""
+    used = captures if passed else [c for c in captures if c in _reached(w, scope)]
+    w.state(end, scope, captures, used)
+    w.run(scope)
+    if scope is w.placement.loops[end][0]:
+        w.root(w.value(scope.roots[0]))
+    else:
+        w.root(w.pack("next", [*scope.roots, *passed]))
+
+
+def _reached(w: Writer, scope: Scope) -> set[Node]:
+    """What the nodes of a scope use."""
+    found = set(scope.roots)
+    for items in scope.items.values():
+        for i in items:
+            found.update(i.inputs)
+    for n in scope.members:
+        found.update(w.placement.needs(n))
+    return found
+
+
+def _write_branch(w: Writer, scope: Scope, captures: Sequence[Node]) -> None:
+    w.taken(captures)
+    w.run(scope)
+    w.finish(scope.roots)

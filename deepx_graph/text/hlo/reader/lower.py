@@ -1,0 +1,283 @@
+"""From the syntax tree of HLO to the sea: names to nodes, computations to functions or inlined, branches to control nodes.
+
+Every instruction is checked against the shape it states. Tuples that are taken apart again never become nodes. A `while`'s tuple is
+one loop variable per leaf; the computations of `while`, `conditional` and `fusion` are inlined, those of `call` become functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, an, suggest
+from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir.node import NOWHERE
+from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.text.hlo.reader.attributes import parse_names
+from deepx_graph.text.hlo.reader.check import check_instruction, check_program
+from deepx_graph.text.hlo.reader.context import Context
+from deepx_graph.text.hlo.reader.effects import acting_computations, acts_itself, named, plain_leaves
+from deepx_graph.text.hlo.reader.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, Rule, opaque
+from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.types import STATE, TupleType, Type, merge_types
+
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What reading an attribute of another form than a rule expects raises."""
+
+MAX_NESTING = 100
+"""How deep computations may stand inside one another."""
+
+
+class Lowering:
+    """Turns one program into a module. `b` builds; `functions` are those that `call` names, by computation."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.b = Builder()
+        self.computations = {c.name: c for c in program.computations}
+        self.functions: dict[str, Function] = {}
+        self.bodies: dict[str, Function] = {}
+        self.depth = 0
+        self.seeds = 0
+        self.met: set[str] = set()
+        self.shapes: dict[str, str] = {}
+        """Of the computation at hand: shapes whose layouts are not row-major, by instruction."""
+        self.warnings: list[Diagnostic] = []
+        self.acting = acting_computations(program.computations)
+        self.state: Node | None = None
+        """The state as it is at the instruction being lowered, in a computation that acts."""
+        self.closed = 0
+        """How many bodies of operations, which have no calls and effects, that instruction stands in."""
+
+    def acts(self, i: Instruction) -> bool:
+        """Whether an instruction changes or needs the state, itself or through what it runs."""
+        return self.state is not None and (acts_itself(i) or any(n in self.acting for n in named(i)))
+
+    def states(self, before: Node | None) -> list[Node]:
+        """The current state as a list; none where there was none before."""
+        return [] if before is None or self.state is None else [self.state]
+
+    def next_seed(self) -> int:
+        """The number of the next draw without a seed."""
+        self.seeds += 1
+        return self.seeds - 1
+
+    def module(self) -> Module:
+        entry = check_program(self.program)
+        main = self.function(entry, public=True)
+        for c in self.program.computations:  # what nothing reaches is no part of the module, and must be right all the same
+            if c.name not in self.met:
+                self.function(c)
+        notes = tuple((k, raw.text) for k, raw in self.program.attributes.items() if k != "entry_computation_layout")
+        return Module((*self.functions.values(), main), main.name, self.program.source, "hlo", name=self.program.name,
+                      notes=notes)
+
+    # --- computations
+
+    def computation(self, name: str, at: Raw) -> Computation:
+        if name not in self.computations:
+            raise self.program.error(f"no computation '{name}'", at, hint=suggest(name, self.computations))
+        return self.computations[name]
+
+    def parameters(self, c: Computation) -> list[Instruction]:
+        """The parameter instructions, by number."""
+        found: dict[int, Instruction] = {}
+        for i in c.instructions:
+            if i.opcode == "parameter":
+                number = i.payload.text.strip()
+                if not number.isdigit() or int(number) in found:
+                    raise self.program.error(f"parameter '{number}'", i, "each number from 0 on, once")
+                found[int(number)] = i
+        if sorted(found) != list(range(len(found))):
+            raise self.program.error(f"'{c.name}' has parameters {sorted(found)}", c.instructions[0], "each number from 0 on, once")
+        return [found[k] for k in range(len(found))]
+
+    def function(self, c: Computation, public: bool = False) -> Function:
+        """The computation as a function of tuple leaves to tuple leaves."""
+        params: list[Node] = []
+        args: list[Node] = []
+        outer, state = self.b.origin, self.state
+        count = sum(len(plain_leaves(i.type)) for i in self.parameters(c))
+        self.state = self.b.param(count, STATE, "state") if c.name in self.acting else None
+        for i in self.parameters(c):
+            parts = plain_leaves(i.type)
+            whole = self.origin(i)
+            names = [i.name] if len(parts) == 1 else [f"{i.name}.{k}" for k in range(len(parts))]
+            self.b.origin = Origin("", whole.spans, (), whole.notes if len(parts) == 1 else ())
+            new = [self.b.param(len(params) + k, t, n) for k, (t, n) in enumerate(zip(parts, names, strict=True))]
+            params += new
+            args.append(self.pack(i.type, new))
+        acted = self.state
+        root = self.inline(c, args)
+        self.b.origin = outer
+        span = self.program.span(c.start, c.start + len(c.name))
+        results = self.flatten(root)
+        needless = public and acted is self.state and results  # tokens alone, which order nothing
+        if acted is not None and self.state is not None and not needless:
+            params.append(acted)
+            results.append(self.state)
+        said = self.origin(c.root) if isinstance(c.root.type, TupleType) and self.state is None else NOWHERE
+        self.state = state
+        return Function(c.name, tuple(params), tuple(results), public=public, span=span, whole=said)
+
+    def called(self, name: str, at: Raw) -> Function:
+        """The function of a computation that `call` names."""
+        if name not in self.functions:
+            self.functions[name] = self.function(self.computation(name, at))
+        return self.functions[name]
+
+    def body(self, name: str, at: Raw) -> Function:
+        """The computation as the body of a reduction, sort, ...: a closed function of scalars."""
+        if name not in self.bodies:
+            if name in self.acting:
+                raise self.program.error(f"'{name}' has an effect, and the body of an operation can have none", at)
+            self.closed += 1
+            self.bodies[name] = self.function(self.computation(name, at))
+            self.closed -= 1
+        return self.bodies[name]
+
+    def inline(self, c: Computation, args: Sequence[Node]) -> Node:
+        """The root of the computation applied to nodes (one per parameter, tuples whole)."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise LimitError(Diagnostic(f"computations nest deeper than {MAX_NESTING}", self.program.span(c.start, c.end)))
+        self.met.add(c.name)
+        outer = self.b.origin
+        params = self.parameters(c)
+        if len(params) != len(args):
+            raise self.program.error(f"'{c.name}' takes {len(params)} and is given {len(args)} operands", c.instructions[0])
+        values = {i.name: a for i, a in zip(params, args, strict=True)}
+        by_name = {i.name: i for i in c.instructions}
+        if len(by_name) < len(c.instructions):
+            raise self._twice(c)
+        around, self.shapes = self.shapes, {i.name: i.shape for i in c.instructions if i.shape}
+        for i in c.instructions:
+            check_instruction(self.program, i, by_name)
+            if i.name not in values:
+                self._visit(i, values, by_name)
+            elif i.opcode == "parameter":
+                self._check_attributes(i, RULES["parameter"])
+        self.b.origin, self.shapes = outer, around
+        self.depth -= 1
+        return values[c.root.name]
+
+    def _twice(self, c: Computation) -> ParseError:
+        seen: set[str] = set()
+        for i in c.instructions:
+            if i.name in seen:
+                return self.program.error(f"a second instruction named '{i.name}'", Raw(i.name, i.start))
+            seen.add(i.name)
+        raise AssertionError("no name stands twice")
+
+    def _visit(self, first: Instruction, values: dict[str, Node], by_name: dict[str, Instruction]) -> None:
+        """Lower an instruction, after its operands where those stand further down."""
+        stack = [first]
+        open_: set[str] = set()
+        while stack:
+            i = stack[-1]
+            if i.name in values:
+                stack.pop()
+                continue
+            missing = [o for o in _before(i) if o.text not in values]
+            if not missing:
+                values[i.name] = self._lower(i, [values[o.text] for o in i.operands])
+                stack.pop()
+                continue
+            if i.name in open_:
+                raise self.program.error("the instruction depends on itself", i)
+            open_.add(i.name)
+            for o in missing:
+                if o.text not in by_name:
+                    raise self.program.error(f"no instruction '{o.text}' in this computation", o, hint=suggest(o.text, by_name))
+                stack.append(by_name[o.text])
+
+    # --- instructions
+
+    def _lower(self, i: Instruction, operands: list[Node]) -> Node:
+        rule = RULES.get(i.opcode)
+        if rule is None:
+            at = Raw(i.opcode, self.program.source.text.find(i.opcode, i.start))
+            raise self.program.error(f"unknown operation '{i.opcode}'", at, hint=suggest(i.opcode, RULES))
+        self._check_attributes(i, rule)
+        if rule.operands is not None and len(operands) not in rule.operands:
+            raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
+        self._check_operand_types(i, operands)
+        self.b.origin = self.origin(i)
+        context = Context(self, i, operands)
+        try:
+            return self._checked(i, self._applied(rule, context))
+        except VerifyError as e:
+            if not rule.trusted:
+                raise
+            self.warnings += (replace(d, severity="warning", hint="kept as it stands; it cannot be run") for d in e.diagnostics)
+            return opaque(context)
+
+    def _applied(self, rule: Rule, context: Context) -> Node:
+        i = context.instruction
+        try:
+            return rule.lower(context)
+        except InferError as e:
+            raise VerifyError(e.diagnostic(self.program.place(i), f"{i.opcode}: ")) from None
+        except MALFORMED:
+            raise self.program.error(f"{i.opcode} does not have the operands and attributes that it needs", i) from None
+
+    def origin(self, i: Instruction) -> Origin:
+        """The instruction's name and place, and what its text says beside what it computes."""
+        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in NOTED or name in NAMING]
+        if i.shape:
+            notes.append(("layout", i.shape))
+        return Origin(i.name, (self.program.place(i),), (), tuple(notes))
+
+    def _check_attributes(self, i: Instruction, rule: Rule) -> None:
+        for name, raw in i.attributes.items():
+            if name not in rule.attributes and name not in COMMON_ATTRIBUTES:
+                known = (*rule.attributes, *COMMON_ATTRIBUTES)
+                takes = ", ".join(rule.attributes) or "none of its own"
+                raise self.program.error(f"{i.opcode} has no attribute '{name}'", raw, takes, suggest(name, known))
+
+    def _check_operand_types(self, i: Instruction, operands: Sequence[Node]) -> None:
+        for stated, raw, node in zip(i.operand_types, i.operands, operands, strict=True):
+            if stated is not None and stated != node.type:
+                raise self.program.error(f"the operand is {an(node.type)} and the text says {stated}", raw, str(node.type))
+
+    def _checked(self, i: Instruction, node: Node) -> Node:
+        if node.type == i.type:
+            return node
+        try:
+            merge_types(node.type, i.type)
+        except InferError:
+            raise VerifyError(Diagnostic(f"{i.opcode} gives {an(node.type)} and the text says {i.type}",
+                                         self.program.place(i), expected=str(node.type))) from None
+        return node
+
+    # --- tuples
+
+    def item(self, node: Node, k: int) -> Node:
+        """Item k of a tuple-typed node, taken from where the tuple was made."""
+        return node.inputs[k] if node.op is TUPLE else self.b(PROJ, node, index=k)
+
+    def flatten(self, node: Node) -> list[Node]:
+        """The leaves of a value that are no tokens."""
+        if not isinstance(node.type, TupleType):
+            return [] if node.type == STATE else [node]
+        return [leaf for k in range(len(node.type.items)) for leaf in self.flatten(self.item(node, k))]
+
+    def pack(self, type: Type, nodes: Sequence[Node]) -> Node:
+        """The value of `type` with these leaves; a token is the state that is current. Raises InferError for another number."""
+        count = len(plain_leaves(type))
+        if count != len(nodes):
+            raise InferError(f"gives {len(nodes)} values and the text says {type}", expected=f"{count} values")
+        return self._pack(type, iter(nodes))
+
+    def _pack(self, type: Type, rest: Iterator[Node]) -> Node:
+        if isinstance(type, TupleType):
+            return self.b.pack(*(self._pack(item, rest) for item in type.items))
+        if type == STATE and self.state is not None:
+            return self.state
+        return next(rest)
+
+
+def _before(i: Instruction) -> list[Raw]:
+    """The instructions that come before one: its operands, and those that it names as predecessors."""
+    raw = i.attributes.get("control-predecessors") if i.attributes else None
+    return i.operands if raw is None else [*i.operands, *(Raw(name, raw.start) for name in parse_names(raw.text))]

@@ -1,0 +1,304 @@
+"""HLO text to its syntax tree: a scannerless parser by regular expressions over the whole text, with offsets on everything.
+
+An instruction on one line with an array type, plain operands and short attributes (nearly all of them) is one match. Names,
+operand types and attribute values are kept as they stand; the lowering interprets them. Nothing here recurses over the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
+from deepx_graph.text.hlo.reader.shapes import SPACE, ShapeError, array_type, is_plain, parse_shape
+from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.types import Type
+
+NAME = r"[A-Za-z_0-9][\w.\-]*"
+_HEAD = re.compile(rf"HloModule\s+({NAME})")
+_TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
+_ROW = re.compile(r"[ \t]*(\d+)[ \t]+([^\n]+)\n?")
+_COMPUTATION = re.compile(rf"(ENTRY\s+)?%?({NAME})\s*")
+_INSTRUCTION = re.compile(rf"(ROOT\s+)?%?({NAME})\s*=\s*")
+_PLAIN_INSTRUCTION = re.compile(
+    rf"(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{[\d,]*\}})?\s+([a-z][\w\-]*)\(((?:%?{NAME}(?:,\s*%?{NAME})*)?)\)")
+_NAME_OF_OPERAND = re.compile(rf"%?({NAME})")
+_OPCODE = re.compile(r"([a-z][\w\-]*)\s*\(")
+_PLAIN = re.compile(r"[^()\"{}/]*")
+_OPERAND = re.compile(rf"\s*%?({NAME})\s*(?:,|$)")
+_NAMED = re.compile(rf"%?({NAME})")
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_ATTRIBUTE = re.compile(rf"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*(\{{[^{{}}\"]*(?:{_TEXT}[^{{}}\"]*)*\}}|[\w.\->]+(?=[,\s]))?", re.DOTALL)
+"""A name and, where it is a word or stands in one pair of braces, its value."""
+_WORD = re.compile(r"[^\s,(){}\"\[\]]+(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
+_GROUPS = re.compile(r"\[[^\]]*\](?:<=\[[^\]]*\](?:T\([^)]*\))?)?")
+_STRING = re.compile(_TEXT, re.DOTALL)
+_OPEN_OR_CLOSE = re.compile(r'[(){}\[\]"]|/\*')
+OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "replica-id", "rng-get-and-update-state"})
+"""Opcodes whose parentheses hold no operand names."""
+
+
+class Parser:
+    """One pass over a text. `program()` gives the tree or raises ParseError at the place."""
+
+    def __init__(self, source: Source, max_nodes: int) -> None:
+        self.source, self.text, self.at = source, source.text, 0
+        self.left = max_nodes
+
+    # --- helpers
+
+    def fail(self, message: str, start: int | None = None, end: int | None = None, expected: str | None = None,
+             hint: str | None = None) -> ParseError:
+        start = self.at if start is None else start
+        span = Span(self.source, start, max(start + 1, end or start + 1))
+        return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
+
+    def skip(self) -> None:
+        match = SPACE.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        if self.text.startswith("/*", self.at):
+            raise self.fail("a comment that does not end", end=self.at + 2, expected="*/")
+
+    def take(self, literal: str) -> bool:
+        self.skip()
+        if self.text.startswith(literal, self.at):
+            self.at += len(literal)
+            return True
+        return False
+
+    def expect(self, literal: str, what: str) -> None:
+        if not self.take(literal):
+            raise self.fail(f"expected '{literal}' {what}", expected=f"'{literal}'")
+
+    def shape(self) -> Type:
+        self.skip()
+        try:
+            type, self.at = parse_shape(self.text, self.at)
+        except ShapeError as e:
+            raise self.fail(e.message, e.at, expected=e.expected) from None
+        return type
+
+    # --- module
+
+    def program(self) -> Program:
+        self.skip()
+        match = _HEAD.match(self.text, self.at)
+        name, attributes = "", {}
+        if match:
+            name, self.at = match[1], match.end()
+            self.take(":")
+            attributes = self.attributes()
+        tables = self.tables()
+        computations: list[Computation] = []
+        self.skip()
+        while self.at < len(self.text):
+            computations.append(self.computation())
+            self.skip()
+        if not computations:
+            raise self.fail("the module has no computation", expected="ENTRY name { ... }")
+        return Program(self.source, name, attributes, computations, tables)
+
+    def tables(self) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        self.skip()
+        while match := _TABLE.match(self.text, self.at):
+            self.at = match.end()
+            self.skip()
+            rows = found.setdefault(match[1], {})
+            while row := _ROW.match(self.text, self.at):
+                rows[int(row[1])] = row[2]
+                self.at = row.end()
+            self.skip()
+        return found
+
+    def computation(self) -> Computation:
+        start = self.at
+        match = _COMPUTATION.match(self.text, start)
+        if not match:
+            raise self.fail("expected a computation", expected="[ENTRY] name { ... }")
+        self.at = match.end()
+        params: list[Type] | None = None
+        result: Type | None = None
+        if self.take("("):
+            params = self.signature()
+            self.expect("->", "before the result's shape")
+            result = self.shape()
+        self.expect("{", f"to open the computation '{match[2]}'")
+        instructions = self.instructions()
+        end = self.at
+        self.attributes()
+        return Computation(match[2], instructions, bool(match[1]), start, end, params, result)
+
+    def signature(self) -> list[Type]:
+        params: list[Type] = []
+        while not self.take(")"):
+            self.skip()
+            match = _NAMED.match(self.text, self.at)
+            if not match:
+                raise self.fail("expected a parameter", expected="name: shape")
+            self.at = match.end()
+            self.expect(":", "after the parameter's name")
+            params.append(self.shape())
+            if not self.take(","):
+                self.expect(")", "after the parameters")
+                break
+        return params
+
+    # --- instructions
+
+    def instructions(self) -> list[Instruction]:
+        found: list[Instruction] = []
+        while not self.take("}"):
+            if self.at >= len(self.text):
+                raise self.fail("the text ends inside a computation", len(self.text) - 1, expected="'}'")
+            found.append(self.instruction())
+            self.left -= 1
+            if self.left < 0:
+                raise LimitError(Diagnostic("the module has too many instructions", Span(self.source, self.at, self.at + 1),
+                                            hint="raise --max-nodes if you trust it"))
+        if not found:
+            raise self.fail("a computation without instructions", self.at - 1, expected="instructions")
+        return found
+
+    def instruction(self) -> Instruction:
+        start = self.at
+        plain = _PLAIN_INSTRUCTION.match(self.text, start)
+        if plain and plain[6] not in OPERANDLESS:
+            return self.plain(plain, start)
+        match = _INSTRUCTION.match(self.text, start)
+        if not match:
+            raise self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
+        self.at = match.end()
+        type = self.shape()
+        shape = self.text[match.end() : self.at]
+        self.skip()
+        opcode = _OPCODE.match(self.text, self.at)
+        if not opcode:
+            raise self.fail("expected an operation", expected="opcode(")
+        self.at = opcode.end()
+        payload = self.parenthesised()
+        operands: list[Raw] = []
+        operand_types: list[Type | None] = []
+        if opcode[1] not in OPERANDLESS:
+            operands, operand_types = self.operands(payload)
+        attributes = self.attributes()
+        return Instruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at, operand_types,
+                           "" if is_plain(shape) else shape)
+
+    def plain(self, match: re.Match[str], start: int) -> Instruction:
+        """An instruction with an array type and operands that are names alone, up to its attributes: one match."""
+        root, name, shape, dims, layout, opcode, payload = match.groups()
+        at = match.start(7)
+        self.at = match.end()
+        try:
+            type = array_type(shape, dims)
+        except ShapeError as e:
+            raise self.fail(e.message, match.start(3), expected=e.expected) from None
+        operands = [Raw(o[1], at + o.start(1)) for o in _NAME_OF_OPERAND.finditer(payload)]
+        stated = "" if layout is None else self.text[match.start(3) : match.end(5)]
+        return Instruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, start, self.at,
+                           [None] * len(operands), "" if is_plain(stated) else stated)
+
+    def parenthesised(self) -> Raw:
+        """The text up to the parenthesis that closes; the opening one is already read."""
+        start = self.at
+        plain = _PLAIN.match(self.text, start)
+        if plain and self.text.startswith(")", plain.end()):
+            self.at = plain.end() + 1
+            return Raw(plain[0], start)
+        self.at = self.balanced(start, ")")
+        return Raw(self.text[start : self.at - 1], start)
+
+    def balanced(self, at: int, close: str) -> int:
+        """The offset after the bracket that closes what was opened just before `at`."""
+        stack = [close]
+        pairs = {"(": ")", "{": "}", "[": "]"}
+        while stack:
+            match = _OPEN_OR_CLOSE.search(self.text, at)
+            if not match:
+                raise self.fail("a bracket that does not close", at, expected=f"'{stack[-1]}'")
+            mark, at = match[0], match.end()
+            if mark == '"':
+                string = _STRING.match(self.text, match.start())
+                if not string:
+                    raise self.fail("a string that does not end", match.start(), expected='"')
+                at = string.end()
+            elif mark == "/*":
+                comment = SPACE.match(self.text, match.start())
+                at = comment.end() if comment and comment.end() > match.start() else at
+            elif mark in pairs:
+                stack.append(pairs[mark])
+            elif mark == stack[-1]:
+                stack.pop()
+            else:
+                raise self.fail(f"'{mark}' closes nothing here", match.start(), expected=f"'{stack[-1]}'")
+        return at
+
+    def operands(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
+        found: list[Raw] = []
+        at, end = 0, len(payload.text)
+        while at < end:
+            match = _OPERAND.match(payload.text, at)
+            if not match:
+                return self.operands_with_shapes(payload)
+            found.append(Raw(match[1], payload.start + match.start(1)))
+            at = match.end()
+        if len(found) == 1 and not found[0].text.strip():
+            return [], []
+        return found, [None] * len(found)
+
+    def operands_with_shapes(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
+        """Operands as `shape %name`, with comments between."""
+        found: list[Raw] = []
+        types: list[Type | None] = []
+        end, after = payload.start + len(payload.text), self.at
+        self.at = payload.start
+        self.skip()
+        while self.at < end:
+            type: Type | None = None
+            match = _NAMED.match(self.text, self.at)
+            if not match or self.text.startswith("[", match.end()):
+                type = self.shape()
+                self.skip()
+                match = _NAMED.match(self.text, self.at)
+                if not match or match.end() > end:
+                    raise self.fail("expected an operand's name", expected="%name")
+            found.append(Raw(match[1], match.start(1)))
+            types.append(type)
+            self.at = match.end()
+            self.skip()
+            if self.at < end and not self.take(","):
+                raise self.fail("expected ',' between operands", expected="','")
+            self.skip()
+        self.at = after
+        return found, types
+
+    def attributes(self) -> dict[str, Raw]:
+        found: dict[str, Raw] = {}
+        while match := _ATTRIBUTE.match(self.text, self.at):
+            name, text = match.groups()
+            start = self.at = match.end()
+            if text is None:
+                self.value()
+                text = self.text[start : self.at]
+            else:
+                start -= len(text)
+            if name in found:
+                raise self.fail(f"the attribute '{name}' stands twice", match.start(1), match.end(1))
+            found[name] = Raw(text, start)
+        return found
+
+    def value(self) -> None:
+        """Move over one attribute value."""
+        text, at = self.text, self.at
+        first = text[at : at + 1]
+        if first == "{":
+            self.at = self.balanced(at + 1, "}")
+        elif first == "(":
+            self.at = self.balanced(at + 1, ")")
+        else:
+            pattern = _STRING if first == '"' else _GROUPS if first == "[" else _WORD
+            match = pattern.match(text, at)
+            if not match:
+                raise self.fail("expected the attribute's value", expected="a word, a number, {...} or \"...\"")
+            self.at = match.end()

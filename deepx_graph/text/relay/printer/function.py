@@ -1,0 +1,349 @@
+"""One function as Relay text: scopes nested as they are placed, names kept, effects in the order of the state.
+
+A value with a name, an effect, and what only a stated type tells is a `let`; everything else a numbered binding. A function that
+exists for one closure is written where the closure is made, and calls itself by the closure's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deepx_graph import ops
+from deepx_graph.ir import Builder, Data, Function, Node
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, PROJ, REGION, branch_width
+from deepx_graph.literal import Literal
+from deepx_graph.ops.data.fusion import fusion, inlined
+from deepx_graph.text.relay.printer.names import Names
+from deepx_graph.text.relay.printer.ops import call, said, tuple_text, unsaid, writing
+from deepx_graph.text.relay.printer.place import Block, Placement, Text, is_effect, values, whole
+from deepx_graph.text.relay.reader.literals import NAMES, number_text
+from deepx_graph.text.relay.words import result_text, type_text
+from deepx_graph.types import BOOL, DataType, DType, FunctionType, StateType, TensorType, Type, as_tensor, is_static, scalar
+
+
+@dataclass
+class Shared:
+    """What all functions of a module share: names of functions, those written as literals, constants of the metadata section."""
+
+    functions: dict[str, Function]
+    names: dict[str, str]
+    literals: frozenset[str]
+    datas: dict[str, Data]
+    constants: dict[Literal, int] = field(default_factory=dict)
+
+    def constant(self, literal: Literal) -> str:
+        """A reference into the metadata section."""
+        return f"meta[relay.Constant][{self.constants.setdefault(literal, len(self.constants))}]"
+
+
+class Writer:
+    """Writes the body of one function. `known` gives the text of parameters; `around` that of functions written around this one."""
+
+    def __init__(self, shared: Shared, function: Function, names: Names, known: dict[Node, str],
+                 around: dict[str, tuple[str, tuple[str, ...]]]) -> None:
+        self.shared, self.function, self.names, self.around = shared, function, names, around
+        self.refs = dict(known)
+        self.captured = {i for n in function.nodes if n.op is PARTIAL and self.is_literal(n) for i in n.inputs}
+        self.place = Placement(function, self.say, self.is_inline)
+
+    def params(self, params: Sequence[Node]) -> list[str]:
+        """Names the parameters; gives `%x: T` for each that is no state."""
+        heads = []
+        for k, p in enumerate(params):
+            if isinstance(p.type, StateType):
+                continue
+            name = self.refs[p] = self.names.local(p.name or f"p{k}")
+            with writing(p):
+                stated = type_text(p.type)
+            heads.append(name if stated == "_" else f"{name}: {stated}")
+        return heads
+
+    def body(self, pad: str) -> list[str]:
+        """The lines of the function's block."""
+        results = [r for r in self.function.results if not isinstance(r.type, StateType)]
+        return self.block(self.place.root, results, pad)
+
+    # --- what nodes say
+
+    def is_inline(self, node: Node) -> bool:
+        """Whether a constant is written where it is used: unless a function literal captures it."""
+        return node not in self.captured
+
+    def say(self, node: Node) -> Text:
+        """The text of a node other than a region; a literal says only what it captures."""
+        with writing(node):
+            return self._said(node)
+
+    def _said(self, node: Node) -> Text:
+        given = [i for i in node.inputs if not isinstance(i.type, StateType)]
+        if node.op is CALL:
+            return self._called(node, given)
+        if node.op is CALL_VALUE:
+            return self._applied(given[0], given[1:])
+        if node.op is PARTIAL:
+            return given if self.is_literal(node) else self._partial(node, given)
+        if node.op is CONSTANT:
+            return [self._constant(node)]
+        if node.op is ops.ref_create:
+            return call("ref", *given)
+        if node.op is ops.ref_read or node.op is ops.ref_write:
+            return call(node.op.name, *given)
+        if node.op is ops.field:
+            return self._field(node)
+        if node.op is ops.match_failed:
+            return []
+        if node.op is ops.broadcast_in_dim and not is_static(node.type):
+            return self._broadcast_like(node)
+        return node.inputs if _is_item(node) else said(node)
+
+    def _broadcast_like(self, node: Node) -> Text:
+        """A broadcast to sizes that are not known: to those of a value that has them."""
+        type, axes = node.type, node.attrs[1]
+        assert isinstance(type, TensorType)
+        older = (n for n in self.function.nodes if n.serial < node.serial and isinstance(n.type, TensorType))
+        like = next((n for n in older if isinstance(n.type, TensorType) and n.type.dims == type.dims), None)
+        trailing = type.dims is not None and axes == tuple(range(len(type.dims) - len(axes), len(type.dims)))
+        if like is None or not trailing:
+            raise unsaid(node, "nothing before it has these sizes")
+        return call("broadcast_to_like", node.inputs[0], like)
+
+    def _applied(self, function: str | Node, args: Sequence[Node]) -> Text:
+        parts: list[str | Node] = [function, "("]
+        for k, a in enumerate(args):
+            parts += [", ", a] if k else [a]
+        return [*parts, ")"]
+
+    def _called(self, node: Node, given: Sequence[Node]) -> Text:
+        name = node.attrs[0]
+        if name in self.around:
+            local, captured = self.around[name]
+            if tuple(self.refs.get(i, "") for i in given[: len(captured)]) == captured:
+                return self._applied(local, given[len(captured) :])
+            raise unsaid(node, "a local function called with other captured values")
+        return self._applied(f"@{self.shared.names[name]}", given)
+
+    def is_literal(self, node: Node) -> bool:
+        return node.attrs[0] in self.shared.literals and node.attrs[0] not in self.around
+
+    def _partial(self, node: Node, given: Sequence[Node]) -> Text:
+        name = node.attrs[0]
+        if name in self.around:
+            return [self.around[name][0]]
+        if not given:
+            return [f"@{self.shared.names[name]}"]
+        assert isinstance(node.type, FunctionType)
+        rest = [t for t in node.type.params if not isinstance(t, StateType)]
+        heads = ", ".join(f"%a{k}: {type_text(t)}" for k, t in enumerate(rest))
+        parts: list[str | Node] = [f"fn ({heads}) {{ @{self.shared.names[name]}("]
+        for k, i in enumerate(given):
+            parts += [", ", i] if k else [i]
+        return [*parts, "".join(f", %a{k}" for k in range(len(rest))), ") }"]
+
+    def _field(self, node: Node) -> Text:
+        constructor, index, _ = node.attrs
+        count = self._fields_of(constructor, node.inputs[0].type)
+        inner = ", ".join("%a" if k == index else "_" for k in range(count))
+        return ["match? (", node.inputs[0], f") {{ {constructor}({inner}) => %a }}"]
+
+    def _fields_of(self, constructor: str, type: Type) -> int:
+        assert isinstance(type, DataType)
+        made = self.shared.datas[type.name].constructor(constructor)
+        return len(made.fields) if made else 0
+
+    # --- references
+
+    def ref(self, node: Node) -> str:
+        """How a node is referred to."""
+        node = whole(node)
+        if node not in self.refs:
+            self.refs[node] = self._constant(node)
+        return self.refs[node]
+
+    def _constant(self, node: Node) -> str:
+        literal: Literal = node.attrs[0]
+        value = number_text(literal)
+        name = NAMES.get(literal.dtype)
+        if name is None:
+            raise unsaid(node)
+        if value is None or literal.type.dims == ():
+            return self.shared.constant(literal) if value is None else value
+        if not literal.splat_value and not str(literal.splat_value).startswith("-"):
+            return f'zeros(shape={list(literal.type.shape)}, dtype="{name}")'
+        return f'full({value}, shape={list(literal.type.shape)}, dtype="{name}")'
+
+    def words(self, text: Text) -> str:
+        return "".join(part if isinstance(part, str) else self.ref(part) for part in text)
+
+    # --- blocks
+
+    def block(self, block: Block, results: Sequence[Node], pad: str) -> list[str]:
+        """The lines of a scope whose value is the results."""
+        lines: list[str] = []
+        last: tuple[Node, str] | None = None
+        for node in block.nodes:
+            text = self.expression(node, pad)
+            name, stated = self._binding(node)
+            if node.op is ops.construct and not node.inputs and not name:
+                self.refs[node] = text
+                continue
+            if node.op is PARTIAL and text.startswith(("@", "%")) and not name:
+                self.refs[node] = text
+                continue
+            self.refs[node] = local = name or self.names.number()
+            lines.append(f"{pad}{'let ' if name else ''}{local}{stated} = {text};")
+            last = (node, text) if not name else None
+        if len(results) == 1:
+            node = whole(results[0])
+            if last is not None and last[0] is node and self.place.mentions[node] == 1:
+                self.names.count -= 1
+                return [*lines[:-1], f"{pad}{last[1]}"]
+            return [*lines, f"{pad}{self.ref(node)}"]
+        return [*lines, f"{pad}{self.words(tuple_text(results))}"]
+
+    def _binding(self, node: Node) -> tuple[str, str]:
+        """The name of a let for the node, empty for a numbered binding, and the type that it states."""
+        name = node.name or next((n.name for n in self.named.get(node, ()) if n.name), "")
+        if node.op is PARTIAL and self.is_literal(node):
+            return self.refs.get(node, ""), ""
+        if is_effect(node) and not name:
+            name = "_" if node.op is ops.ref_write or not self.place.mentions.get(node) else "v"
+        if not name:
+            return "", ""
+        type = node.type
+        if node.op is ops.construct and not node.inputs:
+            return self.names.local(name), f": {type_text(type)}"
+        return self.names.local(name), ""
+
+    @property
+    def named(self) -> dict[Node, list[Node]]:
+        """The projections by whose names a node may go."""
+        if not hasattr(self, "_named"):
+            self._named: dict[Node, list[Node]] = {}
+            for n in self.function.nodes:
+                if n.op in (PROJ, PHI) and not isinstance(n.type, StateType) and whole(n) is not n:
+                    self._named.setdefault(whole(n), []).append(n)
+        return self._named
+
+    def expression(self, node: Node, pad: str) -> str:
+        """The text of a node, with the blocks inside it."""
+        with writing(node):
+            return self._expression(node, pad)
+
+    def _expression(self, node: Node, pad: str) -> str:
+        if node.op is REGION:
+            return self._region(node, pad)
+        if node.op is ops.match_failed:
+            return self._never(node)
+        if node.op is PARTIAL and self.is_literal(node):
+            return self._literal(node, pad)
+        if _is_item(node):
+            source = node.inputs[0]
+            columns = sorted(self.place.columns[source]) if source.op is REGION else values(source)
+            return f"{self.ref(source)}.{[k for k in columns if k in values(source)].index(node.attrs[0])}"
+        return self.words(self.place.texts[node])
+
+    def _never(self, node: Node) -> str:
+        """A match that fails and would give a value of the type: of a constructor without fields against another one."""
+        for data in self.shared.datas.values():
+            bare = [c for c in data.constructors if not c.fields]
+            other = [c for c in data.constructors if bare and c is not bare[0]]
+            if other:
+                fields = f"({', '.join('_' for _ in other[0].fields)})" if other[0].fields else ""
+                function = f"fn () -> {type_text(node.type)} {{ %never() }}"
+                return f"(let %never = {function}; match? ({bare[0].name}) {{ {other[0].name}{fields} => %never() }})"
+        raise unsaid(node, "outside the last branch of a match")
+
+    def _literal(self, node: Node, pad: str) -> str:
+        """A function written where its closure is made. Its name is taken before its body, which may call it."""
+        function = self.shared.functions[node.attrs[0]]
+        captured = tuple(self.ref(i) for i in node.inputs)
+        wish = node.name or ("" if node.attrs[0] not in _called_in(function) else node.attrs[0].rpartition(".")[2])
+        name = self.names.local(wish) if wish else ""
+        if name:
+            self.refs[node] = name
+        around = {**self.around, **({node.attrs[0]: (name, captured)} if name else {})}
+        known = dict(zip(function.params, captured, strict=False))
+        inner = Writer(self.shared, function, self.names, known, around)
+        heads = inner.params(function.params[len(captured) :])
+        heads += [f"{k}={v}" for k, v in function.attributes]
+        result = result_text([r.type for r in function.results if not isinstance(r.type, StateType)])
+        arrow = "" if "_" in result else f" -> {result}"
+        return "\n".join([f"fn ({', '.join(heads)}){arrow} {{", *inner.body(pad + "  "), f"{pad}}}"])
+
+    # --- branches
+
+    def _region(self, region: Node, pad: str) -> str:
+        selector, branches = region.inputs[0], region.attrs[0]
+        columns = [k for k in sorted(self.place.columns.get(region, ())) if k in values(region)]
+        width = branch_width(len(region.inputs), branches)
+        results = [[region.inputs[1 + b * width + k] for k in columns] for b in range(branches)]
+        if selector.op is ops.tag and branches >= len(selector.attrs[0]):
+            return self._match(region, selector, results, pad)
+        blocks = [self.block(block, r, pad + "  ") for block, r in zip(self.place.branches[region], results, strict=True)]
+        if branches == 1:
+            return "\n".join(["(", *blocks[0], f"{pad})"])
+        text: list[str] = []
+        shown, dtype = self.ref(selector), as_tensor(selector.type).dtype
+        for k, lines in enumerate(blocks[:-1]):
+            test = shown if branches == 2 and dtype is BOOL else f"equal({shown}, {self._index(k, dtype)})"
+            text += [f"{'} else ' if k else ''}if ({test}) {{", *lines]
+        return "\n".join([*text[:1], *_indented(text[1:], pad), f"{pad}}} else {{", *blocks[-1], f"{pad}}}"])
+
+    def _index(self, k: int, dtype: DType) -> str:
+        literal = Literal.splat(k, scalar(dtype))
+        return number_text(literal) or self.shared.constant(literal)
+
+    def _match(self, region: Node, tag: Node, results: Sequence[Sequence[Node]], pad: str) -> str:
+        cases: tuple[str, ...] = tag.attrs[0]
+        blocks = self.place.branches[region]
+        type = tag.inputs[0].type
+        assert isinstance(type, DataType)
+        clauses: list[str] = []
+        partial = False
+        for k, (block, values_) in enumerate(zip(blocks, results, strict=True)):
+            if k >= len(cases) and all(v.op is ops.match_failed for v in values_) and values_:
+                partial = True
+                continue
+            head = self._pattern(block, cases[k], type) if k < len(cases) else "_"
+            clauses += [f"{pad}  {head} => {{", *self.block(block, values_, pad + "    "), f"{pad}  }},"]
+        if len(blocks) == len(cases) and len(cases) < len(self.shared.datas[type.name].constructors):
+            partial = True
+        return "\n".join([f"match{'?' if partial else ''} ({self.ref(tag.inputs[0])}) {{", *clauses, f"{pad}}}"])
+
+    def _pattern(self, block: Block, constructor: str, type: Type) -> str:
+        count = self._fields_of(constructor, type)
+        for k, node in sorted(block.fields.items()):
+            self.refs[node] = self.names.local(node.name or f"f{k}")
+        inner = ", ".join(self.refs[block.fields[k]] if k in block.fields else "_" for k in range(count))
+        return f"{constructor}({inner})" if count else constructor
+
+
+def _is_item(node: Node) -> bool:
+    """Whether the node is one of several results of a call or branch."""
+    return node.op in (PROJ, PHI) and node.inputs[0].op in (CALL, CALL_VALUE, REGION)
+
+
+def _indented(lines: list[str], pad: str) -> list[str]:
+    return [f"{pad}{line}" if line.startswith("} else ") else line for line in lines]
+
+
+def _called_in(function: Function) -> set[str]:
+    return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
+
+
+def legal(function: Function) -> Function:
+    """The function without fusions; itself when it has none."""
+    while any(n.op is fusion for n in function.nodes):
+        b, new = Builder(), dict[Node, Node]()
+        for node in function.nodes:
+            b.origin = node.origin
+            inputs = tuple(new[i] for i in node.inputs)
+            if node.op is fusion:
+                made = inlined(b, node.attrs[0], inputs)
+                new[node] = made[0] if len(made) == 1 else b.pack(*made)
+            else:
+                new[node] = b.make(node.op, inputs, node.attrs, node.type)
+        params, results = tuple(new[p] for p in function.params), tuple(new[r] for r in function.results)
+        function = function.with_(params=params, results=results)
+    return function

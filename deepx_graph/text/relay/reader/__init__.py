@@ -1,0 +1,1 @@
+"""The reader of Relay: parser, type inference, lowering."""

@@ -1,0 +1,343 @@
+"""From a typed Relay tree to the graph.
+
+Function literals become functions of the module whose first parameters are what they capture, and `partial`s; a local function that
+calls itself calls it by name. `if` and `match` become regions, references effects in the order of the text: a function whose effect
+is stateful takes the state last and gives it last. Names that the text gives to values are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from deepx_graph import ops
+from deepx_graph.errors import Diagnostic, InferError, LimitError, Span, VerifyError
+from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, REGION, TUPLE
+from deepx_graph.literal import Literal
+from deepx_graph.text.relay.reader.free import FreeVariables
+from deepx_graph.text.relay.reader.infer import REFERENCES, Inference
+from deepx_graph.text.relay.reader.match_tree import Matching
+from deepx_graph.text.relay.reader.relations import build
+from deepx_graph.text.relay.reader.unify import Fun, Unknown, find, settled
+from deepx_graph.text.relay.syntax import (
+    Binder,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Fn,
+    Global,
+    If,
+    Item,
+    Match,
+    OpRef,
+    TupleOf,
+    Var,
+)
+from deepx_graph.types import STATE, FunctionType, Type
+
+EXPRESSION = "expression"
+"""The name of the function that a text without definitions is."""
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A function literal that is called by name: itself from within, or one that is generic. `captured` are local variables."""
+
+    name: str
+    captured: tuple[Binder, ...]
+    fn: Fn
+
+
+class ConstantsOnce(Builder):
+    """A builder with one node for equal constants of a function: a text has no way to say that two numbers are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants: dict[Literal, Node] = {}
+
+    def literal(self, value: Literal) -> Node:
+        found = self.constants.get(value)
+        if found is None:
+            found = self.constants[value] = super().literal(value)
+        return found
+
+
+def _called(functions: list[Function]) -> list[Function]:
+    """The functions without the literals that nothing uses."""
+    by_name = {f.name: f for f in functions}
+    used: dict[str, None] = {}
+    stack = [f.name for f in functions if f.public]
+    while stack:
+        name = stack.pop()
+        if name not in used:
+            used[name] = None
+            stack += (n.attrs[0] for n in by_name[name].nodes if n.op is CALL or n.op is PARTIAL)
+    return [f for f in functions if f.name in used]
+
+
+@dataclass
+class Scope:
+    """One function being built: its name, what its variables are, and the state, where it has one."""
+
+    name: str
+    env: dict[Binder, Node | Lifted] = field(default_factory=dict)
+    state: Node | None = None
+
+    def node(self, binder: Binder) -> Node:
+        found = self.env[binder]
+        assert isinstance(found, Node)
+        return found
+
+
+class Lowering:
+    """Builds the module of an inferred program."""
+
+    def __init__(self, inference: Inference, max_nodes: int) -> None:
+        self.inference, self.source, self.max_nodes = inference, inference.source, max_nodes
+        self.b = ConstantsOnce()
+        self.functions: list[Function] = []
+        self.names: set[str] = {d.name for d in inference.program.definitions}
+        self.free = FreeVariables()
+        self.unknowns: dict[Unknown, Type] = {}
+        self.count = 0
+
+    def module(self) -> Module:
+        """The module. Raises VerifyError, LimitError."""
+        program = self.inference.program
+        for d in program.definitions:
+            self.unknowns = {}
+            self.define(Scope(d.name), d.fn, (), Span(self.source, d.start, d.end), public=True)
+        if program.expression is not None:
+            self.names.add(EXPRESSION)
+            self.define(Scope(EXPRESSION), program.expression, (), None, public=True)
+        if not self.functions:  # only types are defined
+            self.functions.append(Function("main", (), ()))
+        self.functions = _called(self.functions)
+        entry = "main" if "main" in self.names else self.functions[0].name
+        return Module(tuple(self.functions), entry, self.source, "relay", tuple(self.inference.datas.values()))
+
+    # --- functions
+
+    def define(self, scope: Scope, fn: Fn, captured: tuple[tuple[Binder, Type], ...], span: Span | None, *, public: bool) -> None:
+        """Builds a function; what its literals become stands behind it."""
+        place, before = len(self.functions), self.b.constants
+        self.b.constants = {}
+        self.functions.append(Function(scope.name, (), ()))
+        params: list[Node] = []
+        for binder, type in (*captured, *((p, self.settled(p.type)) for p in fn.params)):
+            origin = (Span(self.source, binder.start, binder.end),)
+            self.b.origin = Origin("", origin)
+            node = self.b.param(len(params), type, binder.name)
+            scope.env[binder] = node
+            params.append(node)
+        stateful = isinstance(fn.instance, Fun) and fn.instance.effect.root().stateful
+        if stateful:
+            scope.state = self.b.param(len(params), STATE, "state")
+            params.append(scope.state)
+        result = self.lower(fn.body, scope)
+        results = (result,) if scope.state is None else (result, scope.state)
+        self.b.constants = before
+        self.functions[place] = Function(scope.name, tuple(params), results, public=public, span=span, attributes=fn.attributes)
+
+    def settled(self, type: Any) -> Type:
+        return settled(type, self.unknowns)
+
+    def signature(self, type: Any) -> FunctionType:
+        found = self.settled(type)
+        assert isinstance(found, FunctionType)
+        return found
+
+    def lift(self, fn: Fn, scope: Scope, binder: Binder | None) -> Lifted:
+        """Makes a function of the module of a literal. Returns what it is called by."""
+        captured: dict[Binder, None] = {}
+        inner = Scope(self.fresh(f"{scope.name}.{binder.name if binder and binder.name else 'fn'}"))
+        for v in self.free.of(fn):
+            known = scope.env.get(v)
+            if isinstance(known, Lifted):
+                captured.update(dict.fromkeys(known.captured))
+                inner.env[v] = known
+            elif v is not binder:
+                captured[v] = None
+        lifted = Lifted(inner.name, tuple(sorted(captured, key=lambda v: v.start)), fn)
+        if binder is not None:
+            inner.env[binder] = lifted
+        types = tuple((v, scope.node(v).type) for v in lifted.captured)
+        self.define(inner, fn, types, Span(self.source, fn.start, fn.end), public=False)
+        return lifted
+
+    def fresh(self, name: str) -> str:
+        found, k = name, 0
+        while found in self.names:
+            k += 1
+            found = f"{name}.{k}"
+        self.names.add(found)
+        return found
+
+    # --- expressions
+
+    def make(self, e: Expr | None, op: Op, *inputs: Node, **attrs: Any) -> Node:
+        """A node with the place of an expression."""
+        if e is not None:
+            self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+        return self.b(op, *inputs, **attrs)
+
+    def lower(self, e: Expr, scope: Scope) -> Node:
+        """The node that an expression is; the state of the scope moves on."""
+        self.count += 1
+        if self.count > self.max_nodes:
+            raise LimitError(Diagnostic(f"more than {self.max_nodes} expressions", Span(self.source, e.start, e.end)))
+        match e:
+            case Constant():
+                self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+                return self.b.literal(e.value)
+            case Var():
+                known = scope.env[e.binder]
+                return known if isinstance(known, Node) else self.closure(e, known, scope)
+            case Global():
+                return self._global(e)
+            case OpRef():
+                return self._operator_value(e, scope)
+            case TupleOf():
+                items = [self.lower(i, scope) for i in e.items]
+                self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+                return self.b.pack(*items)
+            case Item():
+                whole = self.lower(e.whole, scope)
+                self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+                return self.b.proj(whole, e.index)
+            case If():
+                condition = self.lower(e.condition, scope)
+                parts = [partial(self.lower, part, scope) for part in (e.then, e.otherwise)]
+                return self.branches(e, condition, parts, scope)
+            case Block():
+                return self._block(e, scope)
+            case Fn():
+                return self.closure(e, self.lift(e, scope, None), scope)
+            case Match():
+                return Matching(self, e, scope).lower()
+        assert isinstance(e, Call)
+        return self._call(e, scope)
+
+    def closure(self, e: Expr, lifted: Lifted, scope: Scope) -> Node:
+        """A function value: the lifted function with what it captures."""
+        captured = [scope.node(v) for v in lifted.captured]
+        type = self.signature(e.type)
+        signature = FunctionType((*(c.type for c in captured), *type.params), type.results)
+        return self.make(e, PARTIAL, *captured, callee=lifted.name, signature=signature)
+
+    def _global(self, e: Global) -> Node:
+        if e.name not in self.inference.functions:
+            return self.make(e, ops.opaque, name=f"@{e.name}", type=self.settled(e.type), language="relay")
+        return self.make(e, PARTIAL, callee=e.name, signature=self.signature(e.type))
+
+    def _operator_value(self, e: OpRef, scope: Scope) -> Node:
+        if e in self.inference.eta:
+            fn = self.inference.eta[e]
+            return self.closure(fn, self.lift(fn, scope, None), scope)
+        return self.make(e, ops.construct, constructor=e.name, type=self.settled(e.type))
+
+    def _block(self, e: Block, scope: Scope) -> Node:
+        for s in e.statements:
+            if s.binder is not None and isinstance(s.value, Fn):
+                lifted = self.lift(s.value, scope, s.binder)
+                s.value.type = s.value.instance
+                known = lifted if s.binder.scheme else self.named(self.closure(s.value, lifted, scope), s.binder)
+                scope.env[s.binder] = known
+                continue
+            mark = self.b.param(0, STATE).serial
+            value = self.lower(s.value, scope)
+            if s.binder is not None:
+                scope.env[s.binder] = self.named(value, s.binder, mark)
+        return self.lower(e.result, scope)
+
+    def named(self, node: Node, binder: Binder, mark: int | None = None) -> Node:
+        """The node under the name of a variable, if it was made for it and has none; `mark` is a node's number from before."""
+        if not binder.name or node.name or node.op is CONSTANT or (mark is not None and node.serial < mark):
+            return node
+        return Node(node.op, node.inputs, node.attrs, node.type, Origin(binder.name, node.origin.spans))
+
+    def branches(self, e: Expr, selector: Node, parts: list[Any], scope: Scope) -> Node:
+        """The value of the branch that is selected; each part builds one, beginning with the same state."""
+        before, values, states = scope.state, [], []
+        for part in parts:
+            scope.state = before
+            values.append(part())
+            states.append(scope.state)
+        columns = [values]
+        if any(s is not before for s in states):
+            columns.append([s for s in states if s is not None])
+        region = self.make(e, REGION, selector, *(c[k] for k in range(len(parts)) for c in columns), branches=len(parts))
+        scope.state = self.make(e, PHI, region, index=1) if len(columns) > 1 else before
+        return self.make(e, PHI, region, index=0)
+
+    # --- calls
+
+    def _call(self, e: Call, scope: Scope) -> Node:
+        if isinstance(e.callee, OpRef):
+            return self._operator(e, e.callee, scope)
+        if e.kept:
+            inputs = [self.lower(x, scope) for x in (e.callee, *e.args)]
+            return self.make(e, ops.opaque, *inputs, name="()", attributes=e.attr_text, type=self.settled(e.type), language="relay")
+        return self.apply(e, e.callee, e.args, scope)
+
+    def apply(self, e: Expr, callee: Expr, args: list[Expr], scope: Scope) -> Node:
+        """The call of a function: by name where it is known, else of a value."""
+        known = scope.env.get(callee.binder) if isinstance(callee, Var) else None
+        stateful = self.stateful(callee.type)
+        if isinstance(known, Lifted):
+            captured = [scope.node(v) for v in known.captured]
+            type = self.signature(callee.type)
+            signature = FunctionType((*(c.type for c in captured), *type.params), type.results)
+            head, op, attrs = captured, CALL, {"callee": known.name, "signature": signature}
+        elif isinstance(callee, Global) and callee.name in self.inference.functions:
+            head, op, attrs = [], CALL, {"callee": callee.name, "signature": self.signature(callee.type)}
+        else:
+            head, op, attrs = [self.lower(callee, scope)], CALL_VALUE, {}
+        inputs = [*head, *(self.lower(a, scope) for a in args)]
+        if stateful:
+            assert scope.state is not None
+            inputs.append(scope.state)
+        call = self.make(e, op, *inputs, **attrs)
+        if stateful:
+            scope.state = self.b.proj(call, 1)
+        return self.b.proj(call, 0)
+
+    def stateful(self, type: Any) -> bool:
+        found = find(type)
+        return isinstance(found, Fun) and found.effect.root().stateful
+
+    def _operator(self, e: Call, op: OpRef, scope: Scope) -> Node:
+        if op.name == "call_lowered" and not e.kept and len(e.args) == 2 and isinstance(self._tuple_of(e.args[1]), TupleOf):
+            return self._call_lowered(e, scope)
+        inputs = [self.lower(a, scope) for a in e.args]
+        if op.name in REFERENCES:
+            return self._reference(e, op.name, inputs, scope)
+        if op.name in self.inference.constructors:
+            return self.make(e, ops.construct, *inputs, constructor=op.name, type=self.settled(e.type))
+        self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+        if e.kept:
+            return self.b(ops.opaque, *inputs, name=op.name, attributes=e.attr_text, type=self.settled(e.type), language="relay")
+        try:
+            return build(self.b, op.name, inputs, e.attrs)
+        except InferError as error:
+            raise VerifyError(error.diagnostic(Span(self.source, e.start, e.end), f"{op.name}: ")) from None
+
+    def _tuple_of(self, e: Expr) -> Expr | None:
+        return e.binder.value if isinstance(e, Var) else e
+
+    def _call_lowered(self, e: Call, scope: Scope) -> Node:
+        whole = self._tuple_of(e.args[1])
+        assert isinstance(whole, TupleOf)
+        return self.apply(e, e.args[0], whole.items, scope)
+
+    def _reference(self, e: Call, name: str, inputs: list[Node], scope: Scope) -> Node:
+        assert scope.state is not None
+        if name == "ref_write":
+            scope.state = self.make(e, ops.ref_write, scope.state, *inputs)
+            return self.make(e, TUPLE)
+        made = self.make(e, ops.ref_create if name == "ref" else ops.ref_read, scope.state, *inputs)
+        scope.state = self.b.proj(made, 1)
+        return self.b.proj(made, 0)

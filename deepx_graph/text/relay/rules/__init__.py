@@ -1,0 +1,1 @@
+"""What the operators of Relay mean, by family."""

@@ -1,0 +1,113 @@
+"""Operators of Relay that pick elements by index or by order: take, gather, one_hot, sort, argsort, topk."""
+
+from __future__ import annotations
+
+from deepx_graph import ops
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product
+from deepx_graph.types import I32, DType, as_tensor, scalar
+
+
+def _take(c: Context) -> Node:
+    x, index = c.args[0], c.args[1]
+    if c.number("batch_dims", 0) != 0:
+        raise Unsupported("take with batch_dims")
+    dims = c.known().dims or ()
+    if c.attr("axis") is None:
+        x, dims, at = c.shaped(x, (product(dims),)), (product(dims),), 0
+    else:
+        at = c.axis(len(dims))
+    if c.text("mode", "clip") == "wrap":
+        index = c(ops.floor_mod, index, c.like(dims[at], index))
+    return c(ops.torch_index_select, x, index, dim=at)
+
+
+def _gather(c: Context) -> Node:
+    rank = c.known().rank or 0
+    at = c.axis(rank)
+    others = tuple(k for k in range(rank) if k != at)
+    return c(ops.gather, c.args[0], c.args[1], collapsed_slice_dims=(at,), operand_batching_dims=others,
+             start_indices_batching_dims=others, start_index_map=(at,), index_vector_dim=rank, slice_sizes=(1,) * rank)
+
+
+def _gather_nd(c: Context) -> Node:
+    shape, places = c.known().shape, c.known(1).shape
+    if c.number("batch_dims", 0) != 0 or not places or places[0] > len(shape):
+        raise Unsupported("gather_nd with batch_dims")
+    depth = places[0]
+    picked = tuple(range(depth))
+    offsets = tuple(range(len(places) - 1, len(places) - 1 + len(shape) - depth))
+    return c(ops.gather, c.args[0], c.args[1], offset_dims=offsets, collapsed_slice_dims=picked, start_index_map=picked,
+             index_vector_dim=0, slice_sizes=(1,) * depth + shape[depth:])
+
+
+def _one_hot(c: Context) -> Node:
+    dims = c.known().dims or ()
+    depth, dtype = c.number("depth"), c.dtype()
+    at = axis_of(c.number("axis", -1), len(dims) + 1)
+    shape = (*dims[:at], depth, *dims[at:])
+    spread = c.along(c.args[0], shape, [k for k in range(len(shape)) if k != at])
+    classes = c.places(c.type().dtype, shape, at)
+    hot = c(ops.compare, classes, spread, direction="EQ")
+    on, off = (c.along(c.cast(c.args[k], dtype), shape, ()) for k in (1, 2))
+    return c(ops.select, hot, on, off)
+
+
+# --- order --------------------------------------------------------------------------------------------------------
+
+
+def comparator(dtypes: tuple[DType, ...], direction: str) -> Function:
+    """Compares the first of each pair of elements."""
+    params = [(f"{side}{k}", scalar(d)) for k, d in enumerate(dtypes) for side in "ab"]
+    return Builder().function("before", params, lambda a, b, *_: [Builder()(ops.compare, a, b, direction=direction)], public=False)
+
+
+def _direction(c: Context) -> str:
+    return "LT" if c.flag("is_ascend", True) else "GT"
+
+
+def _sort(c: Context) -> Node:
+    at = c.axis(c.known().rank or 0, default=-1)
+    return c(ops.sort, c.args[0], dimension=at, comparator=comparator((c.type().dtype,), _direction(c)))
+
+
+def sorted_places(c: Context, at: int, direction: str) -> Node:
+    """The operand sorted, and the places where its elements were."""
+    places = c.places(I32, c.known().shape, at)
+    return c(ops.sort, c.args[0], places, dimension=at, comparator=comparator((c.type().dtype, I32), direction))
+
+
+def _argsort(c: Context) -> Node:
+    at = c.axis(c.known().rank or 0, default=-1)
+    return c.cast(c.b.proj(sorted_places(c, at, _direction(c)), 1), c.dtype(default=I32))
+
+
+def _topk(c: Context) -> Node:
+    shape = c.known().shape
+    at = c.axis(len(shape), default=-1)
+    k = c.number("k", 1)
+    k = min(k, shape[at]) if k >= 1 else shape[at]
+    dtype, kind = c.dtype(default=I32), c.text("ret_type", "both")
+    if at == len(shape) - 1 and not c.flag("is_ascend", False):
+        whole = c(ops.top_k, c.args[0], k=k)
+        if kind == "both" and dtype is I32:
+            return whole
+    else:
+        whole = sorted_places(c, at, "LT" if c.flag("is_ascend", False) else "GT")
+    limit = [k if j == at else d for j, d in enumerate(shape)]
+    wanted = {"both": (0, 1), "values": (0,), "indices": (1,)}.get(kind)
+    if wanted is None:
+        raise InferError(f"ret_type '{kind}'", expected="both, values or indices")
+    found = []
+    for j in wanted:
+        item = c.b.proj(whole, j)
+        item = item if as_tensor(item.type).shape == tuple(limit) else c.cut(item, (0,) * len(shape), limit)
+        found.append(c.cast(item, dtype) if j else item)
+    return c.b.pack(*found) if kind == "both" else found[0]
+
+
+SELECT: dict[str, Rule] = {
+    "take": Rule(_take, 2), "gather": Rule(_gather, 2), "gather_nd": Rule(_gather_nd, 2), "one_hot": Rule(_one_hot, 3),
+    "sort": Rule(_sort), "argsort": Rule(_argsort), "topk": Rule(_topk),
+}  # fmt: skip

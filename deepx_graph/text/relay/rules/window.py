@@ -1,0 +1,233 @@
+"""Relay's convolutions and poolings. Layouts are words of letters: N and C and the spatial axes, O and I in kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.errors import InferError, an
+from deepx_graph.ir import Node, Op
+from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, ranked
+from deepx_graph.types import as_tensor
+
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def layout_of(c: Context, name: str, default: str, rank: int) -> str:
+    """A layout attribute as a word with a letter for each axis. Blocked layouts (`NCHW4c`) are not known here."""
+    word = c.text(name, default) or default
+    if not word.isalpha() or not word.isupper() or sorted(word) != sorted(default) or len(word) != rank:
+        raise Unsupported(f"the layout {word}")
+    return word
+
+
+def paddings(c: Context, n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding before and after each of n axes: one number, one for each axis, or those before and then those after."""
+    given = c.ints("padding", (0,))
+    if len(given) == 1:
+        return given * n, given * n
+    if len(given) == n:
+        return given, given
+    if len(given) != 2 * n:
+        raise InferError(f"padding {list(given)}", expected=f"1, {n} or {2 * n} numbers")
+    return given[:n], given[n:]
+
+
+def each(c: Context, name: str, n: int, default: int = 1) -> tuple[int, ...]:
+    """A number for each spatial axis."""
+    given = c.ints(name, (default,))
+    given = given * n if len(given) == 1 else given
+    if len(given) != n or min(given) < 1:
+        raise InferError(f"{name} {list(given)}", expected=f"{n} positive numbers")
+    return given
+
+
+# --- convolution --------------------------------------------------------------------------------------------------
+
+
+def convolved(c: Context, x: Node, w: Node, layouts: Sequence[str], letters: str, **attrs: Any) -> Node:
+    """A convolution whose operands and result have these layouts, kernels with O and I."""
+    data, kernel, out = layouts
+    n = len(letters)
+    plain: dict[str, Any] = {"lhs_dilation": (1,) * n, "rhs_dilation": (1,) * n, "window_strides": (1,) * n,
+                             "window_reversal": (0,) * n, "feature_group_count": 1, "batch_group_count": 1}
+    return c(ops.convolution, x, w, **{
+        **plain, **attrs, "input_batch_dimension": data.index("N"), "input_feature_dimension": data.index("C"),
+        "input_spatial_dimensions": tuple(data.index(s) for s in letters), "kernel_input_feature_dimension": kernel.index("I"),
+        "kernel_output_feature_dimension": kernel.index("O"), "kernel_spatial_dimensions": tuple(kernel.index(s) for s in letters),
+        "output_batch_dimension": out.index("N"), "output_feature_dimension": out.index("C"),
+        "output_spatial_dimensions": tuple(out.index(s) for s in letters),
+    })  # fmt: skip
+
+
+def _conv(n: int) -> Rule:
+    letters = SPATIAL[n]
+
+    def build(c: Context) -> Node:
+        x, w = c.args[0], c.args[1]
+        data = layout_of(c, "data_layout", "NC" + letters, c.known().rank or 0)
+        kernel = layout_of(c, "kernel_layout", "OI" + letters, c.known(1).rank or 0)
+        out = layout_of(c, "out_layout", "NC" + letters, n + 2) if c.attr("out_layout") else data
+        low, high = paddings(c, n)
+        groups = c.number("groups", 1)
+        dtype = c.dtype("out_dtype", ranked(x).dtype)
+        if groups > 1 and (c.known(1).shape[kernel.index("I")] * groups != c.known().shape[data.index("C")]):
+            w, kernel = _depthwise(c, w, kernel, groups)
+        return convolved(c, c.cast(x, dtype), c.cast(w, dtype), (data, kernel, out), letters, window_strides=each(c, "strides", n),
+                         padding_low=low, padding_high=high, rhs_dilation=each(c, "dilation", n), feature_group_count=groups)
+
+    return Rule(build, 2)
+
+
+def _depthwise(c: Context, w: Node, kernel: str, groups: int) -> tuple[Node, str]:
+    """A depthwise kernel as TVM lays it out in HWOI: O counts the input channels and I the multiplier."""
+    shape = c.known(1).shape
+    o, i = kernel.index("O"), kernel.index("I")
+    if shape[o] != groups:
+        raise InferError(f"operand 1 is {an(c.type(1))}", operand=1, expected=f"a kernel for {groups} groups")
+    front = c.turned(w, (o, i, *(k for k in range(len(shape)) if k not in (o, i))))
+    rest = "".join(s for s in kernel if s not in "OI")
+    return c.shaped(front, (shape[o] * shape[i], 1, *(d for k, d in enumerate(shape) if k not in (o, i)))), "OI" + rest
+
+
+def _conv_transpose(n: int) -> Rule:
+    letters = SPATIAL[n]
+
+    def build(c: Context) -> Node:
+        x, w = c.args[0], c.args[1]
+        data = layout_of(c, "data_layout", "NC" + letters, c.known().rank or 0)
+        kernel = layout_of(c, "kernel_layout", "IO" + letters, c.known(1).rank or 0)
+        if c.number("groups", 1) != 1:
+            raise Unsupported("a transposed convolution in groups")
+        low, high = paddings(c, n)
+        dilation, extra = each(c, "dilation", n), c.ints("output_padding", (0,))
+        extra = extra * n if len(extra) == 1 else extra
+        reach = [(c.known(1).shape[kernel.index(s)] - 1) * d for s, d in zip(letters, dilation, strict=True)]
+        dtype = c.dtype("out_dtype", ranked(x).dtype)
+        return convolved(
+            c, c.cast(x, dtype), c.cast(w, dtype), (data, kernel, data), letters, window_reversal=(1,) * n,
+            lhs_dilation=each(c, "strides", n), rhs_dilation=dilation,
+            padding_low=tuple(r - p for r, p in zip(reach, low, strict=True)),
+            padding_high=tuple(r - p + e for r, p, e in zip(reach, high, extra, strict=True)),
+        )
+
+    return Rule(build, 2)
+
+
+# --- pooling ------------------------------------------------------------------------------------------------------
+
+
+def _windows(c: Context, n: int, layout: str) -> dict[str, tuple[int, ...]]:
+    """The window attributes over all axes for a pooling's own attributes."""
+    size, strides, dilation = each(c, "pool_size", n), each(c, "strides", n), each(c, "dilation", n)
+    low, high = paddings(c, n)
+    if c.flag("ceil_mode"):
+        high = tuple(h + s - 1 for h, s in zip(high, strides, strict=True))
+    return spread_over(layout, SPATIAL[n], size, strides, dilation, low, high)
+
+
+def spread_over(layout: str, letters: str, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int],
+                low: Sequence[int], high: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Window attributes of the spatial axes placed by the layout; windows of one along the others."""
+
+    def placed(values: Sequence[int], other: int) -> tuple[int, ...]:
+        return tuple(values[letters.index(s)] if s in letters else other for s in layout)
+
+    return {"window_dimensions": placed(size, 1), "window_strides": placed(strides, 1), "base_dilations": (1,) * len(layout),
+            "window_dilations": placed(dilation, 1), "padding_low": placed(low, 0), "padding_high": placed(high, 0)}
+
+
+def pooled(c: Context, op: Op, x: Node, windows: dict[str, tuple[int, ...]]) -> Node:
+    """Each window reduced by a monoid op."""
+    dtype = as_tensor(x.type).dtype
+    return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=ops.monoid_body(op, dtype), **windows)
+
+
+def _max_pool(n: int) -> Rule:
+    def build(c: Context) -> Node:
+        layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
+        return pooled(c, ops.maximum, c.args[0], _windows(c, n, layout))
+
+    return Rule(build)
+
+
+def _avg_pool(n: int) -> Rule:
+    def build(c: Context) -> Node:
+        layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
+        windows = _windows(c, n, layout)
+        return averaged(c, c.args[0], windows, c.flag("count_include_pad"))
+
+    return Rule(build)
+
+
+def averaged(c: Context, x: Node, windows: dict[str, tuple[int, ...]], with_padding: bool) -> Node:
+    """The mean of each window; the padding counts where `with_padding`."""
+    total = pooled(c, ops.add, x, windows)
+    padded = any(windows["padding_low"]) or any(windows["padding_high"])
+    if with_padding or not padded:
+        return c(ops.divide, total, c.like(math.prod(windows["window_dimensions"]), total))
+    if ranked(total).size > c.limit:
+        raise Unsupported("a pooling with so much padding")
+    inside = elements_inside(ranked(x).shape, ranked(total).shape, windows)
+    axes = [k for k, n in enumerate(inside) if n is not None]
+    counts = np.ones((), np.int64)
+    for k in axes:
+        counts = np.multiply.outer(counts, inside[k])
+    per = c.b.constant(np.maximum(counts, 1), as_tensor(x.type).dtype)
+    return c(ops.divide, total, per if len(axes) == len(inside) else c.along(per, ranked(total).shape, axes))
+
+
+def elements_inside(size: Sequence[int], made: Sequence[int], windows: dict[str, tuple[int, ...]]) -> list[Any]:
+    """For each axis how many elements of each window are none of the padding; None where windows have one element."""
+    found: list[Any] = []
+    rows = zip(size, made, *(windows[f"window_{w}"] for w in ("dimensions", "strides", "dilations")), windows["padding_low"],
+               strict=True)
+    for n, count, window, stride, dilation, low in rows:
+        first = np.arange(count, dtype=np.int64) * stride - low
+        last = np.minimum((n - 1 - first) // dilation, window - 1)
+        found.append(np.maximum(last - np.maximum(-(first // dilation), 0) + 1, 0) if window > 1 else None)
+    return found
+
+
+def _global(op: Op | None, n: int) -> Rule:
+    def build(c: Context) -> Node:
+        layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
+        axes = tuple(k for k, s in enumerate(layout) if s in SPATIAL[n])
+        x, dims = c.args[0], c.known().dims or ()
+        total = ops.reduction(c.b, op or ops.add, x, axes)
+        if op is None:
+            total = c(ops.divide, total, c.like(math.prod(int(dims[k]) for k in axes), total))
+        return c.shaped(total, [1 if k in axes else d for k, d in enumerate(dims)])
+
+    return Rule(build)
+
+
+def _adaptive(op: Op | None, n: int) -> Rule:
+    """Only where each output has a window of the same size: the input's size is a multiple of the output's."""
+
+    def build(c: Context) -> Node:
+        layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
+        shape = c.known().shape
+        sizes = [shape[layout.index(s)] for s in SPATIAL[n]]
+        wanted = c.ints("output_size", ()) or tuple(sizes)
+        wanted = wanted * n if len(wanted) == 1 else wanted
+        if len(wanted) != n or any(w < 1 or d % w for w, d in zip(wanted, sizes, strict=True)):
+            raise Unsupported("adaptive pooling with windows of several sizes")
+        window = [d // w for d, w in zip(sizes, wanted, strict=True)]
+        windows = spread_over(layout, SPATIAL[n], window, window, (1,) * n, (0,) * n, (0,) * n)
+        return averaged(c, c.args[0], windows, True) if op is None else pooled(c, op, c.args[0], windows)
+
+    return Rule(build)
+
+
+WINDOW: dict[str, Rule] = {
+    **{f"nn.conv{n}d": _conv(n) for n in SPATIAL}, **{f"nn.conv{n}d_transpose": _conv_transpose(n) for n in SPATIAL},
+    **{f"nn.max_pool{n}d": _max_pool(n) for n in SPATIAL}, **{f"nn.avg_pool{n}d": _avg_pool(n) for n in SPATIAL},
+    "nn.global_avg_pool2d": _global(None, 2), "nn.global_max_pool2d": _global(ops.maximum, 2),
+    **{f"nn.adaptive_avg_pool{n}d": _adaptive(None, n) for n in SPATIAL},
+    **{f"nn.adaptive_max_pool{n}d": _adaptive(ops.maximum, n) for n in SPATIAL},
+}  # fmt: skip

@@ -1,0 +1,352 @@
+"""`FunctionWriter`: the lines of one function, its loops and branches as nested regions.
+
+Every value has one name in the whole function. A node with several results is written as `%r:n`; as a whole it is used by making a
+tuple of them. The state that orders checks has no text: order in the text is order. Problems are collected, each at its node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir.structure import (
+    CALL,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+)
+from deepx_graph.literal import Literal
+from deepx_graph.text.common.regions import Placement
+from deepx_graph.text.stablehlo.locations import LocationTable
+from deepx_graph.text.stablehlo.notes import notes_text
+from deepx_graph.text.stablehlo.printer.control import loop, region
+from deepx_graph.text.stablehlo.printer.devices import TOKENS, programs
+from deepx_graph.text.stablehlo.printer.legal import legal
+from deepx_graph.text.stablehlo.printer.names import Names, hidden_states, is_legal
+from deepx_graph.text.stablehlo.printer.opaque import respell
+from deepx_graph.text.stablehlo.printer.ops import FORMS, Form
+from deepx_graph.text.stablehlo.printer.values import NoText, dense_text, type_text
+from deepx_graph.types import STATE, TupleType, Type, as_tensor, is_state
+
+DEEPEST = 30
+"""Deeper regions are not indented further."""
+
+_LOST = "%lost"
+"""Stands for a value that could not be written; the text is never seen."""
+
+Work = Callable[[], None] | Iterator[Node]
+
+
+class FunctionWriter:
+    """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state.
+
+    One that `starts` makes the first token itself, and keeps the last one.
+    """
+
+    def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], locations: LocationTable,
+                 names: Names | None = None, level: int = 2, starts: bool = False) -> None:
+        self.symbols, self.checking, self.level, self.starts = symbols, checking, level, starts
+        self.locations = locations
+        self.claims = names or Names()
+        self.lines: list[str] = []
+        self.problems: list[Diagnostic] = []
+        self.names: dict[Node, str] = {}
+        self.parts: dict[Node, Sequence[str]] = {}
+        self.work: list[Work] = []
+        try:
+            self.function = legal(function)
+        except VerifyError as e:
+            self.problems += e.diagnostics
+            self.function = function.with_(results=function.params)
+        self.hidden = hidden_states(self.function, checking)
+
+    # --- whole functions
+
+    def declared(self) -> str:
+        """`%x: tensor<f32>, ...`: the parameters, which get their names."""
+        shown = []
+        for k, p in enumerate(self.function.params):
+            if self.starts and p.type == STATE:
+                self.names[p] = name = self.claims.claim(p.name)
+                self.put(f'{name} = "stablehlo.create_token"() : () -> !stablehlo.token')
+            elif p not in self.hidden:
+                self.names[p] = self.claims.claim(p.name if is_legal(p.name) else f"arg{k}")
+                notes = notes_text(p.origin.notes)
+                shown.append(f"{self.names[p]}: {self.type(p)}{f' {{{notes}}}' if notes else ''}{self.at(p)}")
+        return ", ".join(shown)
+
+    def body(self, keyword: str) -> None:
+        """The lines of the function after its declaration; `keyword` returns its results."""
+        placement = self.placement = Placement(self.function)
+        self.work = [lambda: self.give_back(self.given(self.function.results), keyword), reversed(placement.root.nodes)]
+        while self.work:
+            item = self.work.pop()
+            if isinstance(item, Iterator):
+                self._nodes(item)
+            else:
+                item()
+
+    def _nodes(self, nodes: Iterator[Node]) -> None:
+        """Writes nodes up to the next one with regions, which leaves its parts and the rest as work."""
+        for node in nodes:
+            structure = _STRUCTURES.get(node.op)
+            try:
+                if structure is not None:
+                    self.work.append(nodes)
+                    structure(self, node)
+                    return
+                _WRITERS.get(node.op, FunctionWriter.operation)(self, node)
+            except (NoText, InferError) as e:
+                told = e.diagnostic(node.span, node) if isinstance(e, NoText) else e.diagnostic(node.span, f"{node.op.name}: ")
+                self.problems.append(told)
+                self.names[node] = _LOST
+                if structure is not None:
+                    return
+
+    # --- pieces
+
+    @property
+    def indent(self) -> str:
+        return "  " * min(self.level, DEEPEST)
+
+    def put(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def at(self, node: Node) -> str:
+        """` loc(...)`, where the node's text says what it was made from."""
+        return self.locations.of(node.span.place) if node.span and node.span.place else ""
+
+    def type(self, node: Node) -> str:
+        try:
+            return type_text(node.type)
+        except NoText as e:
+            self.problems.append(e.diagnostic(node.span, node))
+            return _LOST
+
+    def use(self, node: Node) -> str:
+        """The name of a node's value; of a tuple of its results where it has several."""
+        name = self.names.get(node)
+        if name is None:
+            if node not in self.parts:
+                raise NoText(f"StableHLO cannot express {node.op.name} as a value")
+            assert isinstance(node.type, TupleType)
+            name = self.claims.claim("")
+            types = ", ".join(map(type_text, node.type.items))
+            parts = ", ".join(p for p in self.parts[node] if p)
+            self.put(f'{name} = "stablehlo.tuple"({parts}) : ({types}) -> {type_text(node.type)}')
+        return name
+
+    def shown(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those that the text shows: all but states that only order checks."""
+        return [n for n in nodes if n not in self.hidden] if self.hidden else list(nodes)
+
+    def given(self, results: Iterable[Node]) -> list[Node]:
+        """The results that the text of the function gives."""
+        return [r for r in self.shown(results) if not (self.starts and r.type == STATE)]
+
+    def give_back(self, nodes: Sequence[Node], keyword: str) -> None:
+        """`keyword %a, %b : types`."""
+        shown = self.shown(nodes)
+        values = ", ".join(map(self._used, shown))
+        self.put(f"{keyword} {values} : {', '.join(map(self.type, shown))}" if shown else keyword)
+
+    def _used(self, node: Node) -> str:
+        try:
+            return self.use(node)
+        except NoText as e:
+            self.problems.append(e.diagnostic(node.span, node))
+            return _LOST
+
+    def results(self, node: Node, types: Sequence[Type], hidden: Sequence[bool] = ()) -> tuple[str, str]:
+        """`%r:2 = ` and the types in brackets, for a node with several results; these get their names."""
+        visible = [not (hidden and hidden[k]) for k in range(len(types))]
+        count = sum(visible)
+        name = self.claims.claim(node.name) if count else ""
+        each = iter([name] if count == 1 else [f"{name}#{k}" for k in range(count)])
+        self.parts[node] = [next(each) if v else "" for v in visible]
+        head = f"{name} = " if count == 1 else f"{name}:{count} = " if count else ""
+        return head, f"({', '.join(type_text(t) for t, v in zip(types, visible, strict=True) if v)})"
+
+    # --- nodes
+
+    def operation(self, node: Node) -> None:
+        """An operation of the table."""
+        rule = FORMS.get(node.op)
+        if rule is None:
+            raise NoText(f"StableHLO has no operation '{node.op.name}'")
+        form = rule(node)
+        if node.inputs and node.inputs[0].type == STATE:
+            self.effect(node, form)
+            return
+        self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies,
+                  notes=_dictionary(form.notes, notes_text(node.origin.notes)))
+
+    def effect(self, node: Node, form: Form) -> None:
+        """An operation on the state, which is a token for some operations and has no text for others."""
+        state, *inputs = node.inputs
+        is_token, before = node.op in TOKENS, self.names.get(state, "")
+        shown = [*inputs, state] if is_token else inputs
+        operands, types = ", ".join(map(self.use, shown)), ", ".join(type_text(i.type) for i in shown)
+        attributes = f" <{{{form.attributes}}}>" if form.attributes else ""
+        regions = self.bodies(form.bodies) if form.bodies else ""
+        said = [(k, v) for k, v in node.origin.notes if k != "sdy.sharding" or "token" not in _kept_text(node)]
+        notes = _dictionary(form.notes, notes_text(tuple(said)))
+        if isinstance(node.type, TupleType):
+            head, result = self.results(node, node.type.items, [t == STATE and not is_token for t in node.type.items])
+            self.parts[node] = [p or before for p in self.parts[node]]
+        else:
+            self.names[node] = name = self.claims.claim(node.origin.name) if is_token else before
+            head, result = (f"{name} = ", type_text(STATE)) if is_token else ("", "()")
+        self.put(f'{head}"{form.name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}{self.at(node)}')
+
+    def probe(self, node: Node) -> None:
+        """A probe gives in text what it is given."""
+        value, type = self.use(node.inputs[1]), type_text(node.inputs[1].type)
+        attributes = f"probe_id = {json.dumps(node.attr('probe_id'))}"
+        self.put(f'{self.claims.claim("")} = "interpreter.probe"({value}) <{{{attributes}}}> : ({type}) -> {type}')
+        self.names[node] = self.names.get(node.inputs[0], "")
+
+    def parallel(self, node: Node) -> None:
+        """Devices side by side: their programs are named; where tokens are shown each is given one and gives one back."""
+        given = node.op.named(node.inputs, node.attrs)
+        state, args = given["state"], iter(given["args"])
+        operands: list[Node] = []
+        results: list[Type] = []
+        for program in given["programs"]:
+            signature = program.attrs[1]
+            shown = [t for t in signature.params if t != STATE or state not in self.hidden]
+            operands += (state if t == STATE else next(args) for t in shown)
+            results += (t for t in signature.results if t != STATE or state not in self.hidden)
+        head, types = self.results(node, results)
+        self.parts[node] = [p for p, t in zip(self.parts[node], results, strict=True) if t != STATE] + [self.names.get(state, "")]
+        values, before = ", ".join(map(self.use, operands)), ", ".join(type_text(x.type) for x in operands)
+        attributes = programs(node, dict(self.symbols))
+        self.put(f'{head}"interpreter.run_parallel"({values}) <{{{attributes}}}> : ({before}) -> {types}')
+
+    def custom(self, node: Node) -> None:
+        """A custom call as its text has it; by what is known of it where that text is of another language or has tokens."""
+        acts = node.op is ops.custom_effect
+        inputs = node.inputs[1:] if acts else node.inputs
+        if node.attr("language") != "stablehlo" or "token" in node.attr("text"):
+            self.operation(node)
+            return
+        text, count = respell("stablehlo.custom_call", node.attr("text"), [self.use(i) for i in inputs], self.claims.claim)
+        self._kept(node, text, count)
+        if acts:
+            results = self.parts[node] if count != 1 else [self.names[node]]
+            self.parts[node] = [*results, self.names.get(node.inputs[0], "")]
+
+    def line(self, node: Node, name: str, inputs: Sequence[Node], attributes: str, bodies: Sequence[Function] = (),
+             more: str = "", more_type: str = "", notes: str = "") -> None:
+        operands = ", ".join([self.use(i) for i in inputs]) + more
+        types = ", ".join([type_text(i.type) for i in inputs]) + more_type
+        regions = self.bodies(bodies) if bodies else ""
+        if node in self.hidden:
+            head, result = "", "()"
+        elif isinstance(node.type, TupleType):
+            head, result = self.results(node, node.type.items)
+        else:
+            result = type_text(node.type)
+            self.names[node] = given = self.claims.claim(node.origin.name)
+            head = f"{given} = "
+        self.put(f'{head}"{name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}{self.at(node)}')
+
+    def bodies(self, functions: Sequence[Function]) -> str:
+        """Closed functions as regions."""
+        texts = []
+        for f in functions:
+            inner = FunctionWriter(f, self.symbols, set(), self.locations, self.claims, self.level + 1)
+            label = f"{self.indent}^bb0({inner.declared()}):"
+            inner.body("stablehlo.return")
+            self.problems += inner.problems
+            texts.append("{\n" + "\n".join([label, *inner.lines]) + f"\n{self.indent}}}")
+        return f" ({', '.join(texts)})"
+
+    def item(self, node: Node) -> None:
+        """Item k of what has several results, or of a tuple."""
+        whole, k = node.inputs[0], node.attrs[0]
+        if node in self.hidden:
+            return
+        if whole in self.parts:
+            self.names[node] = self.parts[whole][k]
+        else:
+            self.line(node, "stablehlo.get_tuple_element", [whole], f" <{{index = {k} : i32}}>")
+
+    def tuple(self, node: Node) -> None:
+        self.parts[node] = [self.use(i) for i in node.inputs]
+
+    def nothing(self, node: Node) -> None:
+        """What has no line of its own."""
+
+    def call(self, node: Node) -> None:
+        callee, signature = node.attrs
+        inputs = self.shown(node.inputs)
+        operands = ", ".join(map(self.use, inputs))
+        types = ", ".join(type_text(i.type) for i in inputs)
+        hidden = [k == len(signature.results) - 1 and callee in self.checking for k in range(len(signature.results))]
+        head, results = self.results(node, signature.results, hidden)
+        self.put(f"{head}func.call @{self.symbols[callee]}({operands}) : ({types}) -> {results}{self.at(node)}")
+
+    def draw(self, node: Node) -> None:
+        """A random draw: StableHLO's has no seed, so the module's own must be meant; the shape is an operand."""
+        if node.inputs[2].op is not ops.module_seed:
+            raise NoText(f"StableHLO has no {node.op.name} from a given seed")
+        shape = self.claims.claim("")
+        dims = Literal(np.array(as_tensor(node.type).shape, np.int64))
+        self.put(f"{shape} = stablehlo.constant {dense_text(dims)} : {type_text(dims.type)}")
+        form = FORMS[node.op](node)
+        self.line(node, form.name, node.inputs[:2], f" <{{{form.attributes}}}>", more=f", {shape}",
+                  more_type=f", {type_text(dims.type)}")
+
+    def opaque(self, node: Node) -> None:
+        """What this package does not know, as it stood, on the new names."""
+        if any(i in self.hidden for i in node.inputs):
+            raise NoText(f"StableHLO cannot express '{node.attr('name')}'")
+        text, count = respell(node.attr("name"), node.attr("attributes"), [self.use(i) for i in node.inputs], self.claims.claim)
+        self._kept(node, text, count)
+
+    def _kept(self, node: Node, text: str, count: int) -> None:
+        """Writes an operation as it stood, with so many results."""
+        name = self.claims.claim(node.name) if count else ""
+        if isinstance(node.type, TupleType) and count >= len(node.type.items) - is_state(node.type) and count != 1:
+            self.parts[node] = [f"{name}#{k}" for k in range(count)]
+        else:
+            self.names[node] = name
+        self.put((f"{name} = " if count == 1 else f"{name}:{count} = " if count else "") + text + self.at(node))
+
+    # --- nesting
+
+    def deeper(self) -> None:
+        self.level += 1
+
+    def shallower(self) -> None:
+        self.level -= 1
+
+
+def _kept_text(node: Node) -> str:
+    """The text of a custom call; a sharding of its tokens does not fit without them."""
+    return str(node.attr("text")) if node.op is ops.custom_effect else ""
+
+
+def _dictionary(*parts: str) -> str:
+    """` {a = 1, b = 2}`; nothing for nothing."""
+    inner = ", ".join(p for p in parts if p)
+    return f" {{{inner}}}" if inner else ""
+
+
+_WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
+    PROJ: FunctionWriter.item, PHI: FunctionWriter.item, TUPLE: FunctionWriter.tuple, CALL: FunctionWriter.call,
+    ops.rng_uniform: FunctionWriter.draw, ops.rng_normal: FunctionWriter.draw, ops.opaque: FunctionWriter.opaque,
+    ops.probe: FunctionWriter.probe, ops.run_parallel: FunctionWriter.parallel, ops.custom_call: FunctionWriter.custom,
+    ops.custom_effect: FunctionWriter.custom,
+    ops.module_seed: FunctionWriter.nothing, PARTIAL: FunctionWriter.nothing,
+}  # fmt: skip
+_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: region, LOOP_END: loop}

@@ -1,0 +1,75 @@
+"""Printing StableHLO: any module as MLIR text, in the generic form of operations, which MLIR and this package's reader accept.
+
+Loops become `while`, branches `if` and `case`, calls `func.call`, bodies of operations regions. Values keep their names where these
+are legal; results have none, and the entry is `main`. What StableHLO cannot express is a Diagnostic at the node.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Diagnostic, VerifyError
+from deepx_graph.ir import Function, Module
+from deepx_graph.text.stablehlo.locations import LocationTable
+from deepx_graph.text.stablehlo.notes import LINE, notes_text
+from deepx_graph.text.stablehlo.printer.devices import has_tokens
+from deepx_graph.text.stablehlo.printer.function import FunctionWriter
+from deepx_graph.text.stablehlo.printer.names import hides_state
+from deepx_graph.text.stablehlo.printer.values import NoText, type_text
+from deepx_graph.text.stablehlo.syntax import VJP
+
+_BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
+_UNQUOTABLE = re.compile(r'["\\]|[^ -~]')
+
+
+def write(module: Module) -> str:
+    """The module's text. Raises VerifyError with every node that StableHLO cannot express."""
+    checking = set() if has_tokens(module) else {f.name for f in module.functions if hides_state(f)}
+    symbols = _symbols(module)
+    locations = LocationTable()
+    lines = [_module_head(module), *(f"  {text}" for name, text in module.notes if name == LINE)]
+    problems: list[Diagnostic] = []
+    for f in module.functions:
+        w = FunctionWriter(f, symbols, checking, locations, starts=f is module.entry and not checking)
+        lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
+        w.body("return")
+        lines += [*w.lines, "  }"]
+        problems += w.problems
+    if problems:
+        raise VerifyError(*dict.fromkeys(problems))
+    return "\n".join([*lines, "}", *locations.lines(), ""])
+
+
+def _module_head(module: Module) -> str:
+    name = f" @{_symbol(module.name)}" if module.name else ""
+    notes = notes_text(module.notes)
+    return f"module{name} {f'attributes {{{notes}}} ' if notes else ''}{{"
+
+
+def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> str:
+    try:
+        results = ", ".join(type_text(r.type) for r in w.given(w.function.results))
+    except NoText as e:
+        w.problems.append(e.diagnostic(function.span))
+        results = ""
+    vjp = f" attributes {{{VJP} = @{w.symbols[function.vjp]}}}" if function.vjp is not None and function.vjp in w.symbols else ""
+    return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}){vjp} {{"
+
+
+def _symbols(module: Module) -> dict[str, str]:
+    """The functions' names in the text, quoted where they must be. The entry is `main`, as XLA and other tools want it."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for f in sorted(module.functions, key=lambda f: f is not module.entry):
+        wish = "main" if f is module.entry else _UNQUOTABLE.sub("_", f.name) or "_"
+        name, number = wish, 0
+        while name in taken:
+            name, number = f"{wish}_{number}", number + 1
+        taken.add(name)
+        found[f.name] = _symbol(name)
+    return found
+
+
+def _symbol(name: str) -> str:
+    """A name as it stands after `@`."""
+    return name if _BARE.fullmatch(name) else f'"{_UNQUOTABLE.sub("_", name)}"'

@@ -1,0 +1,257 @@
+"""Operations whose shape, padding or sizes are operands: written as the static ones where those operands are known when the text
+is read, are computed from the shapes of other values (their sizes stay symbols), or follow from the result's stated type. What
+depends on values that only a run knows stays opaque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.ir import Node, Op
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.text.stablehlo.reader.context import Context
+from deepx_graph.types import Dim, Dims, TensorType, Type, add_dims, as_tensor, mul_dims
+
+Rule = Callable[[Context], list[Node]]
+MAX_CONE = 1000
+"""Nodes that are looked through to find the value of an operand."""
+MAX_ELEMENTS = 4096
+"""Elements that each of them may have."""
+
+
+def known(node: Node) -> np.ndarray[Any, Any] | None:
+    """The value of a node that depends on constants and known sizes alone, else None."""
+    values: dict[Node, Any] = {}
+    for n in _cone(node):
+        if n.op is ops.get_dimension_size:
+            dims = as_tensor(n.inputs[0].type).dims
+            size = None if dims is None else dims[n.attrs[0]]
+            if not isinstance(size, int):
+                return None
+            values[n] = np.asarray(size, np.int32)
+        elif n.op.eval is None or not (n.inputs or n.op is CONSTANT):
+            return None
+        else:
+            values[n] = n.op.eval([values[i] for i in n.inputs], *n.attrs)
+    return np.asarray(values[node]) if node in values else None
+
+
+def _cone(node: Node) -> list[Node]:
+    """What the value depends on, not looking beyond sizes, in topological order; nothing where that is too much."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack and len(seen) <= MAX_CONE:
+        n = stack.pop()
+        if n not in seen:
+            if not (isinstance(n.type, TensorType) and n.type.is_static and n.type.size <= MAX_ELEMENTS):
+                return []
+            seen.add(n)
+            stack += () if n.op is ops.get_dimension_size else n.inputs
+    return [] if stack else sorted(seen, key=lambda n: n.serial)
+
+
+def _ints(node: Node) -> tuple[int, ...] | None:
+    value = known(node)
+    return None if value is None else tuple(int(v) for v in value.reshape(-1))
+
+
+# --- shapes that are computed from shapes -------------------------------------------------------------------------
+
+
+def dims_of_value(node: Node) -> Dims | None:
+    """The elements of integers as sizes, symbols among them; None where they are no sums and products of sizes."""
+    found: dict[Node, Dims | None] = {}
+    for n in _cone(node):
+        inputs = [found[i] for i in n.inputs] if n.op in _ON_SIZES else []
+        ready = [i for i in inputs if i is not None]
+        if n.op is CONSTANT and n.attrs[0].dtype.is_integer and n.attrs[0].array.size <= MAX_RANK:
+            found[n] = tuple(int(v) for v in n.attrs[0].array.reshape(-1))
+        elif n.op is ops.get_dimension_size:
+            dims = as_tensor(n.inputs[0].type).dims
+            found[n] = None if dims is None else (dims[n.attrs[0]],)
+        else:
+            found[n] = _ON_SIZES[n.op](n, ready) if inputs and len(ready) == len(inputs) else None
+    return found.get(node)
+
+
+MAX_RANK = 64
+
+
+def _each(combine: Callable[[Sequence[Dim]], Dim]) -> Callable[[Node, list[Dims]], Dims | None]:
+    def rule(n: Node, parts: list[Dims]) -> Dims | None:
+        length = max(map(len, parts))
+        if any(len(p) not in (1, length) for p in parts):
+            return None
+        return tuple(combine([p[k % len(p)] for p in parts]) for k in range(length))
+
+    return rule
+
+
+def _same(n: Node, parts: list[Dims]) -> Dims | None:
+    return parts[0] if as_tensor(n.type).dtype.is_integer else None
+
+
+def _repeated(n: Node, parts: list[Dims]) -> Dims | None:
+    size = as_tensor(n.type).size if n.type.is_static else MAX_RANK + 1  # type: ignore[attr-defined]
+    return parts[0] * size if len(parts[0]) == 1 and size <= MAX_RANK else None
+
+
+def _cut(n: Node, parts: list[Dims]) -> Dims | None:
+    start, limit, stride = (v[0] if len(v) == 1 else None for v in n.attrs)
+    return parts[0][start:limit:stride] if start is not None else None
+
+
+_ON_SIZES: dict[Op, Callable[[Node, list[Dims]], Dims | None]] = {
+    ops.convert: _same, ops.reshape: _same, ops.broadcast_in_dim: _repeated, ops.slice_: _cut,
+    ops.concatenate: lambda n, parts: tuple(d for p in parts for d in p),
+    ops.add: _each(lambda dims: add_dims(*dims)), ops.multiply: _each(mul_dims),
+}  # fmt: skip
+
+
+def named_dims(type: Type, start: int) -> tuple[Type, int]:
+    """A tensor type whose unknown sizes are symbols of their own, numbered from `start`, and the next number."""
+    if not isinstance(type, TensorType) or type.dims is None or type.is_static:
+        return type, start
+    dims: list[Dim] = []
+    for d in type.dims:
+        dims.append(f"?{start}" if isinstance(d, str) else d)
+        start += isinstance(d, str)
+    return type.with_dims(dims), start
+
+
+def of_result(op: Rule, otherwise: Rule) -> Rule:
+    """An op whose shape comes as the last operand too; the stated result type says it, or the operand's value."""
+
+    def rule(c: Context) -> list[Node]:
+        *rest, shape = c.inputs
+        dims = None if c.tensor.is_static else dims_of_value(shape) or _ints(shape)
+        if not c.tensor.is_static and dims is None:
+            return otherwise(c)
+        if dims is not None:
+            c.op = replace(c.op, result_types=[c.tensor.with_dims(dims)])
+        c.inputs = rest
+        return op(c)
+
+    return rule
+
+
+def with_values(op: Rule, otherwise: Rule, **names: int) -> Rule:
+    """An op some of whose attributes come as operands: `names` says which operand is which attribute."""
+
+    def rule(c: Context) -> list[Node]:
+        values = {name: known(c.inputs[at]) for name, at in names.items()}
+        if any(v is None for v in values.values()):
+            return otherwise(c)
+        c.op = replace(c.op, attributes=c.op.attributes | {name: np.asarray(v).tolist() for name, v in values.items()})
+        c.inputs = c.inputs[: len(c.inputs) - len(names)]
+        return op(c)
+
+    return rule
+
+
+def gather(op: Callable[[Context, Dims], list[Node]], otherwise: Rule) -> Rule:
+    """Slice sizes from the operand, or from the stated result: a collapsed dimension has size 1."""
+
+    def rule(c: Context) -> list[Node]:
+        sizes = dims_of_value(c.inputs[2]) or _ints(c.inputs[2])
+        if sizes is None and c.tensor.is_static:
+            numbers = c.need("dimension_numbers")
+            dropped = (*numbers.get("collapsed_slice_dims", ()), *numbers.get("operand_batching_dims", ()))
+            kept = iter(c.tensor.shape[k] for k in numbers.get("offset_dims", ()))
+            sizes = tuple(1 if k in dropped else next(kept) for k in range(len(as_tensor(c.inputs[0].type).dims or ())))
+        if sizes is None:
+            return otherwise(c)
+        c.inputs = c.inputs[:2]
+        return op(c, sizes)
+
+    return rule
+
+
+def real_slice(otherwise: Rule) -> Rule:
+    """A strided box between computed limits; with computed starts, when the strides and the result's sizes are known."""
+
+    def rule(c: Context) -> list[Node]:
+        operand, first, last, step = c.inputs
+        start, limit, strides = _ints(first), _ints(last), _ints(step)
+        if start is not None and limit is not None and strides is not None:
+            return [c(ops.slice_, operand, start_indices=start, limit_indices=limit, strides=strides)]
+        if start is not None and strides is not None and (cut := _trimmed(c, operand, start, last, strides)) is not None:
+            return [cut]
+        if strides is None or not c.tensor.is_static:
+            return otherwise(c)
+        spans = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(c.tensor.shape, strides, strict=True))
+        at = [c(ops.reshape, c(ops.slice_, first, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)), shape=())
+              for k in range(len(spans))]
+        box = c(ops.dynamic_slice, operand, *at, slice_sizes=spans)
+        return [c(ops.slice_, box, start_indices=(0,) * len(spans), limit_indices=spans, strides=strides)]
+
+    return rule
+
+
+def _trimmed(c: Context, operand: Node, start: Sequence[int], last: Node, strides: Sequence[int]) -> Node | None:
+    """A box of an operand of unknown sizes: what is beyond it is taken off, as negative padding; None where that is not known."""
+    limits, dims = dims_of_value(last), as_tensor(operand.type).dims
+    if limits is None or dims is None or len(limits) != len(dims) or any(s != 1 for s in strides):
+        return None
+    high: list[int] = []
+    for limit, size in zip(limits, dims, strict=True):
+        if limit == size:
+            high.append(0)
+        elif isinstance(limit, int) and isinstance(size, int):
+            high.append(limit - size)
+        else:
+            return None
+    return c(ops.pad, operand, c.b.like(0, operand), edge_padding_low=tuple(-s for s in start), edge_padding_high=tuple(high),
+             interior_padding=(0,) * len(dims))
+
+
+def set_dimension_size(otherwise: Rule) -> Rule:
+    """The operand cut to a known size of one dimension."""
+
+    def rule(c: Context) -> list[Node]:
+        operand, k = c.inputs[0], c.number("dimension", "dim")
+        size, dims = _ints(c.inputs[1]), as_tensor(operand.type).shape
+        if size is None:
+            return otherwise(c)
+        limits = (*dims[:k], size[0], *dims[k + 1 :])
+        cut = c(ops.slice_, operand, start_indices=(0,) * len(dims), limit_indices=limits, strides=(1,) * len(dims))
+        return [operand if limits == dims else cut]
+
+    return rule
+
+
+def index_select(c: Context) -> list[Node]:
+    """torch_index_select; with batch dimensions it is a gather."""
+    dim, batch = c.number("dim"), c.number("batch_dims", default=0)
+    operand, index = c.inputs
+    dims, picks = as_tensor(operand.type).shape, as_tensor(index.type).shape
+    if not batch:
+        return [c(ops.torch_index_select, operand, index, dim=dim)]
+    width, leading = len(picks) - batch, tuple(range(batch))
+    offset = (*range(batch, dim), *range(dim + width, len(dims) - 1 + width))
+    sizes = tuple(1 if k == dim or k < batch else size for k, size in enumerate(dims))
+    return [c(ops.gather, operand, index, offset_dims=offset, collapsed_slice_dims=(dim,), operand_batching_dims=leading,
+              start_indices_batching_dims=leading, start_index_map=(dim,), index_vector_dim=len(picks), slice_sizes=sizes)]
+
+
+def broadcasting(op: Rule) -> Rule:
+    """CHLO's broadcast_* ops: shapes aligned at their last dimensions (or by broadcast_dimensions), sizes of 1 stretched."""
+
+    def rule(c: Context) -> list[Node]:
+        shape = c.tensor.shape
+        stated = c.raw("broadcast_dimensions")
+        spread = []
+        for x in c.inputs:
+            dims = as_tensor(x.type).shape
+            by_hand = stated is not None and len(dims) < len(shape)
+            at = c.ints("broadcast_dimensions") if by_hand else tuple(range(len(shape) - len(dims), len(shape)))
+            spread.append(x if dims == shape else c(ops.broadcast_in_dim, x, shape=shape, broadcast_dimensions=at))
+        c.inputs = spread
+        return op(c)
+
+    return rule

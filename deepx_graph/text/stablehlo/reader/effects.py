@@ -1,0 +1,125 @@
+"""Which operations of a StableHLO text act on the state: themselves, in a region, or through what they call.
+
+Tokens order effects in the text; in the sea one state does, in the order of the text, which every order of tokens agrees with. So
+a function that has to do with tokens or effects takes and gives that state, and tokens themselves vanish.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from deepx_graph.ops.host import custom_calls
+from deepx_graph.text.stablehlo.reader.context import plain
+from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed
+from deepx_graph.types import STATE, TensorType, TupleType, Type, is_state
+
+_ALWAYS = re.compile(r"^(check\.|interpreter\.|sdy\.manual_computation$)")
+COLLECTIVES = {
+    f"stablehlo.{n}" for n in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute",
+                               "collective_broadcast", "collective_reduce")
+}  # fmt: skip
+
+
+def without_tokens(types: Iterable[Type]) -> list[Type]:
+    """The types that are no tokens."""
+    return [t for t in types if t != STATE]
+
+
+def is_alone(op: Operation) -> bool:
+    """Whether a collective names only groups of one device, so that nothing moves."""
+    if op.name == "stablehlo.collective_permute":
+        pairs = numbers(op.attributes.get("source_target_pairs"))
+        return pairs == ((0, 0),)
+    groups = numbers(op.attributes.get("replica_groups"))
+    return bool(groups) and all(len(g) == 1 for g in groups) and op.operand_types[: len(op.result_types)] == op.result_types
+
+
+def numbers(value: Any) -> tuple[tuple[int, ...], ...]:
+    """The rows of a matrix of numbers, entries of -1 (none) left out. Raises ValueError, TypeError or AttributeError."""
+    if isinstance(value, Typed):
+        value = value.value
+    if isinstance(value, Dense) and isinstance(value.type, TensorType):
+        from deepx_graph.text.stablehlo.reader.literals import parse_dense
+
+        value = parse_dense(value.text, value.type).array.tolist()
+    return tuple(tuple(int(n) for n in row if n >= 0) for row in value or ())
+
+
+def callees(op: Operation) -> list[str]:
+    """The functions that an operation runs by name."""
+    found = [op.extra["symbol"]] if op.name == "func.call" and "symbol" in op.extra else []
+    names = ("callee",) if op.name == "func.call" else ("decomposition",) if op.name == "stablehlo.composite" else ()
+    values = (op.attributes.get(n) for n in names)
+    return found + [v.name if isinstance(v, Symbol) else str(v) for v in values if v is not None]
+
+
+def target(op: Operation) -> str:
+    """The target of a custom call."""
+    return str(op.extra.get("symbol") or _name(op.attributes.get("call_target_name")) or "")
+
+
+def _name(value: Any) -> Any:
+    return value.name if isinstance(value, Symbol) else value
+
+
+class Effects:
+    """`functions` are the names of functions that act on the state."""
+
+    def __init__(self, functions: dict[str, Operation]) -> None:
+        self.functions: set[str] = set()
+        self._acting: set[int] = set()
+        outer: dict[int, Operation | None] = {}
+        callers: dict[str, list[tuple[Operation, str]]] = {}
+        acting: list[tuple[Operation, str]] = []
+        for name, f in functions.items():
+            work: list[tuple[Operation, Operation | None]] = [(f, None)]
+            while work:
+                op, around = work.pop()
+                outer[id(op)] = around
+                if _acts_itself(op):
+                    acting.append((op, name))
+                for callee in callees(op):
+                    callers.setdefault(callee, []).append((op, name))
+                work += [(inner, op) for region in op.regions for block in region for inner in block.operations]
+        while acting:
+            found, name = acting.pop()
+            at: Operation | None = found
+            while at is not None and id(at) not in self._acting:
+                self._acting.add(id(at))
+                at = outer[id(at)]
+            if name not in self.functions:
+                self.functions.add(name)
+                acting += callers.get(name, ())
+
+    def acts(self, op: Operation) -> bool:
+        """Whether the operation changes or needs the state."""
+        return id(op) in self._acting
+
+
+def _acts_itself(op: Operation) -> bool:
+    if op.name in COLLECTIVES:
+        return not _is_alone_or_odd(op)
+    if op.name == "stablehlo.custom_call":
+        name = target(op)
+        return name.startswith("check.") or plain(op.attributes.get("has_side_effect")) is True or custom_calls.acts(name) or (
+            _has_token(op))
+    return _ALWAYS.match(op.name) is not None or _has_token(op)
+
+
+def _is_alone_or_odd(op: Operation) -> bool:
+    try:
+        return is_alone(op)
+    except (ValueError, TypeError, AttributeError):
+        return False
+
+
+def _has_token(op: Operation) -> bool:
+    """Whether a token goes in or out, or into a region."""
+    regions = (arg.type for region in op.regions for block in region for arg in block.args)
+    return _any_token(op.operand_types) or _any_token(op.result_types) or any(map(is_state, regions))
+
+
+def _any_token(types: Sequence[Type]) -> bool:
+    return any(t == STATE or (isinstance(t, TupleType) and is_state(t)) for t in types)

@@ -1,0 +1,316 @@
+"""From the syntax tree of StableHLO to the sea: names to nodes, functions to functions, regions inlined or closed as bodies.
+
+Regions of control flow use outer values freely: in the sea there is no inside. A body of a reduction must be closed; constants from
+outside are copied into it. Every result is checked against the type the text states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, an, suggest
+from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir.structure import CONSTANT, TUPLE
+from deepx_graph.text.stablehlo import quantised
+from deepx_graph.text.stablehlo.locations import Locations
+from deepx_graph.text.stablehlo.notes import LINE, is_foreign, notes_of
+from deepx_graph.text.stablehlo.reader.context import Context
+from deepx_graph.text.stablehlo.reader.dynamic import named_dims
+from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
+from deepx_graph.text.stablehlo.reader.rules import RULES
+from deepx_graph.text.stablehlo.shardy import Mesh, parse_mesh
+from deepx_graph.text.stablehlo.syntax import VJP, Block, Noted, Operation
+from deepx_graph.types import STATE, FunctionType, Type, compatible
+
+MAX_NESTING = 100
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What reading an attribute of another form than a rule expects raises."""
+_RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return")
+Scope = dict[str, Node]
+
+
+class Lowering:
+    """Turns the functions of one text into a module."""
+
+    def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
+                 module: Operation | None) -> None:
+        self.source = source
+        self.made: list[Function] = []
+        """Functions that are none of the text."""
+        self.locations = Locations(aliases)
+        self.whole = module
+        self.b = Builder()
+        for op in functions:
+            _named(op)
+        if "!quant" in source.text:
+            quantised.set_aside(functions)
+        self.others = [op for op in functions if is_foreign(op.name)]
+        self.meshes = dict(self._meshes())
+        self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and not is_foreign(op.name)}
+        self.seeds = 0
+        self.depth = 0
+        self.state: Node | None = None
+        self.effects = Effects(self.syntax)
+        self.effectful = self.effects.functions
+        self.closed = 0
+        self.kept: dict[str, Diagnostic] = {}
+        """What is said of operations that are kept as they stand, once for each of them, or for their dialect."""
+        self.sizes = 0
+        """How many bodies of operations, which have no calls, the operation being lowered stands in."""
+        self._check_functions(functions)
+
+    def _check_functions(self, functions: Sequence[Operation]) -> None:
+        seen: set[str] = set()
+        for op in functions:
+            name = op.extra.get("symbol")
+            if is_foreign(op.name):
+                continue
+            if op.name != "func.func" or name is None:
+                raise self.error(f"'{op.name}' stands outside a function", op, "func.func")
+            if name in seen:
+                raise self.error(f"a second function '{name}'", op)
+            if not op.regions or len(op.regions[0]) != 1:
+                raise self.error(f"function '{name}' has no body of one block", op)
+            seen.add(name)
+
+    def _meshes(self) -> Iterator[tuple[str, Mesh]]:
+        """The meshes of the text by name, but for those on which nothing can be run, which is said where something is."""
+        for op in self.others:
+            if op.name == "sdy.mesh" and "symbol" in op.extra:
+                with suppress(ValueError):
+                    yield op.extra["symbol"], parse_mesh(op.extra.get("form", ""))
+
+    def unused(self, name: str) -> str:
+        """The name of a function that no other has."""
+        taken = {*self.syntax, *(f.name for f in self.made)}
+        return next(n for n in (name, *(f"{name}.{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+
+    def module(self) -> Module:
+        functions = tuple(self.function(op) for op in self.syntax.values())
+        functions += tuple(self.made)
+        public = [f.name for f in functions if f.public]
+        entry = "main" if "main" in self.syntax else (public or [functions[0].name])[0]
+        name, notes = (self.whole.extra.get("symbol", ""), notes_of(self.whole.attributes)) if self.whole else ("", ())
+        notes += tuple((LINE, self.source.text[op.start : op.end].strip()) for op in self.others)
+        return Module(functions, entry, self.source, "stablehlo", name=name, notes=notes)
+
+    # --- errors
+
+    def span(self, op: Operation) -> Span:
+        end = self.source.text.find("\n", op.start, op.end)
+        place = self.locations.of(op.location) if op.location else None
+        return Span(self.source, op.start, op.end if end < 0 else end, place)
+
+    def error(self, message: str, op: Operation, expected: str | None = None, hint: str | None = None) -> ParseError:
+        return ParseError(Diagnostic(message, self.span(op), expected=expected, hint=hint))
+
+    def keeps(self, op: Operation) -> None:
+        """Notes that an operation is kept as it stands."""
+        dialect = op.name.partition(".")[0]
+        subject, verb = (f"operations of the dialect '{dialect}'", "are") if is_foreign(op.name) else (f"'{op.name}'", "is")
+        if subject not in self.kept:
+            self.kept[subject] = Diagnostic(f"{subject} {verb} kept as written and cannot be run", self.span(op), severity="note")
+
+    # --- functions and regions
+
+    def signature(self, name: str, op: Operation) -> FunctionType:
+        """The type of a function of the text, the state included where it has effects."""
+        if name not in self.syntax:
+            raise self.error(f"no function '{name}'", op, hint=suggest(name, self.syntax))
+        f = self.syntax[name]
+        extra = (STATE,) if name in self.effectful else ()
+        return FunctionType((*without_tokens(f.operand_types), *extra), (*without_tokens(f.result_types), *extra))
+
+    def function(self, op: Operation) -> Function:
+        name = op.extra["symbol"]
+        block = op.regions[0][0]
+        self._name_sizes(block)
+        params = self.params(block)
+        plain, self.state = list(params), None
+        if name in self.effectful:
+            self.state = self.b.param(len(params), STATE, "state")
+            params.append(self.state)
+        results = self.run(block, self.bound(block, plain, op), op)
+        if self.state is not None:
+            results = [*results, self.state]
+        named = op.attributes.get(VJP)
+        vjp = named.text.lstrip("@").strip('"') if isinstance(named, Noted) else None
+        return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
+                        vjp=vjp, span=Span(self.source, op.start, op.start + 9))
+
+    def _name_sizes(self, block: Block) -> None:
+        """Unknown sizes of different parameters are different symbols."""
+        for k, arg in enumerate(block.args):
+            type, self.sizes = named_dims(arg.type, self.sizes)
+            block.args[k] = arg._replace(type=type)
+
+    def params(self, block: Block) -> list[Node]:
+        """Parameters for the arguments of a block that are no tokens."""
+        found: list[Node] = []
+        for arg in block.args:
+            if arg.type == STATE:
+                continue
+            place = self.locations.of(arg.location) if arg.location else None
+            span = Span(self.source, arg.start, arg.start + len(arg.name), place)
+            self.b.origin = Origin("", (span,), (), notes_of(arg.attributes))
+            found.append(self.b.param(len(found), arg.type, arg.name.removeprefix("%")))
+        return found
+
+    def run(self, block: Block, scope: Scope, owner: Operation) -> list[Node]:
+        """The values that a block returns, its operations being lowered into the sea."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise LimitError(Diagnostic(f"regions nest deeper than {MAX_NESTING}", self.span(owner)))
+        outer = self.b.origin
+        for op in block.operations:
+            if op.name in _RETURNS:
+                results = [n for n in self.operands(op, scope) if n.type != STATE]
+                break
+            self.lower(op, scope)
+        else:
+            raise self.error("the region does not return", owner, "a return at its end")
+        self.b.origin = outer
+        self.depth -= 1
+        return results
+
+    def region(self, op: Operation, k: int, args: Sequence[Node], scope: Scope) -> list[Node]:
+        """Region k of an operation, inlined on the given arguments."""
+        if k >= len(op.regions) or len(op.regions[k]) != 1:
+            raise self.error(f"{op.name} needs region {k}, with one block", op)
+        block = op.regions[k][0]
+        return self.run(block, {**scope, **self.bound(block, args, op)}, op)
+
+    def bound(self, block: Block, args: Sequence[Node], op: Operation) -> Scope:
+        """The arguments of a block by name; a token stands for the state that is current."""
+        names = [arg.name for arg in block.args if arg.type != STATE]
+        if len(names) != len(args):
+            raise self.error(f"a region takes {len(names)} arguments and is given {len(args)}", op)
+        found = dict(zip(names, args, strict=True))
+        if len(names) < len(block.args) and self.state is not None:
+            found |= {arg.name: self.state for arg in block.args if arg.type == STATE}
+        return found
+
+    def inlined(self, name: str, args: Sequence[Node], op: Operation) -> list[Node]:
+        """The results of a function of the text, in a body that cannot call it."""
+        self.signature(name, op)
+        block = self.syntax[name].regions[0][0]
+        return self.run(block, self.bound(block, args, op), op)
+
+    def body(self, op: Operation, k: int, scope: Scope) -> Function:
+        """Region k as a closed function of its arguments."""
+        if k >= len(op.regions) or len(op.regions[k]) != 1:
+            raise self.error(f"{op.name} needs region {k}, with one block", op)
+        outer = self.b.origin
+        params = tuple(self.params(op.regions[k][0]))
+        self.b.origin = outer
+        constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
+        state, self.state = self.state, None
+        self.closed += 1
+        results = self.region(op, k, params, constants)
+        self.closed -= 1
+        self.state = state
+        return Function(f"body{k}", params, tuple(results), public=False)
+
+    def closed_function(self, name: str, op: Operation) -> Function:
+        """A function of the text as the body of an operation."""
+        self.signature(name, op)
+        outer = self.b.origin
+        params = tuple(self.params(self.syntax[name].regions[0][0]))
+        self.b.origin = outer
+        state, self.state = self.state, None
+        self.closed += 1
+        results = self.inlined(name, params, op)
+        self.closed -= 1
+        self.state = state
+        return Function(name, params, tuple(results), public=False)
+
+    # --- operations
+
+    def operands(self, op: Operation, scope: Scope) -> list[Node]:
+        found: list[Node] = []
+        for name, at in op.operands:
+            node = scope.get(name)
+            if node is None and name.endswith("#0"):
+                node = scope.get(name[:-2])
+            if node is None and f"{name}#0" in scope:
+                found += [scope[k] for k in _numbered(name, scope)]
+                continue
+            if node is None:
+                span = Span(self.source, at, at + len(name))
+                raise ParseError(Diagnostic(f"no value '{name}' here", span, hint=suggest(name, scope)))
+            found.append(node)
+        return found
+
+    def lower(self, op: Operation, scope: Scope) -> None:
+        inputs = self.operands(op, scope)
+        name = (op.results[0].removeprefix("%").partition("#")[0] if op.results else "")
+        self.b.origin = Origin(name, (self.span(op),), (), notes_of(op.attributes) if op.attributes else ())
+        self._check_operands(op, inputs)
+        rule = RULES.get(op.name, RULES["opaque"])
+        plain = [n for n in inputs if n.type != STATE]
+        if self.closed and self.effects.acts(op):
+            raise self.error(f"{op.name} has an effect, and the body of an operation can have none", op)
+        try:
+            context = Context(self, op, plain, scope)
+            results = quantised.lowered(context, rule) if quantised.KEY in op.extra else rule(context)
+        except InferError as e:
+            raise VerifyError(e.diagnostic(self.span(op), f"{op.name}: ")) from None
+        except MALFORMED:
+            raise self.error(f"{op.name} does not have the operands and attributes that it needs", op) from None
+        self._named_results(op, results, scope)
+
+    def _named_results(self, op: Operation, results: Sequence[Node], scope: Scope) -> None:
+        """Gives results their names; a token stands for the state that is current then."""
+        if len(op.result_types) not in (0, len(op.results)):
+            raise self.error(f"{op.name} gives {len(results)} results and the text has types for {len(op.result_types)}", op)
+        types = op.result_types or [n.type for n in results]
+        if len(without_tokens(types)) != len(results) or len(types) != len(op.results):
+            raise self.error(f"{op.name} gives {len(results)} results and {len(op.results)} are named", op)
+        rest = iter(results)
+        for name, type in zip(op.results, types, strict=True):
+            if type != STATE:
+                scope[name] = self._checked(op, next(rest), type)
+            elif self.state is not None:
+                scope[name] = self.state
+
+    def _check_operands(self, op: Operation, inputs: Sequence[Node]) -> None:
+        if len(op.operand_types) != len(inputs):
+            return
+        for node, type in zip(inputs, op.operand_types, strict=True):
+            if node.type != type and not compatible(node.type, type) and op.operand_types != op.result_types:
+                raise VerifyError(Diagnostic(f"{op.name}: the operand '{node.name}' is {an(node.type)} and the text says {type}",
+                                             self.span(op)))
+
+    def _checked(self, op: Operation, node: Node, type: Type) -> Node:
+        if node.type == type or compatible(node.type, type):
+            return node
+        raise VerifyError(Diagnostic(f"{op.name} gives {an(node.type)} and the text says {type}", self.span(op),
+                                     expected=str(node.type)))
+
+    def item(self, node: Node, k: int) -> Node:
+        """Item k of a tuple-typed node, taken from where the tuple was made."""
+        return node.inputs[k] if node.op is TUPLE else self.b.proj(node, k)
+
+    def next_seed(self) -> int:
+        """The number of the next draw without a seed."""
+        self.seeds += 1
+        return self.seeds - 1
+
+
+def _named(op: Operation) -> None:
+    """The generic form of a function, brought to what the pretty form gives."""
+    name, type = op.attributes.get("sym_name"), op.attributes.get("function_type")
+    if op.name == "func.func" and isinstance(name, str) and isinstance(type, FunctionType):
+        op.extra["symbol"] = name
+        op.operand_types, op.result_types = list(type.params), list(type.results)
+        op.attributes.setdefault("sym_visibility", "public")
+
+
+def _numbered(name: str, scope: Scope) -> list[str]:
+    found = []
+    k = 0
+    while f"{name}#{k}" in scope:
+        found.append(f"{name}#{k}")
+        k += 1
+    return found

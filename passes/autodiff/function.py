@@ -1,0 +1,125 @@
+"""The derivative of one function: sweep, residuals and rebuild put together.
+
+For a program's entry both parts stand in one function; for a function that is called each is a function of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from deepx_graph.errors import InferError, an
+from deepx_graph.ir import Builder, Function, Node, Origin
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARAM,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+)
+from deepx_graph.ops.data.tape import tape_empty, tape_push
+from deepx_graph.ops.vjp.accumulate import check_gradient
+from deepx_graph.passes.autodiff.activity import Flow, Scopes
+from deepx_graph.passes.autodiff.calls import Derivatives, Variant, cotangents
+from deepx_graph.passes.autodiff.rebuild import Rebuild
+from deepx_graph.passes.autodiff.residuals import Residuals
+from deepx_graph.passes.autodiff.reverse import Frame, Sweep
+from deepx_graph.passes.autodiff.shift_invariance import shifts_only
+from deepx_graph.passes.scalar.dead_columns import prune
+from deepx_graph.rewrite.base import RewriteControl
+from deepx_graph.types import ANY, TensorType, is_state
+
+_SEEN_THROUGH = (PARAM, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END, CALL, CALL_VALUE, PARTIAL)
+
+
+def gradients_of(derivatives: Derivatives, b: Builder, entry: Function, roots: list[Node], given: list[Node],
+                 inputs: list[Node]) -> list[Node]:
+    """The gradients of the inputs of the entry, as nodes over its parameters and the given cotangents of the roots."""
+    whole = entry.with_(results=(*roots, *(r for r in entry.results if is_state(r.type))), result_names=())
+    sweep, frame = _swept(derivatives, b, whole, roots, given, inputs)
+    results = [sweep.value(frame.found.get(x), x) for x in inputs]
+    residuals = _settled(sweep, results, closed=False)
+    return Rebuild(sweep, residuals).nodes(results)
+
+
+def variants(derivatives: Derivatives) -> Iterator[Function]:
+    """The functions of all variants that were asked for, and that these ask for in turn."""
+    done = 0
+    while done < len(derivatives.wanted):
+        for variant, names in list(derivatives.wanted.items())[done:]:
+            done += 1
+            yield from _variant(derivatives, variant, *names)
+
+
+def _variant(derivatives: Derivatives, variant: Variant, forward: str, backward: str) -> tuple[Function, Function]:
+    """The forward and the backward function of a variant."""
+    function = derivatives.prepared(derivatives.module[variant.callee])
+    by = [function.params[k] for k in variant.by]
+    roots = [function.results[k] for k in variant.of]
+    b = Builder(peephole=True)
+    given = [b.param(k, t, f"ct_{k}") for k, t in enumerate(cotangents([r.type for r in roots]))]
+    sweep, frame = _swept(derivatives, b, function, roots, given, by)
+    gradients = _given_back(sweep, frame, variant, function.params)
+    residuals = _settled(sweep, gradients, closed=True)
+    rebuild = Rebuild(sweep, residuals)
+    first = len(residuals.captured)
+    params = [Node(PARAM, (), (first + k, g.type), g.type, g.origin) for k, g in enumerate(given)]
+    rebuild.made.update(((g, False), p) for g, p in zip(given, params, strict=True))
+    results = tuple(rebuild.nodes(gradients))
+    params = [residuals.reads[x] for x in residuals.captured] + params
+    back = Function(backward, tuple(params), results, public=False, span=function.span)
+    own = [rebuild.node((p, False)) for p in function.params]
+    kept = [rebuild.node((x, False)) for x in residuals.captured]
+    closure = b.partial(back, *kept)
+    outs = (*(rebuild.node((r, False)) for r in function.results), closure)
+    names = tuple(function.result_name(k) for k in range(len(function.results)))
+    fore = Function(forward, tuple(own), outs, (*names, "pullback"), public=False, span=function.span)
+    return fore, prune(back, RewriteControl(), invariants=True)
+
+
+def _given_back(sweep: Sweep, frame: Frame, variant: Variant, params: Sequence[Node]) -> list[Node]:
+    """The cotangents of the parameters; of those that a closure captured on a tape, which comes last."""
+    values = {k: sweep.value(frame.found.get(params[k]), params[k]) for k in variant.by}
+    if variant.captured < 0:
+        return list(values.values())
+    tape = sweep.b(tape_empty)
+    for k in variant.by:
+        if k < variant.captured:
+            tape = sweep.b(tape_push, tape, values[k])
+    return [*(v for k, v in values.items() if k >= variant.captured), tape]
+
+
+def _swept(derivatives: Derivatives, b: Builder, function: Function, roots: Sequence[Node], given: Sequence[Node],
+           by: Sequence[Node]) -> tuple[Sweep, Frame]:
+    scopes = Scopes(function)
+    flow = Flow(function, scopes.ends, by, roots, shifts_only(function))
+    for node in function.nodes:
+        if flow.passes(node):
+            try:
+                _check(node, flow)
+            except InferError as e:
+                raise flow.refusal(node, e) from None
+    sweep = Sweep(b, scopes, flow, derivatives)
+    frame = sweep.run(roots, given)
+    b.origin = Origin()
+    return sweep, frame
+
+
+def _settled(sweep: Sweep, results: Sequence[Node], *, closed: bool) -> Residuals:
+    derivatives = sweep.derivatives
+    residuals = Residuals(sweep, derivatives.repeats, closed=closed)
+    residuals.settle(results)
+    derivatives.kept += residuals.kept
+    return residuals
+
+
+def _check(node: Node, flow: Flow) -> None:
+    """Raises InferError when a derivative cannot pass the node."""
+    if isinstance(node.type, TensorType) and node.type.dtype is ANY:
+        message = f"{node.op.name}: the gradient of {an(node.type)} is not known before its dtype is"
+        raise InferError(message, hint="give the inputs' types first")
+    if node.op not in _SEEN_THROUGH:
+        check_gradient(node, flow)

@@ -1,0 +1,414 @@
+"""Reverse accumulation through scopes: from the cotangents of a function's results to those of its inputs.
+
+The nodes it builds refer to values of the function as if they were still there, wherever in a branch or loop they were computed;
+`grad_residuals` and `grad_rebuild` make that true. A branch becomes a region with the same selector over the cotangents of what
+its sides use; a loop becomes a loop that counts down, whose variables are the cotangents of the variables and, added up, those of
+what the body uses from outside. Scopes nest on a stack of generators, so depth costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepx_graph.analysis.trip_count import counters, is_variable, rows_apart, trip_count
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width
+from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
+from deepx_graph.ops.data.tape import cotangent_type, tape_pop
+from deepx_graph.ops.vjp.accumulate import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
+from deepx_graph.ops.vjp.masks import Masks
+from deepx_graph.passes.autodiff.activity import Flow, Scope, Scopes, items_of
+from deepx_graph.passes.autodiff.calls import Derivatives
+from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, scalar
+
+MAX_ADDENDS = 64
+"""A sum of more values than this is taken as one."""
+
+
+def onto(b: Builder, total: Node, g: Node, end: Node) -> Node:
+    """`total + g` in the body of the loop that `end` closes, where the total starts as zero.
+
+    What `g` puts into a box of zeros is added to that box of the total alone; where no turn has written to it, it is put there.
+    """
+    parts = _addends(g)
+    if len(parts) == 1 and _is_box(g):
+        box, whole, starts = g.inputs[1], g.type, g.inputs[2:]
+        assert isinstance(box.type, TensorType) and isinstance(whole, TensorType)
+        if rows_apart(end, starts, box.type.shape, whole.shape):
+            return b(dynamic_update_slice, total, box, *starts)
+    for x in parts if any(map(_is_box, parts)) else [g]:
+        if not _is_box(x):
+            total = b(add, total, x)
+            continue
+        box, starts = x.inputs[1], x.inputs[2:]
+        assert isinstance(box.type, TensorType)
+        old = b(dynamic_slice, total, *starts, slice_sizes=box.type.shape)
+        total = b(dynamic_update_slice, total, b(add, old, box), *starts)
+    return total
+
+
+def _addends(g: Node) -> list[Node]:
+    parts: list[Node] = []
+    stack = [g]
+    while stack:
+        x = stack.pop()
+        if x.op is add and len(stack) + len(parts) < MAX_ADDENDS:
+            stack += reversed(x.inputs)
+        else:
+            parts.append(x)
+    return parts
+
+
+def _is_box(g: Node) -> bool:
+    """Whether it is zero but for a box at computed indices."""
+    if g.op is not dynamic_update_slice:
+        return False
+    value = splat_of(g.inputs[0])
+    return value is not None and not value
+
+
+def one_node(b: Builder, g: Cotangent, type: Type, like: Node) -> Node:
+    """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
+    if isinstance(g, Node):
+        return g
+    if isinstance(type, TupleType):
+        parts = g if isinstance(g, tuple) else (None,) * len(type.items)
+        return b.pack(*(one_node(b, x, t, like) for x, t in zip(parts, type.items, strict=True)))
+    return zeros(b, cotangent_type(type) or type, like)
+
+
+def numbered(type: Type, sides: Sequence[Cotangent], columns: list[list[Node]], b: Builder, like: Node) -> Cotangent:
+    """Appends a column for each part of a cotangent that some side gives; the cotangent with column numbers for nodes."""
+    if not any(map(is_nonzero, sides)):
+        return None
+    if isinstance(type, TupleType):
+        parts = [s if isinstance(s, tuple) else (None,) * len(type.items) for s in sides]
+        return tuple(numbered(t, [p[k] for p in parts], columns, b, like) for k, t in enumerate(type.items))
+    given = next(s for s in sides if s is not None)
+    for values, side in zip(columns, sides, strict=True):
+        values.append(zeros(b, given.type, like) if side is None else side)
+    return len(columns[0]) - 1
+
+
+def mapped(shape: Cotangent, make: Callable[[int], Node]) -> Cotangent:
+    """The cotangent with `make(k)` for each number k in it."""
+    if isinstance(shape, tuple):
+        return tuple(mapped(s, make) for s in shape)
+    return None if shape is None else make(shape)
+
+
+class Columns:
+    """The additions to one function.
+
+    `grown[node]` holds columns that a loop_begin or region gets beyond those it has: (first value, next value), or one value
+    per branch with None for whatever. `aux` gives the scopes of nodes of ours.
+    """
+
+    def __init__(self, b: Builder, scopes: Scopes, derivatives: Derivatives) -> None:
+        self.b, self.scopes, self.derivatives = b, scopes, derivatives
+        self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
+        self.aux: dict[Node, Scope] = {}
+        self._counters: dict[Node, Node] = {}
+
+    def column(self, begin: Node, type: Type) -> Node:
+        """The loop variable that the next call of `grow` defines."""
+        return Node(PHI, (begin,), (items_of(begin) + len(self.grown.get(begin, ())),), type, self.b.origin)
+
+    def grow(self, node: Node, *values: Node | None) -> None:
+        """One more column: first and next value of a loop variable, or a value per branch."""
+        self.grown.setdefault(node, []).append(values)
+
+    def type_of(self, node: Node) -> Type:
+        """The type that a value has in the forward part."""
+        return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
+
+    def forward(self, node: Node, home: Scope) -> Node:
+        """Declares a node of ours to belong to the forward part, in that scope."""
+        self.aux[node] = home
+        return node
+
+    def is_forward(self, node: Node) -> bool:
+        return node in self.scopes.home or node in self.aux
+
+    def home(self, node: Node) -> Scope:
+        """The scope of a node of the forward part."""
+        return self.scopes.home.get(node) or self.aux[node]
+
+    def counter(self, end: Node) -> Node:
+        """In the loop: the number of the turn, from 0; a variable that is there or a new one."""
+        begin, body = end.inputs[0], self.scopes.bodies[end]
+        for k, counter in counters(end).items():
+            if counter == (0, 1):
+                return self.forward(self.b(PHI, begin, index=k), body)
+        return self._own_counter(end)
+
+    def _own_counter(self, end: Node) -> Node:
+        begin, body = end.inputs[0], self.scopes.bodies[end]
+        if end not in self._counters:
+            b = Builder(intern=False, origin=end.origin)
+            phi = self.forward(self.column(begin, scalar(I32)), body)
+            after = self.forward(b(add, phi, b.constant(1, I32)), body)
+            self.grow(begin, b.constant(0, I32), after)
+            self._counters[end] = phi
+        return self._counters[end]
+
+    def turn_count(self, end: Node) -> Node:
+        """After the loop: how many turns it took."""
+        phi = self.counter(end)
+        return self.forward(Node(PROJ, (end,), phi.attrs, phi.type, end.origin), self.scopes.home[end])
+
+
+@dataclass(eq=False)
+class Turns:
+    """A loop and its backward loop. `index` is the number of the turn that the backward body goes through, from the last to 0."""
+
+    end: Node
+    count: int | None
+    back_begin: Node
+    back_end: Node | None
+    index: Node
+
+
+@dataclass(eq=False)
+class Frame:
+    """One scope on its way back: cotangents of its own nodes, and of nodes outside that it uses."""
+
+    scope: Scope
+    found: dict[Node, Cotangent] = field(default_factory=dict)
+    leaks: dict[Node, Cotangent] = field(default_factory=dict)
+    variables: dict[int, Cotangent] = field(default_factory=dict)
+
+
+_CLOSED = frozenset((REGION, LOOP_END, PHI, PROJ, CALL, CALL_VALUE, PARTIAL))
+"""What no mask of a cotangent passes."""
+
+Work = Generator[Frame, None, None]
+
+
+class Sweep(Columns):
+    """Builds the backward nodes of one function."""
+
+    def __init__(self, b: Builder, scopes: Scopes, flow: Flow, derivatives: Derivatives) -> None:
+        super().__init__(b, scopes, derivatives)
+        self.flow = flow
+        self.replaced: dict[Node, tuple[Any, ...]] = {}
+        """The attributes of calls that become calls of forward functions."""
+        self.turns: dict[Node, Turns] = {}
+        self.masks = Masks(b)
+
+    def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
+        """The root frame after the sweep: `found` then holds the cotangents of the nodes differentiated by."""
+        frame = Frame(self.scopes.root)
+        for root, g in zip(roots, cotangents, strict=True):
+            self.add(frame, root, g)
+        stack = [self._scope(frame)]
+        while stack:
+            try:
+                stack.append(self._scope(next(stack[-1])))
+            except StopIteration:
+                stack.pop()
+        frame.found = {node: self.masks.clean(g) for node, g in frame.found.items()}
+        return frame
+
+    # --- accumulation
+
+    def add(self, frame: Frame, node: Node, g: Cotangent) -> None:
+        """Adds to the cotangent of a node."""
+        if not self.flow.passes(node):
+            return
+        g = fitted(self.b, self.masks.fitting(g, node), node.type, node)
+        if is_nonzero(g):
+            self._put(frame, node, g)
+
+    def add_item(self, frame: Frame, source: Node, k: int, g: Cotangent) -> None:
+        """Adds to the cotangent of one item of a tuple or construct."""
+        self._put(frame, source, item(source.type, k, g))
+
+    def _put(self, frame: Frame, node: Node, g: Cotangent) -> None:
+        own = self.scopes.home[node] is frame.scope
+        into, g = (frame.found, g) if own else (frame.leaks, self.masks.clean(g))
+        into[node] = plus(self.masks, into.get(node), g)
+
+    # --- one scope
+
+    def _scope(self, frame: Frame) -> Work:
+        for node in reversed(frame.scope.members):
+            if node in self.flow.wrt:
+                continue
+            g = frame.found.pop(node, None)
+            if is_nonzero(g):
+                self.b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")
+                yield from self._step(frame, node, g)
+
+    def _step(self, frame: Frame, node: Node, g: Cotangent) -> Work:
+        """Hands the cotangent of a node on to its operands."""
+        if node.op in _CLOSED:
+            g = self.masks.clean(g)
+        if node.op is REGION:
+            yield from self._region(frame, node, g)
+        elif node.op is LOOP_END:
+            yield from self._loop(frame, node, g)
+        elif node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+            k = node.attrs[0]
+            frame.variables[k] = plus(self.masks, frame.variables.get(k), g)
+        elif node.op is PROJ or node.op is PHI:
+            self.add_item(frame, node.inputs[0], node.attrs[0], g)
+        else:
+            try:
+                for operand, cotangent in zip(node.inputs, self._vjp(node, g), strict=True):
+                    self.add(frame, operand, cotangent)
+            except InferError as e:
+                raise self.flow.refusal(node, e) from None
+
+    def _vjp(self, node: Node, g: Cotangent) -> Sequence[Cotangent]:
+        """The cotangents of the operands of a node that is no construct."""
+        if node.op is CALL:
+            own = self.derivatives.own(node)
+            return self._call(node, g) if own is None else self._own(node, own, g)
+        if node.op is CALL_VALUE:
+            return self._call_value(node, g)
+        if node.op is PARTIAL:
+            return self._partial(node, g)
+        check_gradient(node, self.flow)
+        return self.masks.pulled(node, g)
+
+    # --- calls
+
+    def _own(self, call: Node, derivative: Function, g: Cotangent) -> Sequence[Cotangent]:
+        """By the derivative that the callee names."""
+        given = iter(self.b.call(derivative, *call.inputs, *self._given(call, g)))
+        return [next(given) if cotangent_type(i.type) is not None else None for i in call.inputs]
+
+    def _given(self, node: Node, g: Cotangent) -> list[Node]:
+        """The cotangents of all results of a call that can have one; zeros of unknown shape are asked of the result."""
+        assert isinstance(node.type, TupleType)
+        places = [k for k, t in enumerate(node.type.items) if cotangent_type(t) is not None]
+        return [self.value(g[k], self._result(node, k)) for k in places]
+
+    def _result(self, node: Node, k: int) -> Node:
+        return self.forward(self.b(PROJ, node, index=k), self.scopes.home[node])
+
+    def _call(self, call: Node, g: Cotangent) -> Sequence[Cotangent]:
+        by = [k for k, i in enumerate(call.inputs) if self.flow.passes(i)]
+        of = [k for k, x in enumerate(g) if is_nonzero(x)]
+        self.replaced[call] = attrs = self.derivatives.call(call, by, of)
+        found = iter(self._pulled(call, attrs[1].results[-1], [self.value(g[k], self._result(call, k)) for k in of]))
+        return [next(found) if k in by else None for k in range(len(call.inputs))]
+
+    def _call_value(self, call: Node, g: Cotangent) -> Sequence[Cotangent]:
+        function = call.inputs[0].type
+        assert isinstance(function, FunctionType)
+        *found, tape = self._pulled(call, self.derivatives.pullback_of_value(function), self._given(call, g))
+        rest = iter(found)
+        return [tape, *(next(rest) if cotangent_type(t) is not None else None for t in function.params)]
+
+    def _pulled(self, call: Node, type: FunctionType, cotangents: Sequence[Node]) -> Sequence[Node]:
+        """What the closure of that type gives which is the last result of a call in the forward part."""
+        closure = Node(PROJ, (call,), (items_of(call),), type, self.b.origin)
+        return self.b.call_value(self.forward(closure, self.scopes.home[call]), *cotangents)
+
+    def _partial(self, closure: Node, tape: Node) -> Sequence[Cotangent]:
+        """The cotangents of what a closure has captured lie on the tape, the last one on top."""
+        found: list[Cotangent] = []
+        for i in reversed(closure.inputs):
+            type = cotangent_type(i.type)
+            if type is not None:
+                tape, g = self.b.items(self.b(tape_pop, tape, type=type))
+            found.append(None if type is None else g)
+        return found[::-1]
+
+    # --- branches
+
+    def _region(self, frame: Frame, region: Node, g: Cotangent) -> Work:
+        width = branch_width(len(region.inputs), region.attrs[0])
+        sides: list[Frame] = []
+        for scope in self.scopes.branches[region]:
+            side = Frame(scope)
+            for k in range(width):
+                self.add(side, region.inputs[1 + scope.branch * width + k], g[k])
+            yield side
+            sides.append(side)
+        self.b.origin = Origin("", region.origin.spans, region.origin.rewrites).rewritten("grad")
+        used = list(dict.fromkeys(n for side in sides for n in side.leaks))
+        columns: list[list[Node]] = [[] for _ in sides]
+        places: list[tuple[Node, Cotangent]] = []
+        for n in used:
+            shape = numbered(n.type, [side.leaks.get(n) for side in sides], columns, self.b, n)
+            places.append((n, shape))
+        if not used:
+            return
+        made = self.b(REGION, region.inputs[0], *(v for side in columns for v in side), branches=len(sides))
+        for n, shape in places:
+            self._put(frame, n, mapped(shape, lambda k: self.b(PHI, made, index=k)))
+
+    # --- loops
+
+    def _loop(self, frame: Frame, end: Node, g: Cotangent) -> Work:
+        b, begin = self.b, end.inputs[0]
+        origin = b.origin
+        count = trip_count(end)
+        columns = [k for k in range(len(begin.inputs)) if self.flow.passes((begin, k))]
+        written = {k: g[k] for k in columns if g[k] is not None and self._is_written_by_rows(end, k)}
+        columns = [k for k in columns if k not in written]
+        if count == 0:
+            for k in columns:
+                self.add(frame, begin.inputs[k], g[k])
+            return
+        first = [self.value(g[k], begin.inputs[k]) for k in columns]
+        turns = b.constant(count, I32) if count is not None else self.turn_count(end)
+        back = b(LOOP_BEGIN, turns, *first, loop=fresh_loop())
+        left = b(PHI, back, index=0)
+        index = b(subtract, left, b.like(1, left))
+        pair = self.turns[end] = Turns(end, count, back, None, index)
+        inner = Frame(self.scopes.bodies[end])
+        for at, k in enumerate(columns):
+            self.add(inner, end.inputs[2 + k], b(PHI, back, index=1 + at))
+        for k, rows in written.items():
+            _, update, *starts = end.inputs[2 + k].inputs
+            assert isinstance(update.type, TensorType)
+            self.add(inner, update, b(dynamic_slice, rows, *starts, slice_sizes=update.type.shape))
+        yield inner
+        b.origin = origin
+        nexts = [index, *(self.value(inner.variables.get(k), begin.inputs[k]) for k in columns)]
+        goes_on = b(compare, left, b.like(0, left), direction="GT")
+        pair.back_end = Node(LOOP_END, (back, goes_on, *nexts), (), back.type, origin)
+        for at, k in enumerate(columns):
+            self.add(frame, begin.inputs[k], b(PROJ, pair.back_end, index=1 + at))
+        for n, leak in inner.leaks.items():
+            self._put(frame, n, self._summed(pair, n, n.type, leak))
+
+    def _is_written_by_rows(self, end: Node, k: int) -> bool:
+        """Whether a loop variable only takes up a row in each turn, over a first value that no derivative passes.
+
+        Then each turn reads its row of the cotangent, which stays as it is.
+        """
+        begin, after = end.inputs[0], end.inputs[2 + k]
+        if after.op is not dynamic_update_slice or self.flow.passes(begin.inputs[k]) or not is_variable(after.inputs[0], begin, k):
+            return False
+        box, whole, users = after.inputs[1].type, after.type, self.scopes.function.users
+        same = [n for n in users[begin] if is_variable(n, begin, k)]
+        alone = same == [after.inputs[0]] and users[same[0]] == (after,) and users[after] == (end,)
+        assert isinstance(box, TensorType) and isinstance(whole, TensorType)
+        static = alone and box.is_static and whole.is_static
+        return static and rows_apart(end, after.inputs[2:], box.shape, whole.shape)
+
+    def value(self, g: Cotangent, like: Node) -> Node:
+        """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
+        return one_node(self.b, g, like.type, like)
+
+    def _summed(self, pair: Turns, n: Node, type: Type, leak: Cotangent) -> Cotangent:
+        """The sum, over the turns of a backward loop, of what its body gives for a value from outside."""
+        if leak is None:
+            return None
+        if isinstance(leak, tuple):
+            assert isinstance(type, TupleType)
+            return tuple(self._summed(pair, n, t, g) for t, g in zip(type.items, leak, strict=True))
+        assert pair.back_end is not None
+        back, end = pair.back_begin, pair.end
+        phi = self.column(back, leak.type)
+        self.grow(back, zeros(self.b, leak.type, n), onto(self.b, phi, leak, end))
+        return Node(PROJ, (pair.back_end,), phi.attrs, leak.type, self.b.origin)

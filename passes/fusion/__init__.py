@@ -1,0 +1,1 @@
+"""Fusion: which nodes form one kernel, and why others do not."""

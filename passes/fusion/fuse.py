@@ -1,0 +1,88 @@
+"""`fuse` puts operations that can run in one pass over their data into `fusion` nodes; `unfuse` takes them out again.
+
+A kernel holds elementwise maps, the broadcasts they read, and reductions over the same axes with what feeds and follows them: a
+softmax or a layer norm is one kernel. What may join is decided in `fusion_group`; the reasons are those that `why` shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from deepx_graph.analysis.transform import with_inputs, with_results
+from deepx_graph.errors import UsageError
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.ops import fusion
+from deepx_graph.passes.fusion.build import rebuilt
+from deepx_graph.passes.fusion.grouping import Grouping, Limits
+from deepx_graph.rewrite.base import Pass, RewriteControl
+
+
+@dataclass(frozen=True)
+class Fuse(Pass):
+    """Join operations into kernels that go through their data once.
+
+    `max_ops` and `max_inputs` bound a kernel; `reductions` lets it reduce; `duplicate` computes cheap operations again in each
+    kernel that needs them. Raises UsageError for a bound below 2 operations or 1 input.
+    """
+
+    name: ClassVar[str] = "fuse"
+    max_ops: int = 200
+    max_inputs: int = 32
+    reductions: bool = True
+    duplicate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_ops < 2 or self.max_inputs < 1:
+            raise UsageError("fuse needs max-ops of at least 2 and max-inputs of at least 1")
+
+    @property
+    def limits(self) -> Limits:
+        """The options as bounds for `Grouping`."""
+        return Limits(self.max_ops, self.max_inputs, self.reductions, self.duplicate)
+
+    def run_under(self, module: Module, control: RewriteControl) -> Module:
+        """The module with its functions fused; itself where nothing can be."""
+        return module.with_functions(
+            f if control.exhausted else rebuilt(Grouping(f, self.limits), control) for f in module.functions
+        )
+
+
+@dataclass(frozen=True)
+class Unfuse(Pass):
+    """Put the operations of every kernel back into the function."""
+
+    name: ClassVar[str] = "unfuse"
+
+    def run(self, module: Module) -> Module:
+        """The module without `fusion` nodes; itself when it has none."""
+        return module.with_functions(map(unfused, module.functions))
+
+
+def unfused(function: Function) -> Function:
+    """The function with every `fusion` node replaced by its body; itself when it has none."""
+    if not any(n.op is fusion for n in function.nodes):
+        return function
+    new: dict[Node, Node] = {}
+    results: dict[Node, tuple[Node, ...]] = {}
+    for node in function.nodes:
+        inputs = tuple(new[i] for i in node.inputs)
+        if node.op is fusion:
+            made = results[node] = _inlined(node, inputs)
+            new[node] = made[0] if len(made) == 1 else Node(TUPLE, made, (), node.type, node.origin)
+        elif node.op is PROJ and node.inputs[0] in results:
+            new[node] = results[node.inputs[0]][node.attrs[0]]
+        else:
+            new[node] = with_inputs(node, inputs)
+    return with_results(function, tuple(new[r] for r in function.results))
+
+
+def _inlined(kernel: Node, inputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The results of the kernel's body on the given inputs, its nodes with the origins they came with."""
+    body: Function = kernel.attr("body")
+    new = dict(zip(body.params, inputs, strict=True))
+    for node in body.nodes:
+        if node not in new:
+            new[node] = Node(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type, node.origin)
+    return tuple(new[r] for r in body.results)

@@ -1,0 +1,1 @@
+"""Passes over calls: inlining, specialisation, tail calls, references."""

@@ -1,0 +1,150 @@
+"""Inlining: a call of a function that is not recursive becomes the function's body.
+
+Callees first, so that a body is put in place already inlined. A closure whose function is known is called directly.
+Loops get a fresh identity in every copy. A call whose arguments are not of exactly the parameters' types is left alone:
+types become exact when a module is specialised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from deepx_graph.analysis.transform import with_inputs, with_results
+from deepx_graph.ir import Function, Module, Node, fresh_loop
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARTIAL, PROJ, TUPLE
+from deepx_graph.passes.scalar.dce import references
+from deepx_graph.rewrite.base import Pass, RewriteControl
+
+MAX_GROWTH = 200_000
+"""Inlining into one function stops after so many new nodes."""
+
+MAX_ROUNDS = 8
+"""A closure may only become known by inlining what makes it; each round may find more."""
+
+
+@dataclass(frozen=True)
+class Inline(Pass):
+    """Replaces calls of small non-recursive functions, and of functions called once, by their bodies."""
+
+    name: ClassVar[str] = "inline"
+    max_nodes: int = 500
+    keep_derivatives: bool = True
+    """Leave calls of functions that name their own derivative: `grad` would not see it any more."""
+
+    def run_under(self, module: Module, control: RewriteControl) -> Module:
+        for _ in range(MAX_ROUNDS):
+            after = self._round(module, control)
+            if after is module:
+                break
+            module = after
+        return module
+
+    def _round(self, module: Module, control: RewriteControl) -> Module:
+        order, recursive = call_order(module)
+        counts = _call_counts(module)
+        done: dict[str, Function] = {}
+        for name in order:
+            allowed = {
+                n: f for n, f in done.items()
+                if n not in recursive and not (self.keep_derivatives and f.vjp)
+                and (len(f.nodes) <= self.max_nodes or (counts.get(n) == 1 and not f.public))
+            } if len(module.functions) > 1 else {}  # fmt: skip
+            done[name] = inlined(module[name], allowed, control)
+        return module.with_functions(done[f.name] for f in module.functions)
+
+
+def call_order(module: Module) -> tuple[list[str], set[str]]:
+    """Function names, callees before callers, and those that can reach themselves."""
+    calls = {f.name: [c for c in dict.fromkeys(references(f)) if c in module] for f in module.functions}
+    order: list[str] = []
+    recursive: set[str] = set()
+    for component in _components(calls):
+        if len(component) > 1 or component[0] in calls[component[0]]:
+            recursive.update(component)
+        order += component
+    return order, recursive
+
+
+def _components(edges: dict[str, list[str]]) -> list[list[str]]:
+    """Strongly connected components, callees first (Tarjan's algorithm on a stack of its own)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    on_path: set[str] = set()
+    found: list[list[str]] = []
+    for root in edges:
+        work = [] if root in index else [(root, 0)]
+        while work:
+            name, at = work.pop()
+            if at == 0:
+                index[name] = low[name] = len(index)
+                path.append(name)
+                on_path.add(name)
+            if at < len(edges[name]):
+                work.append((name, at + 1))
+                after = edges[name][at]
+                if after not in index:
+                    work.append((after, 0))
+                elif after in on_path:
+                    low[name] = min(low[name], index[after])
+                continue
+            for after in edges[name]:
+                if after in on_path:
+                    low[name] = min(low[name], low[after])
+            if low[name] == index[name]:
+                cut = path.index(name)
+                found.append(path[cut:])
+                on_path.difference_update(path[cut:])
+                del path[cut:]
+    return found
+
+
+def _call_counts(module: Module) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for f in module.functions:
+        for node in f.nodes:
+            if node.op in (CALL, PARTIAL):
+                counts[node.attrs[0]] = counts.get(node.attrs[0], 0) + 1
+    return counts
+
+
+def inlined(function: Function, allowed: dict[str, Function], control: RewriteControl) -> Function:
+    """The function with its calls of the allowed functions replaced by their bodies; itself where it has none."""
+    if not any(n.op in (CALL, CALL_VALUE) for n in function.nodes):
+        return function
+    made: dict[Node, Node] = {}
+    opened: set[Node] = set()  # the tuples that stand for inlined calls
+    grown = 0
+    for node in function.nodes:
+        inputs = tuple([made[i] for i in node.inputs])
+        if node.op is PROJ and inputs[0] in opened:
+            made[node] = inputs[0].inputs[node.attrs[0]]
+            continue
+        call = with_inputs(node, inputs)
+        if node.op is CALL_VALUE and inputs[0].op is PARTIAL and control.permit("call-known-closure", node, inputs[0]):
+            call = Node(CALL, inputs[0].inputs + inputs[1:], inputs[0].attrs, node.type, node.origin)
+        callee = allowed.get(call.attrs[0]) if call.op is CALL else None
+        if callee is not None and grown <= MAX_GROWTH and _fits(callee, call) and control.permit("inline", node, call):
+            grown += len(callee.nodes)
+            call = Node(TUPLE, _copied(callee, call), (), call.type, call.origin)
+            opened.add(call)
+        made[node] = call
+    return with_results(function, tuple(made[r] for r in function.results))
+
+
+def _fits(callee: Function, call: Node) -> bool:
+    return all(a.type == p.type for a, p in zip(call.inputs, callee.params, strict=True)) and callee.type == call.attrs[1]
+
+
+def _copied(callee: Function, call: Node) -> tuple[Node, ...]:
+    """The callee's results over the call's arguments, from a fresh copy of its nodes."""
+    made: dict[Node, Node] = dict(zip(callee.params, call.inputs, strict=True))
+    for node in callee.nodes:
+        if node in made:
+            continue
+        inputs = tuple([made[i] for i in node.inputs])
+        attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
+        origin = node.origin.merged(call.origin).rewritten("inline")
+        made[node] = Node(node.op, inputs, attrs, node.type, origin)
+    return tuple(made[r] for r in callee.results)

@@ -1,0 +1,282 @@
+"""Rules of what moves, cuts and joins whole tensors, beyond the shortest chains of `rules_shape`. All are exact.
+
+Reshapes between elementwise operations sink below them, where they meet others and cancel. iota takes the
+shape that is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepx_graph.ir import Builder, Node
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ops import (
+    broadcast_in_dim,
+    concatenate,
+    convert,
+    dynamic_slice,
+    dynamic_update_slice,
+    iota,
+    pad,
+    reshape,
+    reverse,
+    slice_,
+    transpose,
+)
+from deepx_graph.passes.rules.shape import added_ones, dims_of, is_scalar, static_dims
+from deepx_graph.rewrite.engine import Rule, rule
+from deepx_graph.rewrite.pattern import X, op_of
+from deepx_graph.types import BF16, F16, F32, F64, DType
+
+Axes = tuple[int, ...]
+
+
+# --- reshape --------------------------------------------------------------------------------------------------------
+
+
+@rule(op_of(broadcast_in_dim, op_of(reshape, X)))
+def broadcast_of_squeeze(b: Builder, node: Node, x: Node) -> Node | None:
+    """broadcast_in_dim(reshape(x)) = broadcast_in_dim(x) where reshape drops axes of size 1 and the result has room for them"""
+    old, new = static_dims(x), static_dims(node.inputs[0])
+    kept = added_ones(new, old) if old is not None and new else None  # a scalar stays one: elementwise ops take it as it is
+    if old is None or kept is None:
+        return None
+    shape, at = node.attrs
+    free = iter(k for k in range(len(shape)) if k not in at)
+    placed = dict(zip(kept, at, strict=True))
+    places = [placed[k] if k in placed else next(free, None) for k in range(len(old))]
+    return None if None in places else b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(places))
+
+
+@rule(op_of(reshape, op_of(broadcast_in_dim, X)))
+def reshape_of_broadcast(b: Builder, node: Node, x: Node) -> Node | None:
+    """reshape(broadcast_in_dim(x)) = broadcast_in_dim(x) where reshape only adds or drops axes of size 1 that x does not have"""
+    old, new = static_dims(node.inputs[0]), static_dims(node)
+    if old is None or new is None:
+        return None
+    moved = _moved_axes(old, new)
+    at = node.inputs[0].attrs[1]
+    if moved is None or any(k not in moved for k in at):
+        return None
+    return b(broadcast_in_dim, x, shape=new, broadcast_dimensions=tuple(moved[k] for k in at))
+
+
+def _moved_axes(old: Axes, new: Axes) -> dict[int, int] | None:
+    """Where the axes of `old` that are not of size 1 stand in `new`; None when more than axes of size 1 differ."""
+    before, after = [k for k, d in enumerate(old) if d != 1], [k for k, d in enumerate(new) if d != 1]
+    return dict(zip(before, after, strict=True)) if [old[k] for k in before] == [new[k] for k in after] else None
+
+
+@rule(lambda op: op.elementwise and bool(op.operands), over=(reshape,))
+def reshape_sinks(b: Builder, node: Node) -> Node | None:
+    """op(reshape(x), reshape(y)) = reshape(op(x, y)) where x and y have one shape, and with scalars"""
+    moved = {i for i in node.inputs if i.op is reshape and not is_scalar(i)}
+    if any(i.inputs[0].op is dynamic_slice for i in moved):
+        return None  # a row that a loop reads: below, it meets values without the row's axis, and one kernel with them
+    shapes = {dims_of(i.inputs[0]) for i in moved}
+    if len(shapes) != 1 or None in shapes or () in shapes or static_dims(node) is None:
+        return None
+    if not all(i in moved or is_scalar(i) for i in node.inputs):
+        return None
+    attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+    return b(reshape, b(node.op, *(i.inputs[0] if i in moved else i for i in node.inputs), **attrs), shape=dims_of(node))
+
+
+# --- iota -----------------------------------------------------------------------------------------------------------
+
+
+@rule(lambda op: op in (broadcast_in_dim, reshape, transpose), over=(iota,))
+def iota_in_shape(b: Builder, node: Node) -> Node | None:
+    """broadcast_in_dim(iota) = iota, reshape(iota) = iota, transpose(iota) = iota where its axis stays whole"""
+    steps, shape = node.inputs[0], static_dims(node)
+    if steps.op is not iota or shape is None:
+        return None
+    dtype, old, axis = steps.attrs
+    if node.op is broadcast_in_dim:
+        to: int | None = node.attrs[1][axis]
+    elif node.op is transpose:
+        to = node.attrs[0].index(axis)
+    else:
+        moved = _moved_axes(old, shape) if all(isinstance(d, int) for d in old) else None
+        to = None if moved is None else moved.get(axis)
+    return None if to is None or shape[to] != old[axis] else b(iota, dtype=dtype, shape=shape, iota_dimension=to)
+
+
+@rule(op_of(convert, op_of(iota)))
+def convert_of_iota(b: Builder, node: Node) -> Node | None:
+    """convert(iota) = iota where both types hold all its numbers"""
+    dtype, shape, axis = node.inputs[0].attrs
+    to: DType = node.attrs[0]
+    count = shape[axis]
+    fits = isinstance(count, int) and to.kind in ("int", "uint", "float") and dtype.kind in ("int", "uint", "float")
+    if not fits or count - 1 > min(_whole_numbers(dtype), _whole_numbers(to)):
+        return None
+    return b(iota, dtype=to, shape=shape, iota_dimension=axis)
+
+
+_PRECISION = {F64: 53, F32: 24, BF16: 8, F16: 11}
+
+
+def _whole_numbers(dtype: DType) -> int:
+    """Up to this number, every whole number is a value of the type; -1 for one of which it is not known here."""
+    if dtype.is_integer:
+        return (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+    return (1 << _PRECISION[dtype]) if dtype in _PRECISION else -1
+
+
+# --- reverse --------------------------------------------------------------------------------------------------------
+
+
+@rule(reverse, over=(reverse,))
+def reverse_twice(b: Builder, node: Node) -> Node | None:
+    """reverse(reverse(x)) = reverse(x) along the axes of one of both"""
+    x = node.inputs[0].inputs[0]
+    axes = tuple(sorted(set(node.attrs[0]) ^ set(node.inputs[0].attrs[0])))
+    return b(reverse, x, dimensions=axes) if axes else x
+
+
+@rule(reverse, over=(broadcast_in_dim,))
+def reverse_of_repeated(b: Builder, node: Node) -> Node | None:
+    """reverse(broadcast_in_dim(x)) = broadcast_in_dim(x) along axes that repeat x"""
+    at, dims = node.inputs[0].attrs[1], dims_of(node.inputs[0].inputs[0])
+    if dims is None:
+        return None
+    varying = {place for place, size in zip(at, dims, strict=True) if size != 1}
+    kept = tuple(a for a in node.attrs[0] if a in varying)
+    if len(kept) == len(node.attrs[0]):
+        return None
+    return b(reverse, node.inputs[0], dimensions=kept) if kept else node.inputs[0]
+
+
+# --- slice, concatenate, pad ----------------------------------------------------------------------------------------
+
+
+@rule(slice_, over=(concatenate,))
+def slice_of_some_parts(b: Builder, node: Node) -> Node | None:
+    """slice(concatenate(x, y, z)) = slice(concatenate(x, y)) where nothing of z is taken"""
+    whole = node.inputs[0]
+    axis = whole.attrs[0]
+    start, limit, strides = node.attrs
+    sizes = [(static_dims(p) or ())[axis : axis + 1] for p in whole.inputs]
+    if () in sizes or start[axis] >= limit[axis]:
+        return None
+    ends = [0]
+    for (size,) in sizes:
+        ends.append(ends[-1] + size)
+    kept = [k for k in range(len(sizes)) if ends[k + 1] > start[axis] and ends[k] < limit[axis]]
+    if len(kept) in (len(sizes), 0):
+        return None
+    before = ends[kept[0]]
+    part = b(concatenate, *(whole.inputs[k] for k in kept), dimension=axis)
+    low, high = (tuple(v - before if k == axis else v for k, v in enumerate(at)) for at in (start, limit))
+    return b(slice_, part, start_indices=low, limit_indices=high, strides=strides)
+
+
+@rule(concatenate, over=(slice_,))
+def concatenate_of_neighbours(b: Builder, node: Node) -> Node | None:
+    """concatenate(slice(x, 0:2), slice(x, 2:5)) = slice(x, 0:5)"""
+    axis = node.attrs[0]
+    joined: list[Node] = []
+    for part in node.inputs:
+        if joined and _continues(joined[-1], part, axis):
+            start, _, strides = joined[-1].attrs
+            joined[-1] = b(slice_, part.inputs[0], start_indices=start, limit_indices=part.attrs[1], strides=strides)
+            if joined[-1].op is not slice_:
+                return joined[-1] if len(joined) == 1 and part is node.inputs[-1] else None
+        else:
+            joined.append(part)
+    if len(joined) == len(node.inputs):
+        return None
+    return b(concatenate, *joined, dimension=axis) if len(joined) > 1 else joined[0]
+
+
+def _continues(first: Node, second: Node, axis: int) -> bool:
+    """Whether two slices of one tensor lie side by side along the axis, and alike along all others."""
+    if first.op is not slice_ or second.op is not slice_ or first.inputs[0] is not second.inputs[0]:
+        return False
+    (low, high, step), (start, limit, strides) = first.attrs, second.attrs
+    same = all(k == axis or (low[k], high[k], step[k]) == (start[k], limit[k], strides[k]) for k in range(len(low)))
+    return same and step[axis] == strides[axis] == 1 and high[axis] == start[axis]
+
+
+@rule(pad, over=(pad,))
+def pad_twice(b: Builder, node: Node) -> Node | None:
+    """pad(pad(x, y), y) = pad(x, y) where nothing is put between, and nothing cut and put back"""
+    if node.inputs[0].op is not pad or node.inputs[0].inputs[1] is not node.inputs[1]:
+        return None
+    (x, y), inner = node.inputs[0].inputs, node.inputs[0].attrs
+    low, high, interior = node.attrs
+    if any(interior) or any(a < 0 < c for first, second in ((inner[0], low), (inner[1], high))
+                            for a, c in zip(first, second, strict=True)):
+        return None
+    return _repadded(b, node, x, y, _sum(inner[0], low), _sum(inner[1], high), inner[2])
+
+
+def _repadded(b: Builder, node: Node, x: Node, value: Node, low: Axes, high: Axes, interior: Axes) -> Node | None:
+    """`x` padded to the type of `node`; None where so much is cut that nothing of x is left, as then sizes do not add up."""
+    dims = static_dims(x)
+    if dims is None or any(d + max(0, d - 1) * i + min(lo, 0) + min(hi, 0) < 0
+                           for d, lo, hi, i in zip(dims, low, high, interior, strict=True)):
+        return None
+    return b(pad, x, value, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)
+
+
+def _sum(a: Sequence[int], c: Sequence[int]) -> Axes:
+    return tuple(x + y for x, y in zip(a, c, strict=True))
+
+
+@rule(slice_, over=(pad,))
+def slice_of_padded(b: Builder, node: Node) -> Node | None:
+    """slice(pad(x, y)) = pad(x, y), or slice(x) where only x is taken"""
+    padded = node.inputs[0]
+    x, value = padded.inputs
+    low, high, interior = padded.attrs
+    start, limit, strides = node.attrs
+    dims, whole = static_dims(x), static_dims(padded)
+    if dims is None or whole is None or any(interior):
+        return None
+    if all(s >= lo and e <= lo + d for s, e, lo, d in zip(start, limit, low, dims, strict=True)):
+        inside = (tuple(v - lo for v, lo in zip(at, low, strict=True)) for at in (start, limit))
+        return b(slice_, x, **dict(zip(("start_indices", "limit_indices"), inside, strict=True)), strides=strides)
+    if any(s != 1 for s in strides):
+        return None
+    return _repadded(b, node, x, value, _sum(low, tuple(-s for s in start)),
+                     tuple(h + e - w for h, e, w in zip(high, limit, whole, strict=True)), interior)
+
+
+# --- slices at computed places ----------------------------------------------------------------------------------------
+
+
+@rule(dynamic_slice)
+def dynamic_slice_at_known(b: Builder, node: Node) -> Node | None:
+    """dynamic_slice(x, 1, 2) = slice(x), and x where all of it is taken"""
+    x, dims, sizes = node.inputs[0], static_dims(node.inputs[0]), node.attrs[0]
+    if dims is None:
+        return None
+    if dims == sizes:
+        return x
+    starts = _known_starts(node.inputs[1:], dims, sizes)
+    if starts is None:
+        return None
+    return b(slice_, x, start_indices=starts, limit_indices=_sum(starts, sizes), strides=(1,) * len(sizes))
+
+
+@rule(dynamic_update_slice)
+def update_everything(node: Node) -> Node | None:
+    """dynamic_update_slice(x, y) = y where y is as large as x"""
+    return node.inputs[1] if node.inputs[1].type == node.type and static_dims(node) is not None else None
+
+
+def _known_starts(starts: Sequence[Node], dims: Axes, sizes: Axes) -> Axes | None:
+    """Where a slice starts, moved inside; None where that is not known. An axis taken whole starts at 0, whatever is asked."""
+    found = []
+    for start, whole, size in zip(starts, dims, sizes, strict=True):
+        value = 0 if whole == size else splat_of(start)
+        if value is None:
+            return None
+        found.append(min(max(0, int(value)), whole - size))
+    return tuple(found)
+
+
+MOVES: tuple[Rule, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Rule))
+"""All rules of this file, in order."""

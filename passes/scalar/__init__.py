@@ -1,0 +1,1 @@
+"""Passes within one function: folding, value numbering, dead code, loops."""

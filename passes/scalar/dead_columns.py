@@ -1,0 +1,163 @@
+"""Branch values and loop variables that are not needed: what no rule sees, because it takes the whole function.
+
+Marks what the results depend on, loop variables and branch values one by one, and builds the rest anew with narrower regions and
+loops. With `invariants`, a loop variable that always goes round unchanged is its initial value, and equal branch values are one.
+A loop keeps its identity. Near-linear; nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from deepx_graph.analysis.transform import with_inputs, with_results
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width
+from deepx_graph.rewrite.base import RewriteControl
+from deepx_graph.types import TupleType, Type
+
+
+def prune(function: Function, control: RewriteControl, *, invariants: bool) -> Function:
+    """The function without unused loop variables and branch values; itself when there are none."""
+    if control.exhausted or not any(n.op is REGION or n.op is LOOP_END for n in function.nodes):
+        return function
+    pruner = _Pruner(function, control, invariants)
+    return pruner.rebuilt() if pruner.narrows() else function
+
+
+class _Pruner:
+    """What is needed of one function. A region or loop that is used as a whole, as a tuple, is left as it is."""
+
+    def __init__(self, function: Function, control: RewriteControl, invariants: bool) -> None:
+        self.function, self.control = function, control
+        self.ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
+        self.whole = self._used_as_tuples()
+        self.constant: set[tuple[Node, int]] = set()  # loop_begin, variable
+        self.alias: dict[tuple[Node, int], int] = {}  # region, value -> the earlier value that it equals
+        if invariants:
+            self._find_invariants()
+            self._find_equal_values()
+        self.needed: set[Node] = set()
+        self.kept: dict[Node, set[int]] = {}
+        self._mark()
+
+    def _used_as_tuples(self) -> set[Node]:
+        used = {n for n in self.function.results if n.op in (REGION, LOOP_END, LOOP_BEGIN)}
+        for node in self.function.nodes:
+            for k, i in enumerate(node.inputs):
+                if i.op in (REGION, LOOP_END, LOOP_BEGIN) and node.op not in (PHI, PROJ) and not (node.op is LOOP_END and k == 0):
+                    used.add(i)
+        return used | {e.inputs[0] for e in used if e.op is LOOP_END} | {self.ends[b] for b in used if b in self.ends}
+
+    def _find_invariants(self) -> None:
+        for begin, end in self.ends.items():
+            if begin in self.whole:
+                continue
+            followers: dict[int, list[int]] = {}  # variable -> those that take its value next turn, from the same start
+            work = []
+            for k, after in enumerate(end.inputs[2:]):
+                follows = after.attrs[0] if after.op is PHI and after.inputs[0] is begin else None
+                if after is begin.inputs[k] or follows == k:
+                    work.append(k)
+                elif follows is not None and begin.inputs[follows] is begin.inputs[k]:
+                    followers.setdefault(follows, []).append(k)
+            while work:
+                k = work.pop()
+                if self.control.permit("unchanging-loop-variable", begin, begin.inputs[k]):
+                    self.constant.add((begin, k))
+                    work += followers.pop(k, [])
+
+    def _find_equal_values(self) -> None:
+        for region in self.function.nodes:
+            if region.op is not REGION or region in self.whole:
+                continue
+            width = branch_width(len(region.inputs), region.attrs[0])
+            first: dict[tuple[Node, ...], int] = {}
+            for k in range(width):
+                j = first.setdefault(region.inputs[1 + k :: width], k)
+                if j != k and self.control.permit("equal-branch-values", region, region):
+                    self.alias[region, k] = j
+
+    def _mark(self) -> None:
+        work = list(self.function.results)
+        while work:
+            node = work.pop()
+            if node not in self.needed:
+                self.needed.add(node)
+                work += self._needs(node)
+
+    def _needs(self, node: Node) -> list[Node]:
+        """What a needed node needs: of a loop or region only what belongs to the value that is asked for."""
+        source = node.inputs[0] if node.inputs else node
+        if source in self.whole or node in self.whole:
+            return list(node.inputs)
+        if node.op is PHI and source.op is REGION:
+            k = self.alias.get((source, node.attrs[0]), node.attrs[0])
+            self.kept.setdefault(source, set()).add(k)
+            return [source.inputs[0], *source.inputs[1 + k :: branch_width(len(source.inputs), source.attrs[0])]]
+        if node.op is PHI or (node.op is PROJ and source.op is LOOP_END):
+            return self._variable(source if node.op is PHI else source.inputs[0], node.attrs[0])
+        return list(node.inputs)
+
+    def _variable(self, begin: Node, k: int) -> list[Node]:
+        if (begin, k) in self.constant:
+            return [begin.inputs[k]]
+        end = self.ends[begin]
+        self.kept.setdefault(begin, set()).add(k)
+        return [begin.inputs[k], end.inputs[1], end.inputs[2 + k]]
+
+    def narrows(self) -> bool:
+        """Whether anything goes, and is allowed to: all of it counts as one application."""
+        if self.constant or self.alias:
+            return True
+        narrower = (n for n in self.kept if len(self.kept[n]) < len(_items(n)))
+        found = next(narrower, None)
+        return found is not None and self.control.permit("unused-control-value", found, found)
+
+    def rebuilt(self) -> Function:
+        """The function over narrower regions and loops."""
+        made: dict[Node, Node] = {}
+        for node in self.function.nodes:
+            begin = node.inputs[0] if node.op is LOOP_END else node
+            if begin in self.kept:
+                made[node] = self._narrowed(node, sorted(self.kept[begin]), made)
+            elif node in self.needed:
+                made[node] = self._item(node, made) or with_inputs(node, tuple([made[i] for i in node.inputs]))
+        return with_results(self.function, tuple(made[r] for r in self.function.results))
+
+    def _narrowed(self, node: Node, kept: list[int], made: dict[Node, Node]) -> Node:
+        if node.op is REGION:
+            width = branch_width(len(node.inputs), node.attrs[0])
+            starts = range(1, len(node.inputs), width)
+            inputs = (node.inputs[0], *(node.inputs[at + k] for at in starts for k in kept))
+        elif node.op is LOOP_END:
+            inputs = (*node.inputs[:2], *(node.inputs[2 + k] for k in kept))
+        else:
+            inputs = tuple(node.inputs[k] for k in kept)
+        over = tuple([made[i] for i in inputs])
+        type = TupleType(tuple(_items(node)[k] for k in kept))
+        return node if over == node.inputs else Node(node.op, over, node.attrs, type, node.origin)
+
+    def _item(self, node: Node, made: dict[Node, Node]) -> Node | None:
+        """The phi or projection of a narrowed construct; None for any other node."""
+        if node.op not in (PHI, PROJ) or node.inputs[0] in self.whole:
+            return None
+        source = node.inputs[0]
+        begin = source.inputs[0] if source.op is LOOP_END else source
+        k = node.attrs[0]
+        if (begin, k) in self.constant and (node.op is PHI or source.op is LOOP_END):
+            return made[begin.inputs[k]]
+        if begin not in self.kept:
+            return None
+        k = self.place[begin][self.alias.get((begin, k), k)]
+        same = made[source] is source and k == node.attrs[0]
+        return node if same else Node(node.op, (made[source],), (k,), node.type, node.origin)
+
+    @cached_property
+    def place(self) -> dict[Node, dict[int, int]]:
+        """For each narrowed construct the new place of each value that it keeps."""
+        return {n: {k: at for at, k in enumerate(sorted(kept))} for n, kept in self.kept.items()}
+
+
+def _items(node: Node) -> tuple[Type, ...]:
+    assert isinstance(node.type, TupleType)
+    return node.type.items

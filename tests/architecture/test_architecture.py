@@ -1,0 +1,252 @@
+"""The house holds: floors, packaging, light imports, no second table of operations, documentation that is true."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+SOURCES = ("deepx_graph", "passes", "viz", "tui")
+HEAVY = {"numpy", "networkx", "numexpr", "graphviz", "pygraphviz", "textual", "ml_dtypes", "yaml", "scipy"}
+
+
+def source_files() -> Iterator[Path]:
+    """Every module of the package once, not through the links."""
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not any(p.is_symlink() for p in path.parents):
+                yield path
+
+
+def run_python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+# --- floors
+
+
+def test_files_import_from_lower_floors_only() -> None:
+    done = run_python("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+def test_every_part_of_the_package_has_a_floor() -> None:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    placed = {name for layer in contracts[0]["layers"] for name in layer.split(" | ")}
+    parts = {p.stem for p in (ROOT / "deepx_graph").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert parts - placed == {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize(
+    ("code", "allowed"),
+    [
+        ("import deepx_graph; dir(deepx_graph); deepx_graph.__version__", set()),
+        ("import deepx_graph; deepx_graph.UsageError", set()),
+        ("from deepx_graph.cli.main import make_parser; make_parser().format_help()", set()),
+        ("import deepx_graph as dx; dx.load, dx.optimize, dx.compile, dx.grad, dx.dumps, dx.draw", {"numpy", "ml_dtypes"}),
+    ],
+)
+def test_imports_are_light(code: str, allowed: set[str]) -> None:
+    done = run_python("-c", f"import sys; {code}; print(*{{m.partition('.')[0] for m in sys.modules}})")
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) & HEAVY <= allowed
+
+
+@pytest.mark.parametrize("name", ["passes", "viz", "tui"])
+def test_parts_refuse_to_be_imported_by_a_generic_name(name: str) -> None:
+    done = run_python("-c", f"import {name}")
+    assert f"import deepx_graph.{name}" in done.stderr.splitlines()[-1]
+    assert run_python("-c", f"import deepx_graph.{name}").returncode == 0
+
+
+# --- the code
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = []
+    for path in source_files():
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        texts = [s.value.value for s in body[:2] if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
+        if not any(isinstance(t, str) and len(t) > 10 for t in texts):
+            silent.append(str(path.relative_to(ROOT)))
+    assert silent == []
+
+
+def is_op_name(node: ast.expr) -> bool:
+    """`x.op.name` or `op.name`."""
+    owner = node.value if isinstance(node, ast.Attribute) and node.attr == "name" else None
+    return (isinstance(owner, ast.Name) and owner.id == "op") or (isinstance(owner, ast.Attribute) and owner.attr == "op")
+
+
+def compares_op_names(tree: ast.AST) -> Iterator[int]:
+    """Lines that decide something by the name of an op."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(map(is_op_name, (node.left, *node.comparators))):
+            others = [e for e in (node.left, *node.comparators) if not is_op_name(e)]
+            if any(isinstance(c, ast.Constant) and isinstance(c.value, str) for e in others for c in ast.walk(e)):
+                yield node.lineno
+        if isinstance(node, ast.Match) and is_op_name(node.subject):
+            yield node.lineno
+
+
+def test_the_check_on_op_names_finds_them() -> None:
+    code = "if x.op.name == 'add': 1\nif op.name in {'a', 'b'}: 1\nif op.name in table: 1\nif op.name == other.op.name: 1"
+    assert list(compares_op_names(ast.parse(code))) == [1, 2]
+
+
+def test_nothing_is_decided_by_the_name_of_an_op() -> None:
+    """Readers are left out: what they call `op` is an operation of a foreign text, known by nothing but its name."""
+    ours = (p for p in source_files() if "text" not in p.relative_to(ROOT).parts)
+    found = [f"{p.relative_to(ROOT)}:{line}" for p in ours for line in compares_op_names(ast.parse(p.read_text("utf-8")))]
+    assert found == []
+
+
+# --- packaging
+
+
+def packages_on_disk() -> set[str]:
+    found = set()
+    for path in source_files():
+        if path.name == "__init__.py":
+            parts = path.parent.relative_to(ROOT).parts
+            found.add(".".join(parts if parts[0] == "deepx_graph" else ("deepx_graph", *parts)))
+    return found
+
+
+def test_every_package_is_listed() -> None:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
+    assert sorted(listed) == sorted(packages_on_disk())
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy so that no build folder of the checkout leaks into it."""
+    copy = tmp_path_factory.mktemp("source") / "checkout"
+    skip = shutil.ignore_patterns(".git", ".venv", "out", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=skip)
+    done = run_python("-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next((copy / "dist").glob("*.whl"))
+
+
+def test_the_wheel_has_every_module_once_and_nothing_generic(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    inside = sorted(n for n in names if ".dist-info/" not in n)
+    expected = []
+    for path in source_files():
+        relative = path.relative_to(ROOT).as_posix()
+        expected.append(relative if relative.startswith("deepx_graph/") else f"deepx_graph/{relative}")
+    assets = (f"deepx_graph/viz/assets/{p.name}" for p in (ROOT / "viz" / "assets").iterdir())
+    assert inside == sorted([*expected, *assets, "deepx_graph/py.typed"])
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+
+
+@pytest.mark.conformance
+def test_the_wheel_works_in_a_fresh_environment_elsewhere(wheel: Path, tmp_path: Path) -> None:
+    """Installs it with its dependencies from the package index."""
+    home = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", str(wheel)], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "viz").mkdir(parents=True)  # a folder of the user's own, of the same name as ours
+    (elsewhere / "viz" / "__init__.py").touch()
+    shutil.copy(ROOT / "examples" / "transformer_block.dx", elsewhere)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    for arguments in (["opt", "transformer_block.dx", "-o", "out.dx"], ["run", "out.dx", "--random-inputs"],
+                      ["grad", "transformer_block.dx", "-o", "grad.dx"], ["draw", "out.dx", "-o", "out.svg"]):  # fmt: skip
+        subprocess.run([str(home / "bin" / "deepx-graph"), *arguments], cwd=elsewhere, check=True, env=environment)
+    assert {p.name for p in elsewhere.iterdir()} >= {"out.dx", "grad.dx", "out.svg"}
+
+
+# --- documentation
+
+
+def pages() -> list[Path]:
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "bench").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)|src(?:set)?=\"([^\"]+)\"", text):
+        link = target[0] or target[1]
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), link
+        if anchor:
+            heads = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}, link
+
+
+def test_what_the_architecture_names_is_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", text)):
+        there = any((base / name).exists() for base in (ROOT, ROOT / "deepx_graph"))
+        assert there or ("/" not in name and any(p.name == name for p in source_files())), name
+
+
+def test_the_operation_of_the_guide_can_be_declared_and_obeys_the_laws() -> None:
+    """The example of docs/adding-an-op.md, in the words of the family that it names."""
+    import numpy as np
+
+    import deepx_graph as dx
+    from deepx_graph.ops import helpers as declare
+    from deepx_graph.ops.math import elementwise
+    from deepx_graph.types import F32, tensor
+    from tests.ops import test_gradient_laws as of_gradients
+    from tests.ops import test_laws as laws
+
+    text = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = {**vars(declare), **vars(elementwise)}
+    exec(compile("\n".join(line.removeprefix("   ") for line in code.splitlines()), "adding-an-op.md", "exec"), names)
+    softplus = names["softplus"]
+    for law in (laws.test_infer_agrees_with_eval, laws.test_fold_agrees_with_eval):
+        law(softplus)
+    of_gradients.test_vjp_agrees_with_finite_differences(softplus)
+    b = dx.Builder()
+    twice = b.function("main", [("x", tensor(F32, (7,)))], lambda x: [b(softplus, b(softplus, x))])
+    module = dx.optimize(dx.Module((twice,)), "fuse")
+    assert [n.op.name for n in module.entry.nodes] == ["param", "fusion"]
+    x = np.linspace(-2, 2, 7, dtype="f4")
+    np.testing.assert_allclose(dx.compile(module)(x)[0], np.log1p(1 + np.exp(x)), rtol=1e-5)
+
+
+def test_the_reference_of_operations_is_what_the_declarations_say() -> None:
+    done = run_python("-m", "deepx_graph", "ops", "--markdown")
+    assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == done.stdout, "run `make docs`"
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in set(lines) if len(line) > 30 and lines.count(line) > 1] == []
+
+
+def test_no_path_of_one_machine_is_written_down() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is no git checkout")
+    bad = re.compile("|".join(f"(?<![A-Za-z0-9_.])/{root}/" for root in ("ho" + "me", "ro" + "ot", "wo" + "rk", "Us" + "ers")))
+    found = []
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink() and bad.search(path.read_text(encoding="utf-8", errors="replace")):
+            found.append(name)
+    assert found == []

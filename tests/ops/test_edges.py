@@ -1,0 +1,220 @@
+"""What operations give at the edges: orders of summation, running results, complex cancellation, types below a byte."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from deepx_graph import ops
+from deepx_graph.ir import Builder, Module
+from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.runtime.compile import compile
+from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, I64, U2, U4, DType, dtype_named, scalar, tensor
+
+# --- running results and order -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 16, 17, 255, 4097])
+@pytest.mark.parametrize("op", [ops.add, ops.multiply, ops.maximum], ids=str)
+def test_a_scan_is_the_result_so_far(op: Any, size: int) -> None:
+    x = np.random.default_rng(size).uniform(0.9, 1.1, (2, size, 3))
+    known = {ops.add: np.cumsum, ops.multiply: np.cumprod, ops.maximum: np.maximum.accumulate}[op]
+    np.testing.assert_allclose(op.monoid.scan(x, 1), known(x, axis=1), rtol=1e-12)
+
+
+def cumulative(x: Any, axis: int, backwards: bool, body: Any, init: Any) -> Any:
+    size, ones, zeros = x.shape[axis], (1,) * x.ndim, [0] * x.ndim
+    reach = [0] * x.ndim
+    reach[axis] = size - 1
+    windows = [1] * x.ndim
+    windows[axis] = size
+    low, high = (zeros, reach) if backwards else (reach, zeros)
+    return ops.reduce_window.eval([x, np.asarray(init, x.dtype)], tuple(windows), ones, ones, ones, tuple(low), tuple(high), body)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_cumulative_windows_either_way(axis: int, backwards: bool) -> None:
+    x = np.random.default_rng(1).integers(-9, 9, (5, 40))
+    want = np.flip(np.cumsum(np.flip(x, axis), axis), axis) if backwards else np.cumsum(x, axis)
+    body = monoid_body(ops.add, dtype_named("i64"))
+    np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 0), want)
+    places = np.indices(x.shape)[axis]
+    padding = places if backwards else x.shape[axis] - 1 - places
+    np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 100), want + 100 * (padding + 1))
+
+
+def test_narrow_sums_of_windows_are_rounded_at_each_step() -> None:
+    x = np.array([256, 1, 1, 1], ml_dtypes.bfloat16)
+    assert cumulative(x, 0, False, monoid_body(ops.add, BF16), 0).tolist() == [256, 256, 256, 256]
+
+
+def scattered(operand: Any, indices: Any, updates: Any, body: Any) -> Any:
+    return ops.scatter.eval([operand, np.asarray(indices)[:, None], updates], (), (0,), (), (), (0,), 1, body)
+
+
+def test_scatter_adds_in_order() -> None:
+    got = scattered(np.array([1e16, 0.0]), [0, 0, 0, 5], np.array([1.0, 1.0, 2.0, 7.0]), monoid_body(ops.add, F64))
+    assert got.tolist() == [1e16 + 2.0, 0.0]
+
+
+def test_scatter_with_any_monoid() -> None:
+    got = scattered(np.array([1, 2, 3]), [0, 0, 2], np.array([6, 3, 1]), monoid_body(ops.xor, dtype_named("i64")))
+    assert got.tolist() == [1 ^ 6 ^ 3, 2, 3 ^ 1]
+
+
+def test_complex_sums_of_products_are_in_order() -> None:
+    x = np.array([[1e8 + 0j, 1, -1e8]], np.complex64)
+    y = np.array([[1], [1], [1]], np.complex64)
+    assert ops.dot_general.eval([x, y], (), (), (1,), (0,))[0, 0] == 0
+
+
+@pytest.mark.parametrize("scale", [1, 2**30])
+def test_integer_products_are_exact_or_wrap(scale: int) -> None:
+    """By BLAS where f64 holds every sum, else modulo 2^64."""
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(-9, 9, (5, 6)) * scale, rng.integers(-9, 9, (6, 7)) * scale
+    exact = x.astype(object) @ y.astype(object)
+    wrapped = [[(int(v) + 2**63) % 2**64 - 2**63 for v in row] for row in exact]
+    assert ops.dot_general.eval([x, y], (), (), (1,), (0,)).tolist() == wrapped
+    small = np.array([[100, 100]], np.int8), np.array([[1], [1]], np.int8)
+    assert ops.dot_general.eval(list(small), (), (), (1,), (0,)).tolist() == [[-56]]
+
+
+def test_long_reductions_keep_the_order_of_their_elements() -> None:
+    """2x2 integer matrices multiply associatively, and not commutatively."""
+    b, t = Builder(), scalar(I64)
+
+    def product(*p: Any) -> list[Any]:
+        left, right = p[:4], p[4:]
+        return [b(ops.add, b(ops.multiply, left[2 * i], right[j]), b(ops.multiply, left[2 * i + 1], right[2 + j]))
+                for i in range(2) for j in range(2)]
+
+    body = b.function("product", [(f"p{k}", t) for k in range(8)], product)
+    for count in (3, 1500, 2049):
+        matrices = np.random.default_rng(count).integers(-2, 3, (count, 2, 2))
+        want = np.eye(2, dtype=np.int64)
+        for m in matrices:
+            want = want @ m
+        xs = [np.ascontiguousarray(matrices[:, i, j]) for i in range(2) for j in range(2)]
+        got = ops.reduce.eval([*xs, *(np.asarray(v) for v in (1, 0, 0, 1))], (0,), body)
+        assert np.reshape(got, (2, 2)).tolist() == want.tolist()
+
+
+# --- the profile says when no whole-array form was found -----------------------------------------------------------
+
+
+def test_the_profile_tells_general_bodies_from_known_ones() -> None:
+    b, t = Builder(), scalar(F32)
+    half = b.function("half", (("a", t), ("b", t)), lambda x, y: [b(ops.multiply, b(ops.add, x, y), b.constant(0.5, F32))])
+
+    def main(x: Any) -> list[Any]:
+        zero = b.constant(0, F32)
+        return [b(ops.reduce, x, zero, dimensions=(0,), body=body) for body in (half, monoid_body(ops.multiply, F32))]
+
+    module = Module((b.function("main", [("x", tensor(F32, (4,)))], main),))
+    run = compile(module, engine="numpy", profile=True)
+    run(np.ones(4, np.float32))
+    assert run.profile is not None
+    ways = {r.fallback for r in run.profile.rows() if r.kernel.startswith("reduce")}
+    assert ways == {"", "one slice after the other"}
+    assert "[general: one slice after the other]" in str(run.profile)
+
+
+# --- complex numbers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_log_plus_one_near_zero(dtype: Any) -> None:
+    tiny = dtype(complex(3e-20, 4e-20))
+    got = ops.log_plus_one.eval([np.array([tiny, 0, -1 + 1j, 1e300 if dtype is np.complex128 else 1e30], dtype)])
+    assert got[0] == tiny  # log(1 + x) = x - x^2 / 2 ...
+    assert got[1] == 0
+    assert got[2].real == 0
+    assert got[2].imag == pytest.approx(math.pi / 2, rel=1e-7)
+    assert got[3].real == pytest.approx(math.log(1e300 if dtype is np.complex128 else 1e30), rel=1e-7)
+
+
+def test_log_plus_one_where_the_modulus_is_one() -> None:
+    """|1 + x| - 1 = 5e-19 here: the parts cancel to beyond double precision."""
+    re, im = -0.5e-8, 1e-4
+    exact = (2 * re + re * re + im * im) / 2
+    got = ops.log_plus_one.eval([np.array([complex(re, im)])])[0]
+    assert got.real == pytest.approx(exact - exact**2, rel=1e-3, abs=1e-20)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_exponential_of_infinities() -> None:
+    inf = math.inf
+    got = ops.exponential.eval([np.array([complex(-inf, inf), complex(inf, inf), complex(-inf, 1)])])
+    assert np.isnan(got[:2].real).all()
+    assert np.isnan(got[:2].imag).all()
+    assert got[2] == 0
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_square_does_not_cancel() -> None:
+    big, small = 1e8 + 1, 1e8
+    assert ops.square.eval([np.array([complex(big, small)])])[0].real == big + small
+    assert ops.square.eval([np.array([complex(1e200, 1e200)])])[0] == complex(0, math.inf)
+
+
+def test_complex_order_angle_and_root() -> None:
+    x, y = np.array([1.5 + 2.5j, 1.5 + 7.5j]), np.array([7.5 + 1.5j, 1.5 + 2.5j])
+    assert ops.maximum.eval([x, y]).tolist() == [7.5 + 1.5j, 1.5 + 7.5j]
+    assert ops.minimum.eval([x, y]).tolist() == [1.5 + 2.5j, 1.5 + 2.5j]
+    np.testing.assert_allclose(ops.atan2.eval([np.array([1 + 0j, 1 + 0j]), np.array([0j, 1 + 0j])]), [math.pi / 2, math.pi / 4])
+    np.testing.assert_allclose(ops.cbrt.eval([np.array([8 + 0j, -8j])]), [2, 2 * np.exp(-1j * math.pi / 6)])
+    assert ops.logistic.eval([np.array([-1e4 + 1j])])[0] == 0
+
+
+# --- integers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["i4", "i8", "u8", "i32", "u32", "i64", "u64"])
+def test_the_upper_half_of_products(name: str) -> None:
+    dtype = dtype_named(name)
+    low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+    pairs = [(a, b) for a in (low, -1 if low else 1, 0, 3, high) for b in (low, 2, high)]
+    got = ops.mulhi.eval([np.array(column, dtype=object).astype(dtype.np) for column in zip(*pairs, strict=True)])
+    assert got.dtype == dtype.np
+    assert [int(v) for v in got] == [(a * b) >> dtype.bits for a, b in pairs]
+
+
+# --- narrow types --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "values"), [(I2, [-2, 1, 0]), (U2, [3, 1, 0]), (I4, [-8, 7, 3]), (U4, [15, 1, 9])])
+def test_integers_below_a_byte(dtype: DType, values: list[int]) -> None:
+    x = np.array(values).astype(dtype.np)
+    one = np.ones((), dtype.np)
+    mask = (1 << dtype.bits) - 1
+    top = mask // 2 + 1 if dtype.kind == "int" else mask + 1
+    wrapped = [((v + 1) & mask) - (mask + 1 if ((v + 1) & mask) >= top else 0) for v in values]
+    assert ops.add.eval([x, np.broadcast_to(one, 3)]).astype(int).tolist() == wrapped
+    assert ops.popcnt.eval([x]).astype(int).tolist() == [
+        c - (mask + 1 if c >= top else 0) for c in ((v & mask).bit_count() for v in values)]
+    logical = ops.shift_right_logical.eval([x, np.broadcast_to(one, 3)])
+    assert [int(v) & mask for v in logical] == [(v & mask) >> 1 for v in values]
+    back = ops.bitcast_convert.eval([ops.bitcast_convert.eval([x], dtype_named(f"u{dtype.bits}"))], dtype)
+    assert back.astype(int).tolist() == values
+
+
+@pytest.mark.parametrize("name", ["f4e2m1fn", "f6e2m3fn", "f6e3m2fn"])
+def test_floats_below_a_byte_convert_and_keep_their_bits(name: str) -> None:
+    dtype = dtype_named(name)
+    x = ops.convert.eval([np.array([0.5, 1, -2, 100])], dtype)
+    assert x.dtype == dtype.np
+    assert x.astype(float).tolist()[:3] == [0.5, 1, -2]
+    assert float(x[3]) == float(ml_dtypes.finfo(dtype.np).max)
+    if name == "f4e2m1fn":
+        assert ops.bitcast_convert.eval([x], U4).astype(int).tolist() == [0b0001, 0b0010, 0b1100, 0b0111]
+
+
+def test_extremes_of_floats_without_infinity() -> None:
+    assert ops.maximum.identity_for(F8E4M3FN) == -448
+    assert ops.minimum.identity_for(F32) == math.inf

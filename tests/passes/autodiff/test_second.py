@@ -1,0 +1,34 @@
+"""Second derivatives of programs lowered by JAX: the gradient's gradient against finite differences of the gradient."""
+
+from __future__ import annotations
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.session.gradcheck.check import check_gradient
+from tests.support.jax_corpus import JAX, cases, needs_corpus
+
+
+def names() -> list[str]:
+    return [c["name"] for c in cases(grads=True)]
+
+
+def check(name: str) -> None:
+    report = check_gradient(dx.grad(dx.load(JAX / f"{name}.stablehlo")), samples=4)
+    assert report.ok, str(report)
+
+
+SAMPLE = ("cond_true_false", "model_attention", "scan_carry_outputs", "while_fori", "gather_take", "sim_heat_stencil")
+
+
+@needs_corpus
+@pytest.mark.parametrize("name", SAMPLE)
+def test_second_derivatives_sampled(name: str) -> None:
+    check(name)
+
+
+@needs_corpus
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", names())
+def test_second_derivatives(name: str) -> None:
+    check(name)

@@ -1,0 +1,191 @@
+"""Results in the memory of operands: where an engine says so, for large results of the caller's too. Views that copy nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.analysis.schedule import schedule
+from deepx_graph.errors import LimitError
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, reduction, reshape, tanh, transpose
+from deepx_graph.runtime.engines import has_native
+from deepx_graph.runtime.memory.assignment import Plan, plan
+from deepx_graph.runtime.memory.forwarding import LEAST_BYTES
+from deepx_graph.runtime.memory.peak import at_peak
+from deepx_graph.types import F32, tensor
+
+N = 512
+SQUARE = tensor(F32, (N, N))
+BYTES = 4 * N * N
+ENGINES = ["numpy", "numexpr",
+           pytest.param("native", marks=pytest.mark.skipif(not has_native(), reason="llvmlite is not installed"))]
+
+
+def product(b: Builder, x: Node, y: Node) -> Node:
+    return b(dot_general, x, y, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))
+
+
+def biased(b: Builder, x: Node, bias: Node) -> Node:
+    return b(tanh, b(add, x, b(broadcast_in_dim, bias, shape=(N, N), broadcast_dimensions=(1,))))
+
+
+def layers(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+    """Two products, each with a bias and tanh."""
+    b = Builder()
+    return [biased(b, product(b, biased(b, product(b, x, w), bias), v), bias)]
+
+
+def function(body: object) -> Function:
+    types = [("x", SQUARE), ("w", SQUARE), ("v", SQUARE), ("bias", tensor(F32, (N,)))]
+    return Builder().function("main", types, body)  # type: ignore[arg-type]
+
+
+def arguments() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.random((N, N), dtype=np.float32) / N for _ in range(3)] + [rng.random(N, dtype=np.float32)]
+
+
+def first_operand(node: Node) -> tuple[frozenset[int], ...]:
+    """An engine whose elementwise kernels write over their first operand."""
+    return (frozenset((0,)),) if node.op.elementwise else ()
+
+
+def planned(body: object) -> Plan:
+    return plan(schedule(function(body)), overwrites=first_operand)
+
+
+def test_a_result_of_the_callers_takes_the_memory_of_its_operand() -> None:
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        return [b(tanh, product(b, x, w))]
+
+    assert BYTES >= LEAST_BYTES
+    found = planned(body)
+    assert found.peak_bytes == BYTES and found.buffers == ()
+    assert list(found.handed.values()) == [0]
+    assert [(p.in_place, p.escapes) for p in found.pieces] == [(False, False), (True, True)]
+    assert plan(schedule(function(body))).peak_bytes == 2 * BYTES, "without an engine that says so"
+
+
+def test_what_is_read_again_is_not_handed_on() -> None:
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p = product(b, x, w)
+        return [b(tanh, p), b(exponential, p), b(add, p, p)]
+
+    assert list(planned(body).handed) == [], "twice an operand of the last of them"
+
+    def viewed(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p = product(b, x, w)
+        return [b(tanh, p), b(transpose, p, permutation=(1, 0))]
+
+    assert not planned(viewed).handed
+
+
+def test_an_operand_is_handed_on_once() -> None:
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p, q = product(b, x, w), product(b, w, v)
+        return [b(add, p, q), b(tanh, q)]
+
+    found = planned(body)
+    assert sorted(found.handed.values()) == [0, 0]
+    assert found.peak_bytes == 2 * BYTES
+
+
+def test_small_results_are_left_alone() -> None:
+    small = tensor(F32, (8, 8))
+    b = Builder()
+    f = b.function("main", [("x", small), ("w", small)], lambda x, w: [b(tanh, product(b, x, w))])
+    assert not plan(schedule(f), overwrites=first_operand).handed
+
+
+def test_views_in_the_same_order_copy_nothing() -> None:
+    """Reshapes, and a transpose that moves an axis of one element, are other shapes of a buffer."""
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p = b(reshape, product(b, x, w), shape=(N, 1, N))
+        q = b(reshape, b(transpose, p, permutation=(1, 0, 2)), shape=(N, N))
+        return [reduction(b, add, product(b, q, v), (0, 1))]
+
+    found = plan(schedule(function(body)))
+    assert found.peak_bytes == 2 * BYTES + 4
+
+    def turned(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p = b(reshape, product(b, x, w), shape=(N, 2, N // 2))
+        q = b(reshape, b(transpose, p, permutation=(1, 0, 2)), shape=(N, N))
+        return [reduction(b, add, product(b, q, v), (0, 1))]
+
+    assert plan(schedule(function(turned))).peak_bytes == 3 * BYTES, "this reshape copies, and the copy ends before the sum"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_are_right_call_after_call(engine: str) -> None:
+    f = dx.compile(dx.optimize(Module((function(layers),))), engine=engine)
+    args = arguments()
+    x, w, v, bias = args
+    wanted = np.tanh(np.tanh(x @ w + bias) @ v + bias)
+    kept = [a.copy() for a in args]
+    results = [f(*args)[0] for _ in range(3)]
+    for r in results:
+        np.testing.assert_allclose(r, wanted, rtol=1e-5, atol=1e-6)
+    assert not any(np.may_share_memory(a, b) for k, a in enumerate(results) for b in (*results[:k], *args))
+    for a, b in zip(args, kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_layers_need_no_more_than_the_larger_pair(engine: str) -> None:
+    """Each product and what follows it share one array; the first is an operand of the second product."""
+    f = dx.compile(dx.optimize(Module((function(layers),))), engine=engine)
+    assert f.plan.peak_bytes == 2 * BYTES
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_an_input_given_away_goes_before_an_operand(engine: str) -> None:
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        return [b(add, b(exponential, product(b, x, w)), v)]
+
+    f = dx.compile(dx.optimize(Module((function(body),))), engine=engine)
+    args = arguments()
+    wanted = np.exp(args[0] @ args[1]) + args[2]
+    for given in ([], ["v"], []):
+        mine = [a.copy() for a in args]
+        np.testing.assert_allclose(f(*mine, donate=given)[0], wanted, rtol=1e-5)
+        if not given:
+            np.testing.assert_array_equal(mine[2], args[2])
+
+
+def test_a_bound_on_memory_names_the_largest_values() -> None:
+    module = Module((function(layers),))
+    with pytest.raises(LimitError) as caught:
+        dx.compile(module, engine="numpy", max_bytes=BYTES)
+    said = str(caught.value)
+    assert "the largest at the peak are" in said and f"f32[{N},{N}]" in said and "raise --max-bytes" in said
+    assert "needs " in said
+    dx.compile(module, engine="numpy", max_bytes=1 << 30)
+
+
+def test_values_at_the_peak_by_hand() -> None:
+    """x @ w and (x @ w) @ v are alive at once; of the third product only one of them is left."""
+    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
+        b = Builder()
+        p = product(b, x, w)
+        q = product(b, p, v)
+        return [reduction(b, add, b(add, q, p), (0, 1))]
+
+    found = at_peak(plan(schedule(function(body)), writes=lambda n: False))
+    assert [p.node.op.name for p in found] == ["dot_general", "dot_general", "add"]
+
+
+@pytest.fixture(autouse=True)
+def _no_memory_left() -> Iterator[None]:
+    yield
+    dx.memory(free=True)

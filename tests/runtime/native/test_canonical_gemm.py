@@ -1,0 +1,67 @@
+"""What fast engines change before they plan: transposed products, turned, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ops import transpose
+from deepx_graph.runtime.engines.canonical_gemm import arranged
+
+PRODUCT = """
+HloModule m
+ENTRY e {
+  x = f32[5,7]{1,0} parameter(0)
+  y = f32[7,3]{1,0} parameter(1)
+  w = f32[3,5]{1,0} parameter(2)
+  p = f32[5,3]{1,0} dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[3,5]{1,0} transpose(p), dimensions={1,0}
+  %s
+}
+"""
+ONCE = "ROOT r = f32[3,5]{1,0} subtract(w, t)"
+TWICE = """q = f32[5,3]{1,0} negate(p)
+  s = f32[3,5]{1,0} subtract(w, t)
+  ROOT r = (f32[3,5]{1,0}, f32[5,3]{1,0}) tuple(s, q)"""
+BATCHES = """
+HloModule m
+ENTRY e {
+  x = f32[2,5,7]{2,1,0} parameter(0)
+  y = f32[2,3,7]{2,1,0} parameter(1)
+  p = f32[2,5,3]{2,1,0} dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  ROOT t = f32[%s]{2,1,0} transpose(p), dimensions={%s}
+}
+"""
+
+
+def _arrays(module: dx.Module) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.random(p.type.shape, dtype=np.float32) for p in module.entry.params]
+
+
+def _has_transpose(function: dx.Function) -> bool:
+    return any(n.op is transpose for n in function.nodes)
+
+
+@pytest.mark.parametrize(("text", "kept"), [
+    (PRODUCT % ONCE, False), (PRODUCT % TWICE, True), (BATCHES % ("2,3,5", "0,2,1"), False), (BATCHES % ("5,2,3", "1,0,2"), True),
+], ids=["read once", "read twice", "batches", "batches moved"])  # fmt: skip
+def test_a_transposed_product_is_turned_where_nobody_else_reads_it(text: str, kept: bool) -> None:
+    module = dx.loads(text)
+    assert _has_transpose(arranged(module.entry)) == kept
+    args = _arrays(module)
+    for wanted, got in zip(dx.compile(module, engine="numpy")(*args), dx.compile(module, engine="numexpr")(*args), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_what_has_no_such_product_stays_the_same_object() -> None:
+    function = dx.loads(PRODUCT % TWICE).entry
+    assert arranged(function) is function
+
+
+def test_a_training_step_runs_without_a_transpose() -> None:
+    """The gradient of a product's right operand is a transposed product in many texts."""
+    f = dx.compile(dx.optimize(dx.loads(PRODUCT % ONCE)), engine="numexpr")
+    assert not _has_transpose(f.schedule.function)
+    assert _has_transpose(dx.compile(dx.optimize(dx.loads(PRODUCT % ONCE)), engine="numpy").schedule.function)

@@ -1,0 +1,380 @@
+"""Direct convolution against the reference: windows of every kind, layouts, groups, special values next to padding."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ops import add, broadcast_in_dim, convert, fusion, logistic, maximum, multiply
+from deepx_graph.ops.contract.convolution import conv_attrs, convolution
+from deepx_graph.ops.interpret import evaluate
+from deepx_graph.runtime.native.convolution import kernel as conv
+from deepx_graph.runtime.native.convolution.epilogue import joined, parts_of
+from deepx_graph.runtime.native.convolution.kernel import ConvolutionKernel, attempt
+from deepx_graph.runtime.native.convolution.plan import Lanes, plan
+from deepx_graph.runtime.native.convolution.problem import problem_of
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.types import F64, type_of_array
+from tests.support import laws
+
+Array = np.ndarray[Any, Any]
+Case = tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]
+
+LAST = {"input_batch_dimension": 0, "input_feature_dimension": 3, "input_spatial_dimensions": (1, 2), "output_batch_dimension": 0,
+        "output_feature_dimension": 3, "output_spatial_dimensions": (1, 2), "kernel_spatial_dimensions": (0, 1),
+        "kernel_input_feature_dimension": 2, "kernel_output_feature_dimension": 3}
+"""Features last, as TensorFlow has them."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def numbers(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
+    """Small whole numbers: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
+
+
+def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> ConvolutionKernel | None:
+    kernel = attempt(laws.one_op(convolution, [x, w], attrs), 2)
+    if isinstance(kernel, str):
+        assert not required, kernel
+        return None
+    assert convolution.eval is not None
+    want = convolution.eval([x, w], *laws.one_op(convolution, [x, w], attrs).results[0].attrs)
+    for out in (None, [np.full_like(want, np.nan)]):
+        (got,) = kernel([x, w], out)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    return kernel
+
+
+CASES: list[Case] = [
+    ((2, 5, 9, 10), (20, 5, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 3, 30, 40), (64, 3, 7, 7), conv_attrs(2, padding_low=(3, 3), padding_high=(3, 3), window_strides=(2, 2))),
+    ((1, 64, 28, 28), (64, 64, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 17, 7, 7), (33, 17, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((1, 6, 40, 50), (3, 6, 5, 5), conv_attrs(2)),
+    ((2, 32, 20, 20), (32, 1, 3, 3), conv_attrs(2, feature_group_count=32, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 12, 20, 37), (24, 1, 3, 3), conv_attrs(2, feature_group_count=12, window_strides=(2, 2))),
+    ((2, 16, 11, 19), (24, 4, 3, 3), conv_attrs(2, feature_group_count=4, padding_low=(1, 1))),
+    ((2, 64, 20, 20), (3, 64, 3, 3), conv_attrs(2, padding_low=(2, 2), padding_high=(3, 3), lhs_dilation=(2, 2))),
+    ((2, 8, 10, 10), (24, 8, 4, 4), conv_attrs(2, padding_low=(2, 2), padding_high=(2, 2), lhs_dilation=(2, 2),
+                                                window_reversal=(1, 1))),
+    ((2, 8, 30, 30), (24, 8, 3, 3), conv_attrs(2, rhs_dilation=(3, 2), padding_low=(4, 4), padding_high=(0, 1))),
+    ((2, 8, 30, 30), (24, 8, 3, 3), conv_attrs(2, padding_low=(-3, -2), padding_high=(-1, 5))),
+    ((2, 8, 6, 6), (24, 8, 3, 3), conv_attrs(2, padding_low=(7, 9), padding_high=(8, 7))),
+    ((2, 20, 20, 40), (3, 3, 1, 40), {**conv_attrs(2, feature_group_count=40, padding_low=(1, 1)), **LAST}),
+    ((2, 20, 20, 32), (3, 3, 32, 40), {**conv_attrs(2), **LAST}),
+    ((2, 20, 21, 32), (3, 3, 8, 40), {**conv_attrs(2, feature_group_count=4, window_strides=(2, 1)), **LAST}),
+    ((2, 16, 200), (32, 16, 5), conv_attrs(1, padding_low=(2,), padding_high=(2,))),
+    ((1, 4, 9, 12, 13), (20, 4, 3, 3, 3), conv_attrs(3, padding_low=(1, 1, 1), padding_high=(1, 1, 1))),
+    ((2, 40, 14, 14), (48, 40, 1, 1), conv_attrs(2)),
+    ((2, 40, 14, 14), (48, 40, 1, 1), conv_attrs(2, window_strides=(2, 2))),
+    ((6, 8, 12, 12), (24, 8, 3, 3), conv_attrs(2, batch_group_count=3)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}x{c[1]}")
+def test_named_cases(case: Case, dtype: str) -> None:
+    x, w, attrs = case
+    check(numbers(0, x, dtype), numbers(1, w, dtype), attrs)
+
+
+def test_long_sums_are_taken_in_parts() -> None:
+    """A gradient by weights: sums over all places of all images, of numbers that do not cancel."""
+    rng = np.random.default_rng(7)
+    x, w = rng.random((4, 20, 102, 102), dtype=np.float32), rng.random((20, 16, 100, 100), dtype=np.float32)
+    attrs = conv_attrs(2, input_batch_dimension=0, kernel_input_feature_dimension=0, kernel_output_feature_dimension=1)
+    kernel = attempt(laws.one_op(convolution, [x, w], attrs), 2)
+    assert isinstance(kernel, ConvolutionKernel) and kernel.plan.problem.depth == 200_000
+    (got,) = kernel([x, w])
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
+    want = np.einsum("nchwij,coij->nohw", windows, w.astype("f8"), optimize=True)
+    assert np.abs(got / want - 1).max() < 2e-6
+
+
+def test_the_samples_of_the_op() -> None:
+    for arrays, attrs in laws.samples(convolution):
+        check(np.round(arrays[0] * 8), np.round(arrays[1] * 8), attrs, required=False)
+
+
+def _generated(seed: int) -> Case:
+    """Any convolution: rank, sizes, windows, groups, layout of each operand."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+
+    def some(low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(k) for k in rng.integers(low, high, rank))
+
+    groups = int(rng.choice([1, 1, 1, 2, 4]))
+    in_batch = groups > 1 and bool(rng.integers(2))
+    per_group, outputs = int(rng.choice([1, 2, 5])), groups * int(rng.choice([1, 3, 8, 17]))
+    batch = int(rng.integers(1, 3)) * (groups if in_batch else 1)
+    features = per_group if in_batch else per_group * groups
+    x, w = (batch, features, *some(1, {1: 70, 2: 24, 3: 9}[rank])), (outputs, per_group, *some(1, 5))
+    attrs = conv_attrs(rank, window_strides=some(1, 4), padding_low=some(-1, 4), padding_high=some(-1, 4),
+                       lhs_dilation=some(1, 3), rhs_dilation=some(1, 3), window_reversal=some(0, 2),
+                       **{"batch_group_count" if in_batch else "feature_group_count": groups})
+    shapes = []
+    for shape, names in ((x, ("input_batch", "input_feature", "input_spatial")),
+                         (w, ("kernel_output_feature", "kernel_input_feature", "kernel_spatial")),
+                         ((), ("output_batch", "output_feature", "output_spatial"))):
+        order = rng.permutation(rank + 2) if rng.integers(2) else np.arange(rank + 2)
+        places = np.argsort(order)
+        attrs[f"{names[0]}_dimension"], attrs[f"{names[1]}_dimension"] = int(places[0]), int(places[1])
+        attrs[f"{names[2]}_dimensions"] = tuple(int(p) for p in places[2:])
+        shapes.append(tuple(shape[k] for k in order) if shape else ())
+    return shapes[0], shapes[1], attrs
+
+
+def _check_generated(seeds: range) -> int:
+    direct = 0
+    for seed in seeds:
+        x, w, attrs = _generated(seed)
+        dtype = "f4" if seed % 3 else "f8"
+        try:
+            laws.one_op(convolution, [np.zeros(x, dtype), np.zeros(w, dtype)], attrs)
+        except Exception:  # windows larger than what they are in, and so on
+            continue
+        direct += check(numbers(seed, x, dtype), numbers(seed + 1, w, dtype), attrs, required=False) is not None
+    return direct
+
+
+def test_generated_cases() -> None:
+    assert _check_generated(range(1240, 1300)) > 20
+
+
+@pytest.mark.conformance
+def test_many_generated_cases() -> None:
+    assert _check_generated(range(1000, 2000)) > 300
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values_reach_their_own_windows_and_no_others(special: float) -> None:
+    for shape, attrs in (((1, 4, 12, 13), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+                         ((1, 4, 12, 40), conv_attrs(2, window_strides=(2, 2), padding_low=(1, 1), padding_high=(1, 1)))):
+        for at, outputs in itertools.product(((0, 0, 0, 0), (0, 3, 11, shape[3] - 1), (0, 1, 5, 6)), (3, 20)):
+            x, w = numbers(0, shape, "f4"), numbers(1, (outputs, 4, 3, 3), "f4")
+            x[at] = special
+            check(x, w, attrs)
+
+
+def test_infinite_weights_meet_the_zeros_of_the_padding() -> None:
+    x, w = numbers(0, (1, 4, 9, 9), "f4"), numbers(1, (20, 4, 3, 3), "f4")
+    w[3, 1, 0, 2] = np.inf
+    check(x, w, conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1)))
+
+
+def test_each_axis_comes_into_the_lanes() -> None:
+    found = {}
+    for x, w, attrs in CASES:
+        kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
+        assert kernel is not None
+        found[kernel.plan.method.lanes] = kernel.way
+    assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
+
+
+@pytest.mark.parametrize(("register_bytes", "sums"), [(16, 12), (32, 12), (16, 28)])
+def test_narrower_vectors(register_bytes: int, sums: int) -> None:
+    """As on machines without AVX-512; this one has the narrow instructions as well."""
+    if register_bytes > this_machine().register_bytes:
+        pytest.skip("this machine has no such vectors")
+    for (x, w, attrs), dtype in zip(CASES, itertools.cycle(("f4", "f8", "f4")), strict=False):
+        function = laws.one_op(convolution, [numbers(0, x, dtype), numbers(1, w, dtype)], attrs)
+        parts = parts_of(function)
+        assert not isinstance(parts, str)
+        problem = problem_of(parts.node)
+        assert not isinstance(problem, str)
+        found = plan(problem, register_bytes, sums)
+        assert not isinstance(found, str) and found.width * np.dtype(dtype).itemsize == register_bytes
+        arrays = [numbers(0, x, dtype), numbers(1, w, dtype)]
+        (got,) = ConvolutionKernel(found, parts, None, 2, function)(arrays)
+        np.testing.assert_array_equal(got, evaluate(function, arrays)[0])
+
+
+def test_calls_from_several_threads_at_once() -> None:
+    x, w, attrs = CASES[1]
+    kernel = attempt(laws.one_op(convolution, [numbers(0, x, "f4"), numbers(1, w, "f4")], attrs), 2)
+    assert isinstance(kernel, ConvolutionKernel)
+    arrays = [[numbers(k, x, "f4"), numbers(k + 1, w, "f4")] for k in range(3)]
+    wants = [kernel(a)[0].copy() for a in arrays]
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        wrong.extend(k for _ in range(20) if not np.array_equal(kernel(arrays[k])[0], wants[k]))
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    rng = np.random.default_rng(4)
+    for x, w, attrs in CASES:
+        arrays = [rng.standard_normal(x).astype("f4"), rng.standard_normal(w).astype("f4")]
+        kernels = [attempt(laws.one_op(convolution, arrays, attrs), threads) for threads in (1, 2)]
+        one, two = (k(arrays)[0] for k in kernels if isinstance(k, ConvolutionKernel))
+        assert one.tobytes() == two.tobytes()
+
+
+def test_operands_and_results_anywhere_in_memory() -> None:
+    x, w = numbers(0, (2, 6, 20, 20), "f4"), numbers(1, (20, 6, 3, 3), "f4")
+    attrs = conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))
+    kernel = check(x, w, attrs)
+    assert kernel is not None
+    (want,) = kernel([x, w])
+    turned = np.ascontiguousarray(x.transpose(3, 2, 1, 0)).transpose(3, 2, 1, 0)
+    assert np.array_equal(kernel([turned, w[::-1, ::-1][::-1, ::-1]])[0], want)
+    same = numbers(2, (2, 20, 20, 20), "f4")
+    kernel = check(same, numbers(3, (20, 20, 3, 3), "f4"), attrs)
+    assert kernel is not None
+    (want,) = kernel([same, numbers(3, (20, 20, 3, 3), "f4")])
+    (got,) = kernel([same, numbers(3, (20, 20, 3, 3), "f4")], [same])
+    assert got is same and np.array_equal(got, want)
+
+
+def test_what_is_refused_says_why() -> None:
+    for x, w, attrs, reason in (
+        (numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4"), conv_attrs(0), "a product"),
+        (numbers(0, (0, 3, 8, 8), "f4"), numbers(0, (4, 3, 3, 3), "f4"), conv_attrs(2), "no elements"),
+        (numbers(0, (2, 3, 8, 8), "i4"), numbers(0, (4, 3, 3, 3), "i4"), conv_attrs(2), "no machine code for a convolution of i32"),
+    ):
+        assert conv.planned(laws.one_op(convolution, [x, w], attrs).results[0]) == reason
+
+
+def test_the_engine_runs_convolutions_with_it() -> None:
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+    engine = NativeEngine(2)
+    x, w = numbers(0, (2, 6, 20, 20), "f4"), numbers(1, (20, 6, 3, 3), "f4")
+    node = laws.one_op(convolution, [x, w], conv_attrs(2)).results[0]
+    assert engine.writes(node)
+    assert convolution.eval is not None
+    np.testing.assert_array_equal(engine.kernel(node)([x, w], None), convolution.eval([x, w], *node.attrs))
+    assert engine.way(node).startswith("direct convolution")
+    other = laws.one_op(convolution, [numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], conv_attrs(0)).results[0]
+    assert engine.kernel(other)([numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], None).shape == (2, 4)
+    assert engine.way(other) == "eval: a product"
+
+
+# --- what follows -------------------------------------------------------------------------------------------------------
+
+FEATURES_FIRST: list[Case] = [
+    ((3, 8, 40, 40), (20, 8, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((1, 64, 28, 28), (144, 64, 3, 3), conv_attrs(2)),
+    ((2, 32, 40, 40), (32, 1, 3, 3), conv_attrs(2, feature_group_count=32)),
+    ((2, 16, 41, 39), (24, 4, 3, 3), conv_attrs(2, feature_group_count=4)),
+    ((1, 200, 9, 9), (200, 200, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((2, 16, 300), (32, 16, 5), conv_attrs(1)),
+    ((1, 6, 12, 20, 20), (20, 6, 3, 3, 3), conv_attrs(3)),
+]
+FEATURES_LAST: list[Case] = [
+    ((3, 40, 40, 32), (3, 3, 1, 32), {**conv_attrs(2, feature_group_count=32), **LAST}),
+    ((2, 70, 90, 16), (3, 3, 16, 40), {**conv_attrs(2), **LAST}),
+]
+
+
+def followed(case: Case) -> tuple[Function, list[Array]]:
+    """A convolution, then a scale and an offset a feature, another array, and a maximum: not joined yet."""
+    x, w = numbers(0, case[0], "f4"), numbers(1, case[1], "f4")
+    b = Builder()
+    node = b(convolution, b.param(0, type_of_array(x)), b.param(1, type_of_array(w)), **case[2])
+    shape, at = node.type.shape, case[2]["output_feature_dimension"]  # type: ignore[attr-defined]
+    scale, offset, other = numbers(2, shape[at : at + 1], "f4"), numbers(3, shape[at : at + 1], "f4"), numbers(4, shape, "f4")
+    arrays = [x, w, scale, offset, other]
+    params = (*node.inputs, *(b.param(k, type_of_array(a)) for k, a in enumerate(arrays[2:], 2)))
+    c, s, o, r = (b.param(k, n.type) for k, n in enumerate((node, *params[2:])))
+    wide = [b(broadcast_in_dim, v, shape=shape, broadcast_dimensions=(at,)) for v in (s, o)]
+    top = b(maximum, b(add, b(add, b(multiply, c, wide[0]), wide[1]), r), b.constant(np.float32(0)))
+    last = b(fusion, node, *params[2:], body=Function("steps", (c, s, o, r), (top,)))
+    return Function("f", params, (last,)), arrays
+
+
+@pytest.mark.parametrize("case", FEATURES_FIRST + FEATURES_LAST, ids=lambda c: f"{c[0]}x{c[1]}")
+def test_what_follows_is_done_share_by_share(case: Case) -> None:
+    function, arrays = followed(case)
+    bodies: list[Function] = []
+    new = joined(function, lambda body: bodies.append(body) or True)
+    assert len(bodies) == 1 and [n.op for n in new.nodes if n.inputs] == [fusion]
+    kernel = attempt(bodies[0], 2)
+    tiles = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
+    assert not isinstance(tiles, str)
+    if tiles.apart == len(tiles.extents):  # by the tiles of these vectors shares part within rows
+        assert kernel == "what follows has no whole rows in a share"
+        return
+    assert isinstance(kernel, ConvolutionKernel), kernel
+    assert kernel.plan.shares > 1 and "what follows" in kernel.way and not any(kernel.in_place)
+    (want,) = evaluate(function, arrays)
+    given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
+    for out in (None, [np.full_like(want, np.nan)], [arrays[4].copy()]):
+        np.testing.assert_array_equal(kernel(given, out)[0], want)
+    residual = arrays[4].copy()
+    again = [residual if a is arrays[4] else a for a in given]
+    np.testing.assert_array_equal(kernel(again, [residual])[0], want)
+
+
+def one_step(case: Case, make: Any) -> Function:
+    b = Builder()
+    x, w = (b.param(k, type_of_array(np.zeros(s, "f4"))) for k, s in enumerate(case[:2]))
+    return Function("f", (x, w), tuple(make(b, b(convolution, x, w, **case[2]))))
+
+
+def test_only_steps_in_place_of_the_one_reader_are_joined() -> None:
+    def count(make: Any) -> int:
+        from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+        function = one_step(FEATURES_FIRST[0], make)
+        return len([n for n in NativeEngine(2).arrange(function).nodes if n.inputs])
+
+    def gate(b: Builder, c: Node) -> list[Node]:
+        gate = b(logistic, c)
+        return [b(multiply, c, gate)]
+
+    assert count(lambda b, c: [b(maximum, c, b.constant(np.float32(0)))]) == 1
+    assert count(lambda b, c: [b(multiply, c, c)]) == 1
+    assert count(lambda b, c: [c]) == 1
+    assert count(lambda b, c: [c, b(multiply, c, c)]) == 2, "the result of the convolution is wanted, too"
+    assert count(gate) == 3, "two readers, which no pass has fused"
+    assert count(lambda b, c: [b(convert, c, dtype=F64)]) == 2, "elements of another size"
+
+
+def test_constant_weights_are_packed_once() -> None:
+    x, w = numbers(0, (1, 16, 20, 20), "f4"), numbers(1, (32, 16, 3, 3), "f4")
+    b = Builder()
+    p = b.param(0, type_of_array(x))
+    function = Function("f", (p,), (b(convolution, p, b.constant(w), **conv_attrs(2)),))
+    bodies: list[Function] = []
+    joined(function, lambda body: bodies.append(body) or True)
+    kernel = attempt(bodies[0], 2)
+    assert isinstance(kernel, ConvolutionKernel)
+    assert kernel._w([x]) is kernel._w([x])
+    (want,) = evaluate(function, [x])
+    np.testing.assert_array_equal(kernel([x])[0], want)
+
+
+def test_two_convolutions_that_meet_in_one_step() -> None:
+    import deepx_graph as dx
+    from deepx_graph.ir import Module
+
+    b = Builder()
+    arrays = [numbers(0, (2, 16, 20, 20), "f4"), numbers(1, (32, 16, 3, 3), "f4"), numbers(2, (32, 16, 3, 3), "f4")]
+    params = tuple(b.param(k, type_of_array(a)) for k, a in enumerate(arrays))
+    left, right = (b(convolution, params[0], w, **conv_attrs(2)) for w in params[1:])
+    function = Function("main", params, (b(maximum, left, right),), public=True)
+    (got,) = dx.compile(Module((function,), "main"), engine="native", threads=2)(*arrays)
+    np.testing.assert_array_equal(got, evaluate(function, arrays)[0])

@@ -1,0 +1,380 @@
+"""Matrix products in machine code against sums in double; and that BLAS keeps to the threads that a program was given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import deepx_graph as dx
+from deepx_graph import blas
+from deepx_graph.ir import Builder, Function, Module, Node, Op
+from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, transpose
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.native.llvm.width import vectors
+from deepx_graph.types import type_of_array
+
+Array = np.ndarray[Any, Any]
+BOUND = {"f4": 2e-6, "f8": 1e-14, "c8": 2e-6}
+
+
+def made(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
+    rng = np.random.default_rng(seed)
+    real = rng.normal(size=shape)
+    return np.asarray(real + 1j * rng.normal(size=shape) if dtype == "c8" else real).astype(dtype)
+
+
+def close(found: Array, x: Array, y: Array) -> None:
+    """Within rounding of the sums of absolute products, the usual bound of a product in any order."""
+    wide = "c16" if x.dtype.kind == "c" else "f8"
+    expected = np.matmul(x.astype(wide), y.astype(wide))
+    scale = np.matmul(np.abs(x).astype("f8"), np.abs(y).astype("f8")) + 1e-30
+    assert found.shape == expected.shape
+    assert found.size == 0 or np.max(np.abs(found - expected) / scale) < BOUND[x.dtype.str[1:]]
+
+
+def dot(*types: Any, batch: tuple[Any, Any] = ((), ()), sums: tuple[Any, Any] = ((1,), (0,)),
+        then: Callable[[Builder, Node, Sequence[Node]], Node] | None = None) -> Module:
+    b = Builder()
+    x, y, *extra = params = tuple(b.param(k, t) for k, t in enumerate(types))
+    found = b(dot_general, x, y, lhs_batching_dimensions=batch[0], rhs_batching_dimensions=batch[1],
+              lhs_contracting_dimensions=sums[0], rhs_contracting_dimensions=sums[1])
+    return Module((Function("main", params, (then(b, found, extra) if then else found,)),))
+
+
+# --- the machine code itself
+
+SHAPES = [
+    (1, 14, 32, 64), (1, 13, 7, 5), (1, 100, 65, 33), (3, 31, 40, 70), (1, 1, 1, 1), (2, 200, 33, 2100), (1, 1500, 300, 40),
+    (1, 64, 64, 64), (8, 128, 128, 64), (2, 15, 17, 16), (1, 29, 129, 1025), (1, 3, 2, 50),
+]
+
+
+def laid(array: Array, form: str) -> Array:
+    """The same values, otherwise in memory."""
+    if form == "turned":
+        return np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if form == "padded":
+        wide = np.zeros((*array.shape[:-2], array.shape[-2] + 2, array.shape[-1] + 3), array.dtype)
+        wide[..., 1:-1, 2:-1] = array
+        return wide[..., 1:-1, 2:-1]
+    if form == "strided":
+        wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+        wide[..., ::2] = array
+        return wide[..., ::2]
+    return np.ascontiguousarray(array[..., ::-1])[..., ::-1] if form == "reversed" else array
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_every_shape_and_layout_of_a_product(shape: tuple[int, int, int, int], dtype: str, threads: int) -> None:
+    native = _native()
+    count, rows, columns, depth = shape
+    multiply = native.Product(np.dtype(dtype), count, rows, columns, depth, threads)
+    multiply.threads = threads  # small ones, too
+    x, y = made(1, (count, rows, depth), dtype), made(2, (count, depth, columns), dtype)
+    for left, right in [("plain", "plain"), ("turned", "plain"), ("plain", "turned"), ("turned", "turned"), ("padded", "padded"),
+                        ("strided", "reversed")]:
+        around = np.full((count * rows * columns + 64,), 7.0, dtype)
+        into = around[32:-32].reshape(count, rows, columns)
+        into[...] = np.nan
+        multiply(laid(x, left), laid(y, right), into)
+        close(into, x, y)
+        assert np.all(around[:32] == 7.0) and np.all(around[-32:] == 7.0)
+
+
+def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    native = _native()
+    monkeypatch.setattr(native, "PACKED_BYTES", 40_000)
+    for count, rows, depth in [(1, 300, 100), (5, 40, 100), (3, 100, 1000)]:
+        multiply = native.Product(np.dtype("f4"), count, rows, 50, depth, 2)
+        assert len(multiply.groups) > 1
+        assert multiply.packed_bytes <= 60_000
+        x, y = made(1, (count, rows, depth), "f4"), made(2, (count, depth, 50), "f4")
+        into = np.empty((count, rows, 50), "f4")
+        multiply(x, y, into)
+        close(into, x, y)
+
+
+def test_nan_and_infinity_stay_where_they_belong() -> None:
+    native = _native()
+    x, y = np.ones((20, 70), "f4"), np.ones((70, 40), "f4")
+    x[3, 5], y[6, 7], x[13, 0] = np.nan, np.inf, -np.inf
+    into = np.empty((1, 20, 40), "f4")
+    native.Product(np.dtype("f4"), 1, 20, 40, 70, 1)(x[None], y[None], into)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(into[0], np.matmul(x, y))
+
+
+def test_one_product_may_be_called_from_several_threads_at_once() -> None:
+    native = _native()
+    multiply = native.Product(np.dtype("f4"), 1, 150, 140, 130, 2)
+    found: dict[int, Array] = {}
+
+    def call(k: int) -> None:
+        for _ in range(20):
+            into = np.empty((1, 150, 140), "f4")
+            multiply(made(k, (1, 150, 130), "f4"), made(k + 9, (1, 130, 140), "f4"), into)
+            found[k] = into
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for k in range(4):
+        close(found[k], made(k, (1, 150, 130), "f4"), made(k + 9, (1, 130, 140), "f4"))
+
+
+def test_wide_and_narrow_machines() -> None:
+    """The text for registers of 32 bytes compiles, and is right, on machines with wider ones."""
+    native = _native()
+    with vectors(256):
+        narrow = native.Product(np.dtype("f4"), 1, 50, 37, 41, 1)
+    x, y, into = made(1, (1, 50, 41), "f4"), made(2, (1, 41, 37), "f4"), np.empty((1, 50, 37), "f4")
+    narrow(x, y, into)
+    close(into, x, y)
+
+
+def _native() -> Any:
+    pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+    from deepx_graph.runtime.native.gemm import kernel as product
+
+    if product.pool() is None or product.this_machine().register_bytes not in product.TALLEST:
+        pytest.skip("no products in machine code on this machine")
+    return product
+
+
+# --- through the engines
+
+
+@pytest.mark.parametrize("engine", ["auto", "numexpr", "numpy"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+@pytest.mark.parametrize("sizes", [(80, 70, 90), (0, 5, 6), (5, 0, 6), (5, 6, 0), (1, 300, 900), (200, 1, 300), (300, 200, 1)],
+                         ids=str)
+def test_products_of_any_size_by_any_engine(sizes: tuple[int, int, int], dtype: str, engine: str) -> None:
+    rows, depth, columns = sizes
+    x, y = made(1, (rows, depth), dtype), made(2, (depth, columns), dtype)
+    f = dx.compile(dot(type_of_array(x), type_of_array(y)), engine=engine)
+    close(f(x, y)[0], x, y)
+
+
+@pytest.mark.parametrize("engine", ["auto", "numexpr"])
+def test_batched_heads_are_read_where_they_lie(engine: str) -> None:
+    x, y = made(1, (90, 4, 64), "f4"), made(2, (80, 4, 64), "f4")
+    f = dx.compile(dot(type_of_array(x), type_of_array(y), batch=((1,), (1,)), sums=((2,), (2,))), engine=engine)
+    close(f(x, y)[0], x.transpose(1, 0, 2), y.transpose(1, 2, 0))
+
+
+@pytest.mark.parametrize("engine", ["auto", "numexpr"])
+def test_sums_over_several_axes(engine: str) -> None:
+    x, y = made(1, (8, 60, 50), "f4"), made(2, (50, 70, 8), "f4")
+    f = dx.compile(dot(type_of_array(x), type_of_array(y), sums=((0, 2), (2, 0))), engine=engine)
+    close(f(x, y)[0], x.transpose(1, 0, 2).reshape(60, 400), y.transpose(2, 0, 1).reshape(400, 70))
+
+
+def test_a_transposed_product_and_both_operands_alike() -> None:
+    x = made(1, (120, 120), "f4")
+    f = dx.compile(dot(type_of_array(x), type_of_array(x), then=lambda b, n, _: b(transpose, n, permutation=(1, 0))))
+    close(f(x, x)[0], x.T, x.T)
+
+
+def test_operands_given_away_are_read_before_they_are_written_over() -> None:
+    x, y = made(1, (100, 100), "f4"), made(2, (100, 100), "f4")
+    f = dx.compile(dot(type_of_array(x), type_of_array(y)))
+    names = [p.name for p in f.inputs]
+    close(f(x.copy(), y.copy(), donate=names)[0], x, y)
+
+
+def test_the_profile_says_who_multiplies() -> None:
+    _native()
+    for sizes, way in [((80, 90), "machine code"), ((8, 9), "BLAS")]:
+        x = made(1, sizes, "f4")
+        f = dx.compile(dot(type_of_array(x), type_of_array(x.T.copy())), profile=True, engine="native")
+        f(x, x.T.copy())
+        assert way in str(f.profile)
+
+
+# --- what follows a product
+
+
+def biased(b: Builder, x: Node, extra: Sequence[Node]) -> Node:
+    rows = b(broadcast_in_dim, extra[0], shape=x.type.dims, broadcast_dimensions=(len(x.type.dims) - 1,))
+    return b(maximum, b(add, x, rows), b.like(0, x))
+
+
+def updated(b: Builder, x: Node, extra: Sequence[Node]) -> Node:
+    return b(subtract, extra[0], b(multiply, x, b.like(0.125, x)))
+
+
+def softmax(b: Builder, x: Node, extra: Sequence[Node]) -> Node:
+    last = len(x.type.dims) - 1
+
+    def along(values: Node, op: Op) -> Node:
+        return b(broadcast_in_dim, reduction(b, op, values, (last,)), shape=x.type.dims, broadcast_dimensions=tuple(range(last)))
+
+    powers = b(exponential, b(subtract, x, along(x, maximum)))
+    return b(divide, powers, along(powers, add))
+
+
+FOLLOWING: dict[str, tuple[Callable[..., Node], Callable[[Array, Array], Array], Callable[..., tuple[int, ...]]]] = {
+    "bias": (biased, lambda p, e: np.maximum(p + e, 0), lambda *dims: dims[-1:]),
+    "update": (updated, lambda p, e: e - 0.125 * p, lambda *dims: dims),
+    "softmax": (softmax, lambda p, e: np.exp(p) / np.exp(p).sum(-1, keepdims=True), lambda *dims: (1,)),
+}
+
+
+def followed(x: Array, y: Array, name: str, batched: bool) -> tuple[Module, Array]:
+    """The program, and its further argument."""
+    make, _, shape = FOLLOWING[name]
+    batch = ((0,), (0,)) if batched else ((), ())
+    extra = made(3, shape(*x.shape[:-1], y.shape[-1]), x.dtype.str[1:])
+    return dot(*map(type_of_array, (x, y, extra)), batch=batch, sums=((x.ndim - 1,), (y.ndim - 2,)), then=make), extra
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dims", [(1, 150, 64, 300), (1, 301, 1100, 77), (4, 130, 64, 131), (1, 2000, 70, 40), (3, 33, 60, 129)],
+                         ids=str)
+def test_what_follows_is_done_chunk_by_chunk(dims: tuple[int, int, int, int], dtype: str, name: str) -> None:
+    _native()
+    count, rows, depth, columns = dims
+    batched = count > 1
+    x, y = made(1, (count, rows, depth), dtype) / 8, made(2, (count, depth, columns), dtype)
+    x, y = (x, y) if batched else (x[0], y[0])
+    module, extra = followed(x, y, name, batched)
+    f = dx.compile(dx.optimize(module), engine="native", profile=True)
+    found = f(x, y, extra)[0]
+    with np.errstate(all="ignore"):
+        expected = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
+    np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "f4" else 1e-12, atol=2e-5 if dtype == "f4" else 1e-12)
+    assert "with what follows" in str(f.profile)
+
+
+def test_a_result_that_takes_the_place_of_an_operand_of_what_follows() -> None:
+    _native()
+    x, y = made(1, (200, 64), "f4"), made(2, (64, 300), "f4")
+    module, extra = followed(x, y, "update", False)
+    f = dx.compile(dx.optimize(module), engine="native")
+    expected = f(x, y, extra)[0]
+    names = [p.name for p in f.inputs]
+    np.testing.assert_array_equal(f(x.copy(), y.copy(), extra.copy(), donate=names)[0], expected)
+    square = made(4, (120, 120), "f4")
+    module, _ = followed(square, square, "update", False)
+    g = dx.compile(dx.optimize(module), engine="native")
+    close((square - g(square, square, square)[0]) * 8, square, square)
+
+
+def test_what_two_read_is_computed_once_and_kept() -> None:
+    x, y = made(1, (100, 64), "f4"), made(2, (64, 90), "f4")
+    b = Builder()
+    p, q = b.param(0, type_of_array(x)), b.param(1, type_of_array(y))
+    product = b(dot_general, p, q, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))
+    f = dx.compile(dx.optimize(Module((Function("main", (p, q), (product, b(exponential, product))),))))
+    first, second = f(x, y)
+    close(first, x, y)
+    np.testing.assert_allclose(second, np.exp(first), rtol=1e-5)
+
+
+def test_weights_that_are_constants() -> None:
+    x, w = made(1, (100, 64), "f4"), made(2, (64, 90), "f4")
+    b = Builder()
+    p = b.param(0, type_of_array(x))
+    product = b(dot_general, p, b.constant(w), lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))
+    f = dx.compile(dx.optimize(Module((Function("main", (p,), (b(negate, product),)),))))
+    close(-f(x)[0], x, w)
+
+
+# --- the threads of BLAS
+
+
+def threads_of_blas() -> list[int]:
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two_threads() -> Any:
+    """At least two threads for BLAS, whatever the machine has."""
+    with threadpool_limits(2, user_api="blas"):
+        if max(threads_of_blas(), default=1) < 2:
+            pytest.skip("this BLAS has one thread")
+        yield
+
+
+def test_blas_is_limited_for_the_time_of_a_call_and_after_an_error(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "available_cores", lambda: 2)
+    seen: list[list[int]] = []
+
+    def look(*_: Any, **__: Any) -> None:
+        seen.append(threads_of_blas())
+        raise ZeroDivisionError
+
+    before = threads_of_blas()
+    x = made(1, (30, 30), "c8")
+    f = dx.compile(dot(type_of_array(x), type_of_array(x)), engine="numpy", threads=1)
+    close(f(x, x)[0], x, x)
+    assert threads_of_blas() == before
+    monkeypatch.setattr("deepx_graph.runtime.straightline.run.Straight.takes", lambda *_: False)
+    monkeypatch.setattr("deepx_graph.runtime.compile.execute_all", look)
+    with pytest.raises(ZeroDivisionError):
+        f(x, x)
+    assert seen and set(seen[0]) == {1}
+    assert threads_of_blas() == before
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_products_that_run_at_once_are_on_one_thread_each(two_threads: None, large: bool) -> None:
+    before, seen = threads_of_blas(), list[list[int]]()
+    inside, leave = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        seen.append(threads_of_blas())
+        inside.set()
+        assert leave.wait(60)
+
+    thread = threading.Thread(target=lambda: blas._LIMITS.alone(waits, large=large))
+    thread.start()
+    assert inside.wait(60)
+    blas._LIMITS.alone(lambda: seen.append(threads_of_blas()), large=True)
+    leave.set()
+    thread.join()
+    assert seen[0] == (before if large else [1] * len(before))
+    assert set(seen[1]) == {1}
+    assert threads_of_blas() == before
+
+
+def test_limits_nest_and_restore_in_any_order(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "available_cores", lambda: 8)
+    before = threads_of_blas()
+    outer, inner = blas.limited(2), blas.limited(1)
+    outer.__enter__()
+    inner.__enter__()
+    assert set(threads_of_blas()) == {1}
+    outer.__exit__(None, None, None)
+    assert set(threads_of_blas()) == {1}
+    inner.__exit__(None, None, None)
+    assert threads_of_blas() == before
+
+
+def test_a_users_own_limit_is_kept(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
+    monkeypatch.setattr(blas, "available_cores", lambda: 8)
+    with threadpool_limits(1, user_api="blas"), blas.limited(2):
+        assert set(threads_of_blas()) == {1}  # never raised
+    before = threads_of_blas()
+    limit = blas.limited(1)
+    limit.__enter__()
+    with threadpool_limits(1, user_api="blas"):
+        pass
+    limit.__exit__(None, None, None)
+    assert threads_of_blas() == before
+
+
+def test_programs_with_every_core_leave_blas_alone() -> None:
+    assert blas.limited(None) is blas.FREE
+    assert blas.limited(blas.available_cores()) is blas.FREE

@@ -1,0 +1,76 @@
+"""Register tiles of products against numpy's, whatever their shape, and the exchange of rows and lanes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.runtime.native.gemm.microkernel import Loop, Operand, Tile, accumulate, transposed
+from deepx_graph.runtime.native.llvm.builder import F4, F8, Text
+from deepx_graph.runtime.native.llvm.target import this_machine
+
+Array = np.ndarray[Any, Any]
+DTYPES = pytest.mark.parametrize("dtype", [F4, F8], ids=str)
+
+
+def run(name: str, t: Text, *arrays: Array) -> None:
+    """Calls a function of that body with the arrays' addresses as %a, %b, %c."""
+    head = f"define void @{name}(ptr %a, ptr %b, ptr %c) nounwind \"stackrealign\" {{"
+    ir = "\n".join([head, "entry:", *t.lines, "  ret void", "}", *t.declarations])
+    address = this_machine().load(this_machine().compile(ir), [name])[name]
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(address)(*[a.ctypes.data for a in (*arrays, *arrays)][:3])
+
+
+def lanes(dtype: np.dtype[Any]) -> int:
+    return this_machine().register_bytes // dtype.itemsize
+
+
+def numbers(*shape: int) -> Array:
+    """Small whole numbers: their sums are exact."""
+    return np.random.default_rng(sum(shape)).integers(-4, 5, shape)
+
+
+@DTYPES
+@pytest.mark.parametrize(("rows", "vectors", "unroll"), [(14, 2, 4), (6, 4, 1), (1, 1, 2), (5, 3, 1)])
+def test_a_product_of_packed_panels(rows: int, vectors: int, unroll: int, dtype: np.dtype[Any]) -> None:
+    t, width, depth = Text(lanes(dtype)), vectors * lanes(dtype), 12
+    tile = Tile(rows, vectors)
+    operands = (Operand(tuple(range(rows)), 0, spread=True), Operand((0,) * rows, t.lanes, spread=False))
+    loop = Loop(str(depth // unroll), (str(unroll * rows), str(unroll * width)))
+    sums = accumulate(t, dtype, tile, operands, ("%a", "%b"), [loop], [(k * rows, k * width) for k in range(unroll)])
+    for r, row in enumerate(sums):
+        for v, x in enumerate(row):
+            t.store(x, t.address("%c", str(r * width + v * t.lanes), dtype), None)
+    a, b, c = numbers(depth, rows).astype(dtype), numbers(depth, width).astype(dtype), np.empty((rows, width), dtype)
+    run(f"product{rows}_{vectors}_{dtype.itemsize}", t, a, b, c)
+    assert np.array_equal(c, a.T @ b)
+
+
+@DTYPES
+def test_nested_loops_go_on_from_given_sums(dtype: np.dtype[Any]) -> None:
+    """Windows of three by two over rows of ten, two at once, with a vector of weights for each place."""
+    t, n = Text(lanes(dtype)), lanes(dtype)
+    operands = (Operand((0, 1), 0, spread=True), Operand((0, 0), n, spread=False))
+    loops = [Loop("3", ("10", str(2 * n))), Loop("2", ("1", str(n)))]
+    starts = [[t.load(t.address("%c", str(r * n), dtype), dtype, None)] for r in range(2)]
+    for r, (x,) in enumerate(accumulate(t, dtype, Tile(2, 1), operands, ("%a", "%b"), loops, [(0, 0)], starts)):
+        t.store(x, t.address("%c", str(r * n), dtype), None)
+    a, b, c = numbers(3, 10).astype(dtype), numbers(3, 2, n).astype(dtype), numbers(2, n).astype(dtype)
+    want = [c[r] + sum(a[i, j + r] * b[i, j] for i in range(3) for j in range(2)) for r in range(2)]
+    run(f"windows{dtype.itemsize}", t, a, b, c)
+    assert np.array_equal(c, want)
+
+
+@DTYPES
+def test_rows_and_lanes_change_places(dtype: np.dtype[Any]) -> None:
+    t, n = Text(lanes(dtype)), lanes(dtype)
+    for k, x in enumerate(transposed(t, [t.load(t.address("%a", str(r * n), dtype), dtype, None) for r in range(n)])):
+        t.store(x, t.address("%b", str(k * n), dtype), None)
+    a, b = numbers(n, n).astype(dtype), np.empty((n, n), dtype)
+    run(f"turned{dtype.itemsize}", t, a, b)
+    assert np.array_equal(b, a.T)

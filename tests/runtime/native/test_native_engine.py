@@ -1,0 +1,341 @@
+"""Kernels as machine code against the reference: every op, every dtype, special values, reductions over any axes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ops import OPS, add, broadcast_in_dim, divide, exponential, maximum, minimum, multiply, subtract, transpose
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.interpret import evaluate
+from deepx_graph.runtime.kernels.lower import lower
+from deepx_graph.runtime.native.kernel import NativeKernel, build
+from deepx_graph.runtime.native.llvm import store
+from deepx_graph.runtime.native.llvm.builder import F4, F8, Text, Value
+from deepx_graph.runtime.native.llvm.cache import functions
+from deepx_graph.runtime.native.llvm.math import Maths
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest.nest import arrange
+from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor, type_of_array
+from tests.support import laws
+
+Array = np.ndarray[Any, Any]
+ELEMENTWISE = [op for op in OPS.values() if op.elementwise and op.kernel]
+ULPS = 4.0
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
+    store._folder.cache_clear()
+    with np.errstate(all="ignore"):
+        yield
+    store._folder.cache_clear()
+
+
+def function_of(make: Callable[..., Node | Sequence[Node]], *arrays: Array) -> Function:
+    b = Builder()
+    params = [b.param(k, type_of_array(a)) for k, a in enumerate(arrays)]
+    made = make(b, *params)
+    return Function("f", tuple(params), (made,) if isinstance(made, Node) else tuple(made))
+
+
+def near(got: Array, want: Array, ulps: float) -> bool:
+    """The same type, specials in the same places, and no further apart than so many units in the last place."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if got.dtype.kind in "biu":
+        return bool((got == want).all())
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    close = np.abs(got - want) <= ulps * np.spacing(np.maximum(np.abs(want), np.finfo(want.dtype).tiny))
+    return bool((same | (close & np.isfinite(want) & np.isfinite(got))).all())
+
+
+def check(function: Function, args: Sequence[Array], ulps: float = ULPS, threads: int = 2,
+          required: bool = True) -> NativeKernel | None:
+    kernel = build(function, threads)
+    assert kernel is not None or not required, "no native kernel"
+    if kernel is None:
+        return None
+    want = [np.asarray(w) for w in evaluate(function, args)]
+    for got in (kernel(args), kernel(args, [np.empty_like(w) for w in want])):
+        for g, w in zip(got, want, strict=True):
+            assert near(g, w, ulps), f"{g} is not {w}"
+    return kernel
+
+
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
+def test_every_elementwise_op_agrees_with_eval(op: Op) -> None:
+    for arrays, attrs in laws.samples(op):
+        if all(a.size for a in arrays):
+            check(laws.one_op(op, arrays, attrs), arrays, required=False)
+
+
+@pytest.mark.parametrize("dtype", laws.SAMPLED_DTYPES, ids=str)
+@pytest.mark.parametrize("op", [o for o in ELEMENTWISE if len(o.operands) < 3 and not o.attrs], ids=lambda op: op.name)
+def test_special_values_in_every_pairing(op: Op, dtype: DType) -> None:
+    values = laws.special_values(dtype)
+    arrays = [values] if len(op.operands) == 1 else [np.repeat(values, len(values)), np.tile(values, len(values))]
+    if all(o.type.holds(tensor(dtype, (3,))) for o in op.operands):
+        check(laws.one_op(op, arrays, {}), arrays, required=False)
+
+
+# --- the functions, over the whole range ----------------------------------------------------------------------------
+
+
+def _apply(name: str, x: Array, has_scalef: bool) -> Array:
+    """One function of `maths` on an array, compiled on its own."""
+    import ctypes
+
+    dtype, machine = x.dtype, this_machine()
+    t = Text(machine.register_bytes // dtype.itemsize, has_scalef)
+
+    def body(i: Sequence[str], mask: str | None, _: Any) -> Sequence[Sequence[Value]]:
+        y = getattr(Maths(t, dtype), name)(t.load(t.address("%x", i[0], dtype), dtype, mask))
+        t.store(y, t.address("%y", i[0], dtype), mask)
+        return ()
+
+    t.sweep("%n", 1, True, (), body, ())
+    head = f"define void @f{name}{dtype.itemsize}(ptr %x, ptr %y, i64 %n) {{\nentry:"
+    ir = "\n".join([head, *t.lines, "  ret void", "}", *t.declarations])
+    at = functions(ir, [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"]
+    y = np.empty_like(x)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(at)(x.ctypes.data, y.ctypes.data, x.size)
+    return y
+
+
+def _sweep(dtype: np.dtype[Any]) -> Array:
+    """Numbers of every exponent and sign, subnormals, zeros, infinities and NaN among them."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2 ** (8 * dtype.itemsize), 400_000, dtype=f"u{dtype.itemsize}").view(dtype)
+    usual = rng.uniform(-100, 100, 200_000).astype(dtype)
+    small, bent = (rng.uniform(-end, end, 200_000).astype(dtype) for end in (1.5, 10))
+    return np.concatenate([bits, usual, small, bent, np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1], dtype)])
+
+
+_BOUNDS = {"exp": 2, "expm1": 3, "log": 2, "log1p": 3, "tanh": 5}
+
+
+@pytest.mark.parametrize("dtype", [F4, F8], ids=str)
+@pytest.mark.parametrize("name", list(_BOUNDS))
+@pytest.mark.parametrize("has_scalef", [False, True], ids=["plain", "scalef"])
+def test_functions_stay_within_their_bounds(name: str, dtype: np.dtype[Any], has_scalef: bool) -> None:
+    if has_scalef and (this_machine().register_bytes != 64 or name != "exp"):
+        pytest.skip("only exp has this form, on machines with AVX-512")
+    x = _sweep(dtype)
+    exact = getattr(np, name)(x.astype(np.longdouble))  # in a wider type, rounded once
+    want = exact.astype(dtype)
+    got = _apply(name, x, has_scalef)
+    special = ~np.isfinite(want) | (want == 0)
+    assert np.array_equal(got[special], want[special], equal_nan=True)
+    assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+    unit = np.spacing(np.maximum(np.abs(want), np.finfo(dtype).tiny))[~special].astype(np.longdouble)
+    error = np.abs(got[~special].astype(np.longdouble) - exact[~special]) / np.abs(unit)
+    assert error.max() <= _BOUNDS[name], f"{error.max()} units at {x[~special][error.argmax()]!r}"
+
+
+# --- reductions, broadcasts, stages ---------------------------------------------------------------------------------
+
+SHAPES = [(1,), (13,), (4096,), (10_001,), (5, 9), (3, 1003), (40, 33, 17), (300, 1024)]
+
+
+def _whole_numbers(shape: tuple[int, ...], dtype: DType, seed: int = 0) -> Array:
+    """Numbers whose sums are exact, so that order does not matter."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype.np)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, I32], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_reductions_over_every_set_of_axes(shape: tuple[int, ...], dtype: DType) -> None:
+    x = _whole_numbers(shape, dtype)
+    for n in range(1, len(shape) + 1):
+        for axes in itertools.combinations(range(len(shape)), n):
+            for op in (add, maximum, minimum):
+                def make(b: Builder, p: Node) -> list[Node]:
+                    return [reduction(b, op, b(add, p, p), axes), b(multiply, p, p)]  # noqa: B023
+
+                check(function_of(make, x), [x], ulps=0, required=x.size > 1)
+
+
+@pytest.mark.parametrize("shape", [(7, 1003), (300, 1024), (4, 6, 50)], ids=str)
+def test_softmax_and_normalisation(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).standard_normal(shape).astype("f4")
+    last, kept = len(shape) - 1, tuple(range(len(shape) - 1))
+
+    def softmax(b: Builder, p: Node) -> Node:
+        def over(v: Node) -> Node:
+            return b(broadcast_in_dim, v, shape=shape, broadcast_dimensions=kept)
+
+        e = b(exponential, b(subtract, p, over(reduction(b, maximum, p, (last,)))))
+        return b(divide, e, over(reduction(b, add, e, (last,))))
+
+    kernel = check(function_of(softmax, x), [x], ulps=64)
+    assert kernel is not None and len(kernel.chunks) == 1
+    (got,) = kernel([x])
+    exact = np.exp(x.astype("f8") - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(got, exact / exact.sum(-1, keepdims=True), rtol=1e-6)
+
+
+def test_a_sum_of_a_million_singles_is_right() -> None:
+    x = np.random.default_rng(2).random(1_000_003, dtype=np.float32)
+    kernel = build(function_of(lambda b, p: reduction(b, add, b(multiply, p, p), (0,)), x), 2)
+    assert kernel is not None
+    want = float((x.astype("f8") ** 2).sum())
+    assert abs(float(kernel([x])[0]) - want) <= 2e-7 * want
+
+
+def test_sums_do_not_depend_on_threads() -> None:
+    x = np.random.default_rng(3).standard_normal((700, 1000)).astype("f4")
+
+    def make(b: Builder, p: Node) -> list[Node]:
+        return [reduction(b, add, b(multiply, p, p), axes) for axes in ((0,), (0, 1))]
+
+    function = function_of(make, x)
+    one, two = build(function, 1), build(function, 2)
+    assert one is not None and two is not None
+    for a, b in zip(one([x]), two([x]), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_broadcast_and_transposed_operands() -> None:
+    x, row, column = (_whole_numbers(s, F32, k) for k, s in enumerate([(40, 70), (70,), (40,)]))
+
+    def make(b: Builder, p: Node, r: Node, c: Node) -> Node:
+        wide = [b(broadcast_in_dim, v, shape=(40, 70), broadcast_dimensions=(k,)) for k, v in ((1, r), (0, c))]
+        return b(add, b(multiply, p, wide[0]), wide[1])
+
+    check(function_of(make, x, row, column), [x, row, column], ulps=0)
+    check(function_of(lambda b, p, q: b(add, b(transpose, p, permutation=(1, 0)), q), x, x.T.copy()), [x, x.T.copy()], ulps=0)
+    check(function_of(make, x, row, column), [np.asfortranarray(x), row[::-1], column], ulps=0)
+
+
+def test_results_may_overwrite_an_operand_only_where_that_is_right() -> None:
+    x = _whole_numbers((50, 60), F32)
+    kernel = build(function_of(lambda b, p: b(add, b(multiply, p, p), p), x), 1)
+
+    def make(b: Builder, p: Node) -> Node:
+        return b(add, p, b(broadcast_in_dim, reduction(b, add, p, (0,)), shape=(50, 60), broadcast_dimensions=(1,)))
+
+    crossed = build(function_of(make, x), 1)
+    assert kernel is not None and crossed is not None
+    y = x.copy()
+    assert kernel([y], [y])[0] is y and np.array_equal(y, x * x + x)
+    y = x.copy()
+    assert np.array_equal(crossed([y], [y])[0], x + x.sum(0))
+
+
+def test_a_cheap_value_is_computed_again_and_a_dear_one_kept() -> None:
+    x = _whole_numbers((64, 128), F32)
+
+    def make(b: Builder, p: Node) -> Node:
+        cheap, dear = b(add, p, p), b(exponential, p)
+        total = reduction(b, add, b(add, cheap, dear), (1,))
+        return b(divide, b(add, cheap, dear), b(broadcast_in_dim, total, shape=(64, 128), broadcast_dimensions=(0,)))
+
+    program = lower(function_of(make, x))
+    assert program is not None
+    nests = arrange(program)
+    assert len(nests.nests) == 1 and len(nests.rows) == 1
+
+
+# --- the disk cache -------------------------------------------------------------------------------------------------
+
+
+def test_object_code_comes_from_the_cache_and_torn_entries_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = _whole_numbers((100,), F32)
+    function = function_of(lambda b, p: b(multiply, b(add, p, p), p), x)
+    compiled: list[str] = []
+    compile = type(this_machine()).compile
+    monkeypatch.setattr(type(this_machine()), "compile", lambda self, ir: compiled.append(ir) or compile(self, ir))
+    check(function, [x], ulps=0)
+    check(function, [x], ulps=0)
+    assert len(compiled) == 1
+    (entry,) = Path(os.environ["DEEPX_GRAPH_CACHE"]).glob("*.o")
+    entry.write_bytes(entry.read_bytes()[:-5] + b"wrong")
+    check(function, [x], ulps=0)
+    assert len(compiled) == 2
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path))
+    store._folder.cache_clear()
+    store.save("a" * 64, b"code")
+    assert store.load("a" * 64) is None and not list(tmp_path.iterdir())
+
+
+def test_an_unknown_function_is_found_before_anything_is_linked() -> None:
+    with pytest.raises(RuntimeError, match="no function 'not_there'"):
+        this_machine().compile("declare void @not_there()\ndefine void @f() {\n  call void @not_there()\n  ret void\n}")
+
+
+# --- the workers ----------------------------------------------------------------------------------------------------
+
+
+def test_many_calls_from_many_threads_and_after_a_fork() -> None:
+    x = np.random.default_rng(5).random(300_000, dtype=np.float32)
+    kernel = build(function_of(lambda b, p: b(add, b(exponential, p), p), x), 2)
+    assert kernel is not None and kernel.chunks[0].count > 1
+    want = np.exp(x) + x
+    wrong: list[int] = []
+
+    def run() -> None:
+        wrong.extend(k for k in range(100) if not np.allclose(kernel([x])[0], want, rtol=1e-6))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    if hasattr(os, "fork"):
+        child = os.fork()
+        if not child:
+            os._exit(0 if np.allclose(kernel([x])[0], want, rtol=1e-6) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+# --- what numpy has no single call for ----------------------------------------------------------------------------------
+
+_WIDE = np.concatenate([np.random.default_rng(5).normal(size=300) * s for s in (1e-3, 1, 3)] + [
+    np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 0.5, 1.5, -2.5, 1e30, -1e30])])
+_NEEDS = {"erf": 1, "erfc": 1, "cbrt": 1}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", ["sign", "round_nearest_even", "square", "is_finite", "erf", "erfc", "cbrt"])
+def test_these_are_machine_code(name: str, dtype: str) -> None:
+    x = _WIDE.astype(dtype)
+    if (name, dtype) == ("erfc", "f8"):
+        assert check(laws.one_op(OPS[name], [x], {}), [x], required=False) is None, "glibc's is not accurate enough"
+        return
+    if name in _NEEDS and this_machine().vector_function(name, x.dtype, _NEEDS[name]) is None:
+        pytest.skip("this machine's C library has no vector form of it")
+    check(laws.one_op(OPS[name], [x], {}), [x])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("name", ["shift_left", "shift_right_logical", "shift_right_arithmetic"])
+def test_shifts_by_any_amount_are_machine_code(name: str, dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    info = np.iinfo(dtype)
+    x = rng.integers(info.min, info.max, 400, dtype, endpoint=True)
+    for amount in (rng.integers(0, info.bits, 400).astype(dtype), rng.integers(info.min, info.max, 400, dtype, endpoint=True)):
+        check(laws.one_op(OPS[name], [x, amount], {}), [x, amount])
+
+
+@pytest.mark.parametrize("to", ["i8", "u8", "i32", "u32", "i64", "u64", "bool"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_floats_become_integers_within_bounds(dtype: str, to: str) -> None:
+    x = np.concatenate([_WIDE, [127.5, 128.5, -128.9, 2.0**31, 2.0**32, -(2.0**63), 2.0**64]]).astype(dtype)
+    check(laws.one_op(OPS["convert"], [x], {"dtype": dtype_named(to)}), [x])

@@ -1,0 +1,186 @@
+"""Where native kernels load and store: strips that begin on cache lines, stores past the caches, rows done together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.ir import Builder, Node
+from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.kernels.lower import lower
+from deepx_graph.runtime.native.kernel import NativeKernel, build
+from deepx_graph.runtime.native.llvm.math import FORMATS
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest import nest as nests
+from deepx_graph.runtime.native.loopnest import nontemporal as streaming
+from deepx_graph.runtime.native.loopnest.module import module_text
+from deepx_graph.runtime.native.loopnest.nest import arrange
+from deepx_graph.runtime.native.loopnest.table import Chunks, layout
+from tests.runtime.native.test_native_engine import Array, function_of
+
+CACHE_LINE = 64
+
+
+@pytest.fixture
+def _no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every result goes past the caches."""
+    monkeypatch.setattr(streaming, "CACHE_BYTES", 0)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def placed(array: Array, offset: int) -> Array:
+    """A copy that begins so many bytes after a cache line, with marks before and after it that must stay."""
+    size = array.nbytes
+    raw = np.full(size + 4 * CACHE_LINE, 0xA5, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE + CACHE_LINE + offset
+    copy = raw[start : start + size].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def untouched(array: Array) -> bool:
+    """Whether nothing was written around an array of `placed`."""
+    raw = array.base
+    assert isinstance(raw, np.ndarray)
+    start = array.ctypes.data - raw.ctypes.data
+    return bool((raw[:start] == 0xA5).all() and (raw[start + array.nbytes :] == 0xA5).all())
+
+
+def kernel_of(make: object, *arrays: Array) -> NativeKernel:
+    kernel = build(function_of(make, *arrays), 2)  # type: ignore[arg-type]
+    assert kernel is not None, "no native kernel"
+    return kernel
+
+
+SIZES = [8 * nests.STRIP - 1, 8 * nests.STRIP, 8 * nests.STRIP + 1, 40_009]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_results_at_any_distance_from_a_cache_line(size: int, dtype: str, streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if streams:
+        monkeypatch.setattr(streaming, "CACHE_BYTES", 0)
+    rng = np.random.default_rng(size)
+    x, y = (rng.integers(-99, 99, size).astype(dtype) for _ in range(2))
+    kernel = kernel_of(lambda b, x, y: (b(add, x, y), b(multiply, x, y)), x, y)
+    for offset in range(0, CACHE_LINE, x.itemsize):
+        outs = [placed(np.zeros_like(x), offset), placed(np.zeros_like(x), (3 * offset) % CACHE_LINE)]
+        got = kernel([placed(x, 16), y], outs)
+        assert got[0] is outs[0] and np.array_equal(got[0], x + y) and np.array_equal(got[1], x * y)
+        assert all(map(untouched, outs))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_results_of_single_bytes_have_no_line_to_begin_on(size: int) -> None:
+    x = np.random.default_rng(size).normal(size=size).astype("f4")
+    kernel = kernel_of(lambda b, x: b(compare, x, b(multiply, x, x), direction="LT"), x)
+    out = placed(np.zeros(size, bool), 5)
+    kernel([x], [out])
+    assert np.array_equal(out, x < x * x) and untouched(out)
+
+
+@pytest.mark.usefixtures("_no_caches")
+def test_a_result_past_the_caches_may_still_take_an_operand() -> None:
+    x, y = (np.random.default_rng(k).normal(size=50_001).astype("f4") for k in range(2))
+    kernel = kernel_of(lambda b, x, y: b(subtract, x, y), x, y)
+    for offset in (0, 16):
+        given, want = placed(x, offset), x - y
+        assert kernel([given, y], [given])[0] is given
+        assert np.array_equal(given, want) and untouched(given)
+
+
+def _softmax(b: Builder, x: Node) -> Node:
+    rows, columns = x.type.shape  # type: ignore[attr-defined]
+    top = reduction(b, maximum, x, (1,))
+    e = b(exponential, b(subtract, x, b(broadcast_in_dim, top, shape=(rows, columns), broadcast_dimensions=(0,))))
+    total = reduction(b, add, e, (1,))
+    return b(divide, e, b(broadcast_in_dim, total, shape=(rows, columns), broadcast_dimensions=(0,)))
+
+
+@pytest.mark.usefixtures("_no_caches")
+@pytest.mark.parametrize("shape", [(7, 64), (6, 1024), (5, 100), (1, 33), (4, 16)], ids=str)
+def test_rows_past_the_caches(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(1).normal(size=shape).astype("f4")
+    e = np.exp(x.astype("f8") - x.max(1, keepdims=True))
+    kernel = kernel_of(_softmax, x)
+    for offset in (0, 4, 32):
+        out = placed(np.zeros_like(x), offset)
+        kernel([x], [out])
+        assert np.allclose(out, e / e.sum(1, keepdims=True), rtol=1e-6) and untouched(out)
+
+
+# --- rows done together, and what divides all of a row ---------------------------------------------------------------
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 9, 101])
+@pytest.mark.parametrize("columns", [8, 16, 17, 100, 256])
+def test_sums_of_rows_and_columns_of_any_number_of_rows(rows: int, columns: int) -> None:
+    x = np.random.default_rng(rows).integers(-9, 9, (rows, columns)).astype("f4")
+    kernel = kernel_of(lambda b, x: (reduction(b, add, x, (0,)), reduction(b, add, x, (1,)), reduction(b, maximum, x, (1,)),
+                                     reduction(b, add, b(multiply, x, x), (0, 1))), x)
+    got = kernel([x])
+    for g, w in zip(got, (x.sum(0), x.sum(1), x.max(1), (x * x).sum()), strict=True):
+        assert np.array_equal(g, w)
+
+
+@pytest.mark.parametrize("columns", [32, 33])
+def test_a_nan_of_one_row_stays_in_its_row(columns: int) -> None:
+    x = np.ones((5, columns), "f4")
+    x[2, columns - 1] = np.nan
+    x[3, 0] = np.inf
+    got = kernel_of(_softmax, x)([x])[0]
+    assert np.isnan(got[2]).all() and np.isnan(got[3]).any()
+    assert np.allclose(got[[0, 1, 4]], 1 / columns)
+
+
+def _by_rows(b: Builder, x: Node, d: Node) -> Node:
+    return b(divide, x, b(broadcast_in_dim, d, shape=x.type.shape, broadcast_dimensions=(0,)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_quotient_by_what_divides_the_whole_row_is_that_of_division(dtype: str) -> None:
+    info, rng = np.finfo(dtype), np.random.default_rng(2)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, info.tiny, -info.tiny, info.smallest_subnormal, info.max, -info.max, 1, -1, 3]
+    spread = FORMATS[np.dtype(dtype)].spread
+    edges = [s * 2.0**k for s in (1, -1) for k in (spread - 1, spread, 1 - spread, -spread, -spread - 1)]
+    x = np.array([*special, *rng.normal(size=50), *(rng.normal(size=20) * 2.0 ** rng.integers(-90, 90, 20))], dtype)
+    for d in (*special, *edges, *rng.normal(size=40), *(2.0 ** rng.integers(-90, 90, 20) * rng.normal(size=20))):
+        many = np.tile(x, (4, 1))
+        by = np.array([d, 1.5, d, -d], dtype)
+        got, want = kernel_for(dtype)([many, by])[0], many / by[:, None]
+        zero = want == 0
+        assert np.array_equal(np.isnan(got), np.isnan(want)) and np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+        finite = np.isfinite(want) & np.isfinite(got)
+        assert np.array_equal(got[~finite], want[~finite], equal_nan=True)
+        assert (np.abs(got - want)[finite] <= np.spacing(np.abs(want[finite]))).all()
+
+
+_KERNELS: dict[str, NativeKernel] = {}
+
+
+def kernel_for(dtype: str) -> NativeKernel:
+    """The kernel of rows of 103 elements divided by one each, made once."""
+    if dtype not in _KERNELS:
+        _KERNELS[dtype] = kernel_of(_by_rows, np.ones((4, 83), dtype), np.ones(4, dtype))
+    return _KERNELS[dtype]
+
+
+def test_the_next_rows_are_asked_for_while_the_dearest_stage_runs() -> None:
+    x = np.ones((8, 64), "f4")
+    program = lower(function_of(_softmax, x))
+    assert program is not None
+    plan = arrange(program)
+    later = nests.asks_ahead(plan.nests[0], False)
+    assert later is plan.nests[0].stages[1], "the exponentials are"
+    ir = module_text(program, plan, layout(program, plan), [Chunks(1)], this_machine())
+    assert "call void @llvm.prefetch" in ir

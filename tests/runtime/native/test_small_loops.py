@@ -1,0 +1,364 @@
+"""Loops over small tensors as one machine function, against the reference: what changes hands, branches, nested loops, rows."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ops import (
+    add,
+    compare,
+    concatenate,
+    dot_general,
+    dynamic_slice,
+    dynamic_update_slice,
+    logistic,
+    multiply,
+    reshape,
+    select,
+    slice_,
+    subtract,
+    tanh,
+)
+from deepx_graph.ops.contract.linear import matmul
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.native.gemm import small_emit as small_product
+from deepx_graph.runtime.native.llvm import store
+from deepx_graph.runtime.native.loops import small_body_kernel as turns_kernel
+from deepx_graph.types import type_of_array
+
+Array = np.ndarray[Any, Any]
+Vars = tuple[Node, ...]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
+    store._folder.cache_clear()
+    yield
+    store._folder.cache_clear()
+
+
+@pytest.fixture(params=["one call", "many calls"], autouse=True)
+def _calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every loop also with a single jump back in each call."""
+    if request.param == "many calls":
+        monkeypatch.setattr(turns_kernel, "CALL_NANOSECONDS", 1)
+
+
+def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = True, rtol: float = 0.0) -> list[Array]:
+    """The results of two calls, equal to the reference's, to the last bit unless `rtol` is given; and whether the loop was one
+    function."""
+    b = Builder()
+    params = tuple(b.param(k, type_of_array(np.asarray(a))) for k, a in enumerate(arrays))
+    module = Module((Function("main", params, tuple(make(b, *params))),), "main")
+    fast = compile(module, engine="native", profile=True)
+    plain = compile(module, engine="native")
+    kept = [np.array(a) for a in arrays]
+    wanted = compile(module, engine="numpy")(*arrays)
+    for f in (fast, plain, plain):
+        for k, (x, y) in enumerate(zip(f(*arrays), wanted, strict=True)):
+            assert (x.dtype, x.shape) == (y.dtype, y.shape)
+            if rtol:
+                np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol)
+            else:
+                assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f"), f"result {k}"
+    assert all(np.asarray(a).tobytes() == k.tobytes() for a, k in zip(arrays, kept, strict=True)), "an argument has changed"
+    assert fast.profile is not None
+    assert any(row.way == turns_kernel.TurnsKernel.way for row in fast.profile.rows()) == taken
+    return list(wanted)
+
+
+def counted(b: Builder, turns: int, inits: Sequence[Node], body: Callable[..., Sequence[Node]]) -> tuple[Node, ...]:
+    def whole(v: Vars) -> tuple[Node, Sequence[Node]]:
+        return b(compare, v[0], b.like(turns, v[0]), direction="LT"), (b(add, v[0], b.like(1, v[0])), *body(*v))
+
+    return b.loop((b.constant(np.int32(0)), *inits), whole)
+
+
+def total(b: Builder, x: Node) -> Node:
+    return reduction(b, add, x, (0,))
+
+
+INTS = np.arange(-3, 5, dtype=np.int32)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 7])
+def test_values_that_change_hands(turns: int) -> None:
+    """Fibonacci: each variable takes the other's old value; sums keep the loop from being one of elements."""
+    check(lambda b, x, y: counted(b, turns, (x, y), lambda k, p, q: (q, b(add, p, b(add, q, total(b, p))))),
+          INTS, INTS[::-1].copy())
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+def test_one_value_for_several_variables_and_values_from_outside(turns: int) -> None:
+    def make(b: Builder, x: Node, y: Node) -> Sequence[Node]:
+        def body(k: Node, p: Node, q: Node, r: Node, s: Node) -> Sequence[Node]:
+            new = b(add, p, total(b, q))
+            return new, new, q, y
+
+        return counted(b, turns, (x, x, y, x), body)
+
+    check(make, INTS, INTS[::-1].copy())
+
+
+@pytest.mark.parametrize("turns", [3, 8])
+def test_rotation(turns: int) -> None:
+    check(lambda b, x, y, z: counted(b, turns, (x, y, z), lambda k, p, q, r: (q, r, b(subtract, p, total(b, q)))),
+          INTS, INTS + 1, INTS * 2)
+
+
+def test_a_loop_until_something_small() -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(v: Vars) -> tuple[Node, Sequence[Node]]:
+            p, n = v
+            s = total(b, b(multiply, p, p))
+            return b(compare, s, b.like(1e-3, s), direction="GT"), (b(multiply, p, b.like(0.5, p)), b(add, n, b.like(1, n)))
+
+        return b.loop((x, b.constant(np.int64(0))), body)
+
+    found = check(make, np.full(8, 4, np.float32))
+    assert found[1] == 9
+    check(make, np.zeros(8, np.float32))
+    check(make, np.full(8, np.nan, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "i8"])
+def test_branches_inside_by_number_and_by_truth(dtype: str) -> None:
+    def make(b: Builder, x: Node, which: Node) -> Sequence[Node]:
+        def body(k: Node, p: Node, n: Node) -> Sequence[Node]:
+            (q,) = b.branch(n, [b(add, p, total(b, p))], [p], [b(multiply, p, b.like(3, p))])
+            large = b(compare, total(b, q), b.like(50, q), direction="GT")
+            r, m = b.branch(large, [b(subtract, q, b.like(9, q)), b(add, n, b.like(1, n))], [q, b(subtract, n, b.like(1, n))])
+            return r, m
+
+        return counted(b, 9, (x, which), body)
+
+    for which in (0, 1, 2, 3, 200):
+        check(make, INTS, np.asarray(which).astype(dtype))
+
+
+@pytest.mark.parametrize("inner", [0, 1, 3])
+def test_nested_loops_and_what_is_computed_once(inner: int) -> None:
+    def make(b: Builder, x: Node, y: Node) -> Sequence[Node]:
+        def body(k: Node, p: Node) -> Sequence[Node]:
+            fixed, per_turn = total(b, y), total(b, p)
+
+            def within(j: Node, q: Node, r: Node) -> Sequence[Node]:
+                once = b(multiply, per_turn, b.like(2, per_turn))
+                return b(add, q, b(add, once, fixed)), b(select, b(compare, j, k, direction="LT"), total(b, q), r)
+
+            _, q, r = counted(b, inner, (p, total(b, p)), within)
+            return (b(subtract, q, r),)
+
+        return counted(b, 4, (x,), body)
+
+    check(make, INTS, INTS + 2)
+
+
+def test_rows_are_read_and_written() -> None:
+    """What a scan does; starts out of range are moved inside."""
+    def make(b: Builder, xs: Node, ys: Node) -> Sequence[Node]:
+        zero = b.constant(np.int32(0))
+
+        def body(k: Node, h: Node, y: Node) -> Sequence[Node]:
+            at = b(subtract, b(multiply, k, b.like(2, k)), b.like(3, k))
+            row = b(reshape, b(dynamic_slice, xs, at, zero, slice_sizes=(1, 8)), shape=(8,))
+            h = b(add, row, total(b, h))
+            return h, b(dynamic_update_slice, y, b(reshape, h, shape=(1, 8)), k, zero)
+
+        return counted(b, 7, (b.splat(1, xs.type.with_dims((8,))), ys), body)  # type: ignore[attr-defined]
+
+    check(make, np.arange(48, dtype=np.int32).reshape(6, 8), np.zeros((5, 8), np.int32))
+
+
+def test_an_array_that_is_written_and_kept() -> None:
+    def make(b: Builder, y: Node) -> Sequence[Node]:
+        def body(k: Node, before: Node, now: Node) -> Sequence[Node]:
+            return now, b(dynamic_update_slice, now, b(reshape, total(b, before), shape=(1,)), k)
+
+        return counted(b, 6, (y, y), body)
+
+    check(make, INTS)
+
+
+def test_views_in_several_pieces() -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, p: Node) -> Sequence[Node]:
+            middle = b(slice_, p, start_indices=(0, 1), limit_indices=(4, 3), strides=(1, 1))
+            s = reduction(b, add, middle, (0, 1))
+            return (b(add, p, s),)
+
+        return counted(b, 3, (x,), body)
+
+    check(make, np.arange(16, dtype=np.int32).reshape(4, 4))
+
+
+def test_an_endless_loop_can_be_interrupted() -> None:
+    b = Builder()
+    x = b.param(0, type_of_array(np.ones(4, np.float32)))
+    s = b.loop((x,), lambda v: (b(compare, total(b, v[0]), b.constant(np.float32(-1)), direction="GT"),
+                               (b(multiply, v[0], b.like(0.5, v[0])),)))
+    f = compile(Module((Function("main", (x,), s),), "main"), engine="native")
+
+    class Stop(BaseException):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Stop):
+            f(np.ones(4, np.float32))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- cells and steps: products and concatenations inside
+
+
+def normal(*shape: int, dtype: str = "f4", seed: int = 3) -> Array:
+    return (np.random.default_rng(seed + sum(shape)).standard_normal(shape) / 2).astype(dtype)
+
+
+def columns(b: Builder, x: Node, part: int, size: int) -> Node:
+    rows = x.type.shape[0]  # type: ignore[attr-defined]
+    return b(slice_, x, start_indices=(0, part * size), limit_indices=(rows, (part + 1) * size), strides=(1, 1))
+
+
+def scanned(b: Builder, turns: int, xs: Node, state: Vars, cell: Callable[..., Sequence[Node]]) -> Sequence[Node]:
+    """The state after cells that each take a row of `xs`."""
+    _, *box = xs.type.shape  # type: ignore[attr-defined]
+
+    def body(k: Node, *v: Node) -> Sequence[Node]:
+        zero = b.like(0, k)
+        return cell(b(reshape, b(dynamic_slice, xs, k, zero, zero, slice_sizes=(1, *box)), shape=tuple(box)), *v)
+
+    return counted(b, turns, state, body)
+
+
+SIZES = pytest.mark.parametrize(("batch", "hidden"), [(1, 5), (8, 5), (1, 16), (8, 16), (1, 64), (8, 64)])
+
+
+@SIZES
+def test_rnn(batch: int, hidden: int) -> None:
+    for turns in (0, 6):
+        check(lambda b, xs, h, w, u: scanned(b, turns, xs, (h,), lambda x, h: (  # noqa: B023
+            b(tanh, b(add, matmul(b, x, w), matmul(b, h, u))),)),
+            normal(6, batch, 7), normal(batch, hidden), normal(7, hidden), normal(hidden, hidden), rtol=2e-5)
+
+
+@SIZES
+def test_gru(batch: int, hidden: int) -> None:
+    def make(b: Builder, xs: Node, h: Node, w: Node, u: Node) -> Sequence[Node]:
+        def cell(x: Node, h: Node) -> Sequence[Node]:
+            gx, gh = matmul(b, x, w), matmul(b, h, u)
+            r, z = (b(logistic, b(add, columns(b, gx, k, hidden), columns(b, gh, k, hidden))) for k in (0, 1))
+            n = b(tanh, b(add, columns(b, gx, 2, hidden), b(multiply, r, columns(b, gh, 2, hidden))))
+            return (b(add, n, b(multiply, z, b(subtract, h, n))),)
+
+        return scanned(b, 5, xs, (h,), cell)
+
+    check(make, normal(5, batch, 7), normal(batch, hidden), normal(7, 3 * hidden), normal(hidden, 3 * hidden), rtol=2e-5)
+
+
+@SIZES
+def test_lstm_of_joined_input_and_state(batch: int, hidden: int) -> None:
+    def make(b: Builder, xs: Node, h: Node, c: Node, w: Node) -> Sequence[Node]:
+        def cell(x: Node, h: Node, c: Node) -> Sequence[Node]:
+            gates = matmul(b, b(concatenate, x, h, dimension=1), w)
+            i, f, o = (b(logistic, columns(b, gates, k, hidden)) for k in (0, 1, 2))
+            c = b(add, b(multiply, f, c), b(multiply, i, b(tanh, columns(b, gates, 3, hidden))))
+            return b(multiply, o, b(tanh, c)), c
+
+        return scanned(b, 5, xs, (h, c), cell)
+
+    check(make, normal(5, batch, 7), normal(batch, hidden), normal(batch, hidden), normal(7 + hidden, 4 * hidden), rtol=2e-5)
+
+
+@pytest.mark.parametrize("turns", [0, 50])
+def test_runge_kutta_of_a_system_put_together(turns: int) -> None:
+    """The Lorenz system: its derivative is three scalars in one array."""
+    def make(b: Builder, s: Node) -> Sequence[Node]:
+        def derivative(s: Node) -> Node:
+            x, y, z = (b(slice_, s, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)) for k in range(3))
+            return b(concatenate, b(multiply, b.like(10, x), b(subtract, y, x)),
+                     b(subtract, b(multiply, x, b(subtract, b.like(28, z), z)), y),
+                     b(subtract, b(multiply, x, y), b(multiply, b.like(8 / 3, z), z)), dimension=0)
+
+        def moved(s: Node, k: Node, step: float) -> Node:
+            return b(add, s, b(multiply, b.like(step, k), k))
+
+        def body(_: Node, s: Node) -> Sequence[Node]:
+            k1 = derivative(s)
+            k2 = derivative(moved(s, k1, 0.005))
+            k3 = derivative(moved(s, k2, 0.005))
+            k4 = derivative(moved(s, k3, 0.01))
+            both = b(add, k2, k3)
+            return (moved(s, b(add, b(add, k1, k4), b(add, both, both)), 0.01 / 6),)
+
+        return counted(b, turns, (s,), body)
+
+    check(make, np.array([1, 2, 3.5]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_concatenation_along_any_axis(axis: int) -> None:
+    def make(b: Builder, x: Node, y: Node) -> Sequence[Node]:
+        def body(k: Node, p: Node, q: Node) -> Sequence[Node]:
+            whole = b(concatenate, p, y, p, dimension=axis)
+            return b(add, p, reduction(b, add, whole, (0, 1, 2))), whole
+
+        shape = tuple(n * (3 if k == axis else 1) for k, n in enumerate((2, 3, 4)))
+        return counted(b, 3, (x, b.splat(0, x.type.with_dims(shape))), body)  # type: ignore[attr-defined]
+
+    check(make, np.arange(24, dtype=np.int32).reshape(2, 3, 4), np.arange(24, dtype=np.int32).reshape(2, 3, 4) - 5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_passes_through_products(bad: float) -> None:
+    w, h = normal(16, 16), normal(2, 16)
+    h[1, 3] = bad
+    check(lambda b, h, w: counted(b, 2, (h,), lambda k, h: (matmul(b, h, w),)), h, w, rtol=2e-5)
+
+
+_PRODUCTS = [
+    ((8, 5), (5, 67), ((), (), (1,), (0,))), ((64, 33), (33,), ((), (), (1,), (0,))), ((33,), (33, 40), ((), (), (0,), (0,))),
+    ((9, 33), (7, 33), ((), (), (1,), (1,))), ((33, 9), (7, 33), ((), (), (0,), (1,))), ((33, 19), (33,), ((), (), (0,), (0,))),
+    ((3, 6, 5), (3, 5, 17), ((0,), (0,), (2,), (1,))), ((6, 3, 5), (17, 5, 3), ((1,), (2,), (2,), (1,))),
+    ((3, 2, 4, 5), (5, 4, 3, 2), ((1,), (3,), (3, 2), (0, 1))), ((3, 4, 5), (4, 5, 6), ((), (), (1, 2), (0, 1))),
+    ((3,), (4,), ((), (), (), ())), ((7,), (7,), ((), (), (0,), (0,))), ((1, 1), (1, 1), ((), (), (1,), (0,))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("left", "right", "axes"), _PRODUCTS)
+def test_small_products(left: tuple[int, ...], right: tuple[int, ...], axes: tuple[tuple[int, ...], ...], dtype: str) -> None:
+    x, y = normal(*left, dtype=dtype), normal(*right, dtype=dtype, seed=9)
+    b = Builder()
+    names = ("lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
+    node = b(dot_general, b.param(0, type_of_array(x)), b.param(1, type_of_array(y)), **dict(zip(names, axes, strict=True)))
+    kernel = small_product.build(node)
+    assert kernel is not None
+    lhs_batch, rhs_batch, lhs_terms, rhs_terms = axes
+    letters = list("abcdefgh")
+    of_x = [letters.pop() for _ in left]
+    of_y = [letters.pop() for _ in right]
+    for i, j in (*zip(lhs_batch, rhs_batch, strict=True), *zip(lhs_terms, rhs_terms, strict=True)):
+        of_y[j] = of_x[i]
+    free = [c for k, c in enumerate(of_x) if k not in (*lhs_batch, *lhs_terms)]
+    free += [c for k, c in enumerate(of_y) if k not in (*rhs_batch, *rhs_terms)]
+    form = f"{''.join(of_x)},{''.join(of_y)}->{''.join([of_x[i] for i in lhs_batch] + free)}"
+    tolerance = 1e-5 if dtype == "f4" else 1e-13
+    np.testing.assert_allclose(kernel([x, y])[0], np.einsum(form, x, y), rtol=tolerance, atol=tolerance)

@@ -1,0 +1,85 @@
+"""Copies of transposed arrays in machine code, against numpy's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+import deepx_graph as dx
+from deepx_graph.runtime.native import transpose as turning
+from deepx_graph.runtime.native.llvm import store
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.transpose import contiguous
+
+_M = np.arange(4000.0).reshape(40, 100)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
+    monkeypatch.setattr(turning, "LEAST", 1)
+    store._folder.cache_clear()
+    turning._function.cache_clear()
+    yield
+    store._folder.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "u8", "c8"])
+@pytest.mark.parametrize("shape", [(16, 16), (17, 16), (31, 33), (64, 64), (65, 130), (200, 19), (16, 1000)])
+def test_a_transposed_matrix_is_copied_element_for_element(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    assert turning._side_by_side(x.T) == 0
+    np.testing.assert_array_equal(contiguous(x.T), x.T)
+
+
+def test_every_order_of_four_axes_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turning, "SHARED", 1)
+    x = np.arange(17 * 19 * 3 * 20, dtype=np.float32).reshape(17, 19, 3, 20)
+    for order in itertools.permutations(range(4)):
+        found = contiguous(x.transpose(order), 2)
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, x.transpose(order))
+
+
+def test_elements_outside_the_array_are_not_touched() -> None:
+    whole = np.zeros((50, 60), np.float32)
+    part = whole[3:40, 5:48]
+    part[...] = np.arange(37 * 43).reshape(37, 43)
+    np.testing.assert_array_equal(contiguous(part.T), part.T.copy())
+    room = np.full((60, 60), -1, np.float32)
+    target = room[:43, 1:38]
+    turn, x = turning._function(4, this_machine()), np.ascontiguousarray(part)
+    turn(x.ctypes.data, target.ctypes.data, 43, 37, 43, 60)
+    np.testing.assert_array_equal(target, part.T)
+    assert (room[43:] == -1).all() and (room[:, 38:] == -1).all() and (room[:, 0] == -1).all()
+
+
+@pytest.mark.parametrize("array", [
+    _M[:, ::2], _M[::-1, ::-1], _M.T[:, ::-1],
+    np.ones((40, 100), np.float16).T,
+], ids=["every other", "backwards", "backwards and turned", "half"])  # fmt: skip
+def test_what_has_no_such_tiles_is_copied_all_the_same(array: np.ndarray) -> None:
+    assert turning._side_by_side(array) is None
+    np.testing.assert_array_equal(contiguous(array), array)
+
+
+def test_a_kernel_reads_a_transposed_operand() -> None:
+    text = """
+HloModule m
+ENTRY e {
+  x = f32[300,200]{1,0} parameter(0)
+  y = f32[200,300]{1,0} parameter(1)
+  t = f32[200,300]{1,0} transpose(x), dimensions={1,0}
+  m = f32[200,300]{1,0} multiply(t, y)
+  ROOT a = f32[200,300]{1,0} add(m, y)
+}
+"""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((300, 200), dtype=np.float32), rng.random((200, 300), dtype=np.float32)
+    (got,) = dx.compile(dx.optimize(dx.loads(text)), engine="native")(x, y)
+    np.testing.assert_allclose(got, x.T * y + y, rtol=1e-6)

@@ -1,0 +1,244 @@
+"""Every engine gives what the reference gives, bit for bit where nothing may be rounded otherwise: odd shapes and element types,
+arrays that lie in memory every way, inputs given away, threads. A failure names the seed, which is the program and its inputs.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops import (
+    add,
+    broadcast_in_dim,
+    divide,
+    exponential,
+    maximum,
+    minimum,
+    multiply,
+    reshape,
+    reverse,
+    slice_,
+    subtract,
+)
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.engines import has_native
+from deepx_graph.types import type_of_array
+from tests.support import laws
+from tests.support.engine_programs import random_arguments, random_program
+
+Array = np.ndarray[Any, Any]
+ENGINES = ["numexpr", *(["native"] if has_native() else [])]
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+CHUNK = 20
+
+
+def chunks(sampled: int, whole: int) -> Any:
+    starts = [*range(0, sampled, CHUNK), *(pytest.param(s, marks=pytest.mark.conformance) for s in range(sampled, whole, CHUNK))]
+    return pytest.mark.parametrize("start", starts)
+
+
+def wrong(found: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
+    return [k for k, (f, w) in enumerate(zip(found, wanted, strict=True)) if not laws.same(f, w)]
+
+
+def copied(args: Sequence[Array]) -> list[Array]:
+    """Copies of the arrays, one for all places of the same array."""
+    made: dict[int, Array] = {}
+    return [made.setdefault(id(a), a.copy("K")) for a in args]
+
+
+def check(seed: int, engine: str, large: bool = False) -> None:
+    """As built and optimised, on one to five threads, called twice, with and without inputs given away."""
+    rng = random.Random(seed)
+    module: Module = random_program(rng, large)
+    args = random_arguments(rng, module)
+    before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy")(*args)
+    for program, threads in ((module, 1), (dx.optimize(module), 2), (dx.optimize(module), 5)):
+        f = dx.compile(program, engine=engine, threads=threads)
+        first = f(*args)
+        for found in (first, f(*args), first):
+            assert not wrong(found, wanted), f"seed {seed}, {threads} threads"
+        assert not wrong(args, before), f"seed {seed}: arguments are written over"
+        given = [p.name for p in f.inputs if rng.random() < 0.7]
+        assert not wrong(f(*copied(args), donate=given), wanted), f"seed {seed}, {threads} threads, given away {given}"
+        assert not wrong(first, wanted), f"seed {seed}: earlier results are written over"
+
+
+@every_engine
+@chunks(80, 2000)
+def test_random_programs_on_awkward_arrays(engine: str, start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        check(seed, engine)
+
+
+@every_engine
+@chunks(20, 200)
+def test_random_programs_on_large_arrays(engine: str, start: int) -> None:
+    for seed in range(start, start + (CHUNK if start else 6)):
+        check(10_000 + seed, engine, large=True)
+
+
+def module_of(body: Any, *types: Any) -> Module:
+    return Module((Builder().function("f", [(f"p{k}", t) for k, t in enumerate(types)], body),), "f")
+
+
+@every_engine
+@pytest.mark.parametrize("view", [
+    lambda b, x: b(slice_, x, start_indices=(1,), limit_indices=(1000,), strides=(3,)),
+    lambda b, x: b(slice_, b(reverse, x, dimensions=(0,)), start_indices=(0,), limit_indices=(333,), strides=(1,)),
+    lambda b, x: b(reshape, x, shape=(10, 100)),
+], ids=["slice", "slice of a view", "reshape"])  # fmt: skip
+def test_an_input_given_away_stays_as_long_as_a_view_of_it_is_wanted(engine: str, view: Any) -> None:
+    def body(x: Node, y: Node) -> Sequence[Node]:
+        b = Builder()
+        return [view(b, x), b(multiply, x, y)]
+
+    args = [np.arange(1000, dtype=np.float32), np.full(1000, 2, np.float32)]
+    module = module_of(body, *map(type_of_array, args))
+    wanted = dx.compile(module, engine="numpy")(*args)
+    assert not wrong(dx.compile(module, engine=engine)(*args, donate=["p0", "p1"]), wanted)
+
+
+@every_engine
+@pytest.mark.parametrize("shape", [(5,), (561,), (33, 17), (5000,)])
+def test_unlike_reductions_in_one_sweep(engine: str, shape: tuple[int, ...]) -> None:
+    def body(x: Node) -> Sequence[Node]:
+        b, axes = Builder(), tuple(range(len(shape)))
+        return [reduction(b, maximum, x, axes), reduction(b, minimum, x, axes), reduction(b, add, x, axes)]
+
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float64)
+    module = dx.optimize(module_of(body, type_of_array(x)))
+    assert not wrong(dx.compile(module, engine=engine)(x), [x.max(), x.min(), x.sum()])
+
+
+def test_nothing_of_nothing_is_a_slice_of_the_whole() -> None:
+    def body(x: Node) -> Sequence[Node]:
+        b = Builder()
+        for _ in range(3):
+            x = b(slice_, x, start_indices=(min(1, x.type.shape[0]),), limit_indices=x.type.shape, strides=(3,))  # type: ignore[attr-defined]
+        return [x]
+
+    for size in range(30):
+        x = np.arange(size)
+        (found,) = dx.compile(dx.optimize(module_of(body, type_of_array(x))), engine="numpy")(x)
+        assert found.tolist() == x[1::3][1::3][1::3].tolist()
+
+
+# --- one callable, many callers
+
+
+def softmax(x: Node) -> Sequence[Node]:
+    b = Builder()
+    e = b(exponential, b(subtract, x, b(broadcast_in_dim, reduction(b, maximum, x, (1,)), shape=x.type.shape,  # type: ignore[attr-defined]
+                                        broadcast_dimensions=(0,))))
+    total = b(broadcast_in_dim, reduction(b, add, e, (1,)), shape=e.type.shape, broadcast_dimensions=(0,))  # type: ignore[attr-defined]
+    return [b(divide, e, total), e, reduction(b, add, b(multiply, x, x), (0, 1))]
+
+
+def ready(engine: str, shape: tuple[int, ...] = (300, 1025), threads: int = 2) -> tuple[dx.Compiled, Array, list[Array]]:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    module = dx.optimize(module_of(softmax, type_of_array(x)))
+    f = dx.compile(module, engine=engine, threads=threads)
+    return f, x, [np.array(v) for v in f(x)]
+
+
+@every_engine
+def test_the_number_of_threads_does_not_show(engine: str) -> None:
+    for shape in ((3, 5), (70, 1025), (300, 1025), (2, 200_001)):
+        found = [ready(engine, shape, threads)[2] for threads in (1, 2, 5)]
+        assert not wrong(found[0], found[1])
+        assert not wrong(found[0], found[2])
+
+
+@every_engine
+def test_one_callable_and_several_at_once(engine: str) -> None:
+    f, x, want = ready(engine)
+    others = [ready(engine)[0] for _ in range(2)]
+    failed: list[Any] = []
+
+    def work(k: int) -> None:
+        for turn in range(15):
+            got = (f, *others)[(k + turn) % 3](x)
+            failed.extend(wrong(got, want))
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not failed
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@every_engine
+def test_a_child_process_goes_on_with_what_its_parent_compiled(engine: str) -> None:
+    f, x, want = ready(engine)
+    child = os.fork()
+    if child == 0:
+        right = False
+        try:
+            right = not any(wrong(f(x), want) for _ in range(3))
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not wrong(f(x), want)
+
+
+@every_engine
+def test_a_pickled_callable_gives_the_same_bits(engine: str) -> None:
+    f, x, want = ready(engine)
+    assert not wrong(pickle.loads(pickle.dumps(f))(x), want)
+
+
+@every_engine
+def test_an_interrupted_call_leaves_nothing_behind(engine: str) -> None:
+    f, x, want = ready(engine, (6000, 1025))
+    interrupted = 0
+    for delay in (0.0005, 0.002, 0.005, 0.01, 0.02):
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        try:
+            for _ in range(50):
+                f(x)
+        except KeyboardInterrupt:
+            interrupted += 1
+        assert not wrong(f(x), want)
+    assert interrupted
+
+
+@pytest.fixture(autouse=True)
+def _alarm_interrupts() -> Iterator[None]:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@every_engine
+def test_a_limit_on_memory_is_kept_or_refused(engine: str) -> None:
+    f, x, _ = ready(engine)
+    module, needed = f.module, f.plan.peak_bytes
+    assert dx.compile(module, engine=engine, max_bytes=needed)(x)
+    with pytest.raises(dx.LimitError, match="bytes at its peak"):
+        dx.compile(module, engine=engine, max_bytes=needed - 1)(x)
+
+
+@every_engine
+@pytest.mark.parametrize("size", [10_000_000, pytest.param(100_000_000, marks=pytest.mark.conformance)])
+def test_very_many_ones_add_up_exactly(engine: str, size: int) -> None:
+    x = np.ones(size, np.float32)
+    module = module_of(lambda x: [reduction(Builder(), add, x, (0,))], type_of_array(x))
+    assert float(dx.compile(module, engine=engine)(x)[0]) == size

@@ -1,0 +1,187 @@
+"""Memory of results: inputs given away, what is kept from call to call, and that nothing grows."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.runtime.engines import has_native
+from deepx_graph.runtime.memory.pool import RESULTS, Recycler
+
+N = 300_000
+STEP = f"""
+HloModule m
+ENTRY e {{
+  w = f32[{N}]{{0}} parameter(0)
+  v = f32[{N}]{{0}} parameter(1)
+  g = f32[{N}]{{0}} parameter(2)
+  c = f32[] constant(0.5)
+  h = f32[{N}]{{0}} broadcast(c), dimensions={{}}
+  a = f32[{N}]{{0}} multiply(v, h)
+  b = f32[{N}]{{0}} add(a, g)
+  d = f32[{N}]{{0}} multiply(b, h)
+  u = f32[{N}]{{0}} subtract(w, d)
+  ROOT r = (f32[{N}]{{0}}, f32[{N}]{{0}}) tuple(u, b)
+}}
+"""
+ONE = f"""
+HloModule m
+ENTRY e {{
+  w = f32[{N}]{{0}} parameter(0)
+  g = f32[{N}]{{0}} parameter(1)
+  a = f32[{N}]{{0}} multiply(g, g)
+  ROOT u = f32[{N}]{{0}} subtract(w, a)
+}}
+"""
+LOOP = f"""
+HloModule m
+cond {{
+  p = (s32[], f32[{N}]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(%d)
+  ROOT l = pred[] compare(i, n), direction=LT
+}}
+body {{
+  p = (s32[], f32[{N}]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[{N}]{{0}} get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[{N}]{{0}} multiply(x, x)
+  z = f32[{N}]{{0}} subtract(y, x)
+  ROOT r = (s32[], f32[{N}]{{0}}) tuple(j, z)
+}}
+ENTRY e {{
+  x = f32[{N}]{{0}} parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[{N}]{{0}}) tuple(z, x)
+  w = (s32[], f32[{N}]{{0}}) while(t), condition=cond, body=body
+  ROOT o = f32[{N}]{{0}} get-tuple-element(w), index=1
+}}
+"""
+ENGINES = ["numexpr", pytest.param("native", marks=pytest.mark.skipif(not has_native(), reason="llvmlite is not installed"))]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The sizes of the blocks that are newly made for results."""
+    sizes: list[int] = []
+    new = Recycler._new
+
+    def counted(self: Recycler, size: int) -> np.ndarray:
+        sizes.append(size)
+        return new(self, size)
+
+    monkeypatch.setattr(Recycler, "_new", counted)
+    gc.collect()
+    RESULTS.clear()
+    yield sizes
+    RESULTS.clear()
+
+
+def _inputs(count: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.random(N, dtype=np.float32) for _ in range(count)]
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_result_takes_the_memory_of_an_input_given_away(engine: str, made: list[int]) -> None:
+    f = dx.compile(dx.optimize(dx.loads(ONE)), engine=engine)
+    w, g = _inputs(2)
+    wanted, kept, where = w - g * g, g.copy(), _address(w)
+    (u,) = f(w, g, donate=["w"])
+    assert _address(u) == where and made == []
+    np.testing.assert_allclose(u, wanted, rtol=1e-6)
+    np.testing.assert_array_equal(g, kept)
+    (again,) = f(g=g, w=u, donate=["w"])
+    assert _address(again) == where
+    np.testing.assert_allclose(again, wanted - g * g, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_inputs_are_given_away_beside_what_has_no_operand(engine: str) -> None:
+    text = """func.func @main(%a: tensor<60000xf32>) -> tensor<60000xf32> {
+      %k = stablehlo.iota dim = 0 : tensor<60000xf32>
+      %y = stablehlo.add %a, %k : tensor<60000xf32>
+      return %y : tensor<60000xf32>
+    }"""
+    (found,) = dx.compile(dx.loads(text), engine=engine)(np.ones(60000, np.float32), donate=["a"])
+    np.testing.assert_array_equal(found, np.arange(1, 60001, dtype=np.float32))
+
+
+@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
+def test_every_state_of_a_training_step_is_updated_in_place(made: list[int]) -> None:
+    f = dx.compile(dx.optimize(dx.loads(STEP)), engine="native")
+    w, v, g = _inputs(3)
+    wanted_v = v * np.float32(0.5) + g
+    wanted_w, places = w - wanted_v * np.float32(0.5), {_address(w), _address(v)}
+    new_w, new_v = f(w, v, g, donate=["w", "v"])
+    assert {_address(new_w), _address(new_v)} == places and made == []
+    np.testing.assert_allclose(new_w, wanted_w, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(new_v, wanted_v, rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_that_another_input_shares_is_not_written(engine: str) -> None:
+    f = dx.compile(dx.optimize(dx.loads(ONE)), engine=engine)
+    (w,) = _inputs(1)
+    kept = w.copy()
+    (u,) = f(w, w, donate=["w"])
+    np.testing.assert_array_equal(w, kept)
+    np.testing.assert_allclose(u, w - w * w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_array_that_may_not_be_written_stays(engine: str) -> None:
+    f = dx.compile(dx.optimize(dx.loads(ONE)), engine=engine)
+    w, g = _inputs(2)
+    w.flags.writeable = False
+    (u,) = f(w, g, donate=["w"])
+    np.testing.assert_allclose(u, w - g * g, rtol=1e-6)
+
+
+def test_an_input_is_given_away_by_its_name() -> None:
+    f = dx.compile(dx.loads(ONE))
+    with pytest.raises(dx.RunError, match=r"no input 'weights' to give away"):
+        f(*_inputs(2), donate=["weights"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_second_call_makes_no_new_memory(engine: str, made: list[int]) -> None:
+    f = dx.compile(dx.optimize(dx.loads(STEP)), engine=engine)
+    args = _inputs(3)
+    f(*args)
+    assert len(made) == 2, "one block for each result"
+    for _ in range(3):
+        f(*args)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_loop_goes_back_and_forth_between_two_blocks(engine: str, made: list[int]) -> None:
+    (x,) = _inputs(1)
+    counts = []
+    for turns in (3, 40):
+        made.clear()
+        RESULTS.clear()
+        dx.compile(dx.optimize(dx.loads(LOOP % turns)), engine=engine)(x)
+        counts.append(len(made))
+    assert counts[0] == counts[1] <= 3
+
+
+def test_kept_memory_is_told_and_given_back(made: list[int]) -> None:
+    f = dx.compile(dx.optimize(dx.loads(ONE)))
+    held = f(*_inputs(2))
+    use = dx.memory()
+    assert use.lent >= 4 * N and use.spare == 0 and use.limit >= use.lent
+    del held
+    assert dx.memory().lent == 0 and dx.memory().spare == use.lent
+    assert dx.memory(free=True) == type(use)(0, 0, use.limit)

@@ -1,0 +1,82 @@
+"""Parts of programs: what queries and ends choose, cut out as programs that run, and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.cli import main as cli
+from deepx_graph.errors import UsageError
+from deepx_graph.session.query.selection import Part
+from tests.support import viz_modules as programs
+from tests.support.paths import ROOT
+
+BLOCK = ROOT / "examples" / "transformer_block.dx"
+
+
+def names(part: Part, module: dx.Module) -> list[str]:
+    return [n.name for chosen in part.nodes(module).values() for n in chosen]
+
+
+def test_what_lies_between_two_nodes() -> None:
+    module = dx.load(BLOCK)
+    assert names(Part(start="scores", end="weights"), module)[0] == "scores"
+    (chosen,) = Part(start="raised").nodes(module).values()
+    assert [n.op.name for n in chosen] == ["exponential", "reduce", "reshape", "broadcast_in_dim", "divide"]
+    assert names(Part("op:exponential", end="weights"), module) == ["raised"]
+    assert names(Part(start="scores", end="mixed", function="attention"), module)[-1] == "mixed"
+
+
+@pytest.mark.parametrize(("part", "message"), [
+    (Part("op:tan"), "nothing is where 'op:tan'"), (Part(start="rais"), "raised"), (Part("op:"), "has no value"),
+    (Part(start="raised", end="normed"), "two functions"), (Part(start="weights", end="raised"), "nothing is from"),
+])  # fmt: skip
+def test_mistakes(part: Part, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        part.nodes(dx.load(BLOCK))
+
+
+def test_what_is_cut_out_runs_and_gives_what_it_gave_inside() -> None:
+    module = dx.load(BLOCK)
+    part = Part(start="raised", end="weights").extracted(module)
+    x = np.random.default_rng(0).standard_normal((4, 256, 256)).astype("f4")
+    inputs = {p.name: x for p in part.entry.params}
+    (weights,) = dx.compile(part)(**inputs)
+    raised = np.exp(x)
+    np.testing.assert_allclose(weights, raised / raised.sum(-1, keepdims=True), rtol=1e-5)
+    with pytest.raises(UsageError, match="in 3 functions"):
+        Part("op:divide").extracted(module)
+
+
+def test_effects_come_along_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """A loop that prints, cut out with its state: it prints as before."""
+    module = programs.loop()
+    part = Part("loop or control").extracted(module)
+    assert str(part.entry.params[-1].type) == "state"
+    assert str(part.entry.results[-1].type) == "state"
+    x = np.ones((4, 8), "f4")
+    whole = dx.compile(module)(x, np.int32(2))
+    first = capsys.readouterr().out
+    outside = {"n": np.int32(2), "x": x}  # and the exponential, which does not change inside the loop
+    given = {p.name: outside.get(p.name, np.exp(x)) for p in dx.compile(part).inputs}
+    again = dx.compile(part)(**given)
+    assert capsys.readouterr().out == first != ""
+    np.testing.assert_allclose(again[0], whole[0])
+
+
+def test_the_command_cuts_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "part.sea"
+    assert cli.main(["opt", str(BLOCK), "-p", "none", "--from", "raised", "--to", "weights", "--emit", "sea", "-o", str(out)]) == 0
+    ops = [n.op.name for n in dx.load(out).entry.nodes if n.inputs]
+    assert ops == ["exponential", "reduce", "reshape", "broadcast_in_dim", "divide"]
+    assert cli.main(["run", str(out), "--random-inputs"]) == 0
+    capsys.readouterr()
+    picture = tmp_path / "part.dot"
+    assert cli.main(["draw", str(BLOCK), "--where", "op:dot_general", "-o", str(picture)]) == 0
+    text = picture.read_text()
+    assert "dot_general" in text and "exponential" not in text
+    assert "more nodes are not drawn" in capsys.readouterr().err
+    assert cli.main(["opt", str(BLOCK), "--extract", "op:tan"]) == 2

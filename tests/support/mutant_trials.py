@@ -1,0 +1,255 @@
+"""What is asked of a damaged program: it is refused with a diagnostic, or all that is done with programs can be done with it.
+
+Trials run in child processes, whose memory and time are bounded: `python -m tests.support.mutant_trials COUNT [FIRST]` reports by kind of
+failure and keeps the texts.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+import deepx_graph as dx
+from deepx_graph.errors import DeepxGraphError
+from deepx_graph.ir import Module
+from deepx_graph.session.run.inputs import random_inputs
+from deepx_graph.text import FORMATS
+from tests.support.mutants import ROOT, Seed, corpus_seeds, mutant, own_seeds
+
+MEMORY = 1 << 30
+"""Bytes that a child may have beyond what it has at its start."""
+SECONDS = 20
+RUN_SECONDS = 0.5
+"""How long a damaged program may run, which may well be one that never ends."""
+Step = Callable[[Module], None]
+WRITERS = tuple(name for name, f in FORMATS.items() if f.writes and name != "cps")
+
+
+class TooLong(BaseException):
+    """A program that runs on."""
+
+
+class Broken(Exception):
+    """A law that does not hold of a program."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raises TooLong in a block that takes longer."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TooLong
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def values(module: Module) -> tuple[np.ndarray, ...] | None:
+    """The results on random inputs by the reference engine; None where there are none."""
+    with suppress(DeepxGraphError, TooLong), deadline(RUN_SECONDS), np.errstate(all="ignore"):
+        compiled = dx.compile(module, engine="numpy", max_bytes=1 << 24, out=io.StringIO())
+        return tuple(np.asarray(x) for x in compiled(*random_inputs(compiled.inputs, 0).values()))
+    return None
+
+
+def trial(seed: Seed, text: str, steps: Sequence[Step] | None = None) -> str:
+    """`refused`, or `loaded`; what loads is put to the steps, all of them where none are given. Raises whatever is wrong."""
+    try:
+        module = dx.loads(text.encode("latin-1") if seed.binary else text, seed.format)
+    except DeepxGraphError as e:
+        if not e.diagnostics or not str(e):
+            raise Broken("an error without a word") from e
+        return "refused"
+    for step in STEPS if steps is None else steps:
+        step(module)
+    return "loaded"
+
+
+def optimised(module: Module) -> None:
+    dx.optimize(module)
+
+
+def differentiated(module: Module) -> None:
+    with suppress(DeepxGraphError):
+        dx.grad(module)
+
+
+def pushed_forward(module: Module) -> None:
+    with suppress(DeepxGraphError):
+        dx.jvp(module)
+
+
+def drawn(module: Module) -> None:
+    dx.draw(module, format="dot")
+
+
+def written(name: str) -> Step:
+    """What a writer writes is read back as a program of the same values."""
+
+    def step(module: Module) -> None:
+        try:
+            text = dx.dumps(module, name)
+        except DeepxGraphError:
+            return
+        try:
+            back = dx.loads(text, name)
+        except DeepxGraphError as e:
+            raise Broken(f"what was written as {name} does not read: {e.diagnostics[0].message[:60]}") from e
+        want = values(module)
+        got = values(back) if want is not None else None
+        if want is None or got is None or any(x.size > 4096 for x in want):
+            return
+        if len(want) != len(got) or not all(_same(x, y) for x, y in zip(want, got, strict=True)):
+            raise Broken(f"other values after {name}")
+
+    return step
+
+
+STEPS: tuple[Step, ...] = (optimised, differentiated, pushed_forward, drawn, *map(written, WRITERS))
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> bool:
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return x.size == y.size == 0
+    if x.dtype.kind not in "fc":
+        return bool((x == y).all())
+    return bool(np.allclose(x, y, rtol=1e-2, atol=1e-2, equal_nan=True))
+
+
+# --- children -----------------------------------------------------------------------------------------------------
+
+
+def seeds(own: bool) -> list[Seed]:
+    return own_seeds() if own else [*own_seeds(), *corpus_seeds()]
+
+
+def child(own: bool) -> None:
+    """Trials of the numbers on standard input, one line of JSON each on standard output."""
+    warnings.simplefilter("ignore")
+    found = seeds(own)
+    bound_memory()
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(verdict(*mutant(found, int(line)), [STEPS[int(line) // 7 % len(STEPS)]])), flush=True)
+
+
+def bound_memory() -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def verdict(seed: Seed, text: str, steps: Sequence[Step] | None = None) -> str:
+    """`refused`, `loaded`, or what went wrong and where."""
+    try:
+        return trial(seed, text, steps)
+    except (Exception, TooLong) as e:
+        frames = [f for f in traceback.extract_tb(e.__traceback__) if "deepx_graph" in f.filename or "mutant" not in f.filename]
+        ours = next((f for f in reversed(frames) if str(ROOT) in f.filename and "/tests/" not in f.filename), None)
+        where = f"{Path(ours.filename).relative_to(ROOT)}:{ours.lineno}" if ours else ""
+        said = str(e) if isinstance(e, Broken) else ""
+        return " ".join(filter(None, (type(e).__name__, where, said)))
+
+
+class Child:
+    """A process that tries mutants, and is made again when it dies or takes too long."""
+
+    def __init__(self, own: bool) -> None:
+        self.arguments = [sys.executable, "-m", "tests.support.mutant_trials", "--child", *(["--own"] if own else [])]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> subprocess.Popen[str]:
+        if self.process is None:
+            self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=subprocess.DEVNULL, text=True)
+            self._answer(self.process.stdout, 600)
+        return self.process
+
+    def ask(self, number: int) -> str:
+        process = self.start()
+        assert process.stdin is not None
+        process.stdin.write(f"{number}\n")
+        process.stdin.flush()
+        answer = self._answer(process.stdout, SECONDS)
+        if answer.startswith(("killed", "longer")):
+            self.stop()
+        return answer
+
+    def _answer(self, stream: IO[str] | None, seconds: float) -> str:
+        assert stream is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                return f"longer than {SECONDS} s"
+        line = stream.readline()
+        return json.loads(line) if line else "killed"
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+
+@dataclass
+class Report:
+    """How many mutants ended how, and the first numbers of each way."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, number: int, answer: str) -> None:
+        self.counts[answer] = self.counts.get(answer, 0) + 1
+        self.first.setdefault(answer, [])
+        if len(self.first[answer]) < 5:
+            self.first[answer].append(number)
+
+    @property
+    def failures(self) -> dict[str, list[int]]:
+        return {k: v for k, v in self.first.items() if k not in ("refused", "loaded")}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{n:8} {k}  {self.first[k] if k in self.failures else ''}"
+                         for k, n in sorted(self.counts.items(), key=lambda item: -item[1]))
+
+
+def run(numbers: Sequence[int], own: bool, progress: Callable[[Report], object] = lambda report: None) -> Report:
+    """The report of the mutants of these numbers; `own`: of the seeds in this checkout alone."""
+    report, worker = Report(), Child(own)
+    try:
+        for number in numbers:
+            report.add(number, worker.ask(number))
+            progress(report)
+    finally:
+        worker.stop()
+    return report
+
+
+def main(arguments: Sequence[str]) -> None:
+    if "--child" in arguments:
+        child("--own" in arguments)
+        return
+    count, first = int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 0
+    print(run(range(first, first + count), own=False))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

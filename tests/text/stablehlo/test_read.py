@@ -1,0 +1,161 @@
+"""StableHLO text: real programs against what XLA computed, the official suite that checks itself, and errors at their places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepx_graph.errors import CheckFailed, ParseError, Source, VerifyError
+from deepx_graph.ops import World
+from deepx_graph.text import ReadOptions, detect
+from deepx_graph.text.stablehlo import read
+from deepx_graph.text.stablehlo.reader.literals import parse_dense
+from deepx_graph.types import BF16, BOOL, C64, F32, I8, STATE, tensor
+from deepx_graph.verify import verify
+from tests.support import jax_corpus
+from tests.support.paths import SHARED
+from tests.support.reference import evaluate
+
+SUITE = SHARED / "suites" / "stablehlo"
+
+
+@jax_corpus.needs_corpus
+@pytest.mark.parametrize("name", jax_corpus.files("stablehlo"))
+def test_real_programs_mean_what_xla_computed(name: str) -> None:
+    module = jax_corpus.load(name)
+    verify(module)
+    assert jax_corpus.mismatches(name, evaluate(module, jax_corpus.arguments(name, module))) == []
+
+
+# --- the official suite
+
+def sections(folder: str, step: int = 1) -> list[tuple[str, int]]:
+    files = sorted((SUITE / folder).glob("*.mlir"))[::step]
+    return [(f.name, k) for f in files for k, part in enumerate(f.read_text().split("// -----")) if part.strip()]
+
+
+def run_section(folder: str, name: str, k: int) -> None:
+    """Every function without arguments, or the entry; checks fail the test."""
+    text = (SUITE / folder / name).read_text().split("// -----")[k]
+    if "interpreter." in text:
+        pytest.skip("several processes: run by test_devices")
+    module = read(Source(name, text), ReadOptions()).module
+    runnable = [f for f in module.functions if all(p.type == STATE for p in f.params)]
+    for f in runnable if folder == "interpret" else [module.entry]:
+        evaluate(module, [World()] * len(f.params), f.name)
+
+
+needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason="the suite ../shared/suites/stablehlo is not here")
+
+
+def failing() -> set[str]:
+    """Files that the suite itself disables (`RUN-DISABLED(inaccurate)`) and whose checks fail; listed so that a new one is seen."""
+    listed = Path(__file__).with_name("failing.txt")
+    return set(listed.read_text().split())
+
+
+def mark(folder: str, rows: list[tuple[str, int]]) -> list[object]:
+    known = failing()
+    reason = "the suite disables it: RUN-DISABLED(inaccurate)"
+    return [
+        pytest.param(folder, n, k, marks=[pytest.mark.xfail(reason=reason, strict=True)] if f"{folder}/{n}#{k}" in known else [])
+        for n, k in rows
+    ]
+
+
+@needs_suite
+@pytest.mark.parametrize(("folder", "name", "k"), [
+    *mark("testdata", sections("testdata", 12)), *mark("interpret", sections("interpret")), *mark("math", sections("math"))])
+def test_official_suite_sampled(folder: str, name: str, k: int) -> None:
+    run_section(folder, name, k)
+
+
+@needs_suite
+@pytest.mark.conformance
+@pytest.mark.parametrize(("folder", "name", "k"), mark("testdata", sections("testdata")))
+def test_official_testdata(folder: str, name: str, k: int) -> None:
+    run_section(folder, name, k)
+
+
+# --- by hand
+
+ADD = """module { func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {
+  %cst = stablehlo.constant dense<1.5> : tensor<2xf32>
+  %0 = stablehlo.add %arg0, %cst : tensor<2xf32>
+  return %0 : tensor<2xf32>
+} }"""
+
+
+def load(text: str):
+    return read(Source("t.mlir", text), ReadOptions()).module
+
+
+def test_pretty_and_generic_forms_are_one_program() -> None:
+    generic = """"builtin.module"() ({ "func.func"() <{function_type = (tensor<2xf32>) -> tensor<2xf32>, sym_name = "main"}> ({
+      ^bb0(%x: tensor<2xf32>):
+        %c = "stablehlo.constant"() <{value = dense<1.5> : tensor<2xf32>}> : () -> tensor<2xf32>
+        %y = "stablehlo.add"(%x, %c) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+        "func.return"(%y) : (tensor<2xf32>) -> ()
+    }) : () -> () }) : () -> ()"""
+    assert load(ADD).entry == load(generic).entry
+    np.testing.assert_array_equal(evaluate(load(ADD), [np.array([1, 2], "f4")])[0], [2.5, 3.5])
+
+
+def test_a_region_uses_values_from_outside() -> None:
+    module = load("""func.func @main(%p: tensor<i1>, %x: tensor<f32>) -> tensor<f32> {
+      %0 = "stablehlo.if"(%p) ({
+        %1 = stablehlo.negate %x : tensor<f32>
+        stablehlo.return %1 : tensor<f32>
+      }, {
+        stablehlo.return %x : tensor<f32>
+      }) : (tensor<i1>) -> tensor<f32>
+      return %0 : tensor<f32>
+    }""")
+    assert evaluate(module, [np.array(True), np.float32(2)]) == [-2]
+    assert evaluate(module, [np.array(False), np.float32(2)]) == [2]
+
+
+def test_checks_are_effects_that_fail() -> None:
+    module = load("""func.func @main() {
+      %0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+      check.expect_eq_const %0, dense<[1, 3]> : tensor<2xi32>
+      func.return
+    }""")
+    with pytest.raises(CheckFailed, match=r"1 of 2 elements differ; at \[1\] got 2 and expected 3"):
+        evaluate(module, [World()])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "message", "error"),
+    [
+        ("%cst : tensor", "%csd : tensor", 3, 29, "no value '%csd'", ParseError),
+        ("tensor<2xf32>\n  return", "tensor<3xf32>\n  return", 3, 3, "text says f32[3]", VerifyError),
+        ("dense<1.5>", "dense<[1.5]>", 2, 3, "brackets do not have the shape", ParseError),
+        ("(%arg0: tensor<2xf32>)", "(%arg0: tensor<2xf31>)", 1, 49, "unknown element type 'f31'", ParseError),
+        ("  return %0 : tensor<2xf32>\n", "", 1, 10, "does not return", ParseError),
+    ],
+)
+def test_errors_have_their_place(old: str, new: str, line: int, column: int, message: str, error) -> None:
+    with pytest.raises(error) as failure:
+        load(ADD.replace(old, new))
+    (diagnostic,) = failure.value.diagnostics
+    assert message in diagnostic.message
+    assert (diagnostic.span.line, diagnostic.span.column) == (line, column)
+
+
+def test_recognised_by_content() -> None:
+    assert detect(ADD) == "stablehlo"
+
+
+def test_constants() -> None:
+    def value(text, dtype, dims):
+        return parse_dense(text, tensor(dtype, dims)).array
+
+    np.testing.assert_array_equal(value('"0x0000803F00000040"', F32, (2,)), [1, 2])
+    np.testing.assert_array_equal(value('"0x010001"', BOOL, (3,)), [True, False, True])
+    np.testing.assert_array_equal(value("0x7F800000", F32, (2,)), [np.inf, np.inf])
+    np.testing.assert_array_equal(value("[[1, -2]]", I8, (1, 2)), [[1, -2]])
+    assert value("0xFF80", BF16, ()) == -np.inf
+    assert value("(1.0, -2.0)", C64, ()) == 1 - 2j

@@ -1,0 +1,136 @@
+"""No text, however damaged, brings about anything but a diagnostic, or takes memory or time that it has no right to."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph import session
+from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyError
+from deepx_graph.session.run.arrays import read_npy, read_npz
+from deepx_graph.text.formats import decode_source
+from tests.support.mutant_trials import run
+
+SAMPLED = 1000
+WHOLE = int(os.environ.get("DEEPX_GRAPH_MUTANTS", "20000"))
+
+
+def test_damaged_programs_sampled() -> None:
+    report = run(range(SAMPLED), own=True)
+    assert not report.failures, str(report)
+    assert min(report.counts[k] for k in ("refused", "loaded")) > SAMPLED // 20
+
+
+@pytest.mark.conformance
+def test_damaged_programs() -> None:
+    """Of the whole corpus; DEEPX_GRAPH_MUTANTS says how many."""
+    report = run(range(WHOLE), own=False)
+    assert not report.failures, str(report)
+
+
+# --- what damaged programs have found -----------------------------------------------------------------------------
+
+CALL = """HloModule m
+f {{ {callee} }}
+ENTRY e {{ x = f32[2] parameter(0) y = f32[2] parameter(1) ROOT r = {call}, to_apply=f }}
+"""
+ONE = "p = f32[2] parameter(0) ROOT q = f32[2] negate(p)"
+
+
+@pytest.mark.parametrize(("callee", "call"), [
+    ("ROOT q = f32[2] constant({1, 2})", "f32[2] call(x)"),
+    (ONE, "f32[2] call(x, y)"),
+    (ONE, "(f32[2], f32[2]) call(x)"),
+    ("p = f32[2] parameter(0) ROOT q = (f32[2], f32[2]) tuple(p, p)", "f32[2] call(x)"),
+    ("p = f32[3] parameter(0) ROOT q = f32[3] negate(p)", "f32[2] call(x)"),
+])  # fmt: skip
+def test_a_call_has_the_operands_and_results_of_what_it_calls(callee: str, call: str) -> None:
+    session.loads(CALL.format(callee=ONE, call="f32[2] call(x)"), "hlo")
+    with pytest.raises((ParseError, VerifyError)):
+        session.loads(CALL.format(callee=callee, call=call), "hlo")
+
+
+@pytest.mark.parametrize("layout", ["{1(0}", "{),1}", "{1,1}", "{0}", "{2,1}", "{1,,0}"])
+def test_a_layout_names_every_dimension_once(layout: str) -> None:
+    text = "HloModule m\nENTRY e {{ x = f32[2,3]{} parameter(0) ROOT r = f32[2,3] negate(x) }}\n"
+    for right in ("", "{1,0}", "{0,1:T(8,128)(2,1)S(1)}", "{}"):
+        session.loads(text.format(right), "hlo")
+    with pytest.raises(DeepxGraphError):
+        session.loads(text.format(layout), "hlo")
+
+
+@pytest.mark.parametrize("dialect", ["seed", "wire", "function"])
+def test_deepx_has_no_complex_numbers(dialect: str) -> None:
+    module = dx.loads("HloModule m\nENTRY e {\n  ROOT f = c64[2]{0} constant({(1, -2), (0.5, 3)})\n}\n", "hlo")
+    with pytest.raises(VerifyError, match="deepx has no element type c64") as e:
+        dx.dumps(module, "deepx", dialect=dialect)
+    assert len(e.value.diagnostics) == 1
+
+
+def npy(length: int, written: int) -> bytes:
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", length) + b" " * written
+
+
+class Counting(io.BytesIO):
+    """A stream that counts what is read of it."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.taken += len(data)
+        return data
+
+
+@pytest.mark.parametrize("length", [20_000, 1 << 20, (1 << 32) - 1])
+def test_the_header_of_an_array_is_bounded_before_it_is_read(length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = npy(length, 1 << 20)
+    (tmp_path / "x.npy").write_bytes(data)
+    with pytest.raises(RunError, match="header of"):
+        read_npy(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", data)
+    stream = Counting()
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: stream)
+    stream.write(data)
+    stream.seek(0)
+    with pytest.raises(RunError, match="header of"):
+        read_npz(tmp_path / "x.npz")
+    assert stream.taken < 100
+
+
+def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:
+    for version in ((1, 0), (2, 0)):
+        with (tmp_path / "x.npy").open("wb") as stream:
+            np.lib.format.write_array(stream, np.arange(3), version=version)
+        assert read_npy(tmp_path / "x.npy").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("head", "name"), [
+    (b"ML\xefR\x0dStableHLO_v1.15.0\0", "MLIR bytecode"),
+    (b"\x0a\x0bjit__lambda\x12\x06main.1\x1a\xc0\x02", "HLO protocol buffer"),
+    (b"\x0a\xc0\x02\x0a\x05jit_f\x12\x06main.1", "HLO protocol buffer"),
+    (b"\x08\x08\x12\x07pytorch\x1a\x052.0.1", "ONNX"),
+    (b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", "zip archive"),
+    (b"PK\x03\x04" + b"\0" * 26 + b"in0.npy", "numpy arrays"),
+    (b"\x93NUMPY\x01\x00v\0", "numpy array"),
+    (b"\x1f\x8b\x08\0", "gzip"), (b"\x28\xb5\x2f\xfd\0", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh91AY&SY", "bzip2"),
+    (b"\x1c\0\0\0TFL3", "TensorFlow Lite"), (b"BC\xc0\xde\x35", "LLVM bitcode"), (b"\x89HDF\r\n", "HDF5"),
+    (b"\x80\x04\x95", "pickle"),
+])  # fmt: skip
+def test_binary_files_are_called_by_their_name(head: bytes, name: str) -> None:
+    with pytest.raises(ParseError, match=name) as e:
+        decode_source(head + b"\0" * 40, "x", 1 << 20)
+    assert e.value.diagnostics[0].hint
+
+
+@pytest.mark.parametrize("text", ["\nHloModule m\n", "BZh is a name", "PK", "MLIR", "\x08"])
+def test_texts_are_no_binary_files(text: str) -> None:
+    assert decode_source(text.encode(), "x", 1 << 20).text == text

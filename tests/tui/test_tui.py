@@ -1,0 +1,334 @@
+"""How the browser behaves: keys in, screens out. Nothing here looks at colours; snapshots do."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from textual.widgets import Static
+
+import deepx_graph as dx
+from deepx_graph.cli.main import main
+from deepx_graph.errors import UsageError
+from deepx_graph.ir import Node, Origin
+from deepx_graph.ops import tanh
+from deepx_graph.session.session import Session
+from deepx_graph.tui import app as app_module
+from deepx_graph.tui.app import Browser
+from deepx_graph.tui.help import HelpScreen, MessageScreen, bindings_of, help_text, key_text
+from deepx_graph.tui.views import table as views
+from deepx_graph.tui.views.map import FocusMap
+from deepx_graph.tui.views.source import SourcePane
+from deepx_graph.types import F32, tensor
+from tests.cli.test_browsing import foldable
+from tests.support import viz_modules
+from tests.support.tui_pilot import app_of, browser, press, screen, settled, shown
+
+SEA = """sea 1
+entry @f
+func public @f(%x: f32[4,8]) -> (%y: f32[4,8]) {
+  %hidden = tanh %x : f32[4,8]
+  %gate = exponential %hidden : f32[4,8]
+  %y = multiply %hidden, %gate : f32[4,8]
+  return %y
+}
+"""
+
+
+def piloted(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(test(*args, **named))  # type: ignore[arg-type]
+
+    return run
+
+
+def program(folder: Path) -> str:
+    path = folder / "p.sea"
+    path.write_text(SEA)
+    return str(path)
+
+
+@piloted
+async def test_the_list_shows_every_node_and_the_panes_follow_the_cursor(tmp_path: Path) -> None:
+    async with browser(program(tmp_path)) as pilot:
+        for name in ("hidden", "gate", "tanh", "exponential", "multiply", "⇒ y"):
+            assert name in shown(pilot)
+        await press(pilot, "j", "s")
+        assert app_of(pilot).selected is not None and app_of(pilot).selected[1].name == "hidden"  # type: ignore[index]
+        assert "what         Hyperbolic tangent" in shown(pilot) or "tanh" in shown(pilot)
+        assert pilot.app.query_one(SourcePane).marked == {4}
+        await press(pilot, "G")
+        assert pilot.app.query_one(SourcePane).marked == {6}
+
+
+@piloted
+async def test_a_line_of_the_source_leads_to_its_node(tmp_path: Path) -> None:
+    async with browser(program(tmp_path)) as pilot:
+        await press(pilot, "s")
+        source = pilot.app.query_one(SourcePane)
+        source.focus()
+        await press(pilot, "g", "j", "j", "j", "j", "enter")
+        assert app_of(pilot).selected[1].name == "gate"  # type: ignore[index]
+
+
+@piloted
+async def test_queries_are_walked() -> None:
+    async with browser(foldable()) as pilot:
+        await press(pilot, "slash", "=op:tanh", "enter")
+        app = app_of(pilot)
+        assert [n.name for _, n in app.found] == ["a2", "b2"]
+        assert app.selected[1].name == "a2"  # type: ignore[index]
+        await press(pilot, "n")
+        assert app.selected[1].name == "b2"  # type: ignore[index]
+        await press(pilot, "n")
+        assert app.selected[1].name == "a2"  # type: ignore[index]
+        await press(pilot, "b", "b")
+        assert app.selected[1].name in ("x", "a2")  # type: ignore[index]
+        assert "[1/2] op:tanh" in shown(pilot)
+
+
+@piloted
+async def test_a_mistake_in_a_query_is_shown_with_carets() -> None:
+    async with browser(foldable(), (80, 24)) as pilot:
+        await press(pilot, "slash", "=user>2", "enter")
+        assert isinstance(pilot.app.screen, MessageScreen)
+        assert "did you mean 'users'?" in shown(pilot) and "^^^^" in shown(pilot)
+        await press(pilot, "escape")
+        assert not isinstance(pilot.app.screen, MessageScreen)
+
+
+@piloted
+async def test_words_of_a_query_are_completed() -> None:
+    async with browser(foldable()) as pilot:
+        await press(pilot, "slash", "=not op:tan", "tab")
+        assert app_of(pilot).query_one("#prompt").value in ("not op:tan", "not op:tanh")  # type: ignore[attr-defined]
+        await press(pilot, "tab", "escape")
+        assert not app_of(pilot).query_one("#prompt").display
+
+
+@piloted
+async def test_folds_open_and_close() -> None:
+    async with browser(viz_modules.fused()) as pilot:
+        lanes = app_of(pilot).lanes
+        assert "exponential" not in shown(pilot)
+        await press(pilot, "slash", "=fused", "enter", "space")
+        assert "exponential" in shown(pilot)
+        await press(pilot, "left")
+        assert "exponential" not in shown(pilot)
+        await press(pilot, "g", "space")
+        assert lanes.count() == 1
+
+
+@piloted
+async def test_edges_are_followed_both_ways() -> None:
+    async with browser(foldable()) as pilot:
+        app = app_of(pilot)
+        await press(pilot, "slash", "=#6", "enter", "left_square_bracket")
+        start = app.selected[1]  # type: ignore[index]
+        assert start.name
+        await press(pilot, "right_square_bracket")
+        assert start in app.selected[1].inputs  # type: ignore[index]
+
+
+@piloted
+async def test_the_map_walks_along_edges() -> None:
+    async with browser(foldable()) as pilot:
+        app = app_of(pilot)
+        await press(pilot, "slash", "=name:a2", "enter", "2")
+        boxes = pilot.app.query_one("#map", FocusMap)
+        assert boxes.node is not None and boxes.node.name == "a2"
+        await press(pilot, "k")
+        assert boxes.node.name == "a1" and app.selected[1].name == "a1"  # type: ignore[index]
+        await press(pilot, "j", "j")
+        assert boxes.node.op.name == "add"
+        before = boxes.depth
+        await press(pilot, "plus")
+        assert boxes.depth == before + 1
+        assert "┌" in shown(pilot) and "▼" in shown(pilot)
+        await press(pilot, "escape")
+        assert app.view == "list"
+
+
+@piloted
+async def test_why_two_nodes_are_one_kernel() -> None:
+    async with browser(foldable()) as pilot:
+        await press(pilot, "slash", "=name:a2", "enter", "w", "G", "w")
+        assert isinstance(pilot.app.screen, MessageScreen)
+        assert "one kernel" in shown(pilot)
+
+
+@piloted
+async def test_versions_are_undone_and_redone() -> None:
+    async with browser(foldable()) as pilot:
+        app = app_of(pilot)
+        app.optimise("default")
+        await press(pilot, "g")
+        assert "fusion" in shown(pilot) and "2/2 default" in shown(pilot)
+        await press(pilot, "u")
+        assert "fusion" not in shown(pilot) and "1/2 loaded" in shown(pilot)
+        await press(pilot, "U")
+        assert "2/2 default" in shown(pilot)
+
+
+@piloted
+async def test_names_are_copied() -> None:
+    async with browser(foldable()) as pilot:
+        await press(pilot, "slash", "=name:b2", "enter", "y")
+        assert pilot.app.clipboard == "b2"
+        await press(pilot, "Y")
+        assert "type: f32[4,8]" in pilot.app.clipboard
+
+
+@piloted
+async def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "h.hlo"
+    name = "[red]x[/red]"
+    path.write_text("HloModule m\n\nENTRY e {\n  p = f32[2] parameter(0)\n  ROOT t = f32[2] tanh(p), "
+                    f'metadata={{op_name="{name}\\033[31m"}}\n}}\n')  # fmt: skip
+    async with browser(str(path)) as pilot:
+        await press(pilot, "j", "s")
+        assert "\x1b" not in shown(pilot)
+        assert "[red]x[/red]" in shown(pilot)  # as it stands in the source, not as markup
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@piloted
+async def test_wide_combining_turning_and_endless_names_keep_the_columns(size: tuple[int, int], tmp_path: Path) -> None:
+    names = ["\u65e5\u672c\u8a9e" * 20, "\U0001f600" * 40, "\u202egnp.exe", "e\u0301" * 60, "x" * 10_000, "\x1b]0;pwn\x07"]
+    b = dx.Builder()
+
+    def body(x: Node) -> list[Node]:
+        for name in names:
+            b.origin = Origin(name)
+            x = b(tanh, x)
+        return [x]
+
+    async with browser(dx.Module((b.function("main", [("p", tensor(F32, (4,)))], body),)), size) as pilot:
+        for key in ("j", "G", "i", "2", "5", "1"):
+            await press(pilot, key)
+            assert "\x1b" not in shown(pilot) and "\u202e" not in shown(pilot)
+            assert all(cell_len(line) <= size[0] for line in screen(pilot))
+        await press(pilot, "i")
+
+        rows = [line for line in screen(pilot) if "tanh" in line and "f32[4]" in line and "●" in line]
+        assert len(rows) == len(names) and len({cell_len(r[: r.index("f32[4]")]) for r in rows}) == 1
+
+
+def parts() -> list[tuple[str, type]]:
+    return [("Everywhere", Browser), *views.parts()]
+
+
+def test_every_binding_is_in_the_help() -> None:
+    text = help_text(parts()).plain
+    for _, owner in parts():
+        for b in bindings_of(owner):
+            assert b.description and key_text(b.key) in text and (b.tooltip or b.description) in text
+
+
+def test_every_class_with_bindings_is_among_the_parts() -> None:
+    import importlib
+    import pkgutil
+
+    import deepx_graph.tui as package
+
+    known = {owner for _, owner in parts()}
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"deepx_graph.tui.{info.name}")
+        for found in vars(module).values():
+            if isinstance(found, type) and found.__module__ == module.__name__ and "BINDINGS" in found.__dict__:
+                assert found in known, found
+
+
+def test_every_action_of_a_binding_exists() -> None:
+    for _, owner in parts():
+        for b in bindings_of(owner):
+            name = b.action.split("(")[0].removeprefix("app.")
+            assert hasattr(owner, f"action_{name}") or hasattr(Browser, f"action_{name}"), (owner, b.action)
+
+
+@piloted
+async def test_the_help_opens_and_closes() -> None:
+    async with browser(foldable(), (80, 24)) as pilot:
+        await press(pilot, "question_mark")
+        assert isinstance(pilot.app.screen, HelpScreen) and "Keys" in shown(pilot)
+        await press(pilot, "j", "escape")
+        assert not isinstance(pilot.app.screen, HelpScreen)
+
+
+@piloted
+async def test_a_file_that_is_no_program_ends_with_its_diagnostic(tmp_path: Path) -> None:
+    path = tmp_path / "bad.sea"
+    path.write_text("sea 1\nentry @f\nfunc oops\n")
+    app = Browser(lambda: app_module.Session.open(path), str(path))
+    async with app.run_test() as pilot:
+        for _ in range(500):
+            if app.failed is not None:
+                break
+            await pilot.pause(0.01)
+    assert app.failed is not None and app.failed.exit_code == 3
+
+
+@piloted
+async def test_everything_fits_on_80_columns() -> None:
+    async with browser(viz_modules.loop(), (80, 24)) as pilot:
+        await press(pilot, "i")
+        assert len(screen(pilot)) == 24 and all(len(line) <= 80 for line in screen(pilot))
+        assert "users" in shown(pilot)
+        assert pilot.app.query_one("#status", Static).size.height == 1
+
+
+def test_an_unknown_theme_is_told_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'nord'"):
+        Browser(lambda: Session(foldable()), theme="nrod")
+
+
+@piloted
+async def test_a_theme_is_chosen_and_changed() -> None:
+    app = Browser(lambda: Session(foldable()), theme="nord")
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        assert app.theme == "nord"
+        await press(pilot, "T")
+        assert app.theme == "gruvbox"
+
+
+@pytest.mark.parametrize("file", ["-", "program.hlo"])
+def test_the_command_needs_a_file_and_a_terminal(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tui", file]) == 2
+    assert "needs a" in capsys.readouterr().err
+
+
+@piloted
+async def test_without_colour_the_cursor_is_reversed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with browser(foldable()) as pilot:
+        strips = pilot.app.screen._compositor.render_strips()
+        row = next(s for s in strips if any("›" in segment.text for segment in s))
+        assert any(segment.style is not None and segment.style.reverse for segment in row)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="terminals hang up in this way on Linux")
+def test_the_browser_ends_when_its_terminal_vanishes() -> None:
+    """Not the process's controlling terminal, so that no signal comes by itself."""
+    code = """
+import os, pty, threading
+from deepx_graph.cli.browsing import _end_with_terminal
+master, terminal = pty.openpty()
+waiting = threading.Thread(target=_end_with_terminal, args=(terminal,))
+waiting.start()
+os.close(master)
+waiting.join()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], timeout=60, start_new_session=True, check=False)
+    assert ended.returncode == -signal.SIGHUP

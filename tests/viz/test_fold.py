@@ -1,0 +1,183 @@
+"""Folding keeps its bound on graphs of every shape, loses no node, and says what it did."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import deepx_graph as dx
+from bench.gpt import gpt
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops import add, compare, negate, tanh
+from deepx_graph.types import F32, I32, scalar
+from deepx_graph.viz import View, build_view, fold
+from deepx_graph.viz.folding.fanout import inline_hubs
+from deepx_graph.viz.folding.fold import name_parts
+from deepx_graph.viz.folding.repeats import best_period, runs
+from tests.support import viz_modules as programs
+
+
+def loops(count: int, nested: bool) -> Module:
+    """Loops one after another, or each in the one before."""
+    b = Builder()
+
+    def one(x: Node, n: Node, depth: int) -> Node:
+        def turn(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            inner = one(now[1], n, depth - 1) if depth else b(add, now[1], now[1])
+            return b(compare, now[0], n, direction="LT"), [b(add, now[0], b.constant(1, I32)), inner]
+
+        return b.loop([b.constant(0, I32), x], turn)[1]
+
+    def body(x: Node, n: Node) -> list[Node]:
+        if nested:
+            return [one(x, n, count)]
+        for _ in range(count):
+            x = one(x, n, 0)
+        return [x]
+
+    return programs.module(b.function("main", [("x", programs.MATRIX), ("n", scalar(I32))], body))
+
+
+def many_functions(count: int) -> Module:
+    b = Builder()
+    return programs.module(*(b.function(f"f{k}", [("x", programs.MATRIX)], lambda x: [b(tanh, x)]) for k in range(count)))
+
+
+SHAPES = {
+    "chain": lambda: programs.chain(3000),
+    "chain of one op": lambda: programs.chain(3000, ops=1),
+    "dotted": lambda: programs.chain(3000, names="net.{layer}.op{k}"),
+    "wide": lambda: programs.wide(1500),
+    "tangle": lambda: programs.tangle(2500),
+    "loops": lambda: loops(300, nested=False),
+    "nested loops": lambda: loops(120, nested=True),
+    "functions": lambda: many_functions(700),
+}
+
+
+def checked(view: View, limit: int) -> View:
+    folded = fold(view, limit)
+    assert len(folded.nodes) <= limit
+    assert sum(n.size for n in folded.nodes) == sum(n.size for n in view.nodes)
+    assert [n.id for n in folded.nodes] == list(range(len(folded.nodes)))
+    known = {c.id for c in folded.clusters}
+    assert all(n.cluster is None or n.cluster in known for n in folded.nodes)
+    assert all(c.parent is None or c.parent in known for c in folded.clusters)
+    assert all(e.source != e.target for e in folded.edges)
+    if len(view.nodes) > limit:
+        assert folded.notes[-1].startswith(f"folded: {len(view.nodes):,} nodes drawn as {len(folded.nodes)} boxes (")
+    return folded
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("limit", [4, 60, 500])
+def test_the_bound_holds(shape: str, limit: int) -> None:
+    checked(build_view(SHAPES[shape]()), limit)
+
+
+def test_a_hundred_thousand_nodes() -> None:
+    folded = checked(build_view(programs.chain(100_000)), 500)
+    assert [n.title for n in folded.nodes if n.kind == "group"] == ["exponential + negate + tanh ×33,333"]
+
+
+def test_names_make_the_first_groups() -> None:
+    folded = fold(build_view(programs.chain(100, names="net.layer{layer}.op{k}")), 30)
+    groups = [(n.title, n.size) for n in folded.nodes if n.kind == "group"]
+    assert groups == [(f"net.layer{k}", 10) for k in range(10)]
+    assert "(names)" in folded.notes[-1]
+
+
+@pytest.mark.parametrize(("name", "parts"), [
+    ("a.b.c", ("a", "b", "c")), ("a/b", ("a", "b")), ("add.5", ("add",)), ("layers.0.w", ("layers", "0", "w")), ("", ("",)),
+    ("7", ()), ("..", ("",)),
+])  # fmt: skip
+def test_paths_in_names(name: str, parts: tuple[str, ...]) -> None:
+    assert name_parts(name) == parts
+
+
+def test_layers_are_found_and_the_first_is_left_open() -> None:
+    b = Builder()
+
+    def body(x: Node, w: Node) -> list[Node]:
+        for _ in range(12):
+            h = x
+            for op in (tanh, negate, tanh, tanh, negate):
+                h = b(op, h)
+            x = b(add, b(add, x, h), w)
+        return [x]
+
+    view = build_view(programs.module(b.function("main", [("x", programs.MATRIX), ("w", programs.MATRIX)], body)))
+    folded = fold(view, 40)
+    assert [n.title for n in folded.nodes if n.kind == "group"] == ["tanh + add + negate ×11 (after the first)"]
+    (opened,) = (c for c in folded.clusters if c.kind == "block")
+    assert [n.title for n in folded.nodes if n.cluster == opened.id] == ["tanh", "negate", "tanh", "tanh", "negate", "add", "add"]
+
+
+@pytest.mark.parametrize("layers", [12, 24])
+def test_a_language_model_becomes_one_box_for_its_layers(layers: int) -> None:
+    """Read from HLO without telling names; the outline of such a model is known: embedding, equal layers, a norm, logits."""
+    view = build_view(dx.loads(dx.dumps(gpt(layers), "hlo")))
+    folded = checked(view, 79)
+    (box,) = (n for n in folded.nodes if n.kind == "group")
+    assert box.title == f"norm + attention + mlp ×{layers}"
+    assert box.subtitle.startswith(f"{box.size:,} nodes\n")
+    assert box.size % layers == 0
+    weights = {view.nodes[m].name for m in box.members if view.nodes[m].kind == "param"}
+    assert weights == {f"p{k}" for k in range(3, 3 + 12 * layers)}
+    opened = checked(view, 500)
+    assert [c.title for c in opened.clusters if c.kind == "block"] == [f"norm + attention + mlp (1 of {layers})"]
+    inside = fold(view.only(box.members), 79, apart=True)
+    titles = [n.title for n in inside.nodes if n.kind == "group"]
+    assert titles == [f"norm + attention + mlp ({k + 1} of {layers})" for k in range(layers)]
+
+
+def test_members_are_the_nodes_of_the_view_before() -> None:
+    view = build_view(programs.tangle(2500))
+    assert sorted(m for n in fold(view, 60).nodes for m in n.members) == [n.id for n in view.nodes]
+
+
+def test_chains_of_elementwise_ops() -> None:
+    b = Builder()
+
+    def body(*xs: Node) -> list[Node]:
+        return [b(tanh, b(negate, b(add, x, b.constant(float(k), F32)))) for k, x in enumerate(xs)]
+
+    view = build_view(programs.module(b.function("main", [(f"x{k}", programs.MATRIX) for k in range(20)], body)))
+    folded = fold(view, 65)
+    assert [n.title for n in folded.nodes if n.kind == "group"] == ["chain of 3 elementwise ops"] * 20
+
+
+def test_a_hub_is_named_in_its_users() -> None:
+    view = inline_hubs(build_view(programs.wide(20)))
+    assert all("takes x" in n.subtitle for n in view.nodes if n.kind == "op")
+    assert [e for e in view.edges if view.nodes[e.source].kind == "param"] == []
+    assert view.notes == ("x: written into the boxes that take it, not drawn as edges",)
+    small = build_view(programs.wide(5))
+    assert inline_hubs(small) is small
+
+
+@pytest.mark.parametrize(("text", "period", "found"), [
+    ("abcabcabc", 3, [(0, 3)]),
+    ("xxabcdabcdyy", 4, [(2, 2)]),
+    ("abababab" + "q" + "abababab", 2, [(0, 4), (9, 4)]),
+    ("abcdef", 0, []),
+    ("", 0, []),
+    ("aabbaabbaabb", 4, [(0, 3)]),
+    ("abac" * 4 + "z" + "abac" * 4 + "z", 17, [(0, 2)]),
+])  # fmt: skip
+def test_periods(text: str, period: int, found: list[tuple[int, int]]) -> None:
+    assert best_period(text) == (period, found)
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_runs_repeat_and_do_not_overlap(ids: list[int], period: int) -> None:
+    free = 0
+    for start, repeats in runs(ids, period):
+        assert start >= free
+        assert repeats >= 2
+        free = start + repeats * period
+        assert free <= len(ids)
+        block = ids[start : start + period]
+        assert ids[start:free] == block * repeats

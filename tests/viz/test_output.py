@@ -1,0 +1,234 @@
+"""What is written: valid, deterministic, and harmless whatever the names in the file are."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from deepx_graph.errors import UsageError, printable
+from deepx_graph.viz import build_view, draw
+from deepx_graph.viz.picture import graphviz as layout
+from deepx_graph.viz.picture import layered, svg
+from tests.support import viz_modules as programs
+
+HOSTILE = [
+    "<<TABLE><TR><TD HREF='javascript:alert(1)'>x</TD></TR></TABLE>>",
+    "<b>bold</b>",
+    "<script>alert(1)</script>",
+    "</title><script>alert(1)</script>",
+    "]]><!-- --",
+    "ends in a backslash\\",
+    "\\N \\G \\l \\E",
+    'quote " and \\" more',
+    "__import__('os').system('id')",
+    "&lt;b&gt; &#65; &amp;",
+    "esc \x1b[31m bell \x07 nul \x00",
+    "bidi \u202e\u2066 zero \u200b width",
+    "line\nfeed\r\nreturn",
+    "a:b:n {x|y} [red]",
+    "URL=javascript:alert(1)",
+    "\ud800 lone surrogate",
+    "\ufffe not a character",
+    "x" * 5000,
+]
+
+
+def texts(data: bytes) -> list[str]:
+    """All text in an SVG, which must be one; nothing in it may run, link or refer."""
+    root = ElementTree.fromstring(data)
+    for element in root.iter():
+        assert element.tag.removeprefix(f"{{{svg.NAMESPACE}}}") in svg.ELEMENTS
+        assert set(element.attrib) <= svg.ATTRIBUTES
+        assert all(svg.VALUE.fullmatch(v) and "url" not in v for v in element.attrib.values())
+    return [t for t in root.itertext() if t.strip()]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=[printable(n)[:20] for n in HOSTILE])
+def test_hostile_names_are_shown_as_they_are(name: str) -> None:
+    module = programs.named(name)
+    for data in (draw(module, format="svg", title=name).data, layered.to_svg(build_view(module, title=name))):
+        shown = texts(data)
+        assert not re.search(rb"<\s*(script|a|image|use|style|foreignObject)\b|href", data)
+        assert all(c == "\n" or printable(c) == c for t in shown for c in t)
+        if len(name) < 30 and "\n" not in name:
+            assert printable(name) in shown
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=[printable(n)[:20] for n in HOSTILE])
+def test_dot_has_only_our_ids_and_quoted_labels(name: str) -> None:
+    text = draw(programs.named(name), format="dot", title=name).data.decode()
+    outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text, flags=re.DOTALL)
+    assert outside.count('"') % 2 == 0
+    assert "<" not in outside
+    assert not re.search(r"\b(URL|href|image|shapefile|src)\b", outside, re.IGNORECASE)
+    ids = set(re.findall(r"^\s*(?:subgraph )?(\w+)(?= \[| \{| ->)", outside, re.MULTILINE)) - {"node", "edge", "graph", "digraph"}
+    assert all(re.fullmatch(r"n\d+|cluster_(\d+|legend)|legend_\w+|deepx_graph", id) for id in ids)
+
+
+def test_equal_programs_give_equal_bytes() -> None:
+    for program in (programs.loop, programs.fused, lambda: programs.tangle(900)):
+        for format in ("dot", "svg", "html"):
+            assert draw(program(), format=format).data == draw(program(), format=format).data
+
+
+def test_kinds_of_edges_differ_in_dot() -> None:
+    text = draw(programs.loop(), format="dot", legend=False).data.decode()
+    edges = [line for line in text.splitlines() if "->" in line]
+    assert {style for line in edges for style in re.findall(r"style=(\w+)", line)} == {"solid", "bold", "dotted", "dashed"}
+    assert sum("dashed" in line for line in edges) == 1
+    assert sum("dotted" in line for line in edges) == 6
+    assert len(edges) == len(build_view(programs.loop()).edges)
+
+
+def test_themes_differ_only_in_colours() -> None:
+    def without_colours(theme: str) -> str:
+        return re.sub(r"#[0-9a-f]{6}", "#", draw(programs.loop(), format="dot", theme=theme).data.decode())
+
+    light, dark = (draw(programs.loop(), format="dot", theme=t).data for t in ("light", "dark"))
+    assert light != dark
+    assert without_colours("light") == without_colours("dark")
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, from WCAG 2."""
+    channels = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    r, g, b = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_text_is_readable_on_every_ground(name: str) -> None:
+    from deepx_graph.ops import FAMILIES
+    from deepx_graph.viz.picture.theme import theme_named
+
+    theme = theme_named(name)
+    grounds = [theme.ground, *(c[0] for c in theme.clusters.values())]
+    pairs = [(theme.text, g) for g in grounds] + [(theme.faint, g) for g in grounds]
+    pairs += [(theme.text, theme.colours(family)[0]) for family in (*FAMILIES, "other", "group")]
+    pairs += [(theme.edges[k], g) for k in ("control", "effect") for g in grounds]
+    for front, back in pairs:
+        low, high = sorted((luminance(front), luminance(back)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (front, back)
+
+
+def test_tooltips_are_in_the_svg() -> None:
+    shown = texts(draw(programs.straight(), format="svg").data)
+    assert "#2 add: f32[4,8]\nname s" in shown
+    assert "add → tanh" in shown
+
+
+def test_the_legend_names_what_occurs() -> None:
+    shown = texts(draw(programs.loop(), format="svg").data)
+    for name in ("elementwise", "effects", "data, with its type", "control", "order of effects", "next iteration of a loop"):
+        assert name in shown
+    assert "order of effects" not in texts(draw(programs.straight(), format="svg").data)
+
+
+def test_png() -> None:
+    data = draw(programs.straight(), format="png").data
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_the_suffix_tells_the_format(tmp_path: Path) -> None:
+    for suffix, start in (("svg", b"<?xml"), ("dot", b"digraph"), ("html", b"<!DOCTYPE html>"), ("SVG", b"<?xml")):
+        path = tmp_path / f"picture.{suffix}"
+        drawing = draw(programs.straight(), path)
+        assert path.read_bytes() == drawing.data
+        assert drawing.data.startswith(start)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"path": "a.svgg"}, "did you mean 'svg'"),
+    ({"path": "noformat"}, "no suffix"),
+    ({}, "needs a format"),
+    ({"format": "svg", "theme": "drak"}, "did you mean 'dark'"),
+    ({"format": "svg", "function": "mian"}, "did you mean 'main'"),
+    ({"format": "svg", "around": "nothing"}, "no node 'nothing'"),
+])  # fmt: skip
+def test_mistakes_are_told(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        draw(programs.straight(), **options)  # type: ignore[arg-type]
+
+
+def test_an_unwritable_place(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write"):
+        draw(programs.straight(), tmp_path / "missing" / "a.svg")
+    (tmp_path / "folder.svg").mkdir()
+    with pytest.raises(UsageError, match="cannot write"):
+        draw(programs.straight(), tmp_path / "folder.svg")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.svg"]
+
+
+def test_without_an_engine_svg_falls_back_and_png_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "engine", lambda: None)
+    drawing = draw(programs.loop(), format="svg")
+    assert "loop begin" in texts(drawing.data)
+    assert drawing.notes == (f"simple layout, without frames, because: no layout engine found: {layout.INSTALL}",)
+    with pytest.raises(UsageError, match="pygraphviz"):
+        draw(programs.loop(), format="png")
+
+
+def test_a_layout_that_takes_too_long_falls_back_and_says_so() -> None:
+    drawing = draw(programs.tangle(450), format="svg", timeout=0.02)
+    assert texts(drawing.data)
+    assert "simple layout" in drawing.notes[-1]
+    assert "not finished" in drawing.notes[-1]
+    with pytest.raises(layout.LayoutError, match="not finished"):
+        draw(programs.tangle(450), format="png", timeout=0.02)
+
+
+def script(folder: Path, body: str) -> str:
+    path = folder / "dot"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_an_installed_dot_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path, 'cat >/dev/null; echo "<svg xmlns=\'http://www.w3.org/2000/svg\'><text>$*</text></svg>"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert texts(draw(programs.straight(), format="svg").data) == ["-Tsvg"]
+
+
+def test_the_fast_settings_come_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    svg_text = "<svg xmlns='http://www.w3.org/2000/svg'/>"
+    script(tmp_path, f'cat >/dev/null; case "$*" in *nslimit*) echo "{svg_text}";; *) exit 3;; esac')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert draw(programs.straight(), format="svg").notes == (
+        "full layout: the engine failed (status 3)", "drawn with fast layout settings: straight edges, more crossings",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", ["not xml", "<html/>", "<svg xmlns='http://www.w3.org/2000/svg'>"])
+def test_an_engine_that_writes_nonsense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: str) -> None:
+    script(tmp_path, f'cat >/dev/null; echo "{reply}"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    drawing = draw(programs.straight(), format="svg")
+    assert "SVG" in drawing.notes[-1]
+    assert "tanh" in texts(drawing.data)
+
+
+def test_the_filter_drops_what_is_not_on_its_lists() -> None:
+    source = (
+        b"<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink' onload='alert(1)'>"
+        b"<script>alert(1)</script><style>*{}</style><image xlink:href='http://x/'/>"
+        b"<a xlink:href='javascript:alert(1)'><text x='1' style='a' fill='url(#x)'>kept</text></a>"
+        b"<foreignObject><text>gone</text></foreignObject></svg>"
+    )
+    data = svg.filtered(source, build_view(programs.straight()))
+    assert texts(data) == ["kept"]
+    assert b"onload" not in data
+    assert b"style" not in data
+
+
+def test_an_empty_part_is_still_a_picture() -> None:
+    from deepx_graph.ir import Function
+
+    drawing = draw(programs.module(Function("main", (), ())), format="svg")
+    assert drawing.notes == ("there is nothing to draw",)
+    assert any("nothing to draw" in t for t in texts(drawing.data))

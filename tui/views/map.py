@@ -1,0 +1,185 @@
+"""The focus map: the neighbourhood of a node as boxes, on which the arrow keys walk along edges."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.strip import Strip
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
+from deepx_graph.ops import FAMILY_OF
+from deepx_graph.session.query.node_facts import Facts
+from deepx_graph.session.session import Session
+from deepx_graph.tui.texts import FILLER, STYLES, bar, by_cells, plain
+from deepx_graph.tui.views.rows import Styled
+from deepx_graph.types import is_state
+from deepx_graph.viz.listing.boxmap import Box, BoxMap, Cell, box_map, neighbourhood
+from deepx_graph.viz.view.labels import op_title
+
+MOST_DEPTH = 9
+
+
+class FocusMap(Styled, can_focus=True):
+    """A map with a cursor on one of its boxes. Posts `Moved` when it goes to another one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "walk('down')", "To a user", show=False),
+        Binding("up,k", "walk('up')", "To an operand", show=False),
+        Binding("left,h", "walk('left')", "Beside", show=False),
+        Binding("right,l", "walk('right')", "Beside", show=False),
+        Binding("enter,space", "centre", "Centre here"),
+        Binding("plus,equals_sign", "depth(1)", "Wider"),
+        Binding("minus", "depth(-1)", "Narrower"),
+    ]
+
+    depth: reactive[int] = reactive(2)
+
+    class Moved(Message):
+        """The cursor is on another node."""
+
+        def __init__(self, function: Function, node: Node) -> None:
+            super().__init__()
+            self.function, self.node = function, node
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.function: Function | None = None
+        self.facts: Facts | None = None
+        self.map: BoxMap | None = None
+        self.node: Node | None = None
+
+    def show_map(self, session: Session, function: Function, node: Node) -> None:
+        """Draws the map around a node."""
+        self.function, self.facts, self.node = function, session.facts(function), node
+        nodes, _ = neighbourhood(function, node, self.depth)
+        labels = {n: self._label(n) for n in nodes}
+        self.map = box_map(function, node, self.depth, labels, {n: _kind(n) for n in nodes})
+        left = f", {self.map.left_out:,} more left out" if self.map.left_out else ""
+        self.border_subtitle = f"{len(self.map.boxes)} nodes within {self.depth}{left}"
+        rows = self.map.rows
+        self.virtual_size = Size(len(rows[0]) if rows else 0, len(rows))
+        self._see()
+        self.refresh()
+
+    def _label(self, node: Node) -> str:
+        assert self.facts is not None
+        measured = self.facts.measured.get(node)
+        share = f" {bar(measured.share, 3)}{measured.share:.0%}" if measured is not None and measured.calls else ""
+        name = plain(node.name, 16) if node.name else f"#{self.facts.number.get(node, 0)}"
+        return by_cells(f"{plain(op_title(node, node.inputs), 20)} {name}{share}")
+
+    def show_session_node(self, session: Session, function: Function, node: Node) -> None:
+        """Puts the cursor on a node, in a new map where this one does not have it."""
+        if self.map is None or self.function is not function or node not in self.map.boxes:
+            self.show_map(session, function, node)
+        elif node is not self.node:
+            self.node = node
+            self._see()
+            self.refresh()
+
+    @property
+    def box(self) -> Box | None:
+        return self.map.boxes.get(self.node) if self.map is not None and self.node is not None else None
+
+    def _see(self) -> None:
+        if (box := self.box) is not None:
+            width, height = self.scrollable_content_region.size
+            self.scroll_to(box.middle - width // 2, box.y + 1 - height // 2, animate=False, force=True)
+
+    # --- drawing
+
+    @property
+    def margin(self) -> int:
+        """Columns to the left of a map that is narrower than the widget."""
+        return max(0, (self.scrollable_content_region.width - self.virtual_size.width) // 2)
+
+    def render_line(self, y: int) -> Strip:
+        at, width = y + self.scroll_offset.y, self.scrollable_content_region.width
+        if self.map is None or at >= len(self.map.rows):
+            return Strip.blank(width, self.rich_style)
+        base = self.rich_style
+        segments = [Segment(" " * self.margin, base)]
+        for style, cells in groupby(self.map.rows[at], self._cell):
+            segments.append(Segment("".join(c.char for c in cells if c.char != FILLER), base + style))
+        x = self.scroll_offset.x
+        return Strip(segments).crop(x, x + width).adjust_cell_length(width, base)
+
+    def _cell(self, cell: Cell) -> Style:
+        if cell.box is not None:
+            if cell.box is self.node:
+                return self.style("node") + self.style("cursor")
+            if self.map is not None and cell.box is self.map.centre:
+                return self.style("hit")
+            return self.style(STYLES.get(FAMILY_OF.get(cell.box.op, ""), "op"))
+        if cell.net is None:
+            return self.style("faint")
+        if cell.net is self.node:
+            return self.style("hit")
+        if self.node is not None and cell.net in self.node.inputs:
+            return self.style("result")
+        return self.style("effect" if is_state(cell.net.type) else "control" if cell.net.op in _CONTROL else "faint")
+
+    # --- walking
+
+    def action_walk(self, way: str) -> None:
+        """To the nearest box that way: along an edge up and down, within the layer left and right."""
+        box = self.box
+        if self.map is None or box is None or self.function is None:
+            return
+        if way in ("left", "right"):
+            layer = self.map.layers[box.layer]
+            at = layer.index(box.node) + (1 if way == "right" else -1)
+            target = layer[at] if 0 <= at < len(layer) else None
+        else:
+            beside = box.node.inputs if way == "up" else self.function.users.get(box.node, ())
+            shown = [self.map.boxes[n] for n in dict.fromkeys(beside) if n in self.map.boxes]
+            target = min(shown, key=lambda b: abs(b.middle - box.middle)).node if shown else None
+            if target is None and beside and self.map.centre is not box.node:
+                self.action_centre()  # there is more that way, off the map
+                return
+        if target is not None:
+            self._go(target)
+
+    def _go(self, node: Node) -> None:
+        self.node = node
+        self._see()
+        self.refresh()
+        if self.function is not None:
+            self.post_message(self.Moved(self.function, node))
+
+    class Redraw(Message):
+        """The map is to be drawn anew around the node under the cursor."""
+
+    def action_centre(self) -> None:
+        self.post_message(self.Redraw())
+
+    def action_depth(self, by: int) -> None:
+        self.depth = max(1, min(MOST_DEPTH, self.depth + by))
+        self.post_message(self.Redraw())
+
+    def on_click(self, event: Click) -> None:
+        x, y = event.x + self.scroll_offset.x - self.margin, event.y + self.scroll_offset.y
+        if self.map is not None and y < len(self.map.rows) and 0 <= x < len(self.map.rows[y]):
+            node = self.map.rows[y][x].box
+            if node is not None:
+                self._go(node)
+
+
+_CONTROL = (PHI, REGION, LOOP_BEGIN, LOOP_END)
+
+
+def _kind(node: Node) -> str:
+    if node.op in (PARAM, CONSTANT):
+        return "param"
+    if node.op in _CONTROL:
+        return "control"
+    return "kernel" if FAMILY_OF.get(node.op) == "fusion" else "op"

@@ -1,0 +1,220 @@
+"""The time line of an optimisation: every pass, every rewrite, and what each of them changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from deepx_graph.ir import Module, Node
+from deepx_graph.passes.observer import Stage
+from deepx_graph.session.report.diff import SIGNS, Difference
+from deepx_graph.session.session import Version
+from deepx_graph.session.timeline import Event, Sighting, Timeline
+from deepx_graph.tui.texts import milliseconds, plain
+from deepx_graph.tui.views.base import View
+from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.verify import describe
+
+CHANGE = {"added": "added", "removed": "removed", "changed": "changed"}
+SHOWN = 500
+"""Changes of a step that are listed."""
+
+
+class PassesView(View):
+    """Steps on one side, the step under the cursor on the other."""
+
+    DEFAULT_CSS = """
+    PassesView { layout: vertical; }
+    PassesView #steps { height: 50%; }
+    PassesView #step { height: 1fr; border-top: solid $primary-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("full_stop", "step(1)", "Step on"),
+        Binding("comma", "step(-1)", "Step back"),
+        Binding("space", "fold", "Fold"),
+        Binding("v", "look", "Program then", tooltip="Look at the program as it was after the step"),
+        Binding("a", "unchanged", "All passes", tooltip="Show passes that changed nothing, too", show=False),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.version: Version | None = None
+        self.unchanged = False
+        self.folded: set[int] = set()
+        self.event: Event | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Table(id="steps")
+        yield Table(id="step")
+
+    @property
+    def steps(self) -> Table:
+        return self.query_one("#steps", Table)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        return self.version.timeline if self.version is not None else None
+
+    # --- which steps there are
+
+    def show_version(self) -> None:
+        if self.version is not None and self.version.parent is self.session.version:
+            return  # the program before it is looked at: its time line stays in sight
+        at = self.session.at
+        made = [v for v in self.session.versions[at::-1] if v.timeline is not None]
+        later = [v for v in self.session.versions[at + 1 :] if v.timeline is not None]
+        self.show_steps(next(iter(made or later), None))
+
+    def show_steps(self, version: Version | None) -> None:
+        """Shows the time line of a version."""
+        if version is not self.version:
+            self.version, self.folded, self.event = version, set(), None
+            if self.timeline is not None and len(self.timeline.events) > 200:
+                self.folded = set(range(len(self.timeline.stages)))
+        self._list()
+
+    def _list(self, keep: bool = False) -> None:
+        if self.timeline is None or self.version is None:
+            self.steps.show([said(("Nothing has been optimised yet: the pipeline view (4) runs passes.", "faint"))])
+            self.query_one("#step", Table).show([])
+            return
+        lines: list[Line] = []
+        for stage, events in self.timeline.passes(unchanged=self.unchanged):
+            lines.append(_pass_line(stage, events, events[0].stage in self.folded))
+            if events[0].stage not in self.folded:
+                lines += [_rewrite_line(e) for e in events[1:]]
+        self.steps.show(lines or [said(("No pass changed anything.", "faint"))], keep=keep)
+        self.steps.moved()
+
+    def opened(self) -> None:
+        if self.version is None:
+            self.show_version()
+
+    def action_unchanged(self) -> None:
+        self.unchanged = not self.unchanged
+        self._list(keep=True)
+
+    def action_fold(self) -> None:
+        if self.event is not None:
+            self.folded ^= {self.event.stage}
+            stage = self.event.stage
+            self._list(keep=True)
+            self.go_to(lambda e: e.stage == stage)
+
+    def action_step(self, by: int) -> None:
+        self.steps.cursor += by
+
+    def go_to(self, wanted: object) -> None:
+        """Puts the cursor on the first step that is, or satisfies, what is wanted."""
+        for k, line in enumerate(self.steps.table):
+            if line.data is wanted or (callable(wanted) and line.data is not None and wanted(line.data)):
+                self.steps.cursor = k
+                self.steps.moved()
+                return
+
+    def show_event(self, event: Event) -> None:
+        """Unfolds the pass of an event and goes to it."""
+        self.folded.discard(event.stage)
+        self._list()
+        self.go_to(event)
+
+    # --- one step
+
+    def on_table_moved(self, message: Table.Moved) -> None:
+        if message.table is self.steps and isinstance(message.line.data, Event):
+            self.event = event = message.line.data
+            timeline = self.timeline
+            if timeline is not None:
+                self.browser.work_on("stepping", lambda m: timeline.step(event), self._show_step)
+
+    def _show_step(self, found: tuple[Module, Module, Difference]) -> None:
+        event, timeline = self.event, self.timeline
+        if event is None or timeline is None:
+            return
+        head = _about_pass(timeline.stages[event.stage], event) if event.rewrite is None else _about_rewrite(event)
+        self.query_one("#step", Table).show([*head, *_changes(found[2])])
+
+    def on_table_chosen(self, message: Table.Chosen) -> None:
+        if message.table is self.steps:
+            self.action_fold()
+        elif isinstance(message.line.data, Node):
+            self.browser.go_to(message.line.data)
+
+    def action_look(self) -> None:
+        """The program as it was after the step, as a version of its own."""
+        if self.event is None or self.timeline is None or self.version is None:
+            return
+        module, title = self.timeline.module_at(self.event.after), f"{self.version.title} to {self.event.after}"
+        self.browser.push(Version(module, title, self.version.parent, None))
+        self.browser.action_view("list")
+
+
+def _pass_line(stage: Stage, events: list[Event], folded: bool) -> Line:
+    count = len(events) - 1
+    delta = sum(stage.delta.values())
+    mark = "▸" if folded and count else "▾" if count else " "
+    return Line([
+        (f"{mark} {events[0].stage + 1:>2} ", "faint"), (plain(events[0].title, 30), "kernel" if stage.changed else "faint"),
+        (f"  {count:,} rewrite{'s' * (count > 1)}" if count else "", ""),
+        (f"  {delta:+,} nodes" if delta else "", "result" if delta < 0 else "changed"),
+        (f"  {milliseconds(stage.seconds)}", "faint"),
+    ], events[0])  # fmt: skip
+
+
+def _rewrite_line(event: Event) -> Line:
+    rewrite = event.rewrite
+    assert rewrite is not None
+    name = plain(rewrite.before.name or rewrite.before.op.name, 24)
+    return Line([(f"     {rewrite.number:>4} ", "faint"), (plain(event.title, 30), "op"), (f" {name}", "name")], event)
+
+
+def _about_pass(stage: Stage, event: Event) -> list[Line]:
+    lines = [titled(f"pass {event.stage + 1}: {plain(event.title, 60)}"), said(stage.pass_.summary())]
+    for name, change in sorted(stage.delta.items(), key=lambda item: (item[1], item[0])):
+        lines.append(said((f"  {change:+5,} ", "removed" if change < 0 else "added"), name))
+    rules = Counter(r.rule for r in stage.rewrites)
+    lines += [said((f"  {n:>5,}x ", "faint"), rule) for rule, n in rules.most_common()]
+    return lines
+
+
+def _about_rewrite(event: Event) -> list[Line]:
+    rewrite = event.rewrite
+    assert rewrite is not None
+    lines = [titled(f"rewrite {rewrite.number}: {plain(rewrite.rule)}, in {rewrite.pass_name}")]
+    if event.reason:
+        lines.append(said(("because ", "faint"), plain(event.reason, 200)))
+    lines.append(said(("before  ", "removed"), describe(rewrite.before), data=rewrite.before))
+    lines.append(said(("after   ", "added"), describe(rewrite.after), data=rewrite.after))
+    if rewrite.span is not None:
+        lines.append(said(("from    ", "faint"), str(rewrite.span)))
+    return lines
+
+
+def changes_of(found: Difference) -> list[Line]:
+    """A difference as lines, each leading to the node after it, else to that before."""
+    lines: list[Line] = []
+    last = None
+    for change in found.changes[:SHOWN]:
+        if change.function != last:
+            last = change.function
+            lines.append(said((f"function {plain(last, 60)}", "faint")))
+        lines.append(said((f"  {SIGNS[change.kind]} ", CHANGE[change.kind]), (change.text, CHANGE[change.kind]),
+                          data=change.after or change.before))  # fmt: skip
+    if len(found.changes) > SHOWN:
+        lines.append(said((f"  and {len(found.changes) - SHOWN:,} more changes", "faint")))
+    if found.changes:
+        lines.append(said((f"{found.affected:,} more nodes differ only through these; {found.same:,} are the same", "faint")))
+    return lines
+
+
+def _changes(found: Difference) -> list[Line]:
+    return [said(""), titled("changes"), *(changes_of(found) or [said(("none in what results depend on", "faint"))])]
+
+
+def sighting_text(sightings: list[Sighting]) -> str:
+    """When a node came and went, in words."""
+    parts = [f"{s.kind} in {s.event.title}" for s in sightings]
+    return "; ".join(parts) or "it is there from the first pass to the last"

@@ -1,0 +1,186 @@
+"""Running: inputs as a few words, progress, what each kernel took, memory over time, where the first NaN was born."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from deepx_graph.ir import Node
+from deepx_graph.runtime.engines import ENGINES
+from deepx_graph.runtime.inputs import input_ports
+from deepx_graph.session.progress import Monitor
+from deepx_graph.session.run.inputs import WISHES
+from deepx_graph.session.run.instrumented import RunResult
+from deepx_graph.tui.plots import columns
+from deepx_graph.tui.texts import bar, human, milliseconds, padded, plain
+from deepx_graph.tui.views.base import View
+from deepx_graph.tui.views.rows import Line, Table, said, titled
+
+KERNELS = 200
+"""Kernels that are listed, the most expensive first."""
+
+
+class RunView(View):
+    """Inputs and settings above, the last run below."""
+
+    DEFAULT_CSS = """
+    RunView { layout: vertical; }
+    RunView #inputs { height: auto; max-height: 40%; }
+    RunView #report { height: 1fr; border-top: solid $primary-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "run", "Run"),
+        Binding("enter", "edit", "Change"),
+        Binding("E", "engine", "Engine"),
+        Binding("exclamation_mark", "hunt", "First NaN", tooltip="Go to the first node that made a NaN or infinity"),
+        Binding("R", "seed", "Seed", show=False, tooltip="Other random inputs"),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.wishes: dict[str, str] = {}
+        self.engine = "auto"
+        self.seed, self.runs = 0, 1
+
+    def compose(self) -> ComposeResult:
+        yield Table(id="inputs")
+        yield Table(id="report")
+
+    def show_version(self) -> None:
+        self._list()
+        self._report()
+
+    # --- what is to be run
+
+    def _list(self) -> None:
+        ports = input_ports(self.session.module.entry)
+        lines = [said((f" {padded(plain(p.name, 20), 20)} ", "name"), (f"{padded(plain(str(p.type), 22), 22)} ", "data"),
+                      (plain(self.wishes.get(p.name, "random"), 60), "op"), data=p.name) for p in ports]  # fmt: skip
+        lines.append(said((" engine, runs, seed   ", "faint"), f"{self.engine}, {self.runs}, {self.seed}", data=0))
+        table = self.query_one("#inputs", Table)
+        table.show(lines, keep=True)
+        table.styles.height = min(len(lines), 8)
+
+    def action_edit(self) -> None:
+        line = self.query_one("#inputs", Table).line
+        if line is None:
+            return
+        name = line.data
+        if name == 0:
+            self.browser.prompt("how many runs", self._set_runs, value=str(self.runs))
+            return
+
+        def wish(text: str) -> None:
+            self.session.inputs({**self.wishes, name: text}, self.seed)
+            self.wishes[name] = text
+            self._list()
+
+        self.browser.prompt("random, zeros, ones, iota, 3.5, data.npy; then a type where it is not known: random f32[8,128]", wish,
+                            lambda text: [w for w in WISHES if text and w.startswith(text)], self.wishes.get(name, ""))
+
+    def _set_runs(self, text: str) -> None:
+        self.runs = min(max(1, int(text)), 10_000) if text.strip().isdecimal() else self.runs
+        self._list()
+
+    def action_engine(self) -> None:
+        names = list(ENGINES)
+        self.engine = names[(names.index(self.engine) + 1) % len(names)]
+        self._list()
+
+    def action_seed(self) -> None:
+        self.seed += 1
+        self._list()
+
+    def action_run(self) -> None:
+        session, wishes, seed, engine, runs = self.session, dict(self.wishes), self.seed, self.engine, self.runs
+
+        def job(monitor: Monitor) -> RunResult:
+            return session.run(session.inputs(wishes, seed), engine=engine, seed=seed, runs=runs, monitor=monitor)
+
+        self.browser.work_on("running", job, self._ran)
+
+    def _ran(self, result: RunResult) -> None:
+        before = self.session.module
+        self.session.accept(result)
+        self.browser.lanes.overlay = "time"
+        if self.session.module is not before:
+            self.browser.show_version()
+        self._report()
+        self.query_one("#report", Table).focus()
+
+    # --- what was seen
+
+    def _report(self) -> None:
+        result = self.session.result
+        table = self.query_one("#report", Table)
+        if result is None:
+            table.show([said((" r runs the program that is looked at", "faint"))])
+            return
+        width = max(20, self.size.width - 14)
+        table.show([*_summary(result), *_odd(result), said(""), *_memory(result, width), said(""), *_kernels(result)])
+
+    def on_table_chosen(self, message: Table.Chosen) -> None:
+        if message.table.id == "inputs":
+            self.action_edit()
+        elif isinstance(message.line.data, Node):
+            self.browser.go_to(message.line.data)
+            self.browser.action_view("list")
+
+    def action_hunt(self) -> None:
+        result = self.session.result
+        if result is None:
+            self.notify("nothing has run yet: r runs the program")
+        elif result.first_odd is None:
+            self.notify("every value is finite")
+        else:
+            self.browser.go_to(result.first_odd)
+            self.browser.action_view("list")
+
+
+def _summary(result: RunResult) -> list[Line]:
+    busy = sum(m.seconds for m in result.measured.values())
+    runs = f"{result.runs} runs, " if result.runs > 1 else ""
+    lines = [said((f" {runs}{milliseconds(result.seconds)}", "head"), f"  kernels {milliseconds(busy)}, "
+                  f"planned peak {human(result.memory.peak_bytes)} bytes")]  # fmt: skip
+    for name, array in result.outputs[:8]:
+        lines.append(said((f" ⇒ {plain(name, 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
+    if result.printed:
+        lines += [said((f" │ {plain(text, 150)}", "faint")) for text in result.printed.splitlines()[:20]]
+    return lines
+
+
+def _odd(result: RunResult) -> list[Line]:
+    """The nodes that made NaN or infinity, the first first."""
+    born = result.values.born
+    if not born:
+        return [said((" every value is finite", "faint"))]
+    lines = [said((f" NaN or infinity made by {len(born)} node{'s' * (len(born) > 1)}; ! goes to the first:", "hot"))]
+    for n in born[:8]:
+        s = result.values.seen[n].statistics
+        lines.append(said((f"   {n.op.name} {plain(n.name, 40)}", "hot"), f"  {s.nans:,} NaN, {s.infs:,} infinite", data=n))
+    return lines
+
+
+def _memory(result: RunResult, width: int) -> list[Line]:
+    memory = result.memory
+    if not any(memory.alive):
+        return []
+    plot = columns(memory.alive, width, 4)
+    lines = [titled(" memory over time")]
+    lines += [said((f"{human(max(memory.alive)) if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
+    largest = ", ".join(f"{n.op.name} {plain(n.name, 20)} {human(life.bytes)}" for n, life in memory.at_peak(3))
+    return [*lines, said((f"{'':>8} most at step {memory.peak_at} of {len(memory.alive)}: {largest}", "faint"))]
+
+
+def _kernels(result: RunResult) -> list[Line]:
+    ran = [(n, m) for n, m in result.measured.items() if m.calls]
+    lines = [titled(f" {'share':>11} {'time':>8} {'calls':>6}  kernel")]
+    for n, m in sorted(ran, key=lambda item: -item[1].seconds)[:KERNELS]:
+        lines.append(said(
+            (f" {bar(m.share, 5)}{m.share:>6.1%} ", "hot" if m.share >= 0.1 else "faint"),
+            f"{milliseconds(m.seconds):>8} {m.calls:>6,}  ", (f"{n.op.name} ", "op"), (plain(n.name, 30), "name"),
+            (f"  {plain(str(n.type), 30)}", "data"), data=n,
+        ))  # fmt: skip
+    return lines

@@ -1,0 +1,1 @@
+"""Folding a view to a readable size."""

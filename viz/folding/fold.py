@@ -1,0 +1,321 @@
+"""Folding: a picture of any size brought down to as many boxes as a reader and a layout engine can take.
+
+Steps run in order and only as far as needed: frames of fusions, the hierarchy in dotted names, blocks that repeat, chains of
+elementwise ops, small frames when there are too many, and last runs of nodes in source order. Every step is near-linear. The bound
+always holds, and what was done is said in the notes of the view.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from itertools import groupby, pairwise
+
+from deepx_graph.viz.folding.cluster_names import contents
+from deepx_graph.viz.folding.quotient import Part, Quotient
+from deepx_graph.viz.folding.repeats import best_period
+from deepx_graph.viz.view.model import Cluster, View, ViewNode
+
+MAX_NODES = 500
+"""Up to here a layout engine is quick and a picture still readable."""
+
+RUNS = 120
+"""The most boxes that the last step aims at: a run of lines says little, and more of them say no more."""
+
+EDGES_PER_RUN = 4
+"""The last step folds on while boxes have more edges than this each: a layout engine would not come back."""
+
+ROUNDS = 6
+"""How often repeats are looked for again, each time among the blocks found before."""
+
+
+def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View:
+    """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so.
+
+    A row of equal blocks becomes one box; with `apart` several, for a view that would otherwise be nothing else.
+    """
+    max_nodes = max(4, max_nodes)
+    if len(view.nodes) <= max_nodes:
+        return view
+    q = Quotient(view, apart)
+    done = [name for name, step in STEPS if len(q) > max_nodes and step(q, max_nodes)]
+    _show_one(q, max_nodes)
+    folded = q.to_view()
+    total = sum(n.size for n in view.nodes)
+    return folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
+
+
+def _fusions(q: Quotient, limit: int) -> bool:
+    """One box for every fusion."""
+    frames = {c.id: c for c in q.clusters if c.kind == "fusion"}
+    parts = []
+    for sequence in q.sequences():
+        at = q.items[sequence[0]].cluster
+        if at is not None and at in frames:
+            parts.append(Part(sequence, frames[at].title, frames[at].parent))
+    q.merge(parts)
+    return bool(parts)
+
+
+def name_parts(name: str) -> tuple[str, ...]:
+    """The path in a dotted or slashed name; numbers at the end only tell namesakes apart and do not count."""
+    parts = name.replace("/", ".").strip(".").split(".")
+    while parts and parts[-1].isdigit():
+        parts.pop()
+    return tuple(parts)
+
+
+def _hierarchy(q: Quotient, limit: int) -> bool:
+    """One box for every prefix of the dotted names, as long a prefix as the limit allows."""
+    paths = [() if _fixed(q, k) else name_parts(q.view.nodes[q.items[k].members[0]].name) for k in range(len(q))]
+    deepest = max(map(len, paths)) - 1
+    best: dict[object, list[int]] = {}
+    depth = min(deepest, 8)
+    while depth > 0:
+        best = {}
+        for k, path in enumerate(paths):
+            best.setdefault((q.items[k].cluster, path[:depth]) if len(path) > depth else k, []).append(k)
+        if len(best) <= limit or depth == 1:
+            break
+        depth -= 1
+    merged = [g for g in best.values() if len(g) > 1]
+    if not merged or len(best) > 0.9 * len(q):
+        return False
+    q.merge([Part(g, ".".join(paths[g[0]][:depth]), q.items[g[0]].cluster) for g in merged])
+    return True
+
+
+def _fixed(q: Quotient, k: int) -> bool:
+    """Control and results stay in sight; parameters may go into the module they belong to."""
+    item = q.items[k]
+    return item.structural and q.view.nodes[item.members[0]].kind != "param"
+
+
+def _repeats(q: Quotient, limit: int) -> bool:
+    """One box for every repeat of a block, with what only it takes; then one box for a row of equal blocks."""
+    found = False
+    for _ in range(ROUNDS):
+        parts = [part for sequence in q.sequences() for part in _blocks(q, sequence)]
+        if not parts:
+            break
+        q.merge(parts)
+        q.merge(_own(q))
+        found = True
+        if len(q) > limit:
+            q.merge(_rows(q, limit))
+        if len(q) <= limit:
+            break
+    if found:
+        q.merge(_rows(q, limit, show_first=True))
+    return found
+
+
+def _blocks(q: Quotient, sequence: list[int]) -> Iterator[Part]:
+    """The repeats of the block that explains most of a sequence."""
+    free = [k for k in sequence if not q.items[k].structural]
+    period, places = best_period([q.items[k].token for k in free])
+    if sum(n * period for _, n in places) < max(4, len(free) // 4):
+        return
+    for start, repeats in places:
+        name = contents([q.view.nodes[m] for k in free[start : start + period] for m in q.items[k].members])
+        for r in range(repeats):
+            block = free[start + r * period : start + (r + 1) * period]
+            yield Part(block, f"{name} ({r + 1} of {repeats:,})", q.items[block[0]].cluster)
+
+
+def _own(q: Quotient) -> Iterator[Part]:
+    """Each block, where it stands, with the parameters and constants that nothing else takes: its weights.
+
+    Weights come in any order, so they have no say in where a block stands, nor their order in how it looks.
+    """
+    users: dict[int, set[int]] = {}
+    for s, t in q.links():
+        users.setdefault(s, set()).add(t)
+    taken: dict[int, list[int]] = {}
+    for k, into in users.items():
+        if len(into) == 1 and q.items[k].title is None and _outer(q, k).kind in ("param", "constant"):
+            (user,) = into
+            if q.items[user].title is not None and q.items[user].cluster == q.items[k].cluster:
+                taken.setdefault(user, []).append(k)
+    common: dict[Hashable, Counter[Hashable]] = {}
+    for k, item in enumerate(q.items):
+        if item.title is not None:  # what only some of the equal blocks take is no part of them: the input of the first one
+            own = Counter(q.items[w].token for w in taken.get(k, ()))
+            common[item.token] = common[item.token] & own if item.token in common else own
+    for block, weights in taken.items():
+        left = Counter(common[q.items[block].token])
+        own_weights = []
+        for w in reversed(weights):
+            if left[q.items[w].token] > 0:
+                left[q.items[w].token] -= 1
+                own_weights.append(w)
+        if own_weights:
+            own_weights.sort(key=lambda w: repr(q.items[w].token))
+            yield Part([block, *own_weights], q.items[block].title or "", q.items[block].cluster)
+
+
+def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[Part]:
+    """Equal groups that stand in a row; with `show_first` all but the first, where that can be opened.
+
+    A view that is itself such a row is cut into runs of blocks, so that opening it leads on.
+    """
+    rows: list[Part] = []
+    for sequence in q.sequences():
+        free = [k for k in sequence if not q.items[k].structural]
+        for _, same in groupby(free, key=lambda k: q.items[k].token):
+            row = list(same)
+            title = q.items[row[0]].title
+            if len(row) < 2 or title is None:
+                continue
+            name, cluster = title.split(" (")[0].split(" ×")[0], q.items[row[0]].cluster
+            if q.apart:
+                rows += _runs_of(row, name, cluster, max(2, limit // 2))
+            elif show_first and len(row) > 2 and len(q) - len(row) + 2 + len(q.items[row[0]].members) <= limit:
+                rows.append(Part(row[1:], f"{name} ×{len(row) - 1:,} (after the first)", cluster))
+            else:
+                rows.append(Part(row, f"{name} ×{len(row):,}", cluster))
+    return rows
+
+
+def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Iterator[Part]:
+    """The row in at most `most` runs of neighbours; itself when it is no longer."""
+    if len(row) <= most:
+        return
+    cuts = [len(row) * k // most for k in range(most + 1)]
+    for a, b in pairwise(cuts):
+        yield Part(row[a:b], f"{name} ({a + 1:,} to {b:,} of {len(row):,})", cluster)
+
+
+def _chains(q: Quotient, limit: int) -> bool:
+    """One box for elementwise ops of which each feeds only the next."""
+    links = q.links()
+    feeds: dict[int, list[int]] = {}
+    takes: dict[int, int] = {}
+    for s, t in links:
+        feeds.setdefault(s, []).append(t)
+        takes[t] = takes.get(t, 0) + 1
+    after = {
+        s: t[0] for s, t in feeds.items()
+        if len(t) == 1 and takes[t[0]] == 1 and q.items[s].cluster == q.items[t[0]].cluster
+        and q.items[s].elementwise and q.items[t[0]].elementwise
+    }  # fmt: skip
+    inside = set(after.values())
+    parts: list[Part] = []
+    for head in after:
+        if head not in inside:
+            chain = [head]
+            while chain[-1] in after:
+                chain.append(after[chain[-1]])
+            count = sum(len(q.items[k].members) for k in chain)
+            parts.append(Part(sorted(chain), f"chain of {count:,} elementwise ops", q.items[head].cluster))
+    q.merge(parts)
+    return bool(parts)
+
+
+def _frames(q: Quotient, limit: int) -> bool:
+    """When there are too many frames: one box for each of those that stand too deep; of many functions the largest stays open."""
+    sequences = q.sequences()
+    if len(sequences) <= max(1, limit // 4):
+        return False
+    depth: dict[int | None, int] = {None: -1}
+    for c in q.clusters:
+        depth[c.id] = depth[c.parent] + 1
+    open_down_to = -1
+    counts = Counter(depth[q.items[s[0]].cluster] for s in sequences)
+    total = 0
+    for level in range(max(counts) + 1):
+        total += counts[level]
+        if total > limit // 4:
+            break
+        open_down_to = level
+    closed: dict[int | None, Cluster] = {}
+    for c in q.clusters:
+        if depth[c.id] == open_down_to + 1:
+            closed[c.id] = c
+        elif c.parent in closed:
+            closed[c.id] = closed[c.parent]
+    groups: dict[int, list[int]] = {}
+    for k, item in enumerate(q.items):
+        if item.cluster in closed:
+            groups.setdefault(closed[item.cluster].id, []).append(k)
+    if open_down_to < 0:
+        groups.pop(max(groups, key=lambda id: len(groups[id])))
+    by_id = {c.id: c for c in q.clusters}
+    q.merge([Part(g, by_id[id].title, by_id[id].parent) for id, g in groups.items()])
+    return True
+
+
+def _ranges(q: Quotient, limit: int) -> bool:
+    """Runs of nodes in source order; parameters, results and control apart from the rest, small groups left as they are."""
+    buckets: dict[tuple[int | None, str], list[int]] = {}
+    for k, item in enumerate(q.items):
+        kind = _outer(q, k).kind
+        group = kind if kind in ("param", "result") else "control" if item.structural else "op"
+        buckets.setdefault((item.cluster, group), []).append(k)
+    sizes = [len(b) for b in buckets.values()]
+    aim = max(min(limit, RUNS), min(limit, len(buckets)))
+    share = _fair_share(sizes, aim)
+    items = q.items
+    while True:
+        q.items = items
+        q.merge(part for bucket in buckets.values() for part in _cut(q, bucket, share))
+        if share == 1 or len(q.links()) <= EDGES_PER_RUN * aim:
+            return True
+        share = max(1, share * 2 // 3)
+
+
+def _fair_share(sizes: list[int], limit: int) -> int:
+    """The largest count, at least 1, such that the buckets, each cut down to it, have no more than `limit` together."""
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if sum(min(s, middle) for s in sizes) <= limit else (low, middle - 1)
+    return low
+
+
+def _cut(q: Quotient, bucket: list[int], share: int) -> list[Part]:
+    """The bucket as at most `share` runs of almost equal length; none when it is no longer than that."""
+    if len(bucket) <= share:
+        return []
+    cuts = [len(bucket) * k // share for k in range(share + 1)]
+    return [_run(q, bucket[a:b]) for a, b in pairwise(cuts) if b - a > 1]
+
+
+def _run(q: Quotient, numbers: list[int]) -> Part:
+    first, last = (_outer(q, k) for k in (numbers[0], numbers[-1]))
+    if first.line and last.line:
+        low, high = sorted((first.line, last.line))
+        title = f"lines {low} to {high}" if high > low else f"line {low}"
+    elif first.address and last.address and first.kind != "param":
+        title = f"{first.address} to {last.address}"
+    else:
+        title = f"{len(numbers):,} {first.kind}s"
+    return Part(numbers, title, q.items[numbers[0]].cluster)
+
+
+def _outer(q: Quotient, k: int) -> ViewNode:
+    return q.view.nodes[q.items[k].members[0]]
+
+
+def _show_one(q: Quotient, limit: int) -> None:
+    """Opens the first of several boxes that look the same, or that says it is the first, where the limit allows."""
+    alike: dict[object, list[int]] = {}
+    rows = {i.title.split(" ×")[0] for i in q.items if i.title is not None and "(after the first)" in i.title}
+    for k, item in enumerate(q.items):
+        if item.title is not None:
+            name = item.title.split(" (")[0]
+            alike.setdefault(name if name in rows else (item.token, name), []).append(k)
+    first = next((ks[0] for ks in alike.values()
+                  if (len(ks) > 1 or _name(q, ks[0]) in rows) and _outer(q, ks[0]).kind != "result"), None)
+    if first is not None and len(q) + len(q.items[first].members) <= limit:
+        q.open(first)
+
+
+def _name(q: Quotient, k: int) -> str:
+    return (q.items[k].title or "").split(" (")[0]
+
+
+STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
+    ("fusions", _fusions), ("names", _hierarchy), ("repeated blocks", _repeats), ("chains", _chains), ("frames", _frames),
+    ("runs in source order", _ranges),
+)  # fmt: skip

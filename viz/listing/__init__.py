@@ -1,0 +1,1 @@
+"""Graphs as lists and maps of characters, for terminals."""

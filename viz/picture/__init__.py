@@ -1,0 +1,1 @@
+"""Pictures: DOT, SVG, layout, themes, legends."""

@@ -1,0 +1,1 @@
+"""The view: what is shown of a graph, as plain data."""

@@ -1,0 +1,272 @@
+"""From a module to its picture: every node a box, every operand an edge, and the control that the graph only implies made visible.
+
+A region becomes If, one side per branch, and Region; its values go to their phis. A loop's first values go to its phis, its next
+values to the loop_end, and a back edge returns to the head. Rank-0 constants are written into the boxes that use them. A fusion is
+a frame around its body, or one box. Which nodes stand in which frame is the schedule's word, not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from deepx_graph.errors import UsageError
+from deepx_graph.ir import Function, Module, Node, Op
+from deepx_graph.ir.structure import (
+    CALL,
+    CONSTANT,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARAM,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    branch_width,
+)
+from deepx_graph.types import is_state
+from deepx_graph.viz.view.builder import Canvas
+from deepx_graph.viz.view.frames import Head, frames, selects_by_bool, side_name
+from deepx_graph.viz.view.labels import (
+    constant_text,
+    family_of,
+    op_title,
+    scalar_text,
+    short,
+    subtitle,
+    tooltip,
+    type_text,
+)
+from deepx_graph.viz.view.model import EdgeKind, NodeKind, View
+
+
+def build_view(module: Module, functions: Sequence[str] | None = None, *, collapse: bool = False, title: str = "") -> View:
+    """The whole picture of a module, or of the named functions; `collapse` draws a fusion as one box.
+
+    Raises UsageError for a function that is not there, VerifyError for one that has no schedule.
+    """
+    canvas, painters = Canvas(), dict[str, _Painter]()
+    if functions is not None and not functions:
+        raise UsageError("no function to draw")
+    for function in module.functions if functions is None else [module[name] for name in functions]:
+        prefix = "" if function.name == module.entry_name else function.name
+        painters[function.name] = _Painter(canvas, function, prefix, collapse)
+        painters[function.name].paint()
+    for painter in painters.values():
+        painter.captures(painters)
+    return canvas.view(title)
+
+
+def is_backward(node: Node) -> bool:
+    """Whether `grad` made the node."""
+    return "grad" in node.origin.rewrites
+
+
+class _Painter:
+    """Draws one function."""
+
+    def __init__(self, canvas: Canvas, function: Function, prefix: str, collapse: bool) -> None:
+        self.canvas, self.function, self.prefix, self.collapse = canvas, function, prefix, collapse
+        self.root = canvas.cluster("function", f"function {short(function.name, 60)}", None)
+        self.frames = frames(function, canvas, self.root)
+        self.number = {n: k for k, n in enumerate(function.nodes)}
+        self.at: dict[Node, int] = {}
+        self.parts: dict[Node, list[int]] = {}
+        self.heads: dict[Head, int] = {}
+        self.pending: list[tuple[Head, int]] = []
+        self.handlers: dict[Op, Callable[[Node], None]] = {
+            PARAM: self._param, CONSTANT: self._constant, REGION: self._region, PHI: self._phi, PROJ: self._proj,
+            LOOP_BEGIN: self._loop_begin, LOOP_END: self._loop_end, CALL: self._call, PARTIAL: self._call,
+        }  # fmt: skip
+
+    def paint(self) -> None:
+        for node in self.function.nodes:
+            handler = self.handlers.get(node.op)
+            if handler is not None:
+                handler(node)
+            elif family_of(node.op) == "fusion" and not self.collapse:
+                self._fusion(node)
+            else:
+                self._op(node)
+        for k, result in enumerate(self.function.results):
+            self._result(k, result)
+        self._start()
+
+    # --- pieces
+
+    def _box(self, node: Node, kind: NodeKind, title: str, below: str = "", extra: str = "") -> int:
+        """A box for the node in its frame; the node's value comes out of it."""
+        address = f"{self.prefix}#{self.number[node]}"
+        id = self.canvas.node(
+            kind, title, below, cluster=self.frames.home.get(node, self.root), family=family_of(node.op),
+            shape=type_text(node.type), tooltip=tooltip(node, address, extra), name=node.name, address=address,
+            line=node.span.line if node.span else 0, backward=is_backward(node),
+        )  # fmt: skip
+        self.at[node] = id
+        return id
+
+    def _source(self, node: Node) -> int:
+        """The box that a value comes out of, made now for a constant or bundle that is drawn only when asked for."""
+        if node not in self.at and node in self.parts:
+            bundle = self._box(node, "op", "tuple")
+            for part in self.parts[node]:
+                self.canvas.edge(part, bundle, "data")
+        elif node not in self.at:
+            self._box(node, "constant", scalar_text(node) or "constant", short(node.name))
+        return self.at[node]
+
+    def _edge(self, source: Node, target: int, label: str = "", kind: EdgeKind | None = None) -> None:
+        """An edge for an operand, labelled with its type; nothing for a number, which stands in the box."""
+        if scalar_text(source) is None:
+            kind = kind or ("effect" if is_state(source.type) else "data")
+            self.canvas.edge(self._source(source), target, kind, f"{label} {type_text(source.type)}".strip())
+
+    # --- ordinary nodes
+
+    def _param(self, node: Node) -> None:
+        self._box(node, "param", short(node.name) or f"param {node.attrs[0]}", type_text(node.type))
+
+    def _constant(self, node: Node) -> None:
+        if scalar_text(node) is None:
+            self._box(node, "constant", constant_text(node.attrs[0]) or "constant", short(node.name) or type_text(node.type))
+
+    def _op(self, node: Node) -> None:
+        id = self._box(node, "fusion" if family_of(node.op) == "fusion" else "op", op_title(node, node.inputs), subtitle(node))
+        for i in node.inputs:
+            self._edge(i, id)
+
+    def _call(self, node: Node) -> None:
+        id = self._box(node, "call", short(f"{node.op.name} {node.attrs[0]}"), short(node.name))
+        for i in node.inputs:
+            self._edge(i, id)
+
+    def captures(self, painters: Mapping[str, _Painter]) -> None:
+        """From each closure to the parameters that it binds, where the function is in the picture."""
+        for node in self.function.nodes:
+            callee = painters.get(node.attrs[0]) if node.op is PARTIAL else None
+            if callee is not None:
+                for param in callee.function.params[: len(node.inputs)]:
+                    self.canvas.edge(self.at[node], callee.at[param], "capture")
+
+    def _proj(self, node: Node) -> None:
+        whole, index = node.inputs[0], node.attrs[0]
+        if whole in self.parts:
+            self.at[node] = self.parts[whole][index]
+            return
+        title = f"exit {index}" if whole.op is LOOP_END else f"item {index}"
+        id = self._box(node, "proj", short(node.name) or title, title if node.name else "")
+        self.canvas.edge(self._source(whole), id, "effect" if is_state(node.type) else "data", type_text(node.type))
+
+    def _result(self, k: int, node: Node) -> None:
+        number = scalar_text(node)
+        id = self.canvas.node(
+            "result", short(self.function.result_name(k)), number or type_text(node.type), cluster=self.root,
+            family="structure", tooltip=f"result {k} of {short(self.function.name, 200)}: {short(str(node.type), 200)}",
+            name=self.function.result_name(k),
+        )  # fmt: skip
+        self._edge(node, id)
+
+    def _fusion(self, node: Node) -> None:
+        body: Function = node.attrs[0]
+        home = self.frames.home.get(node, self.root)
+        address = f"{self.prefix}#{self.number[node]}"
+        cluster = self.canvas.cluster("fusion", short(f"fusion {node.name}".strip(), 60), home)
+        bound = dict(zip(body.params, node.inputs, strict=True))
+        inner: dict[Node, int] = {}
+        for k, n in enumerate(body.nodes):
+            if n in bound or scalar_text(n) is not None:
+                continue
+            inputs = [bound.get(i, i) for i in n.inputs]
+            title = (constant_text(n.attrs[0]) or "constant") if n.op is CONSTANT else op_title(n, inputs)
+            id = inner[n] = self.canvas.node(
+                "op" if n.inputs else "constant", title, subtitle(n), cluster=cluster, family=family_of(n.op),
+                shape=type_text(n.type), tooltip=tooltip(n, f"{address}.{k}", "in one kernel with its frame"), name=n.name,
+                address=f"{address}.{k}", line=n.span.line if n.span else 0, backward=is_backward(n),
+            )  # fmt: skip
+            for given, i in zip(inputs, n.inputs, strict=True):
+                if i in inner:
+                    self.canvas.edge(inner[i], id, "data", type_text(i.type))
+                else:
+                    self._edge(given, id)
+        results = [inner[r] if r in inner else self._source(bound.get(r, r)) for r in body.results]
+        if len(results) == 1:
+            self.at[node] = results[0]
+        else:
+            self.parts[node] = results
+
+    # --- control
+
+    def _region(self, node: Node) -> None:
+        selector, branches = node.inputs[0], node.attrs[0]
+        by_bool = selects_by_bool(node)
+        choose = self.canvas.node(
+            "if", "if" if by_bool else "switch", scalar_text(selector) or "", family="structure",
+            cluster=self.frames.home.get(node, self.root), tooltip="chooses the branch that runs", backward=is_backward(node),
+        )  # fmt: skip
+        self._edge(selector, choose, kind="control")
+        self.pending.append((self.frames.control.get(node), choose))
+        region = self._box(node, "region", "region")
+        clusters = self.frames.sides.get(node, (self.root,) * branches)
+        for b in range(branches):
+            name = side_name(b, branches, by_bool)
+            side = self.heads[node, b] = self.canvas.node(
+                "side", name, family="structure", cluster=clusters[b], tooltip=f"what follows runs only if {name}"
+            )
+            self.canvas.edge(choose, side, "control")
+            self.canvas.edge(side, region, "control")
+        self._unmerged(node, region)
+
+    def _unmerged(self, region: Node, id: int) -> None:
+        """Edges for the values of a region that no phi reads."""
+        merged = {u.attrs[0] for u in self.function.users[region] if u.op is PHI}
+        width = branch_width(len(region.inputs), region.attrs[0])
+        for at, value in enumerate(region.inputs[1:]):
+            if at % width not in merged:
+                self._edge(value, id, side_name(at // width, region.attrs[0], selects_by_bool(region)))
+
+    def _phi(self, node: Node) -> None:
+        control, index = node.inputs[0], node.attrs[0]
+        if control.op is LOOP_BEGIN:
+            operands = [("first", control.inputs[index])]
+        else:
+            width = branch_width(len(control.inputs), control.attrs[0])
+            by_bool = selects_by_bool(control)
+            operands = [(side_name(b, control.attrs[0], by_bool), control.inputs[1 + b * width + index])
+                        for b in range(control.attrs[0])]  # fmt: skip
+        numbers = [f"{label} {text}" for label, value in operands if (text := scalar_text(value)) is not None]
+        id = self._box(node, "phi", "φ " + short(node.name) if node.name else "φ", short(", ".join(numbers)))
+        self.canvas.edge(self._source(control), id, "control")
+        for label, value in operands:
+            self._edge(value, id, label)
+
+    def _loop_begin(self, node: Node) -> None:
+        id = self.heads[node] = self._box(node, "loop_begin", "loop begin")
+        read = {u.attrs[0] for u in self.function.users[node] if u.op is PHI}
+        for k, value in enumerate(node.inputs):
+            if k not in read:
+                self._edge(value, id, "first")
+
+    def _loop_end(self, node: Node) -> None:
+        begin, condition, *nexts = node.inputs
+        names = {p.attrs[0]: p.name for p in self.function.users[begin] if p.op is PHI and p.name}
+        steady = [f"{names.get(k, k)} ← {text}" for k, n in enumerate(nexts) if (text := scalar_text(n)) is not None]
+        always = scalar_text(condition)
+        id = self._box(node, "loop_end", f"loop end{f' (while {always})' if always else ''}", short(", ".join(steady)))
+        self._edge(condition, id, "while", kind="control")
+        for k, value in enumerate(nexts):
+            self._edge(value, id, f"next {short(names.get(k, str(k)), 16)}")
+        self.canvas.edge(id, self._source(begin), "back")
+        self.pending.append((self.frames.control.get(node), self._source(begin)))
+
+    def _start(self) -> None:
+        """The start of the function, where control or effects begin; a function of pure data has none."""
+        states = [p for p in self.function.params if is_state(p.type)]
+        if not self.pending and not states:
+            return
+        self.heads[None] = self.canvas.node("start", "start", cluster=self.root, family="structure",
+                                            tooltip=f"{short(self.function.name, 200)} starts here")  # fmt: skip
+        for state in states:
+            self.canvas.edge(self.heads[None], self._source(state), "effect")
+        for head, target in self.pending:
+            self.canvas.edge(self.heads[head], target, "control")
+
+

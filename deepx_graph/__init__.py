@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
+        "Module", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
         "register_custom_call",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
     ),
-    "deepx_graph.ir": ("Builder", "Function", "Module", "Node"),
+    "deepx_graph.ir": ("Builder", "Function", "Node"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,18 @@ from deepx_graph.text import ReadOptions
 from deepx_graph.viz.draw import Drawing
 
 show_with(bundle)
+
+
+def _pickled(module: Module) -> tuple[Any, ...]:
+    """A module pickles as text that reads back exactly."""
+    return _unpickled, (session.dumps(module, "sea"),)
+
+
+def _unpickled(text: str) -> Module:
+    return session.loads(text, "sea", ReadOptions()).module
+
+
+copyreg.pickle(Module, _pickled)
 
 
 @public

@@ -17,7 +17,7 @@ import numpy as np
 
 from deepx_graph.analysis.schedule import Schedule
 from deepx_graph.blas import FREE, limited
-from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, Source, UsageError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError, suggest
 from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
@@ -75,11 +75,9 @@ def memory_limit() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def _compiled_again(text: str, options: dict[str, Any]) -> Compiled:
+def _compiled_again(module: Module, options: dict[str, Any]) -> Compiled:
     """A pickled callable in this process."""
-    from deepx_graph.text import sea
-
-    return compile(sea.read(Source("<pickled>", text)).module, **options)
+    return compile(module, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +209,7 @@ class Compiled:
         return results[0] if self.grid.count == 1 else results
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What makes it again: the module as it is, as text, and how it was compiled. Nothing is optimised anew; machine code comes
+        """What makes it again: the module as it is, and how it was compiled. Nothing is optimised anew; machine code comes
         from the cache on disk. As with every pickle, load only what comes from where you trust.
 
         Raises TypeError for one with passes or feeds of its own, which stay in their process.
@@ -223,9 +221,7 @@ class Compiled:
                    "seed": self._seed, "data_root": self._world.data_root, "max_bytes": self._max_bytes,
                    "max_depth": self._max_depth, "profile": self.profile is not None, "vector_bits": vector_bits,
                    "replicas": self.grid.replicas, "partitions": self.grid.partitions}
-        from deepx_graph.text import sea  # nobody else here needs a reader
-
-        return _compiled_again, (sea.write(self.module), options)
+        return _compiled_again, (self.module, options)
 
     def _positions(self, names: Sequence[str]) -> frozenset[int]:
         """The numbers of the inputs of those names. Raises RunError for one that there is not."""

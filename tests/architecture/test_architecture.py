@@ -1,4 +1,4 @@
-"""The house holds: floors, packaging, light imports, no second table of operations, documentation that is true."""
+"""The architecture holds: floors, packaging, light imports, no second table of operations, documentation that is true."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Exact values of the elementwise functions: points, and what mpmath with 60 digits gives at them.
 
-`python -m tests.support.exact` writes `exact.npz` anew, which needs mpmath; tests read the file. Points of f32 are numbers of f32; each
-value is rounded once, to f64, so that of an f64 point it is exact to half a unit in the last place.
+`python -m tests.support.exact` writes `exact.npz` anew, which needs mpmath; tests read the file. Points of f32
+are numbers of f32; each value is rounded once, to f64, so that of an f64 point it is exact to half a unit in the last place.
 """
 
 from __future__ import annotations

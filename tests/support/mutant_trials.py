@@ -1,7 +1,7 @@
 """What is asked of a damaged program: it is refused with a diagnostic, or all that is done with programs can be done with it.
 
-Trials run in child processes, whose memory and time are bounded: `python -m tests.support.mutant_trials COUNT [FIRST]` reports by kind of
-failure and keeps the texts.
+Trials run in child processes, whose memory and time are bounded: `python -m tests.support.mutant_trials COUNT [FIRST]` reports by
+kind of failure and keeps the texts.
 """
 
 from __future__ import annotations

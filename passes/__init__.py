@@ -2,37 +2,51 @@ if __name__ != "deepx_graph.passes":
     raise ImportError("import deepx_graph.passes: this folder is a part of the deepx_graph package")
 """Passes: what maps a module to a better one, or to another one such as its gradient.
 
-`PASSES` is the table of them all, imported when it is first asked for; a pass's name is on its class. `manager` runs pipelines,
-`rewrite` applies rules. To add a pass: write its module, add the module's name here.
+`REGISTRY` is the table of them all by name; the module of a pass is imported when the pass is first asked for. `pipeline` runs
+pipelines. To add a pass: write its module, add a row to `HOMES`.
 """
 
-from typing import TYPE_CHECKING, Any  # noqa: E402  the guard above comes first
+from collections.abc import Iterator, Mapping  # noqa: E402  the guard above comes first
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, cast  # noqa: E402
 
 if TYPE_CHECKING:
     from deepx_graph.rewrite.base import Pass
 
-    PASSES: tuple[type[Pass], ...]
+HOMES = {
+    "internalize": "interprocedural.internalize",
+    "inline": "interprocedural.inline",
+    "partial-evaluation": "interprocedural.specialise",
+    "tail-calls": "interprocedural.tail_calls",
+    "promote": "interprocedural.promote",
+    "sccp": "scalar.sccp",
+    "unroll": "scalar.unroll",
+    "canonicalize": "scalar.canonicalize",
+    "fold": "rules.fold",
+    "algebra": "scalar.algebra",
+    "simplify": "scalar.simplify",
+    "cse": "scalar.cse",
+    "dce": "scalar.dce",
+    "fuse": "fusion.fuse",
+    "unfuse": "fusion.fuse",
+    "grad": "autodiff.grad",
+    "jvp": "autodiff.jvp",
+}
+"""The module of each pass by the pass's name, in the order in which tables show them."""
 
-MODULES = (
-    "interprocedural.internalize", "interprocedural.inline", "interprocedural.specialise", "interprocedural.tail_calls",
-    "interprocedural.promote", "scalar.sccp", "scalar.unroll", "scalar.canonicalize",
-    "rules.fold", "scalar.algebra", "scalar.simplify", "scalar.cse",
-    "scalar.dce", "fusion.fuse", "autodiff.grad", "autodiff.jvp",
-)
-"""The modules that define passes, in the order in which tables show them."""
+
+class Registry(Mapping[str, "type[Pass]"]):
+    """The passes by name. Asking for the names imports nothing."""
+
+    def __getitem__(self, name: str) -> "type[Pass]":
+        found = vars(import_module(f"{__name__}.{HOMES[name]}")).values()
+        return cast("type[Pass]", next(v for v in found if isinstance(v, type) and getattr(v, "name", None) == name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name != "PASSES":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    from deepx_graph.rewrite.base import Pass
-
-    modules = [import_module(f"{__name__}.{m}") for m in MODULES]
-    found = tuple(
-        v for m in modules for v in vars(m).values()
-        if isinstance(v, type) and issubclass(v, Pass) and v.__module__ == m.__name__
-    )  # fmt: skip
-    globals()["PASSES"] = found
-    return found
+REGISTRY = Registry()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepx_graph import passes as registry
 from deepx_graph.errors import DeepxGraphError, Diagnostic, is_interrupt
 from deepx_graph.ir import Module
+from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.observer import Observer
 from deepx_graph.passes.options import PipelineReader, format_pass
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
@@ -34,7 +34,7 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
     """
     if not text.strip() or not PIPELINES.get(text.strip(), "-"):
         return ()
-    return tuple(PipelineReader(text, {p.name: p for p in registry.PASSES}, PIPELINES).read())
+    return tuple(PipelineReader(text, REGISTRY, PIPELINES).read())
 
 
 def format_pipeline(passes: Sequence[Pass]) -> str:

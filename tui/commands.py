@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from deepx_graph.passes import PASSES
+from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.pipeline import PIPELINES
 from deepx_graph.tui.help import bindings_of, key_text
 from deepx_graph.tui.texts import plain
@@ -33,7 +33,7 @@ class Commands(Provider):
             yield b.description, f"key {key_text(b.key)}", partial(self._do, b.action)
         for name, text in PIPELINES.items():
             yield f"Optimise: {name}", text or "nothing", partial(browser.optimise, name)
-        for p in PASSES:
+        for p in REGISTRY.values():
             yield f"Run pass {p.name}", p.summary(), partial(browser.optimise, p.name)
         yield "Gradient program", "differentiate what is looked at", browser.differentiate
         if browser.session is not None:

@@ -69,12 +69,12 @@ def run_opt(args: Arguments) -> int:
 
 
 def _list_passes(args: Arguments) -> int:
-    from deepx_graph.passes import PASSES
+    from deepx_graph.passes import REGISTRY
     from deepx_graph.passes.pipeline import PIPELINES
 
     rows: list[dict[str, Any]] = [
         {"name": p.name, "summary": p.summary(),
-         "options": {f.name.replace("_", "-"): f.default for f in dataclasses.fields(p)}} for p in PASSES
+         "options": {f.name.replace("_", "-"): f.default for f in dataclasses.fields(p)}} for p in REGISTRY.values()
     ]  # fmt: skip
     if args.json:
         emit_json({"passes": rows, "pipelines": PIPELINES})

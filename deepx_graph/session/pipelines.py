@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from deepx_graph.passes import PASSES
+from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.options import describe_options, format_pass, option_types
 from deepx_graph.passes.pipeline import PIPELINES, parse_pipeline
 from deepx_graph.rewrite.base import Pass
@@ -25,7 +25,7 @@ def name_of(pipeline: str) -> str:
 def pass_named(text: str) -> type[Pass] | None:
     """The pass that a text such as `fuse{max-ops=64}` begins with, None where it is none."""
     name = re.split(r"[{\s]", text.strip(), maxsplit=1)[0]
-    return next((p for p in PASSES if p.name == name), None)
+    return REGISTRY.get(name)
 
 
 def complete_passes(text: str) -> list[str]:
@@ -33,7 +33,7 @@ def complete_passes(text: str) -> list[str]:
     start = max(text.rfind(c) for c in ",{ =") + 1
     begun, opened = text[start:], text.rfind("{") > text.rfind("}")
     if not opened:
-        names = [*(p.name for p in PASSES), *PIPELINES]
+        names = [*REGISTRY, *PIPELINES]
         return [text[:start] + n for n in names if n.startswith(begun)]
     pass_ = pass_named(re.split(r",(?![^{]*})", text[: text.rfind("{")])[-1])
     if pass_ is None:

@@ -14,8 +14,8 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 MODULES = (
-    "test_native_engine", "test_native_micro", "test_native_convolution", "test_native_memory", "test_products", "test_turning",
-    "test_turns", "test_element_loops", "test_entry", "test_updates_in_place",
+    "native.test_native_engine", "native.test_microkernel", "native.test_convolution", "native.test_native_memory", "native.test_gemm",
+    "native.test_transpose", "native.test_small_loops", "native.test_per_element_loops", "test_trampoline", "test_updates_in_place",
 )
 ONE_OF = 24
 """So many tests go to one that runs for a narrower width, too."""
@@ -35,7 +35,7 @@ def narrower() -> Sequence[int]:
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """A test of machine code for each width."""
-    if metafunc.module.__name__.rpartition(".")[2] not in MODULES:
+    if metafunc.module.__name__.removeprefix("tests.runtime.") not in MODULES:
         return
     widths = [pytest.param(None, id="widest"), *(pytest.param(bits, id=f"{bits} bits") for bits in narrower())]
     metafunc.fixturenames.insert(0, "vector_bits")

@@ -14,8 +14,9 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 MODULES = (
-    "native.test_native_engine", "native.test_microkernel", "native.test_convolution", "native.test_native_memory", "native.test_gemm",
-    "native.test_transpose", "native.test_small_loops", "native.test_per_element_loops", "test_trampoline", "test_updates_in_place",
+    "native.test_native_engine", "native.test_microkernel", "native.test_convolution", "native.test_native_memory",
+    "native.test_gemm", "native.test_transpose", "native.test_small_loops", "native.test_per_element_loops",
+    "test_trampoline", "test_updates_in_place",
 )
 ONE_OF = 24
 """So many tests go to one that runs for a narrower width, too."""

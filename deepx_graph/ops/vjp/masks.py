@@ -118,7 +118,12 @@ class Masks:
         found = node.op.vjp(self.b, node, g)
         if not any(isinstance(x, Node) for x in found):
             return found
-        ones = self.b(select, self._predicate(mask.terms), self.b.like(1, g), self.b.like(0, g))
+        by = self._predicate(mask.terms)
+        if _dims(by) == ():  # all or nothing, wherever the elements go
+            for moved in filter(None, found):
+                self._put(moved, replace(mask, tainted=False))
+            return found
+        ones = self.b(select, by, self.b.like(1, g), self.b.like(0, g))
         for x, reached in zip(found, node.op.vjp(self.b, node, ones), strict=True):
             if x is not None and reached is not None:
                 there = self.b(compare, reached, self.b.like(0, reached), direction="NE")

@@ -5,7 +5,8 @@ compared with differences along random directions. Two step sizes that disagree 
 flips): it does not count; what is open between them for rounding or curvature counts as no error. Neither does a
 sample count at which an operation means nothing, as clamp where its bounds cross; the report tells.
 Nothing is checked where gradient and difference are both next to zero, as behind a saturated tanh: smaller inputs are tried then.
-An input for which no sample says anything is not checked, and the report is not ok.
+An input for which no sample says anything is not checked, and the report is not ok. A gradient that is zero by structure, a
+constant of the gradient program, is right where the differences are zero.
 When an input differs, the rule of every operation is held against differences of that operation alone, at the values that it met,
 and so are the derivatives that functions name themselves.
 """
@@ -22,6 +23,7 @@ import numpy as np
 
 from deepx_graph.errors import DeepxGraphError, UsageError, an, printable
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.peephole import splat_of
 from deepx_graph.literal import Array
 from deepx_graph.ops import evaluate, pullback
 from deepx_graph.passes.autodiff.grad import grad
@@ -53,12 +55,21 @@ class InputCheck:
     difference: float
     ok: bool
     checked: bool = True
-    """Whether a gradient of zero would have been noticed."""
+    """Whether a gradient of zero would have been noticed, or is zero by structure."""
+    zero: bool = False
+    """Whether the gradient is zero by structure."""
 
     @property
     def why_not(self) -> str:
         """Why nothing was checked."""
         return "gradient and difference are zero" if self.samples else "no sample counts"
+
+    @property
+    def verdict(self) -> str:
+        """What the report says of the input."""
+        if not self.checked:
+            return f"not checked: {self.why_not}"
+        return "DIFFERS" if not self.ok else "ok: zero by structure" if self.zero else "ok"
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,8 @@ class GradCheck:
     def __str__(self) -> str:
         lines = [f"{'input':<16} {'type':<20} {'samples':>7} {'error':>9} {'gradient':>13} {'difference':>13}"]
         for i in self.inputs:
-            verdict = "ok" if i.ok else "DIFFERS" if i.checked else f"not checked: {i.why_not}"
             lines.append(f"{printable(i.name):<16} {i.type:<20} {i.samples:>7} {i.error:>9.1e} {i.gradient:>13.6g} "
-                         f"{i.difference:>13.6g}  {verdict}")
+                         f"{i.difference:>13.6g}  {i.verdict}")
         if not self.inputs:
             lines = ["nothing to compare: the program has no input with a gradient"]
         lines += [f"samples left out: {reason}" for reason in self.left_out]
@@ -126,7 +136,8 @@ class _Check:
             return compile(m, engine=recorder, seed=seed, data_root=data_root, out=io.StringIO())
 
         self.f = ready(plain)
-        self.g = compile(grad(module, wrt), engine="numpy", seed=seed, data_root=data_root, out=io.StringIO())
+        gradient = grad(module, wrt)
+        self.g = compile(gradient, engine="numpy", seed=seed, data_root=data_root, out=io.StringIO())
         for p in self.f.inputs:
             if not isinstance(p.type, TensorType) or p.type.dims is None:
                 raise UsageError(f"input '{p.name}' is {an(p.type)}: its rank must be known")
@@ -134,6 +145,7 @@ class _Check:
         self.step = STEP if double else 100 * STEP
         names = [p.name for p in self.f.inputs]
         self.places = [names.index(o.name.removeprefix("grad_")) for o in self.g.outputs]
+        self.zero = {at for at, x in zip(self.places, gradient.entry.results, strict=True) if splat_of(x) == 0}
         self.rng = np.random.default_rng(seed)
         self.recorder = recorder
         self.worst: dict[int, tuple[tuple[bool, bool, float], tuple[float, float, float]]] = {}
@@ -176,7 +188,7 @@ class _Check:
                 continue
             self.counted[at] += 1
             error = wanted.error_of(found)
-            tells = max(abs(found), abs(wanted.value)) > self.tolerance + wanted.doubt
+            tells = at in self.zero or max(abs(found), abs(wanted.value)) > self.tolerance + wanted.doubt
             if tells:
                 self.unchecked.discard(at)
             rank = error > self.tolerance, tells, error
@@ -199,7 +211,8 @@ class _Check:
             port, count = self.f.inputs[at], self.counted[at]
             checked = at not in self.unchecked
             ok = checked and error <= self.tolerance
-            found.append(InputCheck(port.name, str(port.type), count, error, gradient, difference, ok, checked))
+            zero = at in self.zero
+            found.append(InputCheck(port.name, str(port.type), count, error, gradient, difference, ok, checked, zero))
         return found
 
 

@@ -30,14 +30,16 @@ from deepx_graph.ops import (
     rsqrt,
     select,
     sqrt,
+    stop_gradient,
     subtract,
     tanh,
     transpose,
 )
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.autodiff.jvp import jvp
-from deepx_graph.types import BOOL, F64, TensorType, tensor
+from deepx_graph.types import BOOL, F64, TensorType, tensor, type_of_array
 from tests.passes.autodiff.test_grad import module
+from tests.support.laws import samples
 from tests.support.reference import evaluate
 
 AWKWARD = np.array([0.0, -0.0, -1.0, 1.0, -2.5, 1e308, -1e308, np.inf, -np.inf, np.nan])
@@ -90,6 +92,34 @@ def test_the_other_side_has_no_part_in_a_gradient(op: Op) -> None:
     plain = gradients(module(lambda b, *x: [b(op, *x)], *[V] * count), good, cts)
     for g, wanted in zip(gradients(module(chains, P, *[V] * count), [taken, *good], cts), plain, strict=True):
         np.testing.assert_array_equal(g, wanted)
+
+
+VIEWS = [op for op in OPS.values() if op.view and op.vjp is not None and op.operands]
+
+
+@pytest.mark.parametrize("op", VIEWS, ids=lambda op: op.name)
+def test_one_predicate_for_all_elements_masks_them_wherever_they_are_moved(op: Op) -> None:
+    """The root of what an operation moves: no slope comes of it where the other side is taken, the usual one where it is."""
+    tried = 0
+    for arrays, attrs in samples(op):
+        x, *rest = arrays
+        if x.dtype.kind != "f":
+            continue
+
+        def body(b: Builder, p: Node, x: Node, attrs: dict[str, Any] = attrs, rest: Sequence[Any] = rest) -> Sequence[Node]:
+            moved = b(op, b(sqrt, x), *map(b.constant, rest), **attrs)
+            return [b(select, p, b(exponential, b(sqrt, moved)), b.like(0, moved))]
+
+        m = module(body, tensor(BOOL, ()), type_of_array(x))
+        (y,) = evaluate(m, [np.bool_(False), x])
+        (masked,) = gradients(m, [np.bool_(False), np.zeros_like(x)], [np.ones_like(y)])
+        np.testing.assert_array_equal(masked, np.zeros_like(x))
+        positive = abs(x) + x.dtype.type(1)
+        (taken,) = gradients(m, [np.bool_(True), positive], [np.ones_like(y)])
+        assert np.all(np.isfinite(taken))
+        assert op is stop_gradient or x.size == 0 or y.size == 0 or np.any(taken)
+        tried += 1
+    assert tried
 
 
 def expanded(b: Builder, x: Node) -> Sequence[Node]:

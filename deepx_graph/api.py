@@ -54,8 +54,9 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
 
 
 @public
-def loads(text: str | bytes, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
-          max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None) -> Module:
+def loads(text: str | bytes | bytearray | memoryview, format: str | None = None, *, broadcast: bool = False,
+          weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
+          data_root: str | Path | None = None) -> Module:
     """The program in a text. Otherwise as `load`."""
     return _warned(session.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 

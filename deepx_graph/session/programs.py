@@ -49,13 +49,12 @@ def load(path: str | Path, format: str | None = None, options: ReadOptions | Non
     return loads(open_source(path, options), format, options)
 
 
-def loads(source: Source | str | bytes, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
+def loads(source: Source | str | bytes | bytearray | memoryview, format: str | None = None,
+          options: ReadOptions | None = None) -> Loaded:
     """The program in a text. Raises as `load`."""
     options = options or ReadOptions()
     if isinstance(source, (bytes, bytearray, memoryview)):
         source = decode_source(bytes(source), "<bytes>", options.max_file_bytes)
-    if not isinstance(source, (Source, str)):
-        raise UsageError(Diagnostic(f"a program cannot be read from {type(source).__name__}", expected="str | bytes"))
     source = Source("<text>", source) if isinstance(source, str) else source
     found = read(source, format, options)
     verify(found.module)

@@ -143,13 +143,13 @@ def test_a_failing_pass_is_an_internal_error(run: Run, monkeypatch: pytest.Monke
     Path(done.err.split()[-1]).unlink()
 
 
-def test_interrupt_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch, sea: str) -> None:
+def test_an_interrupt_is_one_word(run: Run, monkeypatch: pytest.MonkeyPatch, sea: str) -> None:
     def stop(args: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setitem(cli.COMMANDS, "info", (*cli.COMMANDS["info"][:2], stop))
     done = run("info", sea)
-    assert (done.code, done.bytes, done.err) == (130, b"", "")
+    assert (done.code, done.bytes, done.err) == (130, b"", "interrupted\n")
 
 
 def test_a_closed_pipe_is_quiet() -> None:

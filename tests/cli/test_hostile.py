@@ -126,7 +126,7 @@ def test_numbers_of_thousands_of_digits_are_a_bound_and_no_crash() -> None:
 def test_what_python_hands_over(program: str) -> None:
     for text in (PROGRAM.encode(), bytearray(PROGRAM.encode()), memoryview(PROGRAM.encode())):
         assert dx.loads(text).entry.params[0].name == "x"
-    with pytest.raises(dx.UsageError, match="cannot be read from NoneType"):
+    with pytest.raises(dx.UsageError, match="'text' cannot be of type NoneType"):
         dx.loads(None)  # type: ignore[arg-type]
     with pytest.raises(dx.UsageError, match="cannot read"):
         dx.load("a\0b")

@@ -191,7 +191,7 @@ ENTRY e { p = f32[<=4,2]{1,0:T(8,128)(2,1)} parameter(0)
 @pytest.mark.parametrize(
     ("constant", "message"),
     [("({1, 2})", "1 values for a"), ("{1, 2}, 3", "0 values for a"), ("({1, 2}, {3})", "braces do not have the shape"),
-     ("({1, x}, 3)", "is not a f32 value")],
+     ("({1, x}, 3)", "is not an f32 value")],
 )  # fmt: skip
 def test_constants_that_are_no_tuple_of_the_shape(constant: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):

@@ -49,7 +49,7 @@ def test_save_then_load(tmp_path: Path) -> None:
     assert (tmp_path / "a/b.c.data").read_bytes() == x.tobytes()
     assert world.type_of("a/b.c") == tensor(F32, (2, 3))
     np.testing.assert_array_equal(world.load("a/b.c", tensor(F32, (2, 3))), x)
-    with pytest.raises(RunError, match=r"holds a f32\[2,3\] and the program needs a i64\[6\]"):
+    with pytest.raises(RunError, match=r"holds an f32\[2,3\] and the program needs an i64\[6\]"):
         world.load("a/b.c", tensor(I64, (6,)))
     with pytest.raises(LimitError, match="24 bytes"):
         World(tmp_path, max_bytes=10).load("a/b.c", tensor(F32, (2, 3)))

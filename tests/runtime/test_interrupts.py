@@ -183,6 +183,17 @@ def test_only_what_a_handler_raises_is_an_interrupt() -> None:
         assert not is_interrupt(found.value)
 
 
+@pytest.fixture
+def usual_handlers() -> Iterator[None]:
+    """Those of a command in a terminal: whoever runs the tests may have told them to ignore signals."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_handlers")
 @pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")])
 def test_a_command_that_is_ended_leaves_nothing_behind(number: int, code: int, word: str, monkeypatch: pytest.MonkeyPatch,
                                                        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +222,7 @@ WIDE = {
     ("deepx_graph/runtime/kernels/threads.py", "_serve"): "in a thread of its own: the caller raises it",
     ("deepx_graph/runtime/kernels/threads.py", "_run"): "dismisses the workers and raises again",
     ("passes/pipeline.py", "_run"): "PassError names the pass; interrupts go on",
-    ("rewrite/engine.py", "_try"): "PassError names the rule; interrupts go on",
+    ("deepx_graph/rewrite/engine.py", "_try"): "PassError names the rule; interrupts go on",
     ("tui/work.py", "run"): "in a thread of its own: the browser raises it",
     ("tui/views/value.py", "take"): "puts the old index back and raises again",
 }

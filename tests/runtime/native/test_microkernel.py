@@ -12,6 +12,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 from deepx_graph.runtime.native.gemm.microkernel import Loop, Operand, Tile, accumulate, transposed
 from deepx_graph.runtime.native.llvm.builder import F4, F8, Text
+from deepx_graph.runtime.native.llvm.linking import linker
 from deepx_graph.runtime.native.llvm.target import this_machine
 
 Array = np.ndarray[Any, Any]
@@ -22,7 +23,7 @@ def run(name: str, t: Text, *arrays: Array) -> None:
     """Calls a function of that body with the arrays' addresses as %a, %b, %c."""
     head = f"define void @{name}(ptr %a, ptr %b, ptr %c) nounwind \"stackrealign\" {{"
     ir = "\n".join([head, "entry:", *t.lines, "  ret void", "}", *t.declarations])
-    address = this_machine().load(this_machine().compile(ir), [name])[name]
+    address = linker().link(ir, this_machine().compile(ir), [name])[name]
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(address)(*[a.ctypes.data for a in (*arrays, *arrays)][:3])
 
 

@@ -1,0 +1,121 @@
+"""Layers of kernels whose results take the memory of what dies there: read twice, through views, by kernels of several results.
+
+Whole numbers wrap, so every engine gives the same bits. What a layer gives is moved about between layers, which makes memory of its
+own that the next layer may write over; inputs are given away; every value may be read late, and more than once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops import (
+    add,
+    broadcast_in_dim,
+    concatenate,
+    maximum,
+    multiply,
+    reduction,
+    reshape,
+    slice_,
+    subtract,
+    transpose,
+    xor,
+)
+from deepx_graph.types import I32, I64, DType, tensor
+from tests.runtime.test_engines_agree import copied, every_engine, wrong
+from tests.support.engine_programs import laid_out
+
+Array = np.ndarray[Any, Any]
+
+
+class Layers:
+    """Layers over square matrices, all of one type."""
+
+    def __init__(self, rng: random.Random, size: int, params: Sequence[Node]) -> None:
+        self.rng, self.size, self.b = rng, size, Builder()
+        self.values = list(params)
+
+    def layer(self) -> None:
+        """Some elementwise results of two or three values, each moved on or not."""
+        given = self.rng.sample(self.values, min(len(self.values), self.rng.randint(1, 3)))
+        made = [self.mixed(given) for _ in range(self.rng.randint(1, 3))]
+        kept = self.values if self.rng.random() < 0.2 else []
+        self.values = [self.moved(x) if self.rng.random() < 0.7 else x for x in made] + kept[:2]
+
+    def mixed(self, given: Sequence[Node]) -> Node:
+        x = self.read(self.rng.choice(given))
+        for _ in range(self.rng.randint(1, 3)):
+            x = self.b(self.rng.choice((add, subtract, multiply, xor, maximum)), x, self.read(self.rng.choice(given)))
+        return x
+
+    def read(self, x: Node) -> Node:
+        """As it is most of the time; else turned over, or its rows' or columns' extremes."""
+        b, n = self.b, self.size
+        match self.rng.randrange(8):
+            case 0:
+                return b(transpose, x, permutation=(1, 0))
+            case 1:
+                axis = self.rng.randrange(2)
+                return b(broadcast_in_dim, reduction(b, maximum, x, (axis,)), shape=(n, n), broadcast_dimensions=(1 - axis,))
+            case 2:
+                row = b(slice_, x, start_indices=(0, 0), limit_indices=(1, n), strides=(1, 1))
+                return b(broadcast_in_dim, b(reshape, row, shape=(n,)), shape=(n, n), broadcast_dimensions=(self.rng.randrange(2),))
+        return x
+
+    def moved(self, x: Node) -> Node:
+        """The last rows first."""
+        n, cut = self.size, self.rng.randrange(1, self.size)
+        low = self.b(slice_, x, start_indices=(0, 0), limit_indices=(cut, n), strides=(1, 1))
+        high = self.b(slice_, x, start_indices=(cut, 0), limit_indices=(n, n), strides=(1, 1))
+        return self.b(concatenate, high, low, dimension=0)
+
+
+def layers(rng: random.Random, size: int, dtype: DType) -> Module:
+    types = [(f"p{k}", tensor(dtype, (size, size))) for k in range(rng.randint(1, 3))]
+
+    def body(*params: Node) -> list[Node]:
+        growing = Layers(rng, size, params)
+        for _ in range(rng.randint(1, 4)):
+            growing.layer()
+        return [rng.choice(growing.values) for _ in range(rng.randint(1, 3))]
+
+    return Module((Builder().function("f", types, body),), "f")
+
+
+def check(seed: int, engine: str, sizes: Sequence[int]) -> None:
+    rng = random.Random(seed)
+    size, dtype = rng.choice(sizes), rng.choice((I32, I64))
+    module = layers(rng, size, dtype)
+    values = np.random.default_rng(seed).integers(-99, 99, (len(module.entry.params), size, size)).astype(dtype.np)
+    args: list[Array] = [laid_out(rng, x) for x in values]
+    before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy")(*args)
+    f = dx.compile(dx.optimize(module), engine=engine, threads=rng.choice((1, 2)))
+    first = f(*args)
+    assert not wrong(first, wanted), f"seed {seed}"
+    assert not wrong(args, before), f"seed {seed}: arguments are written over"
+    for names in ([p.name for p in f.inputs], [p.name for p in f.inputs if rng.random() < 0.5]):
+        assert not wrong(f(*copied(args), donate=names), wanted), f"seed {seed}, given away {names}"
+    assert not wrong(first, wanted), f"seed {seed}: earlier results are written over"
+    assert len({a.__array_interface__["data"][0] for a in first}) == len(first), f"seed {seed}: results share memory"
+
+
+@every_engine
+@pytest.mark.parametrize("start", [0, 50, 100, *(pytest.param(s, marks=pytest.mark.conformance) for s in range(150, 3000, 50))])
+def test_layers_over_memory_that_dies(engine: str, start: int) -> None:
+    for seed in range(start, start + 50):
+        check(seed, engine, (5, 16, 37))
+
+
+@every_engine
+@pytest.mark.parametrize("start", [0, *(pytest.param(s, marks=pytest.mark.conformance) for s in range(10, 200, 10))])
+def test_layers_over_large_memory_that_dies(engine: str, start: int) -> None:
+    """Large enough to be handed from one kernel to the next, and to be lent again."""
+    for seed in range(start, start + 10):
+        check(5000 + seed, engine, (600,))

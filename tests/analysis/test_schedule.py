@@ -256,3 +256,46 @@ def test_the_innermost_place_around_two() -> None:
         a, b = rng.choices(tree, k=2)
         assert common(a, b) is [p for p, q in zip(around[a], around[b], strict=False) if p is q][-1]
         assert a.within(b) == (b in around[a])
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("within", ["a body", "a branch", "a test"])
+def test_what_each_loop_around_gives_is_there_in_the_innermost(within: str, depth: int) -> None:
+    """Values that depend on none, one, ... of the loops around, each made of the last one, all wanted in the innermost: each is
+    computed after what it is made of, and once for each turn of the loops that it depends on."""
+    b, turns = Builder(), 3
+    step = modular("step", lambda a, k: (a * 31 + k + 1) % 1009)
+
+    def inner(level: int, values: list[Node], total: Node) -> Node:
+        if level == depth:
+            first, *rest = values
+            for v in rest:
+                first = b(MODULAR["add"], first, v)
+            return b(MODULAR["add"], total, first)
+
+        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+            k, sum_ = v
+            known = [*values, b(step, values[-1], k)]
+            more = b(compare, k, b.constant(turns, I64), direction="LT")
+            if level == depth - 1 and within == "a test":
+                used = inner(depth, known, b.constant(0, I64))
+                more = b.branch(b(compare, used, b.constant(-1, I64), direction="GT"), [more], [b.constant(False)])[0]
+            made = inner(level + 1, known, sum_)
+            if level == depth - 1 and within == "a branch":
+                made = b.branch(b(compare, k, b.constant(1, I64), direction="NE"), [made], [sum_])[0]
+            return more, [b(add, k, b.constant(1, I64)), made]
+
+        return b.loop([b.constant(0, I64), total], turn)[1]
+
+    def direct_sum(level: int, values: list[int], total: int) -> int:
+        if level == depth:
+            return (total + sum(values)) % 1009
+        for k in range(turns):
+            if level < depth - 1 or within != "a branch" or k != 1:
+                total = direct_sum(level + 1, [*values, (values[-1] * 31 + k + 1) % 1009], total)
+        return total
+
+    f = b.function("main", [("x", scalar(I64))], lambda x: [inner(0, [b(step, x, x)], b.constant(0, I64))])
+    EVALS.clear()
+    assert int(compile(Module((f,)), engine="numpy")(np.int64(5))[0]) == direct_sum(0, [(5 * 31 + 6) % 1009], 0)
+    assert EVALS.count("step") <= 1 + sum((turns + (within == "a test")) ** (k + 1) for k in range(depth))

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
+    compare,
     concatenate,
     maximum,
     multiply,
@@ -29,7 +30,7 @@ from deepx_graph.ops import (
     transpose,
     xor,
 )
-from deepx_graph.types import I32, I64, DType, tensor
+from deepx_graph.types import BOOL, F32, I32, I64, DType, scalar, tensor
 from tests.runtime.test_engines_agree import copied, every_engine, wrong
 from tests.support.engine_programs import laid_out
 
@@ -164,3 +165,52 @@ def test_kernels_of_several_results_over_what_dies(count: int, size: int, engine
         first = f(*args)
         for found in (first, f(*copied(args), donate=["p", "q"]), f(*args), first):
             assert not wrong(found, wanted), (read, later, is_made, is_passed_on)
+
+
+def passed_on(b: Builder, f: Function, way: str, x: Node, yes: Node) -> Node:
+    """`x` itself, by way of something that gives on what it is given."""
+    match way:
+        case "a call":
+            return b.call(f, x)[0]
+        case "a closure":
+            return b.call_value(b.partial(f), x)[0]
+        case "what a closure holds":
+            return b.call_value(b.partial(f, x))[0]
+        case "a branch":
+            return b.branch(yes, [x], [b(add, x, x)])[0]
+        case "a loop":
+            return b.loop([b.constant(0, I32), x], lambda v: (
+                b(compare, v[0], b.constant(2, I32), direction="LT"), [b(add, v[0], b.constant(1, I32)), v[1]]))[1]
+        case _:
+            return b.proj(b.pack(x, x), 1)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", "auto"])
+@pytest.mark.parametrize("way", ["a call", "a closure", "what a closure holds", "a branch", "a loop", "a tuple"])
+@pytest.mark.parametrize("inner", ["nothing", "a view", "a call"])
+def test_results_are_the_callers_alone(inner: str, way: str, engine: str) -> None:
+    """Whoever writes into a result changes no argument, no other result, and nothing of the next call."""
+    t = tensor(F32, (4, 4))
+    same = Builder().function("same", [("x", t)], lambda x: [x], public=False)
+
+    def gives(x: Node) -> list[Node]:
+        b = Builder()
+        return [x if inner == "nothing" else b(transpose, x, permutation=(1, 0)) if inner == "a view" else b.call(same, x)[0]]
+
+    f, b = Builder().function("f", [("x", t)], gives, public=False), Builder()
+    held = b.constant(np.arange(16, dtype=np.float32).reshape(4, 4))
+
+    def body(x: Node, yes: Node) -> list[Node]:
+        made = b(add, x, x)
+        return [passed_on(b, f, way, v, yes) for v in (x, held, made, made)] + [made]
+
+    module = Module((b.function("main", [("x", t), ("yes", scalar(BOOL))], body), f, same), "main")
+    for program in (module, dx.optimize(module)):
+        run, x = dx.compile(program, engine=engine), np.arange(16, dtype=np.float32).reshape(4, 4) ** 2
+        before, first = x.copy(), run(x, np.bool_(True))
+        wanted = [np.array(r) for r in first]
+        for k, r in enumerate(first):
+            r[...] = -k
+        assert not wrong([x], [before])
+        assert [float(r[0, 0]) for r in first] == [-k for k in range(len(first))]
+        assert not wrong(run(x, np.bool_(True)), wanted)

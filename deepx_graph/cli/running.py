@@ -177,7 +177,7 @@ def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
     if unread:
         say(f"note: not inputs of this program: {printable(', '.join(unread))}")
     if args.random_inputs:
-        found |= random_inputs(f.inputs, args.seed, found)
+        found |= random_inputs(f.inputs, args.seed, found, args.max_bytes)
     missing = [p for p in f.inputs if p.name not in found]
     if missing:
         raise _missing(missing)

@@ -66,6 +66,16 @@ def test_runs_that_cannot_start(run: Run, sea: str, arguments: tuple[str, ...], 
     assert message in done.err
 
 
+@pytest.mark.parametrize("limit", [(), ("--max-bytes", "1M")], ids=str)
+def test_inputs_that_are_made_up_are_bounded(run: Run, tmp_path: Path, limit: tuple[str, ...]) -> None:
+    path = tmp_path / "big.hlo"
+    size = "1000000" if limit else "4000000000,4000000"
+    path.write_text(f"HloModule m\nENTRY e {{ x = f32[{size}] parameter(0) y = f32[2] parameter(1) ROOT r = f32[2] negate(y) }}\n")
+    done = run("run", str(path), "--random-inputs", "--engine", "numpy", *limit)
+    assert done.code == 5
+    assert "input 'x' needs" in done.err
+
+
 def test_input_files_are_checked_before_they_are_read(run: Run, sea: str, tmp_path: Path) -> None:
     def attempt(path: Path, option: str = "--input") -> Result:
         return run("run", sea, "--random-inputs", option, f"x={path}" if option == "--input" else str(path), "--max-bytes", "1M")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import random
 import resource
 import selectors
 import signal
@@ -15,11 +17,11 @@ import subprocess
 import sys
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -35,8 +37,13 @@ MEMORY = 1 << 30
 SECONDS = 20
 RUN_SECONDS = 0.5
 """How long a damaged program may run, which may well be one that never ends."""
+KILLED, LONG = "killed", f"longer than {SECONDS} s"
+ENDS = ("refused", "loaded")
+"""How a mutant may end."""
 Step = Callable[[Module], None]
 WRITERS = tuple(name for name, f in FORMATS.items() if f.writes and name != "cps")
+LARGEST = 1 << 24
+"""Bytes that a damaged program may ask for when it runs."""
 
 
 class TooLong(BaseException):
@@ -65,8 +72,8 @@ def deadline(seconds: float) -> Iterator[None]:
 def values(module: Module) -> tuple[np.ndarray, ...] | None:
     """The results on random inputs by the reference engine; None where there are none."""
     with suppress(DeepxGraphError, TooLong), deadline(RUN_SECONDS), np.errstate(all="ignore"):
-        compiled = dx.compile(module, engine="numpy", max_bytes=1 << 24, out=io.StringIO())
-        return tuple(np.asarray(x) for x in compiled(*random_inputs(compiled.inputs, 0).values()))
+        compiled = dx.compile(module, engine="numpy", max_bytes=LARGEST, out=io.StringIO())
+        return tuple(np.asarray(x) for x in compiled(*random_inputs(compiled.inputs, 0, max_bytes=LARGEST).values()))
     return None
 
 
@@ -101,6 +108,12 @@ def drawn(module: Module) -> None:
     dx.draw(module, format="dot")
 
 
+def continued(module: Module) -> None:
+    """As continuations, which nothing reads."""
+    with suppress(DeepxGraphError):
+        dx.dumps(module, "cps")
+
+
 def written(name: str) -> Step:
     """What a writer writes is read back as a program of the same values."""
 
@@ -123,7 +136,7 @@ def written(name: str) -> Step:
     return step
 
 
-STEPS: tuple[Step, ...] = (optimised, differentiated, pushed_forward, drawn, *map(written, WRITERS))
+STEPS: tuple[Step, ...] = (optimised, differentiated, pushed_forward, drawn, continued, *map(written, WRITERS))
 
 
 def _same(x: np.ndarray, y: np.ndarray) -> bool:
@@ -146,9 +159,11 @@ def child(own: bool) -> None:
     warnings.simplefilter("ignore")
     found = seeds(own)
     bound_memory()
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(verdict(*mutant(found, int(line)), [STEPS[int(line) // 7 % len(STEPS)]])), flush=True)
+    print(json.dumps(("", "ready")), flush=True)
+    for number in map(int, sys.stdin):
+        seed, text = mutant(found, number)
+        step = random.Random(number).choice(STEPS)
+        print(json.dumps((seed.language, verdict(seed, text, [step]))), flush=True)
 
 
 def bound_memory() -> None:
@@ -169,6 +184,12 @@ def verdict(seed: Seed, text: str, steps: Sequence[Step] | None = None) -> str:
         return " ".join(filter(None, (type(e).__name__, where, said)))
 
 
+def processor_seconds(pid: int) -> float:
+    """The time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Child:
     """A process that tries mutants, and is made again when it dies or takes too long."""
 
@@ -180,27 +201,31 @@ class Child:
         if self.process is None:
             self.process = subprocess.Popen(self.arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=subprocess.DEVNULL, text=True)
-            self._answer(self.process.stdout, 600)
+            self._answer(self.process, 600)
         return self.process
 
-    def ask(self, number: int) -> str:
+    def ask(self, number: int) -> tuple[str, str]:
+        """The language of a mutant, and how it ended."""
         process = self.start()
         assert process.stdin is not None
         process.stdin.write(f"{number}\n")
         process.stdin.flush()
-        answer = self._answer(process.stdout, SECONDS)
-        if answer.startswith(("killed", "longer")):
+        language, answer = self._answer(process, SECONDS)
+        if answer in (KILLED, LONG):
             self.stop()
-        return answer
+        return language, answer
 
-    def _answer(self, stream: IO[str] | None, seconds: float) -> str:
-        assert stream is not None
+    def _answer(self, process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+        """What the child says; "" and the reason where it dies before that, or takes more of the processor."""
+        assert process.stdout is not None
+        end = processor_seconds(process.pid) + seconds
         with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                return f"longer than {SECONDS} s"
-        line = stream.readline()
-        return json.loads(line) if line else "killed"
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not selector.select(1):
+                if processor_seconds(process.pid) > end:
+                    return "", LONG
+        line = process.stdout.readline()
+        return tuple(json.loads(line)) if line else ("", KILLED)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -211,24 +236,27 @@ class Child:
 
 @dataclass
 class Report:
-    """How many mutants ended how, and the first numbers of each way."""
+    """How many mutants ended how, in all and by language, and the first numbers of each way."""
 
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    languages: dict[str, Counter[str]] = field(default_factory=dict)
     first: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, number: int, answer: str) -> None:
-        self.counts[answer] = self.counts.get(answer, 0) + 1
+    def add(self, number: int, language: str, answer: str) -> None:
+        self.counts[answer] += 1
+        self.languages.setdefault(language, Counter())[answer if answer in ENDS else "flagged"] += 1
         self.first.setdefault(answer, [])
         if len(self.first[answer]) < 5:
             self.first[answer].append(number)
 
     @property
     def failures(self) -> dict[str, list[int]]:
-        return {k: v for k, v in self.first.items() if k not in ("refused", "loaded")}
+        return {k: v for k, v in self.first.items() if k not in ENDS}
 
     def __str__(self) -> str:
-        return "\n".join(f"{n:8} {k}  {self.first[k] if k in self.failures else ''}"
-                         for k, n in sorted(self.counts.items(), key=lambda item: -item[1]))
+        lines = [f"{name:<12} {dict(ends)}" for name, ends in sorted(self.languages.items())]
+        lines += [f"{n:8} {k}  {self.first[k] if k in self.failures else ''}" for k, n in self.counts.most_common()]
+        return "\n".join(lines)
 
 
 def run(numbers: Sequence[int], own: bool, progress: Callable[[Report], object] = lambda report: None) -> Report:
@@ -236,7 +264,7 @@ def run(numbers: Sequence[int], own: bool, progress: Callable[[Report], object] 
     report, worker = Report(), Child(own)
     try:
         for number in numbers:
-            report.add(number, worker.ask(number))
+            report.add(number, *worker.ask(number))
             progress(report)
     finally:
         worker.stop()

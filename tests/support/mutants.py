@@ -39,6 +39,11 @@ class Seed:
     text: str
     binary: bool = False
 
+    @property
+    def language(self) -> str:
+        """The format, or the form of it where one format has two."""
+        return f"{self.format} dump" if self.format == "mindir" and not self.binary else self.format
+
     @cached_property
     def tokens(self) -> list[str]:
         return _TOKEN.findall(self.text)
@@ -83,9 +88,9 @@ def translated(seed: Seed) -> Iterator[Seed]:
 def mutant(seeds: list[Seed], number: int) -> tuple[Seed, str]:
     """Mutant `number`: the seed and the damaged text."""
     rng = random.Random(number)
-    languages = sorted({s.format for s in seeds})
+    languages = sorted({s.language for s in seeds})
     language = languages[number % len(languages)]
-    same = [s for s in seeds if s.format == language]
+    same = [s for s in seeds if s.language == language]
     seed = rng.choice(same)
     text = seed.text
     for _ in range(rng.choice((1, 1, 1, 2, 3))):

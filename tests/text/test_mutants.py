@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyError
 from deepx_graph.session.run.arrays import read_npy, read_npz
 from deepx_graph.text.formats import decode_source
-from tests.support.mutant_trials import run
+from tests.support.mutant_trials import WRITERS, run, written
 
 SAMPLED = 1000
 WHOLE = int(os.environ.get("DEEPX_GRAPH_MUTANTS", "20000"))
@@ -134,3 +135,38 @@ def test_binary_files_are_called_by_their_name(head: bytes, name: str) -> None:
 @pytest.mark.parametrize("text", ["\nHloModule m\n", "BZh is a name", "PK", "MLIR", "\x08"])
 def test_texts_are_no_binary_files(text: str) -> None:
     assert decode_source(text.encode(), "x", 1 << 20).text == text
+
+
+PROGRAM = """sea 1
+entry @{entry}
+func public @{entry}({params}) -> (%out: {type}) {{
+  %t = {line} : {type}
+  %out = sine %t : {type}
+  return %out
+}}
+"""
+
+
+@pytest.mark.parametrize("entry", ["f", "main"])
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(("params", "line", "type"), [
+    ("%x: f32[2,3]", "broadcast_in_dim %x, dims = [0, 1]", "f32[n,3]"),
+    ("%x: f32[n,3]", "broadcast_in_dim %x, dims = [1, 2]", "f32[4,2,3]"),
+    ("%x: f32[n,3]", "broadcast_in_dim %x, dims = [0, 2]", "f32[2,4,3]"),
+    ("%x: any[*]", "convert %x", "f32[*]"),
+    ("%x: i32[*]", "convert %x", "f32[*]"),
+    ('%"65536": f32[], %x: f32[]', 'add %"65536", %x', "f32[]"),
+    ('%"true": f32[], %x: f32[]', 'add %"true", %x', "f32[]"),
+], ids=str)  # fmt: skip
+def test_what_writers_write_reads_back_as_the_same_program(params: str, line: str, type: str, name: str, entry: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        written(name)(session.loads(PROGRAM.format(entry=entry, params=params, line=line, type=type), "sea").module)
+
+
+@pytest.mark.parametrize("dim", ["0x7f", "*096", "n*", "+n", "1e999", "n**2", "()"])
+def test_a_dimension_is_a_size_a_symbol_or_arithmetic_on_them(dim: str) -> None:
+    for right in ("n", "?1", "n+1", "2*(n+1)", "(a.b*3)"):
+        session.loads(PROGRAM.format(entry="f", params=f"%x: f32[{right}]", line="negate %x", type=f"f32[{right}]"), "sea")
+    with pytest.raises(ParseError, match="is no dimension"):
+        session.loads(PROGRAM.format(entry="f", params=f"%x: f32[{dim}]", line="negate %x", type=f"f32[{dim}]"), "sea")

@@ -26,10 +26,9 @@ WISHES = ("random", "zeros", "ones", "iota")
 _SHAPE = re.compile(r"([a-z]+\d*[a-z0-9]*)?\s*\[([\d\s,]*)\]")
 
 
-def random_inputs(ports: Sequence[Port], seed: int, given: Collection[str] = ()) -> dict[str, Array]:
-    """Standard normal numbers (small integers, coin flips) for inputs that are not given. Raises UsageError for unknown shapes."""
-    rng = np.random.default_rng(seed)
-    return {p.name: random_array(_static(p, p.type), rng) for p in ports if p.name not in given}
+def random_inputs(ports: Sequence[Port], seed: int, given: Collection[str] = (), max_bytes: int | None = None) -> dict[str, Array]:
+    """Standard normal numbers (small integers, coin flips) for inputs that are not given. Raises as `wished_inputs` does."""
+    return wished_inputs([p for p in ports if p.name not in given], {}, seed, max_bytes)
 
 
 def random_array(type: TensorType, rng: np.random.Generator) -> Array:

@@ -36,7 +36,9 @@ DENSE_LIMIT = 64
 """Literals of more elements than this are written as bytes."""
 
 BARE_NAME = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
-BARE_DIM = re.compile(r"(?!\d+\Z|\*\Z)[\w?.+*()]+", re.ASCII)
+_FACTOR = r"\(*(?:\d+|[A-Za-z_?][\w?.]*)\)*"
+BARE_DIM = re.compile(rf"(?!\d+\Z){_FACTOR}(?:[+*]{_FACTOR})*", re.ASCII)
+"""A symbol, or a sum or product of symbols and sizes."""
 
 
 def quote(text: str) -> str:

@@ -83,6 +83,8 @@ class Form:
     name: ClassVar[str]
     dtypes: ClassVar[dict[DType, str]] = {d: word for word, d in DEEPX_DTYPES.items()}
     has_functions: ClassVar[bool] = False
+    states_types: ClassVar[bool] = False
+    """Whether an instruction states the element types of its results."""
     infinity: ClassVar[str] = "inf"
     legal_name: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
     legal_text: ClassVar[re.Pattern[str]]
@@ -93,7 +95,11 @@ class Form:
 
     def accepts_name(self, name: str) -> bool:
         """Whether a tensor can have this name here."""
-        return bool(self.legal_name.fullmatch(name)) and parse_number(name) is None and parse_bool(name) is None
+        return bool(self.legal_name.fullmatch(name)) and not _is_literal(name)
+
+    def accepts_argument(self, name: str) -> bool:
+        """Whether a scalar parameter can have this name here: where it stands, a literal might."""
+        return self.accepts_name(name) and not _is_literal(name)
 
 
 @dataclass
@@ -147,6 +153,7 @@ class Wire(Form):
     """Dialect E: every operand with its type."""
 
     name = "wire"
+    states_types = True
     legal_name = re.compile(r"[A-Za-z0-9_][\w.]*", re.ASCII)
     legal_text = re.compile(r"(?!.*(?://|->|<-))(?! )[^,\[\]\x00-\x1f\x7f-\x9f]+(?<! )")
 
@@ -207,6 +214,10 @@ class Functional(Form):
                 return "true" if value else "false"
             case Tensors(items=tensors):
                 return f"[{','.join(t.name for t in tensors)}]"
+
+
+def _is_literal(name: str) -> bool:
+    return parse_number(name) is not None or parse_bool(name) is not None
 
 
 def number_text(value: object, dtype: DType, infinity: str) -> str:

@@ -128,8 +128,9 @@ def _param(w: FunctionWriter, node: Node) -> Tensor | Argument | None:
         w.fail(node, f"deepx has no values of type {node.type}")
     if node.type.dtype is not ANY:
         w.word(node.type.dtype, node)
-    name = w.name_for(node.name, "x")
-    value = Argument(name, node.type) if node.type.dims == () else Tensor(name, node.type)
+    is_argument = node.type.dims == ()
+    name = w.name_for(node.name if not is_argument or w.form.accepts_argument(node.name) else "", "x")
+    value = Argument(name, node.type) if is_argument else Tensor(name, node.type)
     w.values[node] = value
     return value
 

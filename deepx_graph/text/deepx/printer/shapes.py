@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 def _converted(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    if not w.form.states_types:
+        w.dims(node)  # the element type is that of a tensor made before
     w.emit("todtype", w.tensor(node.inputs[0]), into=out, dtype=None)
 
 

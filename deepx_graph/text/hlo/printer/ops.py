@@ -110,11 +110,11 @@ def _composed(emit: Emit | None) -> Emit:
 
 
 def _broadcast(w: Writer, node: Node) -> str:
-    """HLO's broadcast does not stretch dimensions of size 1: those are dropped first."""
+    """HLO's broadcast does not stretch dimensions of size 1: those are dropped first. A size may meet an open dimension."""
     x, shape, at = node.inputs[0], node.attr("shape"), node.attr("broadcast_dimensions")
     source = as_tensor(x.type)
     dims = source.dims or ()
-    kept = [k for k, d in enumerate(dims) if d == shape[at[k]]]
+    kept = [k for k, d in enumerate(dims) if d != 1 or shape[at[k]] == 1]
     value = w.value(x)
     if len(kept) < len(dims):
         value = w.step("reshape", source.with_dims(dims[k] for k in kept), value)

@@ -106,7 +106,8 @@ def _broadcast(node: Node) -> Text | None:
     """Axes that go elsewhere than to the end are put there first."""
     type, old = as_tensor(node.type), as_tensor(node.inputs[0].type)
     axes: tuple[int, ...] = node.attrs[1]
-    if not type.is_static or old.dims is None:
+    known = _sizes(old) if old.dims is not None else None
+    if not type.is_static or known is None:
         return None
     shape, rank = type.shape, len(type.shape)
     inner: list[str | Node] = [node.inputs[0]]
@@ -117,7 +118,7 @@ def _broadcast(node: Node) -> Text | None:
     if places != list(range(rank - len(places), rank)):
         sizes = [1] * (rank - places[0] if places else 0)
         for k, place in zip(order, places, strict=True):
-            sizes[place - rank] = int(old.dims[k])
+            sizes[place - rank] = known[k]
         inner = ["reshape(", *inner, f", newshape={sizes})"]
     return ["broadcast_to(", *inner, f", shape={list(shape)})"]
 

@@ -34,6 +34,11 @@ def printable(text: str) -> str:
     return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """`text`, each character but tabs and line ends as `printable` shows it."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
 def _is_visible(char: str) -> bool:
     return char == " " or (char.isprintable() and unicodedata.category(char) not in ("Cf", "Cc", "Co", "Cs", "Cn"))
 

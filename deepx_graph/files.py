@@ -7,6 +7,7 @@ is no regular file (a pipe, a terminal, /dev/null) is written straight.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 from collections.abc import Iterator
@@ -27,8 +28,8 @@ def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     is gone, whatever happens to the machine. Raises UsageError when there can be no such file, RunError when writing fails.
     """
     try:
-        target = Path(os.path.realpath(path))
-        with _straight(target) if target.exists() and not target.is_file() else _renamed(target, durable) as stream:
+        special = Path(path).exists() and not Path(path).is_file()  # asked of the name: what a pipe's leads to is no file
+        with _straight(Path(path)) if special else _renamed(Path(os.path.realpath(path)), durable) as stream:
             yield stream
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as e:
         raise UsageError(f"cannot write '{printable(str(path))}': {e.strerror}") from None
@@ -38,9 +39,19 @@ def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         raise RunError(f"cannot write '{printable(str(path))}': {e.strerror or e}") from None
 
 
+class _Forward(io.BufferedWriter):
+    """Only goes on: where a device says that it stands means nothing to those who would go back, as archives do."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise io.UnsupportedOperation("tell")
+
+
 @contextlib.contextmanager
 def _straight(target: Path) -> Iterator[BinaryIO]:
-    with open(target, "wb") as stream:
+    with _Forward(open(target, "wb", buffering=0)) as stream:
         yield stream
 
 

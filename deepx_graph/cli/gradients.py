@@ -51,6 +51,7 @@ def _wrt(args: Arguments) -> list[str] | None:
 def run_grad(args: Arguments) -> int:
     from deepx_graph import session
 
+    form = wanted_form(args)
     module = read_program(args).module
     if args.loop_bytes:
         for choice in session.gradient_choices(module, _wrt(args)):
@@ -58,7 +59,6 @@ def run_grad(args: Arguments) -> int:
             say(f"loop={choice.loop}: {choice.row_bytes} bytes{more}")
     gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
     done = session.optimise(gradient, args.pass_pipeline, watch(args))
-    form = wanted_form(args)
     is_deepx = (form or session.own_format(done.module)) == "deepx" and args.dialect in (None, "seed")
     lines = session.backward_lines(module, done.module) if is_deepx and args.pass_pipeline == PIPELINE else None
     emit(lines or rendered(done.module, form, args.dialect), args.output)

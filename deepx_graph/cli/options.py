@@ -11,9 +11,10 @@ import json
 import math
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, suggest
+from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
 from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def _names(given: list[str]) -> tuple[str, ...]:
 def say(text: str) -> None:
     """A line on standard error: diagnostics, timings, notes. Coloured by its first word where colour is wanted."""
     stream = sys.stderr
+    text = printable_lines(text) if stream.isatty() else text
     if _colour(stream):
         for word, code in (("error:", "31"), ("warning:", "33")):
             text = text.replace(word, f"\x1b[1;{code}m{word}\x1b[0m", 1)
@@ -219,6 +221,15 @@ def _colour(stream: Any) -> bool:
     return COLOUR == "always"
 
 
+def check_suffix(path: str, known: Iterable[str], hint: str | None = None) -> None:
+    """Raises UsageError where the name of a file to write ends in something that says another form than the known."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix and suffix not in known and (os.path.isfile(path) or not os.path.exists(path)):
+        near = suggest(suffix, known)
+        raise UsageError(Diagnostic(f"'{printable(path)}' ends in no form that can be written", expected=", ".join(known),
+                                    hint=near or hint))
+
+
 def emit(text: str | bytes, path: str | None) -> None:
     """A result to a file, whole or not at all, or to standard output for `-` and None."""
     data = text.encode() if isinstance(text, str) else text
@@ -231,9 +242,14 @@ def emit(text: str | bytes, path: str | None) -> None:
 
 
 def _to_standard_output(data: bytes) -> None:
-    """Behind what a program has printed. Raises RunError when it is closed or full."""
+    """Behind what a program has printed. Raises RunError when it is closed or full.
+
+    A terminal gets what came from a file as text that cannot move its cursor, recolour or reorder; files and pipes get it as it is.
+    """
     if sys.stdout is None:
         raise RunError("standard output is closed")
+    if sys.stdout.isatty():
+        data = printable_lines(data.decode("utf-8", "backslashreplace")).encode()
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

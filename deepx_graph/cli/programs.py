@@ -16,6 +16,7 @@ from deepx_graph.cli.options import (
     add_part,
     add_pipeline,
     add_reading,
+    check_suffix,
     chosen_part,
     emit,
     emit_json,
@@ -55,7 +56,7 @@ def run_opt(args: Arguments) -> int:
 
     if args.list_passes:
         return _list_passes(args)
-    start = time.perf_counter()
+    start, form = time.perf_counter(), wanted_form(args)
     module = read_program(args).module
     part = chosen_part(args, args.extract)
     module = part.extracted(module) if part else module
@@ -64,7 +65,7 @@ def run_opt(args: Arguments) -> int:
     watching.record = args.dump_rewrites
     done = session.optimise(module, args.pass_pipeline, watching)
     _report(args, done, read)
-    emit(rendered(done.module, wanted_form(args), args.dialect), args.output)
+    emit(rendered(done.module, form, args.dialect), args.output)
     return 0
 
 
@@ -120,15 +121,19 @@ def _report(args: Arguments, done: Optimised, read: float) -> None:
 
 
 def wanted_form(args: Arguments) -> str | None:
-    """The form to write: that of --emit, else deepx where a dialect is named, else what the output file's name ends in."""
+    """The form to write: that of --emit, else deepx where a dialect is named, else what the output file's name ends in.
+
+    None, for the language that was read, where it ends in nothing. Raises UsageError where it ends in something else.
+    """
     from deepx_graph.text import FORMATS
 
     if args.emit or args.dialect or not args.output:
         return args.emit or ("deepx" if args.dialect else None)
     suffix = os.path.splitext(args.output)[1].lower()
-    if suffix[1:] in (*PICTURES, "json"):
-        return str(suffix[1:])
-    return next((name for name, f in FORMATS.items() if f.writes and suffix in f.suffixes), None)
+    forms = {f".{form}": form for form in (*PICTURES, "json")}
+    forms |= {s: name for name, f in FORMATS.items() if f.writes for s in f.suffixes}
+    check_suffix(args.output, forms, "name the form with --emit")
+    return forms.get(suffix)
 
 
 def rendered(module: Module, form: str | None, dialect: str | None = None) -> str | bytes:

@@ -16,6 +16,7 @@ from deepx_graph.cli.options import (
     add_pipeline,
     add_reading,
     add_running,
+    check_suffix,
     count,
     emit,
     emit_json,
@@ -98,7 +99,7 @@ SHOWN = 64
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
-    parser.add_argument("--output", metavar="FILE.npz",
+    parser.add_argument("-o", "--output", metavar="FILE.npz",
                         help="write the outputs, by name, instead of printing them; - is standard output")
     parser.add_argument("--profile", action="store_true", help="say what every kernel took")
     parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run so many times, for the profile")
@@ -115,6 +116,8 @@ def run_run(args: Arguments) -> int:
     from deepx_graph.runtime.compile import compile
     from deepx_graph.session.run.arrays import unique_names
 
+    for path in filter(None, (args.output, args.outfeed)):
+        check_suffix(path, (".npz",))
     watching = watch(args)
     devices = args.replicas * args.partitions
     f = compile(read_program(args).module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,

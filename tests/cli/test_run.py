@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
+import stat
+import subprocess
+import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -133,3 +139,50 @@ def test_files_are_touched_under_the_data_root_only(run: Run, tmp_path: Path) ->
     assert list(tmp_path.rglob("*")) == [root]
     assert save("here", "--data-root", str(root)).code == 0
     assert np.fromfile(root / "here.data", "f4").tolist() == [3, 3]
+
+
+# --- where outputs go
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_outputs_go_to_a_device(run: Run, sea: str, option: str) -> None:
+    assert run("run", sea, "--random-inputs", option, "/dev/null").code == 0
+
+
+def test_outputs_go_through_a_pipe_with_a_name(run: Run, sea: str, tmp_path: Path) -> None:
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
+    reader.start()
+    done = run("run", sea, "--random-inputs", "--output", str(pipe))
+    reader.join()
+    assert done.code == 0, done.err
+    assert sorted(np.load(io.BytesIO(found[0])).files) == ["m", "y"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_standard_output_by_its_name_is_that() -> None:
+    command = [sys.executable, "-c", "from deepx_graph.files import write_file; write_file('/dev/stdout', b'whole')"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"whole"
+
+
+@pytest.mark.parametrize(("arguments", "known"), [
+    (("run", "--random-inputs", "--output", "o.txt"), ".npz"), (("run", "--random-inputs", "--outfeed", "o.npy"), ".npz"),
+    (("opt", "-o", "x.xyz"), ".sea, .hlo, .stablehlo, .mlir"), (("grad", "-o", "x.ir"), ".sea, .hlo, .stablehlo, .mlir"),
+    (("draw", "-o", "x.gif"), ""),
+])
+def test_a_name_that_says_another_form_is_refused_before_anything_is_done(
+        run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], known: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, *rest = arguments
+    (tmp_path / "p.sea").write_text(SEA)
+    done = run(command, "p.sea", *rest)
+    assert done.code == 2
+    assert known in done.err
+    assert [p.name for p in tmp_path.iterdir()] == ["p.sea"]
+
+
+def test_a_name_without_an_ending_takes_the_language_that_was_read(run: Run, sea: str, tmp_path: Path) -> None:
+    assert run("opt", sea, "-p", "none", "-o", str(tmp_path / "out")).code == 0
+    assert (tmp_path / "out").read_text().startswith("sea 1")
+    assert run("opt", sea, "-p", "none", "--emit", "hlo", "-o", str(tmp_path / "out.txt")).code == 0

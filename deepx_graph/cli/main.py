@@ -1,8 +1,8 @@
 """The command `deepx-graph`: parses the command line, runs one command, and turns every failure into a message and an exit code.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget
-exceeded, 2 usage, 3 parse, 4 verify, 5 run time, 70 our own fault (with a file that reproduces it). Commands are imported when they
-run, so that `--help` is quick.
+Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget exceeded, 2 usage,
+3 parse, 4 verify, 5 run time, 70 our own fault (with a file that reproduces it), 130 interrupted, 143 terminated. Commands are
+imported when they run, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ COMMANDS: dict[str, Command] = {
 def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="deepx-graph", description="Read tensor IR as one graph: see it, shrink it, differentiate it, run it.",
-                    epilog="exit codes: 0 ok, 1 difference or excess, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error")
+                    epilog="exit codes: 0 ok, 1 difference or excess, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error, "
+                           "130 interrupted, 143 terminated")
     parser.add_argument("--version", action="version", version=f"deepx-graph {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (summary, add, _) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
         command.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of diagnostics")
@@ -95,7 +96,11 @@ def _main(argv: Sequence[str] | None) -> int:
     if sys.stderr is None:  # closed by the caller: what is said leads nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        args = make_parser().parse_args(arguments)
+        parser = make_parser()
+        args = parser.parse_args(arguments)
+        if args.command is None:
+            parser.print_help()
+            return 0
         options.COLOUR = args.color
         with vectors(getattr(args, "vector_bits", None)):
             return COMMANDS[args.command][2](args)

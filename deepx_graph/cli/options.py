@@ -55,7 +55,8 @@ def add_input(parser: argparse.ArgumentParser) -> None:
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """How programs are read."""
     group = parser.add_argument_group("reading")
-    group.add_argument("--format", metavar="NAME", help="deepx, hlo, stablehlo, relay, mindir or sea; by content when left out")
+    group.add_argument("--format", metavar="NAME",
+                       help="deepx, hlo, stablehlo, relay, mindir, anf or sea; by content when left out")
     group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
     group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
                        help="what the weights that a file holds become")
@@ -84,9 +85,11 @@ def add_pipeline(parser: argparse.ArgumentParser, default: str) -> None:
 def add_running(parser: argparse.ArgumentParser) -> None:
     """How programs run."""
     group = parser.add_argument_group("running")
-    group.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input from a file")
+    group.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy",
+                       help="an input: from a file, or generated, by a type or a few words: f32[8,128], zeros, 'ones f32[8]'")
+    group.add_argument("--cast", action="store_true", help="convert the elements of inputs to the type that the program takes")
     group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
-    group.add_argument("--random-inputs", action="store_true", help="make up inputs that are not given, from --seed")
+    group.add_argument("--random-inputs", action="store_true", help="generate inputs that are not given, from --seed")
     group.add_argument("--replicas", type=int, default=1, metavar="N",
                        help="run on N devices at once; inputs may be NAME@0, NAME@1, ...")
     group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")

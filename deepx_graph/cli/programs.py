@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph.cli.options import (
     Arguments,
     add_input,
-    add_json,
     add_part,
     add_pipeline,
     add_reading,
@@ -46,7 +45,8 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timing", action="store_true", help="say how long every pass took")
     parser.add_argument("--pass-statistics", action="store_true", help="say how often every rule was applied")
     parser.add_argument("--dump-rewrites", action="store_true", help="list every rewrite")
-    add_json(parser)
+    parser.add_argument("--json", action="store_true",
+                        help="a report as JSON: on standard output with -o FILE, else on standard error")
     add_reading(parser)
     add_pipeline(parser, "default")
 
@@ -64,8 +64,8 @@ def run_opt(args: Arguments) -> int:
     watching = watch(args)
     watching.record = args.dump_rewrites
     done = session.optimise(module, args.pass_pipeline, watching)
-    _report(args, done, read)
     emit(rendered(done.module, form, args.dialect), args.output)
+    _report(args, done, read)
     return 0
 
 
@@ -89,13 +89,11 @@ def _list_passes(args: Arguments) -> int:
 
 
 def _report_json(args: Arguments, done: Optimised, read: float) -> dict[str, Any]:
-    """What --timing, --pass-statistics and --dump-rewrites ask for, as plain data; times in seconds."""
-    report: dict[str, Any] = {}
-    if args.timing:
-        report |= {"read": read, "passes": [dataclasses.asdict(row) for row in done.timing.rows]}
-    if args.pass_statistics:
-        report |= {"applied": dict(done.control.applied), "declined": dict(done.control.declined)}
-    if done.record is not None:
+    """What passes and rules did, and every rewrite if --dump-rewrites asks for them, as plain data; times in seconds."""
+    report: dict[str, Any] = {
+        "pipeline": done.pipeline, "read": read, "passes": [dataclasses.asdict(row) for row in done.timing.rows],
+        "applied": dict(done.control.applied), "declined": dict(done.control.declined)}  # fmt: skip
+    if args.dump_rewrites and done.record is not None:
         rewrites = [rewrite for stage in done.record.stages for rewrite in stage.rewrites]
         report["rewrites"] = [{"number": r.number, "pass": r.pass_name, "rule": r.rule, "before": repr(r.before),
                                "after": repr(r.after), "place": str(r.span) if r.span else None} for r in rewrites]
@@ -103,13 +101,18 @@ def _report_json(args: Arguments, done: Optimised, read: float) -> dict[str, Any
 
 
 def _report(args: Arguments, done: Optimised, read: float) -> None:
-    if args.json and (report := _report_json(args, done, read)):
-        say(json.dumps(report))
+    if args.json:
+        report = _report_json(args, done, read)
+        if args.output in (None, "-"):  # where the program goes there is no room for data about it
+            say(json.dumps(report))
+        else:
+            emit_json(report)
         return
     if args.timing:
         say(f"{'read':<16}{read * 1e3:>10.2f}")
         say(done.timing.table())
     if args.pass_statistics:
+        say(f"{'applied':>8}  rule")
         for rule, count in done.control.applied.most_common():
             say(f"{count:>8}  {rule}")
         for rule, count in done.control.declined.most_common():
@@ -123,14 +126,14 @@ def _report(args: Arguments, done: Optimised, read: float) -> None:
 def wanted_form(args: Arguments) -> str | None:
     """The form to write: that of --emit, else deepx where a dialect is named, else what the output file's name ends in.
 
-    None, for the language that was read, where it ends in nothing. Raises UsageError where it ends in something else.
+    None, for the language that was read, where it ends in nothing or `.txt`. Raises UsageError where it ends in something else.
     """
     from deepx_graph.text import FORMATS
 
     if args.emit or args.dialect or not args.output:
         return args.emit or ("deepx" if args.dialect else None)
     suffix = os.path.splitext(args.output)[1].lower()
-    forms = {f".{form}": form for form in (*PICTURES, "json")}
+    forms: dict[str, str | None] = {".txt": None} | {f".{form}": form for form in (*PICTURES, "json")}
     forms |= {s: name for name, f in FORMATS.items() if f.writes for s in f.suffixes}
     check_suffix(args.output, forms, "name the form with --emit")
     return forms.get(suffix)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.options import (
     Arguments,
@@ -22,6 +24,7 @@ from deepx_graph.cli.options import (
     emit_json,
     read_program,
     say,
+    seconds,
     watch,
 )
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
@@ -31,12 +34,13 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.inputs import Port
 if TYPE_CHECKING:
     from deepx_graph.literal import Array
-    from deepx_graph.types import DType
+
+T = TypeVar("T")
 
 
-def named_inputs(wanted: Mapping[str, DType | None], devices: int) -> dict[str, DType | None]:
+def named_inputs(wanted: Mapping[str, T], devices: int) -> dict[str, T]:
     """All names under which inputs may be given: their own, and that of each device."""
-    each = {f"{name}@{d}": dtype for name, dtype in wanted.items() for d in range(devices)} if devices > 1 else {}
+    each = {f"{name}@{d}": fact for name, fact in wanted.items() for d in range(devices)} if devices > 1 else {}
     return {**wanted, **each}
 
 
@@ -103,6 +107,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
                         help="write the outputs, by name, instead of printing them; - is standard output")
     parser.add_argument("--profile", action="store_true", help="say what every kernel took")
     parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run so many times, for the profile")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end with an error when it takes longer")
     parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
     parser.add_argument("--print-plan", action="store_true", help="print the memory plan before running")
     add_json(parser)
@@ -112,12 +117,48 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run_run(args: Arguments) -> int:
+    with deadline(args.timeout):
+        return _run(args)
+
+
+@contextlib.contextmanager
+def deadline(limit: float | None) -> Iterator[None]:
+    """Raises RunError, in whatever the block is doing then, when it has not ended after so many seconds."""
+
+    def late(*_: object) -> None:
+        raise RunError(Diagnostic(f"not done within {limit:g} s", hint="--timeout allows more; --profile says what takes long"))
+
+    if not limit:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+NATIVE = "note: kernels run by numexpr; with `pip install 'deepx-graph[native]'` they are compiled to machine code"
+
+
+def _tell_of_native(engine: str) -> None:
+    """Says what is missing where a person reads it and the best engine was asked for."""
+    from deepx_graph.runtime.engines import has_native
+
+    if engine == "auto" and not has_native() and sys.stderr.isatty():
+        say(NATIVE)
+
+
+def _run(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.runtime.compile import compile
     from deepx_graph.session.run.arrays import unique_names
 
     for path in filter(None, (args.output, args.outfeed)):
         check_suffix(path, (".npz",))
+    _tell_of_native(args.engine)
     watching = watch(args)
     devices = args.replicas * args.partitions
     f = compile(read_program(args).module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
@@ -164,18 +205,25 @@ def _write(path: str, arrays: dict[str, Any]) -> None:
 
 
 def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
-    from deepx_graph.session.run.arrays import read_inputs
-    from deepx_graph.session.run.inputs import random_inputs
+    from deepx_graph.session.run.arrays import check_names, read_inputs
+    from deepx_graph.session.run.inputs import cast, generated, is_wish, random_inputs
     from deepx_graph.types import TensorType
 
-    files: dict[str, str] = {}
+    given: dict[str, str] = {}
     for item in args.input:
-        name, equal, path = item.partition("=")
+        name, equal, what = item.partition("=")
         if not equal:
-            raise UsageError(Diagnostic(f"--input {item}", expected="NAME=FILE.npy"))
-        files[name] = path
+            raise UsageError(Diagnostic(f"--input {item}", expected="NAME=FILE.npy, or a type such as NAME=f32[8,128]"))
+        given[name] = what
+    wishes = {name: what for name, what in given.items() if is_wish(what)}
+    files = {name: what for name, what in given.items() if name not in wishes}
     wanted = {p.name: p.type.dtype if isinstance(p.type, TensorType) else None for p in f.inputs}
-    found, unread = read_inputs(files, args.inputs, named_inputs(wanted, f.grid.count), args.max_bytes)
+    names = named_inputs(wanted, f.grid.count)
+    check_names(wishes, names)
+    found, unread = read_inputs(files, args.inputs, names, args.max_bytes)
+    if args.cast:
+        found = {name: cast(name, array, names[name]) for name, array in found.items()}
+    found |= generated(named_inputs({p.name: p for p in f.inputs}, f.grid.count), wishes, args.seed, args.max_bytes)
     found = gathered(found, list(wanted), f.grid.count)
     if unread:
         say(f"note: not inputs of this program: {printable(', '.join(unread))}")
@@ -190,7 +238,7 @@ def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
 def _missing(ports: Sequence[Port]) -> RunError:
     """One problem for each input that nothing was given for, and at last what to do."""
     *rest, last = (Diagnostic(f"input '{printable(p.name)}' is missing", expected=f"{p.name}: {p.type}") for p in ports)
-    hint = "give files with --inputs FILE.npz or --input NAME=FILE.npy, or numbers with --random-inputs"
+    hint = "give files with --inputs FILE.npz or --input NAME=FILE.npy, or generated numbers with --random-inputs"
     return RunError(*rest, replace(last, hint=hint))
 
 

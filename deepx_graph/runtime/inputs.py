@@ -115,7 +115,8 @@ def mismatch(port: Port, array: Array) -> Diagnostic | None:
         and all(isinstance(d, str) or d == n for d, n in zip(type.dims, array.shape, strict=True))
     )
     if not fits or type.dtype not in (dtype, ANY):
-        return Diagnostic(f"input '{port.name}' is {an(dtype)}[{shape}]", expected=str(type))
+        hint = f"convert it: astype in numpy, --cast on the command line, makes it {type.dtype}" if fits else None
+        return Diagnostic(f"input '{port.name}' is {an(dtype)}[{shape}]", expected=str(type), hint=hint)
     return None
 
 

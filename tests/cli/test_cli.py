@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 
 from deepx_graph import __version__
 from deepx_graph.cli import main as cli
+from deepx_graph.cli.programs import PICTURES
 from deepx_graph.rewrite.base import PassError
+from deepx_graph.text import FORMATS
 from tests.support.cli_runner import BLOCK, PLAIN, ROOT, SEA, Run
 
 # --- the frame
@@ -57,10 +60,21 @@ def test_a_wrong_word_gets_the_nearest_one(run: Run, arguments: tuple[str, ...],
     assert "Traceback" not in done.err
 
 
-def test_no_command_is_a_usage_error(run: Run) -> None:
+def test_no_command_shows_what_there_is(run: Run) -> None:
     done = run()
-    assert done.code == 2
-    assert "COMMAND" in done.err
+    assert (done.code, done.err) == (0, "")
+    assert done.out == run("--help").out
+    assert "130 interrupted, 143 terminated" in " ".join(done.out.split())
+
+
+def test_help_names_every_format_and_form(run: Run) -> None:
+    def named(command: str, option: str) -> set[str]:
+        commands = next(a for a in cli.make_parser()._actions if isinstance(a.choices, dict)).choices
+        action = next(a for a in commands[command]._actions if option in a.option_strings)
+        return set(re.split(", | or ", re.match(r"[\w, ]+", action.help)[0].strip()))
+
+    assert named("info", "--format") == {name for name in FORMATS if name != "cps"}
+    assert named("opt", "--emit") == {name for name, f in FORMATS.items() if f.writes} | {*PICTURES, "json"}
 
 
 @pytest.mark.parametrize(

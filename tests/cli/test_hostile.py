@@ -142,8 +142,19 @@ def test_reports_of_opt_as_json_stand_beside_the_program(program: str) -> None:
     done = cli("opt", program, "--json", "--timing", "--pass-statistics", "--dump-rewrites")
     report = json.loads(done.stderr)
     assert {"name", "seconds", "nodes_before", "nodes_after"} <= set(report["passes"][0])
-    assert set(report) == {"read", "passes", "applied", "declined", "rewrites"}
+    assert set(report) == {"pipeline", "read", "passes", "applied", "declined", "rewrites"}
     assert done.stdout.startswith(b"newtensor")
+
+
+def test_the_report_of_opt_is_on_standard_output_where_the_program_is_not(program: str, tmp_path: Path,
+                                                                          capfd: pytest.CaptureFixture[str]) -> None:
+    from deepx_graph.cli.main import main
+
+    assert main(["opt", program, "-p", "cse", "--json", "-o", str(tmp_path / "o.dx")]) == 0
+    out, err = capfd.readouterr()
+    report = json.loads(out)
+    assert (report["pipeline"], [row["name"] for row in report["passes"]], err) == ("cse", ["cse"], "")
+    assert set(report) == {"pipeline", "read", "passes", "applied", "declined"}
 
 
 def test_a_program_with_nothing_to_differentiate_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

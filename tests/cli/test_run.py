@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import stat
 import subprocess
 import sys
 import threading
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,3 +188,100 @@ def test_a_name_without_an_ending_takes_the_language_that_was_read(run: Run, sea
     assert run("opt", sea, "-p", "none", "-o", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out").read_text().startswith("sea 1")
     assert run("opt", sea, "-p", "none", "--emit", "hlo", "-o", str(tmp_path / "out.txt")).code == 0
+
+
+# --- inputs that are generated or converted
+
+
+def values(done: Result) -> list[list[float]]:
+    return [o["values"] for o in done.json["outputs"]]
+
+
+def test_inputs_are_generated_by_a_type_or_a_few_words(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "open.sea"
+    path.write_text("sea 1\nentry @f\nfunc public @f(%x: f32[?1,?2], %n: i32[2]) -> (%y: f32[?1,?2], %m: i32[2]) {\n"
+                    "  %y = negate %x : f32[?1,?2]\n  %m = negate %n : i32[2]\n  return %y, %m\n}\n")
+    done = run("run", str(path), "--input", "x=ones f32[2,3]", "--input", "n=iota", "--json")
+    assert values(done) == [[[-1.0] * 3] * 2, [0, -1]]
+    one, again, other = (values(run("run", str(path), "--input", "x=f32[2,3]", "--random-inputs", "--json", "--seed", seed))[0]
+                         for seed in ("0", "0", "1"))
+    assert one == again != other
+    assert np.shape(one) == (2, 3) and np.unique(one).size == 6
+    for wish, message in (("x=f32[2]", "expected: f32[?1,?2]"), ("x=f3[2]", "cannot have the type"), ("z=i8[2]", "no input 'z'")):
+        assert message in run("run", str(path), "--input", wish, "--random-inputs").err
+    assert run("run", str(path), "--input", "x=f32[9,9]", "--random-inputs", "--max-bytes", "100").code == 5
+
+
+def test_each_device_has_its_generated_input(run: Run, sea: str) -> None:
+    done = run("run", sea, "--replicas", "2", "--input", "x@0=zeros", "--input", "x@1=ones", "--input", "n=ones", "--json")
+    assert values(done)[:2] == [[[1.0] * 3] * 2, [[pytest.approx(np.e, rel=1e-6)] * 3] * 2]
+
+
+def test_inputs_of_another_type_are_converted_when_asked(run: Run, sea: str, tmp_path: Path) -> None:
+    def attempt(x: np.ndarray[Any, Any], n: np.ndarray[Any, Any], *arguments: str) -> Result:
+        np.savez(tmp_path / "i.npz", x=x, n=n)
+        return run("run", sea, "--inputs", str(tmp_path / "i.npz"), "--json", *arguments)
+
+    x, n = np.zeros((2, 3)), np.int64(7)
+    refused = attempt(x, n)
+    assert refused.code == 5
+    assert "--cast on the command line, makes it f32" in refused.err
+    assert values(attempt(x, n, "--cast")) == values(attempt(np.zeros((2, 3), "i8"), n, "--cast")) == [[[1.0] * 3] * 2, 14]
+    for wrong in (np.float64(7), np.int64(1 << 40)):
+        done = attempt(x, np.asarray(wrong), "--cast")
+        assert (done.code, "cannot all be of type i32" in done.err) == (5, True)
+
+
+# --- time
+
+
+ENDLESS = """HloModule m
+cond { s = (f32[16], pred[]) parameter(0)  ROOT c = pred[] get-tuple-element(s), index=1 }
+body {
+  s = (f32[16], pred[]) parameter(0)
+  x = f32[16] get-tuple-element(s), index=0
+  c = pred[] get-tuple-element(s), index=1
+  y = f32[16] sine(x)
+  ROOT t = (f32[16], pred[]) tuple(y, c)
+}
+ENTRY e {
+  x = f32[16] parameter(0)
+  t = pred[] constant(true)
+  i = (f32[16], pred[]) tuple(x, t)
+  w = (f32[16], pred[]) while(i), condition=cond, body=body
+  ROOT r = f32[16] get-tuple-element(w), index=0
+}
+"""
+
+
+@pytest.mark.parametrize("arguments", [("numpy",), ("numexpr",), ("native",), ("auto", "--replicas", "2"), ("auto", "-p", "none")])
+def test_a_run_ends_in_time(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    if arguments[0] == "native":
+        pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+    (tmp_path / "endless.hlo").write_text(ENDLESS)
+    before = signal.getsignal(signal.SIGALRM)
+    done = run("run", str(tmp_path / "endless.hlo"), "--random-inputs", "--timeout", "0.3", "--engine", *arguments)
+    assert (done.code, done.bytes) == (5, b"")
+    assert done.err.startswith("error: not done within 0.3 s\n")
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_run_that_is_done_in_time_is_not_ended(run: Run, sea: str) -> None:
+    assert run("run", sea, "--random-inputs", "--timeout", "1000").code == 0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+# --- what is missing
+
+
+@pytest.mark.parametrize(("installed", "terminal", "engine", "told"), [
+    (False, True, "auto", 1), (True, True, "auto", 0), (False, False, "auto", 0), (False, True, "numpy", 0),
+])
+def test_a_person_is_told_what_the_extra_would_give(run: Run, sea: str, monkeypatch: pytest.MonkeyPatch, installed: bool,
+                                                    terminal: bool, engine: str, told: int) -> None:
+    monkeypatch.setattr("deepx_graph.runtime.engines.has_native", lambda: installed)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    done = run("run", sea, "--random-inputs", "--repeat", "2", "--engine", engine, "--color", "never")
+    assert done.code == 0
+    assert done.err.count("deepx-graph[native]") == told

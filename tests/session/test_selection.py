@@ -31,8 +31,9 @@ def test_what_lies_between_two_nodes() -> None:
 
 
 @pytest.mark.parametrize(("part", "message"), [
-    (Part("op:tan"), "nothing is where 'op:tan'"), (Part(start="rais"), "raised"), (Part("op:"), "has no value"),
-    (Part(start="raised", end="normed"), "two functions"), (Part(start="weights", end="raised"), "nothing is from"),
+    (Part("op:tan"), "no node matches: where 'op:tan'"), (Part(start="rais"), "raised"), (Part("op:"), "has no value"),
+    (Part(start="raised", end="normed"), "two functions"), (Part(start="weights", end="raised"), "no node matches: from"),
+    (Part("share>10"), "'share' is measured, and there is no run"), (Part("op:add or not nan"), "'nan' is measured, and"),
 ])  # fmt: skip
 def test_mistakes(part: Part, message: str) -> None:
     with pytest.raises(UsageError, match=message):

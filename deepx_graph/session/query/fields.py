@@ -26,19 +26,21 @@ class TextField:
 
 @dataclass(frozen=True)
 class NumberField:
-    """A field whose value is a number; `binary` ones count in K of 1024."""
+    """A field whose value is a number; `binary` ones count in K of 1024, `measured` ones are known of runs only."""
 
     summary: str
     get: Callable[[Facts, Node], float | None]
     binary: bool = False
+    measured: bool = False
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A word that says something by itself."""
+    """A word that says something by itself; of runs only when `measured`."""
 
     summary: str
     test: Callable[[Facts, Node], bool]
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ NUMBERS: Mapping[str, NumberField] = {
     "loops": NumberField("how many loops are around it", lambda facts, node: facts.place(node).loops),
     "line": NumberField("the first line of the source that it comes from",
                         lambda facts, node: node.span.line if node.span else None),
-    "time": NumberField("milliseconds that it took in the last run", _time),
-    "share": NumberField("percent of the time of the last run", _share),
+    "time": NumberField("milliseconds that it took in the last run", _time, measured=True),
+    "share": NumberField("percent of the time of the last run", _share, measured=True),
 }  # fmt: skip
 
 RELATIONS: Mapping[str, Relation] = {
@@ -152,7 +154,7 @@ FLAGS: Mapping[str, Flag] = {
     "dynamic": Flag("what has a type that is not wholly known", lambda facts, node: not is_static(node.type)),
     "unnamed": Flag("what has no name in the source", lambda facts, node: not node.name),
     "made": Flag("what a rewrite made", lambda facts, node: bool(node.origin.rewrites)),
-    "nan": Flag("whose last value had a NaN or an infinity", _odd),
+    "nan": Flag("whose last value had a NaN or an infinity", _odd, measured=True),
 }  # fmt: skip
 
 WORDS: Mapping[str, Callable[[], Iterable[str]]] = {

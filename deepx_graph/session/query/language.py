@@ -42,10 +42,11 @@ _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)([kmgtKMGT]?)(?:i?[bB])?")
 
 @dataclass(frozen=True)
 class Query:
-    """A question about nodes. `text` is as it was asked."""
+    """A question about nodes. `text` is as it was asked, `measured` names what of it only a run can tell."""
 
     text: str
     test: Test
+    measured: tuple[str, ...] = ()
 
     def matches(self, facts: Facts, node: Node) -> bool:
         """Whether a node of the function of `facts` is asked for."""
@@ -67,7 +68,8 @@ def _facts(where: Module | Function | Facts) -> Iterable[Facts]:
 
 def parse_query(text: str) -> Query:
     """The query that a text asks; an empty one asks for every node. Raises UsageError, pointing at the mistake."""
-    return Query(text.strip(), _Parser(text).query())
+    parser = _Parser(text)
+    return Query(text.strip(), parser.query(), tuple(parser.measured))
 
 
 def completions(text: str) -> list[str]:
@@ -86,6 +88,7 @@ class _Parser:
         self.source = Source("<query>", text)
         self.at = 0
         self.terms = self.nesting = 0
+        self.measured: dict[str, None] = {}
 
     def query(self) -> Test:
         if not self.source.text.strip():
@@ -160,6 +163,7 @@ class _Parser:
             inner = self.part()
             return lambda facts, node: not inner(facts, node)
         if m["word"] and word in FLAGS:
+            self.measured |= {word: None} if FLAGS[word].measured else {}
             return FLAGS[word].test
         if m["word"] and word in (*TEXTS, *NUMBERS, *RELATIONS):
             self.fail(f"'{word}' needs a value", begin, stop, expected=f"{word}{'>1' if word in NUMBERS else ':VALUE'}")
@@ -210,6 +214,7 @@ class _Parser:
             what = f"'{name}' is compared with '{value[0]}'"
             self.fail(what, *value.span(), expected=f"a number, as in {name}>2 or {name}>=1.5M")
         field, compare = NUMBERS[name], _SIGNS[sign]
+        self.measured |= {name: None} if field.measured else {}
         bound = float(m[1]) * (_BINARY if field.binary else _DECIMAL)[m[2].lower()]
 
         def test(facts: Facts, node: Node) -> bool:

@@ -42,6 +42,9 @@ class Part:
         if len(functions) > 1:
             raise UsageError(f"'{printable(self.start or '')}' and '{printable(self.end or '')}' are in two functions")
         query = parse_query(self.where or "")
+        if query.measured:
+            raise UsageError(Diagnostic(f"'{query.measured[0]}' is measured, and there is no run to take it from",
+                                        hint="the terminal browser (deepx-graph tui) knows it of what it has run"))
         found: dict[Function, list[Node]] = {}
         for f in functions.values() or (module.entry, *(g for g in module.functions if g is not module.entry)):
             facts = Facts(f)
@@ -51,7 +54,7 @@ class Part:
                 found[f] = chosen
         if not found:
             hint = "the terminal browser (deepx-graph tui) tries queries as you type"
-            raise UsageError(Diagnostic(f"nothing is {self}", hint=hint))
+            raise UsageError(Diagnostic(f"no node matches: {self}", hint=hint))
         return found
 
     def addresses(self, module: Module) -> frozenset[str]:

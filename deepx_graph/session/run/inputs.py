@@ -20,7 +20,7 @@ from deepx_graph.runtime.compile import memory_limit
 from deepx_graph.runtime.inputs import Port, input_ports, mismatch, whole_types
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.session.run.arrays import check_names, read_npy
-from deepx_graph.types import ANY, F32, TensorType, dtype_named, dtype_names, tensor
+from deepx_graph.types import ANY, F32, DType, TensorType, dtype_named, dtype_names, dtype_of, tensor
 
 WISHES = ("random", "zeros", "ones", "iota")
 _SHAPE = re.compile(r"([a-z]+\d*[a-z0-9]*)?\s*\[([\d\s,]*)\]")
@@ -50,6 +50,37 @@ def wished_inputs(ports: Sequence[Port], wishes: Mapping[str, str], seed: int, m
         found[port.name] = _wished(port, wishes.get(port.name, "").strip() or "random", rng, left)
         left -= found[port.name].nbytes
     return found
+
+
+def is_wish(text: str) -> bool:
+    """Whether a text says how an array is to be made; any other names a file."""
+    return not text.endswith(".npy") and (_SHAPE.fullmatch(text) is not None or text.partition(" ")[0] in WISHES)
+
+
+def generated(ports: Mapping[str, Port], wishes: Mapping[str, str], seed: int, max_bytes: int | None = None) -> dict[str, Array]:
+    """The arrays that are wished for, each under its name. Raises as `wished_inputs` does."""
+    rng = np.random.default_rng([seed, 1])  # other numbers than those of the inputs that nobody mentions
+    left = memory_limit() if max_bytes is None else max_bytes
+    found: dict[str, Array] = {}
+    for name, wish in wishes.items():
+        found[name] = _wished(ports[name], wish, rng, left)
+        left -= found[name].nbytes
+    return found
+
+
+def cast(name: str, array: Array, dtype: DType | None) -> Array:
+    """The array with elements of `dtype`. Raises RunError where that is another kind of number, or too narrow for an integer."""
+    if dtype is None or dtype.np is None or array.dtype == dtype.np or array.dtype.kind not in "biufcV":
+        return array
+    given = dtype_of(array.dtype)
+    found = array.astype(dtype.np) if _KINDS.index(given.kind) <= _KINDS.index(dtype.kind) else None
+    exact = dtype.is_integer or dtype.kind == "bool"
+    if found is None or (exact and not np.array_equal(found, array)):
+        raise RunError(Diagnostic(f"input '{name}' holds elements of type {given}, which cannot all be of type {dtype}"))
+    return found
+
+
+_KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 def sized(module: Module, wishes: Mapping[str, str], arrays: Mapping[str, Array]) -> Module:

@@ -10,6 +10,8 @@ declared order:
 - `kernel(*attrs) -> Expr | None`: the same meaning of one element, in the kernel vocabulary; None = never fused.
 - `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
   None where it does none, or the kernel or the body of the op says.
+- `scratch(types, result, *attrs) -> int`: the most bytes that one `eval` of operands whose sizes are known, and which lie in any
+  order, has in memory beside operands and results, apart from blocks of bounded size; None: the family's rule (`ops/scratch.py`).
 - `vjp(b, node, g) -> (cotangent | None, ...)`, one per input. `node` is the op's own node, so its result can be reused. `g` is the
   result's cotangent, a tuple of `Node | None` for a TupleType. The engine sums over broadcast operands and accumulates.
 """
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deepx_graph.errors import InferError, an, suggest
 from deepx_graph.ir.constraint import VALUE, Relation
 from deepx_graph.ir.signature import KINDS, REQUIRED, SEGMENTS, Attr, Operand, Result, portions
-from deepx_graph.types import Type
+from deepx_graph.types import TensorType, Type
 
 if TYPE_CHECKING:
     from deepx_graph.ir.builder import Builder
@@ -55,6 +57,12 @@ class Monoid(Protocol):
     def fold(self, init: Any, arrays: Iterable[Any], shape: tuple[int, ...]) -> Any:
         """The initial value in every place, combined with arrays of that shape one after the other."""
 
+    def accumulator(self, array: Any, /) -> Any:
+        """The type in which elements of the array are combined."""
+
+    def scratch(self, operand: TensorType, axes: tuple[int, ...], /) -> int:
+        """The bytes that a reduction along the axes takes beside operand and result."""
+
     def at(self, result: Any, places: Any, values: Any) -> None:
         """Each value combined into its place of the flat `result`, in order."""
 
@@ -75,6 +83,7 @@ class Op:
     kernel: Kernel | None = None
     vjp: Vjp | None = None
     flops: Callable[..., int] | None = None
+    scratch: Callable[..., int] | None = None
     results: tuple[Result, ...] = (Result(),)
     constraints: tuple[Relation, ...] = ()
     """What holds between several operands and attributes."""

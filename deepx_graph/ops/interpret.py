@@ -13,6 +13,7 @@ from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_width
 from deepx_graph.literal import Array
+from deepx_graph.ops.blocks import in_blocks
 from deepx_graph.types import as_tensor
 
 
@@ -110,10 +111,10 @@ def _run(nodes: Sequence[Node], values: dict[Node, Any]) -> None:
 
 def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
     """A body on scalars applied to arrays of one shape, element by element; to whole arrays at once where its ops allow."""
-    shape = left[0].shape
+    shape, dtypes = left[0].shape, [as_tensor(r.type).dtype.np for r in body.results]
     if all(n.op.elementwise or not n.inputs for n in body.nodes) or not shape:
-        return [np.broadcast_to(r, shape) for r in evaluate(body, [*left, *right])]
+        results = in_blocks(lambda parts: evaluate(body, parts), [*left, *right], dtypes)
+        return [np.broadcast_to(r, shape) for r in results]
     general("element by element")
     rows = [evaluate(body, [a[at] for a in (*left, *right)]) for at in np.ndindex(shape)]
-    dtypes = [as_tensor(r.type).dtype.np for r in body.results]
     return [np.asarray([row[k] for row in rows], dtype=d).reshape(shape) for k, d in enumerate(dtypes)]

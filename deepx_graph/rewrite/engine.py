@@ -11,7 +11,7 @@ import inspect
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -29,10 +29,7 @@ Action = Callable[..., Node | None]
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A rewrite rule. `equation` is the first line of its function's docstring; `fast_math` rules change float results.
-
-    A fast-math rule with a predicate `exact` changes no bit where it holds of the node, and applies there without fast-math.
-    """
+    """A rewrite rule. `equation` is the first line of its function's docstring; `fast_math` rules change float results."""
 
     name: str
     equation: str
@@ -47,13 +44,6 @@ class Rule:
     """Applies only where one of these ops is; empty: anywhere."""
     pattern: OpPattern | None = None
     """What it matches, where it is written as a pattern."""
-    exact: Callable[[Node], bool] | None = None
-
-    def where_exact(self) -> Rule | None:
-        """The rule as it applies without fast-math; None where it does nowhere."""
-        if not self.fast_math or self.exact is None:
-            return None if self.fast_math else self
-        return replace(self, fast_math=False)
 
     def may_apply(self, op: Op, operands: frozenset[Op]) -> bool:
         """Whether the rule is worth trying on a node of the op whose operands are of these ops."""
@@ -61,8 +51,6 @@ class Rule:
 
     def apply(self, node: Node, b: Builder) -> Node | None:
         """What the rule makes of the node, None when it does not apply."""
-        if self.exact is not None and not self.fast_math and not self.exact(node):
-            return None
         for match in self.matchers:
             env: Env = {}
             if match(node, env):
@@ -73,14 +61,12 @@ class Rule:
         return None
 
 
-def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, exact: Callable[[Node], bool] | None = None,
-         over: Sequence[Op] = ()) -> Callable[[Action], Rule]:
+def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequence[Op] = ()) -> Callable[[Action], Rule]:
     """Makes a rule of a function: `@rule(op_of(add, X, 0))`.
 
     The function's parameters are variables of the pattern by name, `node` for the whole match, `b` for the builder. Instead of a
     pattern: an op (any node of it) or a predicate over ops; `over` then tells which ops there must be one of among the operands
-    for the rule to be worth trying. With `exact`, the rule is fast-math but where that holds of the node. Raises ValueError for an
-    unknown parameter or a missing docstring.
+    for the rule to be worth trying. Raises ValueError for an unknown parameter or a missing docstring.
     """
 
     def make(action: Action) -> Rule:
@@ -94,9 +80,8 @@ def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, exact: Cal
         else:
             roots, ways = _is(pattern) if isinstance(pattern, Op) else pattern, (_always,)
         name = action.__name__.strip("_").replace("_", "-")
-        shape = pattern if isinstance(pattern, OpPattern) else None
-        return Rule(name, action.__doc__.strip().split("\n")[0], roots, ways, action, params,
-                    fast_math or exact is not None, operands, frozenset(over), shape, exact)
+        return Rule(name, action.__doc__.strip().split("\n")[0], roots, ways, action, params, fast_math,
+                    operands, frozenset(over), pattern if isinstance(pattern, OpPattern) else None)
 
     return make
 
@@ -113,7 +98,7 @@ class RuleSet:
     """Rules in order of preference, indexed by the ops of their root and of its operands."""
 
     def __init__(self, rules: Sequence[Rule], *, fast_math: bool = False) -> None:
-        self.rules = tuple(rules) if fast_math else tuple(e for r in rules if (e := r.where_exact()) is not None)
+        self.rules = tuple(r for r in rules if fast_math or not r.fast_math)
         self._by_ops: dict[tuple[Op, ...], tuple[Rule, ...]] = {}
 
     def for_node(self, node: Node) -> tuple[Rule, ...]:

@@ -26,9 +26,9 @@ from deepx_graph.ops import Cell, DataValue, Feed, World
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
-from deepx_graph.runtime.engines.base import Arranging, Engine, EntryFn, Overwriting
+from deepx_graph.runtime.engines.base import Arranging, Counting, Engine, EntryFn, Overwriting
 from deepx_graph.runtime.inputs import Closure, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
-from deepx_graph.runtime.memory.assignment import Plan
+from deepx_graph.runtime.memory.assignment import Plan, of_eval
 from deepx_graph.runtime.memory.forwarding import nothing
 from deepx_graph.runtime.memory.peak import largest
 from deepx_graph.runtime.memory.pool import owned
@@ -255,7 +255,8 @@ class Compiled:
             module = module.with_functions(map(self.engine.arrange, module.functions))
         try:
             overwrites = self.engine.overwrites if isinstance(self.engine, Overwriting) else nothing
-            plans = plan_functions(module, self.engine.writes, overwrites)
+            scratch = self.engine.scratch if isinstance(self.engine, Counting) else of_eval
+            plans = plan_functions(module, self.engine.writes, overwrites, scratch)
         except InferError as e:
             raise RunError(e.diagnostic(module.entry.span)) from None
         check_ready(module, plans, worlds(self._world, self.grid, self._feeds)[0])

@@ -19,7 +19,7 @@ from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.bytecode.code import Instruction, Run, follows, reads, writes
 from deepx_graph.runtime.engines.base import TAKES_FIRST, Engine, Joining, KernelFn, Overwriting, Telling
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.memory.assignment import Plan, plan
+from deepx_graph.runtime.memory.assignment import Plan, Scratch, of_eval, plan
 from deepx_graph.runtime.memory.forwarding import Overwrites, nothing, over_operand
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.types import TensorType, leaves
@@ -168,7 +168,8 @@ def callees(function: Function) -> set[str]:
     return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
 
 
-def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: Overwrites = nothing) -> dict[str, Plan]:
+def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: Overwrites = nothing,
+                   scratch: Scratch = of_eval) -> dict[str, Plan]:
     """The plans of the entry and every function it may run, callees first."""
     graph = _call_graph(module)
     recursive = _recursive(graph)
@@ -185,7 +186,7 @@ def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: O
 
     for name in _callees_first(graph, module.entry_name):
         plans[name] = plan(schedule(module[name]), writes=fills, call_bytes=call_bytes, recursive=name in recursive,
-                           overwrites=lambda n: overwrites(n) if fills(n) else ())
+                           overwrites=lambda n: overwrites(n) if fills(n) else (), scratch=scratch)
     return plans
 
 

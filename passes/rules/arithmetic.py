@@ -1,7 +1,7 @@
 """Rules of sums and products, and the laws that ops declare. Unmarked ones are exact: to the bit, NaN payloads aside.
 
 `fast_math` rules are true of real numbers and change float results: reassociation, cancellation of infinities and NaN, signs of
-zeros. A rule that is exact for integers says so (`exact`); constants stand on the right.
+zeros. Where a rule is exact for integers only, one guarded function serves as both; constants stand on the right.
 """
 
 from __future__ import annotations
@@ -64,9 +64,19 @@ def constant_right(b: Builder, node: Node) -> Node | None:
     return b(node.op, right, left)
 
 
-@rule(lambda op: op.associative and op.commutative, exact=is_integer, over=(CONSTANT,))
+@rule(lambda op: op.associative and op.commutative, over=(CONSTANT,))
 def combine_constants(b: Builder, node: Node) -> Node | None:
+    """op(op(x, c), d) = op(x, op(c, d)) for an associative op on integers"""
+    return _combined(b, node) if is_integer(node) else None
+
+
+@rule(lambda op: op.associative and op.commutative, fast_math=True, over=(CONSTANT,))
+def combine_float_constants(b: Builder, node: Node) -> Node | None:
     """op(op(x, c), d) = op(x, op(c, d)) for an associative op"""
+    return _combined(b, node)
+
+
+def _combined(b: Builder, node: Node) -> Node | None:
     inner, d = node.inputs
     if d.op is not CONSTANT or inner.op is not node.op or inner.inputs[1].op is not CONSTANT:
         return None
@@ -86,8 +96,14 @@ def absorb_again(node: Node) -> Node | None:
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 
-@rule(op_of(subtract, X, X), exact=is_integer)
+@rule(op_of(subtract, X, X))
 def subtract_self(b: Builder, x: Node) -> Node | None:
+    """x - x = 0 for integers"""
+    return filled(b, 0, x) if is_integer(x) else None
+
+
+@rule(op_of(subtract, X, X), fast_math=True)
+def subtract_self_float(b: Builder, x: Node) -> Node | None:
     """x - x = 0"""
     return filled(b, 0, x)
 
@@ -111,8 +127,14 @@ def minus_zero_minus(b: Builder, x: Node) -> Node | None:
     return b(negate, x)
 
 
-@rule(op_of(subtract, 0, X), exact=is_integer)
-def zero_minus(b: Builder, x: Node) -> Node:
+@rule(op_of(subtract, 0, X))
+def zero_minus(b: Builder, x: Node) -> Node | None:
+    """0 - x = -x for integers"""
+    return b(negate, x) if is_integer(x) else None
+
+
+@rule(op_of(subtract, 0, X), fast_math=True)
+def zero_minus_float(b: Builder, x: Node) -> Node:
     """0 - x = -x"""
     return b(negate, x)
 
@@ -129,8 +151,14 @@ def subtract_negative(b: Builder, x: Node, y: Node) -> Node:
     return b(add, x, y)
 
 
-@rule(op_of(negate, op_of(subtract, X, Y)), exact=is_integer)
-def negate_difference(b: Builder, x: Node, y: Node) -> Node:
+@rule(op_of(negate, op_of(subtract, X, Y)))
+def negate_difference(b: Builder, x: Node, y: Node) -> Node | None:
+    """-(x - y) = y - x for integers"""
+    return b(subtract, y, x) if is_integer(x) else None
+
+
+@rule(op_of(negate, op_of(subtract, X, Y)), fast_math=True)
+def negate_difference_float(b: Builder, x: Node, y: Node) -> Node:
     """-(x - y) = y - x"""
     return b(subtract, y, x)
 
@@ -215,10 +243,20 @@ def _is_power_of_two(value: np.generic | None) -> bool:
     return mantissa == 0.5 and (value.dtype.itemsize > 1 or exponent in (0, 1, 2)) and -12 <= exponent <= 14
 
 
-@rule(op_of(add, op_of(multiply, X, C), op_of(multiply, X, D)), exact=is_integer)
+@rule(op_of(add, op_of(multiply, X, C), op_of(multiply, X, D)))
 def common_factor(b: Builder, node: Node, x: Node, c: Node, d: Node) -> Node | None:
+    """x * c + x * d = x * (c + d) for integers"""
+    return _factored(b, x, c, d) if is_integer(node) and not is_bool(node) else None
+
+
+@rule(op_of(add, op_of(multiply, X, C), op_of(multiply, X, D)), fast_math=True)
+def common_factor_float(b: Builder, node: Node, x: Node, c: Node, d: Node) -> Node | None:
     """x * c + x * d = x * (c + d)"""
-    total = folded(b, add, c, d) if c.type == d.type and not is_bool(node) else None
+    return None if is_bool(node) else _factored(b, x, c, d)
+
+
+def _factored(b: Builder, x: Node, c: Node, d: Node) -> Node | None:
+    total = folded(b, add, c, d) if c.type == d.type else None
     return None if total is None else b(multiply, x, total)
 
 

@@ -26,21 +26,33 @@ def constant_compared_right(b: Builder, node: Node) -> Node | None:
     return _compared(b, node, right, left, SWAPPED)
 
 
-@rule(op_of(compare, X, X), exact=lambda node: is_integer(node.inputs[0]) or node.attr("direction") in ("LT", "GT"))
-def compare_self(b: Builder, node: Node) -> Node | None:
-    """x == x is true, x < x is false"""
+@rule(op_of(compare, X, X))
+def compare_self(b: Builder, node: Node, x: Node) -> Node | None:
+    """x < x is false; x == x is true for integers and bools"""
+    direction = node.attr("direction")
+    if direction in ("LT", "GT"):
+        return filled(b, False, node)
+    return filled(b, direction != "NE", node) if is_integer(x) else None
+
+
+@rule(op_of(compare, X, X), fast_math=True)
+def compare_self_float(b: Builder, node: Node) -> Node | None:
+    """x == x is true"""
     return filled(b, node.attr("direction") in ("EQ", "LE", "GE"), node)
 
 
-def _is_opposite(node: Node) -> bool:
-    """Whether the other comparison is true just where this one is not: with NaN, neither of two orders is."""
-    compared = node.inputs[0]
-    return compared.attr("direction") in ("EQ", "NE") or is_integer(compared.inputs[0])
+@rule(op_of(not_, op_of(compare, X, Y)))
+def not_compare(b: Builder, node: Node, x: Node, y: Node) -> Node | None:
+    """not (x == y) = x != y; of orders for integers only, as NaN has none"""
+    direction = node.inputs[0].attr("direction")
+    if direction not in ("EQ", "NE") and not is_integer(x):
+        return None
+    return _compared(b, node.inputs[0], x, y, OPPOSITE)
 
 
-@rule(op_of(not_, op_of(compare, X, Y)), exact=_is_opposite)
-def not_compare(b: Builder, node: Node, x: Node, y: Node) -> Node:
-    """not (x == y) = x != y, not (x < y) = x >= y"""
+@rule(op_of(not_, op_of(compare, X, Y)), fast_math=True)
+def not_order(b: Builder, node: Node, x: Node, y: Node) -> Node:
+    """not (x < y) = x >= y"""
     return _compared(b, node.inputs[0], x, y, OPPOSITE)
 
 

@@ -151,8 +151,14 @@ def dot_of_transposed(b: Builder, node: Node) -> Node | None:
     return b(dot_general, *operands, **attrs) if tuple(operands) != node.inputs else None
 
 
-@rule(transpose, over=(dot_general,), exact=is_integer)
+@rule(transpose, over=(dot_general,))
 def transpose_of_dot(b: Builder, node: Node) -> Node | None:
+    """transpose(dot_general(x, y)) = dot_general(y, x) for integers, where the axes of x and y change places"""
+    return turned(b, node.inputs[0], node.attrs[0]) if is_integer(node) else None
+
+
+@rule(transpose, over=(dot_general,), fast_math=True)
+def transpose_of_float_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) where the axes of x and y change places"""
     return turned(b, node.inputs[0], node.attrs[0])
 

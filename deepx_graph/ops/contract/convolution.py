@@ -28,7 +28,8 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import products
 from deepx_graph.ops.contract.window import window_attrs_of, window_count, windows_of
 from deepx_graph.ops.helpers import is_int, pair, wider, written_in
-from deepx_graph.ops.tensor.shape import spread_and_pad
+from deepx_graph.ops.scratch import WORD
+from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
 from deepx_graph.types import Dim, TensorType, Type, as_tensor
 
 Axes = tuple[int, ...]
@@ -84,7 +85,7 @@ def _convolution(xs: Sequence[Array], *attrs: Any) -> Array:
     view = np.squeeze(view, (2 + rank, 3 + rank))
     total = _grouped(view, kernel, rank, groups, batch_groups)
     order = np.argsort((ob, of, *osp))
-    return np.asarray(np.transpose(total, order), dtype=x.dtype)
+    return np.ascontiguousarray(np.transpose(total, order), dtype=x.dtype)
 
 
 _MANY_WINDOWS = 64
@@ -112,7 +113,7 @@ def _one_group(view: Array, kernel: Array, rank: int) -> Array:
     n, channels, *spatial = view.shape[: 2 + rank]
     count, depth = math.prod(spatial), channels * math.prod(kernel.shape[2:])
     weights = kernel.reshape(len(kernel), depth)
-    if count >= _MANY_WINDOWS and view.dtype.kind in "fc" and depth:
+    if count >= _MANY_WINDOWS and view.dtype.kind != "b" and depth:
         return _by_image(view, weights, rank)
     moved = np.moveaxis(view, 1, 1 + rank).reshape(n * count, depth)
     total = products(moved, weights.T).reshape(n, *spatial, len(kernel))
@@ -126,8 +127,9 @@ def _by_image(view: Array, weights: Array, rank: int) -> Array:
     rest = math.prod(spatial[1:])
     rows = max(1, min(spatial[0], _CACHED_BYTES // max(1, depth * rest * wider(view.dtype).itemsize))) if spatial else 1
     laid = np.moveaxis(view, range(2, 2 + rank), range(-rank, 0))  # (n, c, sizes..., windows...)
+    multiply = products if is_int(view) else blas.matmul
     total = np.empty((n, outputs, *spatial), view.dtype)
-    wide = wider(view.dtype)
+    wide = view.dtype if is_int(view) else wider(view.dtype)
     weights, buffer = weights.astype(wide), np.empty((*laid.shape[1 : 2 + rank], rows, *spatial[1:]), wide)
     for image in range(n):
         for start in range(0, spatial[0], rows):
@@ -135,7 +137,7 @@ def _by_image(view: Array, weights: Array, rank: int) -> Array:
             columns = buffer[(slice(None),) * (1 + rank) + (slice(some),)]
             at = (Ellipsis, slice(start, start + some)) + (slice(None),) * (rank - 1)
             columns[...] = laid[(image, *at)]
-            total[(image, *at)] = blas.matmul(weights, columns.reshape(depth, some * rest)).reshape(outputs, some, *spatial[1:])
+            total[(image, *at)] = multiply(weights, columns.reshape(depth, some * rest)).reshape(outputs, some, *spatial[1:])
     return total
 
 
@@ -167,6 +169,18 @@ def _convolution_flops(types: Sequence[Type], result: Type, *attrs: Any) -> int:
     return 2 * as_tensor(result).size * (kernel.size // max(1, kernel.shape[features]))
 
 
+def _convolution_scratch(types: Sequence[Type], result: Type, *attrs: Any) -> int:
+    """Operands and result as they are computed with, the padded input, and windows laid out: a cacheful, or a row each."""
+    lhs, rhs, out = as_tensor(types[0]), as_tensor(types[1]), as_tensor(result)
+    _, low, high, base, _, _, ib, ifeature, isp, ki, _, ks, ob, _, osp, _, _ = attrs
+    own, each = lhs.dtype.itemsize, max(WORD, lhs.dtype.itemsize)
+    spatial = math.prod(max(0, dilated(lhs.shape[k], d) + lo + hi) for k, d, lo, hi in zip(isp, base, low, high, strict=True))
+    padded = lhs.shape[ib] * lhs.shape[ifeature] * spatial
+    depth, windows = rhs.shape[ki] * math.prod(rhs.shape[k] for k in ks), math.prod(out.shape[k] for k in osp)
+    laid = depth * min(windows * out.shape[ob], max(_MANY_WINDOWS * out.shape[ob], _CACHED_BYTES // max(1, depth * each), windows))
+    return int(own * (lhs.size + 2 * rhs.size + padded + 2 * out.size) + each * (rhs.size + 2 * out.size + 2 * laid))
+
+
 convolution: Op = Op(
     "convolution", "Products of the kernel with every window of the input, summed over the window and the input features.",
     operands=pair(TENSOR),
@@ -186,7 +200,8 @@ convolution: Op = Op(
         Relation("feature_group_count or batch_group_count to be 1", ("feature_group_count", "batch_group_count"),
                  lambda features, batch: 1 in (features, batch)),
     ),
-    infer=_convolution_type, eval=_convolution, vjp=written_in("convolution", "convolution_vjp"), flops=_convolution_flops,
+    infer=_convolution_type, eval=_convolution, scratch=_convolution_scratch, flops=_convolution_flops,
+    vjp=written_in("convolution", "convolution_vjp"),
     source="StableHLO convolution",
     samples=lambda rng: [
         ((rng.random((2, 4, 5, 6)), rng.random((6, 4, 2, 3))), conv_attrs(2)),

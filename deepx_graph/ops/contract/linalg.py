@@ -24,6 +24,7 @@ from deepx_graph.ir.constraint import (
 )
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import like, one, written_in
+from deepx_graph.ops.scratch import at_least, wide
 from deepx_graph.types import C64, C128, F32, F64, Type, as_tensor, merge_dims, same_dim
 
 _MATRICES = FLOATS_OR_COMPLEX & SQUARE
@@ -59,7 +60,7 @@ def _positive_definite(rng: Any) -> Any:
 cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
     operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
-    eval=_cholesky, vjp=written_in("linalg", "cholesky_vjp"),
+    eval=_cholesky, scratch=lambda types, result, lower: 6 * at_least(types[0], 4), vjp=written_in("linalg", "cholesky_vjp"),
     flops=lambda types, result, lower: types[0].size * types[0].shape[-1] // 3,
     source="StableHLO cholesky", samples=_positive_definite,
 )  # fmt: skip
@@ -109,7 +110,9 @@ triangular_solve: Op = Op(
     attrs=(Attr("left_side", "bool"), Attr("lower", "bool"), Attr("unit_diagonal", "bool"),
            Attr("transpose_a", "str", "NO_TRANSPOSE", check=one_of(*TRANSPOSES))),
     constraints=(same_element_type("a", "b"),),
-    infer=_solve_type, eval=_solve, vjp=written_in("linalg", "triangular_solve_vjp"), source="StableHLO triangular_solve",
+    infer=_solve_type, eval=_solve,
+    scratch=lambda types, result, *_: 5 * at_least(types[0], 4) + 4 * at_least(types[1], 4),
+    vjp=written_in("linalg", "triangular_solve_vjp"), source="StableHLO triangular_solve",
     flops=lambda types, result, *_: types[1].size * types[0].shape[-1],
     samples=lambda rng: [
         ((rng.random((2, 3, 3)) + 2 * np.eye(3), rng.random((2, 3, 2) if left else (2, 2, 3))),
@@ -152,6 +155,11 @@ def _fft(xs: Sequence[Array], fft_type: str, fft_length: tuple[int, ...]) -> Arr
     return like(transform(x, s=fft_length, axes=axes), dtype)
 
 
+def _fft_scratch(types: Sequence[Type], result: Type, fft_type: str, fft_length: tuple[int, ...]) -> int:
+    """Each axis in turn makes all anew, in double precision within."""
+    return (3 * len(fft_length) + 1) * max(wide(types[0]), wide(result))
+
+
 fft: Op = Op(
     "fft", "The Fourier transform of the trailing axes: FFT, IFFT, RFFT (of real numbers) or IRFFT (to real numbers).",
     operands=one(dtypes(F32, F64, C64, C128) & rank(1)),
@@ -163,7 +171,7 @@ fft: Op = Op(
         Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
-    infer=_fft_type, eval=_fft, vjp=written_in("linalg", "fft_vjp"),
+    infer=_fft_type, eval=_fft, scratch=_fft_scratch, vjp=written_in("linalg", "fft_vjp"),
     flops=lambda types, result, kind, lengths: 5 * types[0].size * max(1, math.prod(lengths).bit_length() - 1),
     assembly="operands, $fft_type, length = $fft_length", source="StableHLO fft",
     samples=lambda rng: [

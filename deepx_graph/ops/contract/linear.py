@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -13,8 +14,9 @@ from deepx_graph.ir import Attr, Builder, Node, Op
 from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int, pair, wider
+from deepx_graph.ops.scratch import WORD, size
 from deepx_graph.ops.tensor.layout import dims_of, transpose
-from deepx_graph.types import TensorType, Type, as_tensor, same_dim, tensor
+from deepx_graph.types import TensorType, Type, as_tensor, nbytes, same_dim, tensor
 
 Axes = tuple[int, ...]
 
@@ -134,6 +136,30 @@ def _dot_flops(types: Sequence[Type], result: Type, *attrs: Axes) -> int:
     return 2 * as_tensor(result).size * math.prod(lhs.shape[k] for k in contracted)
 
 
+def is_copied(shape: Axes, *groups: Axes) -> bool:
+    """Whether an array in the order of C is copied when each group of its axes becomes one: they are not neighbours in order."""
+    for group in groups:
+        axes = [k for k in group if shape[k] != 1]
+        between = [k for a, b in itertools.pairwise(axes) for k in range(a + 1, b) if shape[k] != 1]
+        if axes != sorted(axes) or between:
+            return True
+    return False
+
+
+def _dot_scratch(types: Sequence[Type], result: Type, lhs_batch: Axes, rhs_batch: Axes, lhs_contract: Axes, rhs_contract: Axes
+                 ) -> int:
+    """Copies of operands of which axes become one, pieces of them (of integers, all) in double precision, and two such results."""
+    dtype = as_tensor(result).dtype
+    each = max(WORD, dtype.itemsize)
+    shapes = [as_tensor(t).shape for t in types]
+    axes = ((lhs_batch, lhs_contract), (rhs_batch, rhs_contract))
+    copies = sum(nbytes(t) for t, s, (batch, contract) in zip(types, shapes, axes, strict=True)
+                 if any(sum(s[k] != 1 for k in group) > 1 for group in (_free(len(s), batch, contract), contract)))
+    depth = max(1, math.prod(shapes[0][k] for k in lhs_contract)) if dtype.is_differentiable else 1
+    pieces = sum(min(size(t), max(_PIECE, size(t) // depth)) for t in types)
+    return copies + each * (pieces + 2 * size(result))
+
+
 dot_general: Op = Op(
     "dot_general", "Products summed over the contracting axes, for each index of the batching axes.",
     operands=pair(TENSOR), attrs=tuple(Attr(name, "ints", (), check=NON_NEGATIVE) for name in _attrs()),
@@ -144,7 +170,7 @@ dot_general: Op = Op(
         axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
         axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
     ),
-    infer=_dot_type, eval=_dot_eval, vjp=_dot_vjp, flops=_dot_flops,
+    infer=_dot_type, eval=_dot_eval, scratch=_dot_scratch, vjp=_dot_vjp, flops=_dot_flops,
     assembly="operands (, batching = $lhs_batching_dimensions x $rhs_batching_dimensions)?"
              " (, contracting = $lhs_contracting_dimensions x $rhs_contracting_dimensions)?",
     source="StableHLO dot_general",

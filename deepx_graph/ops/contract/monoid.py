@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,9 +10,14 @@ import numpy as np
 
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int, like, wider
+from deepx_graph.ops.scratch import WORD
+from deepx_graph.types import TensorType
 
 _PIECE = 1 << 18
 """Elements that are held in a wider type at a time."""
+
+_LEAST_BLOCK = 64
+"""Elements that become one, where the last block is no longer than the others, at the least."""
 
 _FEW = 8
 """Where less than one place in so many is written to, only these are looked at."""
@@ -35,12 +41,21 @@ class Monoid:
 
     def unrounded(self, array: Array, axes: tuple[int, ...]) -> Array:
         """Reduced along axes, in the type in which that is done."""
-        wide = self._wide(array)
+        wide = self.accumulator(array)
         if wide == array.dtype and self.rounds and array.dtype.kind in "fc":
             return self.in_blocks(array, axes)
         return np.asarray(self.function.reduce(array, axis=axes, dtype=wide))
 
-    def _wide(self, array: Array) -> np.dtype[Any]:
+    def scratch(self, operand: TensorType, axes: tuple[int, ...]) -> int:
+        """The bytes that a reduction along the axes takes beside operand and result: wide results, blocks, what one axis leaves."""
+        shape, size, each = operand.shape, operand.size, max(WORD, operand.dtype.itemsize)
+        if not self.rounds or not operand.dtype.is_differentiable or not axes or not size:
+            return 0
+        kept = size // math.prod(shape[k] for k in axes)
+        return each * (kept if operand.dtype.itemsize < WORD else size // _LEAST_BLOCK + 2 * size // shape[max(axes)])
+
+    def accumulator(self, array: Array) -> np.dtype[Any]:
+        """The type in which elements of the array are combined."""
         exact = not self.rounds or array.dtype.kind in "biu" or is_int(array)
         return array.dtype if exact else wider(array.dtype)
 
@@ -68,7 +83,7 @@ class Monoid:
 
     def at(self, result: Array, places: Array, values: Array) -> None:
         """Each value combined into its place of the flat `result`, one after the other."""
-        wide = self._wide(result)
+        wide = self.accumulator(result)
         if wide == result.dtype:
             self.function.at(result, places, values)
             return
@@ -81,7 +96,7 @@ class Monoid:
 
     def fold(self, init: Array, arrays: Iterable[Array], shape: tuple[int, ...]) -> Array:
         """The initial value in every place, combined with arrays of that shape one after the other."""
-        total = np.broadcast_to(init, shape).astype(self._wide(init))
+        total = np.broadcast_to(init, shape).astype(self.accumulator(init))
         for array in arrays:
             total = self.function(total, array, dtype=total.dtype)
         return total.astype(init.dtype)
@@ -92,7 +107,7 @@ class Monoid:
         Where no wider type is kept (f64, and types narrower than f32, whose every step XLA rounds), long ones go by blocks, whose
         totals are scanned in turn.
         """
-        size, wide = array.shape[axis], self._wide(array)
+        size, wide = array.shape[axis], self.accumulator(array)
         if wide != array.dtype and array.dtype.itemsize >= 4:
             return self._wide_scan(array, axis, wide)
         if size <= block:

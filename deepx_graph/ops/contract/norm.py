@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, ran
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import like, written_in
 from deepx_graph.ops.math.elementwise import add
+from deepx_graph.ops.scratch import at_least
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, same_dim, tensor
 
 _ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int", check=NON_NEGATIVE))
@@ -68,6 +69,11 @@ def _training(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array,
     return like(result, xs[0].dtype), like(mean, xs[0].dtype), like(variance, xs[0].dtype)
 
 
+def _scratch(copies: int) -> Callable[..., int]:
+    """So many tensors as large as the operand, in f32 at least."""
+    return lambda types, result, *attrs: copies * at_least(types[0], 4)
+
+
 def _training_type(types: Sequence[Type], epsilon: float, feature_index: int) -> Type:
     vector = _of_features(types[0], feature_index)
     return TupleType((types[0], vector, vector))
@@ -104,7 +110,7 @@ batch_norm_training: Op = Op(
     "batch_norm_training", "The operand normalised over its own batch, with the mean and variance used.",
     operands=(_X, *_vectors("scale", "offset")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset"),
-    results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), infer=_training_type, eval=_training,
+    results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), infer=_training_type, eval=_training, scratch=_scratch(4),
     vjp=written_in("norm", "batch_norm_training_vjp"),
     source="StableHLO batch_norm_training", samples=_samples(2),
 )  # fmt: skip
@@ -112,7 +118,7 @@ batch_norm_inference: Op = Op(
     "batch_norm_inference", "The operand normalised by a given mean and variance.",
     operands=(_X, *_vectors("scale", "offset", "mean", "variance")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset", "mean", "variance"),
-    infer=lambda types, epsilon, feature_index: types[0], eval=_inference,
+    infer=lambda types, epsilon, feature_index: types[0], eval=_inference, scratch=_scratch(4),
     vjp=written_in("norm", "batch_norm_inference_vjp"),
     source="StableHLO batch_norm_inference", samples=_samples(4),
 )  # fmt: skip
@@ -122,7 +128,7 @@ batch_norm_grad: Op = Op(
     constraints=(*_constraints("scale", "mean", "variance"), same_shape("operand", "grad_output"),
                  same_element_type("operand", "grad_output")),
     results=tuple(map(Result, ("grad_operand", "grad_scale", "grad_offset"))),
-    infer=_training_type, eval=_grad, vjp=written_in("norm", "batch_norm_grad_vjp"),
+    infer=_training_type, eval=_grad, scratch=_scratch(7), vjp=written_in("norm", "batch_norm_grad_vjp"),
     source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
 )  # fmt: skip
 

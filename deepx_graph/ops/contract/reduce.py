@@ -44,6 +44,7 @@ from deepx_graph.types import (
     Type,
     as_tensor,
     merge_dims,
+    nbytes,
     same_dim,
     scalar,
     tensor,
@@ -130,6 +131,15 @@ def _reduce_eval(xs: Sequence[Array], dimensions: tuple[int, ...], body: Functio
     return results[0] if half == 1 else results
 
 
+def _reduce_scratch(types: Sequence[Type], result: Type, dimensions: tuple[int, ...], body: Function) -> int:
+    """By a monoid what that widens. By a body the operands with the reduced axes first, halves of them, and totals."""
+    half = len(types) // 2
+    inputs = [as_tensor(t) for t in types[:half]]
+    if half == 1 and body.reducer is not None and body.reducer.monoid is not None:
+        return body.reducer.monoid.scratch(inputs[0], dimensions) + nbytes(result)
+    return sum(2 * t.nbytes for t in inputs) + 3 * nbytes(result)
+
+
 _LONG = 1024
 """More slices than that, of few elements each, are combined in neighbouring pairs: a reducer is associative."""
 
@@ -185,7 +195,7 @@ reduce: Op = Op(
     attrs=(Attr("dimensions", "ints"), Attr("body", "function", summary="(total..., element...) -> total...")),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
-    infer=_reduce_type, eval=_reduce_eval, vjp=written_in("reduce", "reduce_vjp"),
+    infer=_reduce_type, eval=_reduce_eval, scratch=_reduce_scratch, vjp=written_in("reduce", "reduce_vjp"),
     assembly="operands, dims = $dimensions, by $body",
     results=MANY, source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip

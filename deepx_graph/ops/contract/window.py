@@ -33,9 +33,10 @@ from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import written_in
 from deepx_graph.ops.interpret import combine, general
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
+from deepx_graph.ops.scratch import WORD, wide
 from deepx_graph.ops.tensor.index import in_rounds
 from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
-from deepx_graph.types import F64, Dim, TupleType, Type, as_tensor, dtype_of, merge_dims, scalar, tensor
+from deepx_graph.types import F64, Dim, TupleType, Type, as_tensor, dtype_of, merge_dims, nbytes, scalar, tensor
 
 Axes = tuple[int, ...]
 
@@ -117,7 +118,10 @@ def _few_windows(op: Op, view: Array, init: Array) -> Array:
     """Large windows, one reduction each."""
     assert op.monoid is not None and op.eval is not None
     rank = view.ndim // 2
-    return np.asarray(op.eval([np.asarray(op.monoid(view, tuple(range(rank, 2 * rank)))), init]), dtype=view.dtype)
+    totals = np.empty(view.shape[:rank], view.dtype)
+    for at in np.ndindex(*totals.shape):
+        totals[at] = op.monoid(view[at], tuple(range(rank)))
+    return np.asarray(op.eval([totals, init]), dtype=view.dtype)
 
 
 def _running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
@@ -142,6 +146,21 @@ def _running(op: Op, x: Array, init: Array, axis: int, backwards: bool) -> Array
     return np.asarray(op.eval([np.flip(found, axis) if backwards else found, init]), dtype=x.dtype)
 
 
+def _reduce_window_scratch(types: Sequence[Type], result: Type, sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes,
+                           high: Axes, body: Function) -> int:
+    """The padded operands, totals before and after a place of the window, and one window in the type that sums are taken in."""
+    inputs = [as_tensor(t) for t in types[: len(types) // 2]]
+    padded = _padded_size(inputs[0].shape, low, high, base)
+    running = _running_axis(inputs[0].shape, sizes, (strides, base, dilations), low, high) is not None
+    copies = 4 if running else 1
+    return sum(copies * padded * x.dtype.itemsize for x in inputs) + nbytes(result) + 2 * wide(result) + WORD * min(
+        padded, math.prod(sizes))
+
+
+def _padded_size(shape: Axes, low: Axes, high: Axes, base: Axes) -> int:
+    return math.prod(max(0, dilated(s, d) + lo + hi) for s, d, lo, hi in zip(shape, base, low, high, strict=True))
+
+
 def _window_attrs(rank: int, **given: Any) -> dict[str, Any]:
     plain = {"window_strides": (1,) * rank, "base_dilations": (1,) * rank, "window_dilations": (1,) * rank,
              "padding_low": (0,) * rank, "padding_high": (0,) * rank}  # fmt: skip
@@ -155,7 +174,7 @@ reduce_window: Op = Op(
     attrs=(*window_attrs_of(*_WINDOW), Attr("body", "function", summary="(total..., element...) -> total...")),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
-    infer=_reduce_window_type, eval=_reduce_window,
+    infer=_reduce_window_type, eval=_reduce_window, scratch=_reduce_window_scratch,
     vjp=written_in("window", "reduce_window_vjp"),
     results=MANY, source="StableHLO reduce_window",
     samples=lambda rng: [
@@ -218,6 +237,15 @@ def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Ax
     return result.reshape(operand.shape)
 
 
+def _select_and_scatter_scratch(types: Sequence[Type], result: Type, sizes: Axes, strides: Axes, low: Axes, high: Axes,
+                                *bodies: Function) -> int:
+    """Padded copies of the operand, its places and where it is; for each window what is chosen, and the candidate."""
+    operand, source = as_tensor(types[0]), as_tensor(types[1])
+    padded = _padded_size(operand.shape, low, high, (1,) * len(operand.shape))
+    each = operand.dtype.itemsize
+    return padded * (each + 9) + operand.size * 2 * WORD + source.size * (6 * WORD + 3 * each)
+
+
 def _ge_body() -> Function:
     t = scalar(F64)
     return Builder().function("ge", (("a", t), ("b", t)), lambda x, y: [Builder()(compare, x, y, direction="GE")], public=False)
@@ -230,7 +258,7 @@ select_and_scatter: Op = Op(
            Attr("scatter", "function", summary="(total, source element) -> total")),
     constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
                  combines("select", "operand"), combines("scatter", "source")),
-    infer=_select_and_scatter_type, eval=_select_and_scatter,
+    infer=_select_and_scatter_type, eval=_select_and_scatter, scratch=_select_and_scatter_scratch,
     vjp=written_in("window", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
     samples=lambda rng: [((rng.random((4, 6)), rng.random(counts), np.float64(0.5)), {
         "window_dimensions": sizes, "window_strides": (2, 2), "padding_low": low, "padding_high": high,

@@ -8,10 +8,12 @@ from typing import Any
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import VALUE
+from deepx_graph.ops.blocks import in_blocks
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.interpret import evaluate
+from deepx_graph.ops.scratch import scratch_of
 from deepx_graph.ops.vjp.accumulate import through
-from deepx_graph.types import TensorType, TupleType, Type, compatible
+from deepx_graph.types import TensorType, TupleType, Type, as_tensor, compatible, nbytes
 
 
 def _fusion_type(types: Sequence[Type], body: Function) -> Type:
@@ -25,8 +27,22 @@ def _fusion_type(types: Sequence[Type], body: Function) -> Type:
 
 
 def _fusion_eval(xs: Sequence[Any], body: Function) -> Any:
-    results = evaluate(body, xs)
+    dtypes = [as_tensor(r.type).dtype.np for r in body.results]
+    results = in_blocks(lambda parts: evaluate(body, parts), xs, dtypes) if is_pointwise(body) else evaluate(body, xs)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _fusion_scratch(types: Sequence[Type], result: Type, body: Function) -> int:
+    """All values of the body that are no views, and the most that one of them takes; a body of elementwise ops goes by blocks."""
+    if is_pointwise(body):
+        return 0
+    made = [n for n in body.nodes if n.inputs and not n.op.view and n not in body.results]
+    return sum(nbytes(n.type) for n in made) + max(map(scratch_of, body.nodes), default=0)
+
+
+def is_pointwise(body: Function) -> bool:
+    """Whether element i of the one result depends on element i of the operands alone."""
+    return len(body.results) == 1 and all(n.op.elementwise or not n.inputs for n in body.nodes)
 
 
 def inlined(b: Builder, body: Function, inputs: Sequence[Node]) -> list[Node]:
@@ -64,7 +80,8 @@ def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
 
 fusion: Op = Op(
     "fusion", "The results of the body, computed by one kernel.", operands=(Operand("inputs", variadic=True),),
-    attrs=(Attr("body", "function"),), infer=_fusion_type, eval=_fusion_eval, vjp=_fusion_vjp, foldable=False,
+    attrs=(Attr("body", "function"),), infer=_fusion_type, eval=_fusion_eval, scratch=_fusion_scratch,
+    vjp=_fusion_vjp, foldable=False,
     example=examples.FUSED, results=(Result("results", variadic=True, type=VALUE),), source="XLA fusion",
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import dtypes, rank
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import REAL, dtype_attr, shape_attr
+from deepx_graph.ops.scratch import WORD
 from deepx_graph.types import F32, I8, U8, U16, U32, U64, Dims, DType, TupleType, Type, as_tensor, tensor
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
@@ -140,6 +141,12 @@ def _bits_eval(xs: Sequence[Array], algorithm: str, shape: tuple[int, ...], dtyp
     return new_state, _in_dtype(drawn, dtype)
 
 
+def _scratch(types: Sequence[Type], result: Type, algorithm: str, shape: tuple[int, ...], dtype: DType) -> int:
+    """Counters, words before and after a round, and the elements as words and as drawn."""
+    words = math.prod(shape) * (2 if dtype.bits == 64 else 1)
+    return words * (4 * 6 + 2 * WORD)
+
+
 def _samples(rng: Any) -> Any:
     state = np.array([7, 2**64 - 2], np.uint64)
     longer = np.array([7, 2**64 - 2, 5], np.uint64)
@@ -153,7 +160,7 @@ rng_bit_generator: Op = Op(
     operands=(Operand("initial_state", type=dtypes(U64) & rank(1, 1)),), results=(Result("output_state"), Result("output")),
     attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), shape_attr(),
            dtype_attr(*REAL)),
-    infer=_bits_type, eval=_bits_eval, vjp=lambda b, node, g: (None,), samples=_samples,
+    infer=_bits_type, eval=_bits_eval, scratch=_scratch, vjp=lambda b, node, g: (None,), samples=_samples,
     source="StableHLO rng_bit_generator; XLA prng.cc",
 )  # fmt: skip
 

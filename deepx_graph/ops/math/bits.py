@@ -16,7 +16,24 @@ from deepx_graph.ir import Attr, Op, Result, at_least
 from deepx_graph.ir.constraint import FLOATS, TENSOR
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import EVERY, binary, dtype_attr, like, one, unary
-from deepx_graph.types import ANY, BF16, F32, F64, I32, U8, U32, Dims, DType, Kind, Type, as_tensor, dtype_of, tensor
+from deepx_graph.ops.scratch import WORD
+from deepx_graph.types import (
+    ANY,
+    BF16,
+    F32,
+    F64,
+    I32,
+    U8,
+    U32,
+    Dims,
+    DType,
+    Kind,
+    Type,
+    as_tensor,
+    dtype_of,
+    nbytes,
+    tensor,
+)
 
 INTEGER: tuple[Kind, ...] = ("int", "uint")
 
@@ -157,9 +174,17 @@ def _repack(x: Array, old: int, new: int, dtype: DType) -> Array:
     return np.asarray(values.astype(f"u{new // 8}").view(dtype.np))
 
 
+def _bitcast_scratch(types: Sequence[Type], result: Type, dtype: DType) -> int:
+    """A copy in order; bits of types narrower than a byte become words of their own."""
+    operand = as_tensor(types[0])
+    narrow = min(_bits(operand.dtype), _bits(dtype)) < 8
+    return nbytes(operand) + (4 * WORD * operand.size * _bits(operand.dtype) if narrow else 0)
+
+
 bitcast_convert: Op = Op(
     "bitcast_convert", "The same bits read as another type; a wider one takes its parts from the last dimension.",
-    operands=one(TENSOR), attrs=(dtype_attr(*EVERY),), infer=_bitcast_type, eval=_bitcast, source="StableHLO bitcast_convert",
+    operands=one(TENSOR), attrs=(dtype_attr(*EVERY),), infer=_bitcast_type, eval=_bitcast,
+    scratch=_bitcast_scratch, source="StableHLO bitcast_convert",
     samples=lambda rng: [
         ((rng.standard_normal((2, 3)).astype("f4"),), {"dtype": d}) for d in (I32, U8, BF16)
     ] + [((rng.integers(0, 100, (3, 4)).astype("i1"),), {"dtype": d}) for d in (U32, U8)] + [

@@ -9,7 +9,7 @@ normal is libstdc++'s polar method, whose pairs are used second value first. Ele
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ import numpy as np
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
 from deepx_graph.ir.constraint import INTEGERS, REALS, SCALAR
 from deepx_graph.literal import Array
+from deepx_graph.ops.blocks import BLOCK
 from deepx_graph.ops.helpers import REAL, dtype_attr, shape_attr
 from deepx_graph.ops.math.elementwise import convert, divide, multiply, subtract
+from deepx_graph.ops.scratch import nothing
 from deepx_graph.types import F32, F64, I64, Dims, DType, Type, as_tensor, scalar, tensor
 
 MULTIPLIER, MODULUS = 16807, 2**31 - 1
@@ -46,20 +48,24 @@ def canonical(seed: int, start: int, count: int) -> np.ndarray[Any, np.dtype[np.
 
 
 def standard_normal(seed: int, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """`count` values of std::normal_distribution<double>(0, 1): Marsaglia's polar method, each accepted pair giving y, then x."""
-    values: list[Array] = []
+    """`count` values of std::normal_distribution<double>(0, 1)."""
+    return np.concatenate([np.empty(0), *normal_blocks(seed, count)])
+
+
+def normal_blocks(seed: int, count: int) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
+    """Those values block by block: Marsaglia's polar method, each accepted pair giving y, then x."""
     have = start = 0
     while have < count:
-        tries = max(16, int((count - have) * 0.7))
+        tries = min(BLOCK, max(16, int((count - have) * 0.7)))
         pairs = 2.0 * canonical(seed, start, 2 * tries) - 1.0
         start += 2 * tries
         x, y = pairs[0::2], pairs[1::2]
         square = x * x + y * y
         good = (square <= 1.0) & (square != 0.0)
         scale = np.sqrt(-2.0 * np.log(square[good]) / square[good])
-        values.append(np.stack([y[good] * scale, x[good] * scale], axis=1).reshape(-1))
-        have += values[-1].size
-    return np.concatenate(values)[:count] if values else np.empty(0)
+        values = np.stack([y[good] * scale, x[good] * scale], axis=1).reshape(-1)[: count - have]
+        have += values.size
+        yield values
 
 
 def derive_seed(seed: int, index: int) -> int:
@@ -81,13 +87,20 @@ def _operands(low: str, high: str) -> tuple[Operand, ...]:
 
 def _uniform(xs: Sequence[Array], shape: tuple[int, ...], dtype: DType) -> Array:
     low, high = float(xs[0]), float(xs[1])
-    draws = canonical(int(xs[2]), 0, math.prod(shape))
-    return (low + (high - low) * draws).astype(dtype.np).reshape(shape)
+    result = np.empty(math.prod(shape), dtype.np)
+    for start in range(0, result.size, BLOCK):
+        part = result[start : start + BLOCK]
+        part[...] = (low + (high - low) * canonical(int(xs[2]), start, part.size)).astype(dtype.np)
+    return result.reshape(shape)
 
 
 def _normal(xs: Sequence[Array], shape: tuple[int, ...], dtype: DType) -> Array:
     mean, deviation = float(xs[0]), float(xs[1])
-    return (standard_normal(int(xs[2]), math.prod(shape)) * deviation + mean).astype(dtype.np).reshape(shape)
+    result, at = np.empty(math.prod(shape), dtype.np), 0
+    for values in normal_blocks(int(xs[2]), result.size):
+        result[at : at + values.size] = (values * deviation + mean).astype(dtype.np)
+        at += values.size
+    return result.reshape(shape)
 
 
 def _to(b: Builder, node: Node, like: Node) -> Node:
@@ -126,12 +139,12 @@ def _samples(rng: Any) -> Any:
 
 rng_uniform: Op = Op(
     "rng_uniform", "Evenly distributed in [low, high), from a seed.", operands=_operands("low", "high"),
-    attrs=_ATTRS, infer=_random_type, eval=_uniform, vjp=_random_vjp(_uniform_partials), samples=_samples,
+    attrs=_ATTRS, infer=_random_type, eval=_uniform, scratch=nothing, vjp=_random_vjp(_uniform_partials), samples=_samples,
     source="deepx uniform; std::minstd_rand0, std::uniform_real_distribution",
 )  # fmt: skip
 rng_normal: Op = Op(
     "rng_normal", "Normally distributed, from a seed.", operands=_operands("mean", "stddev"),
-    attrs=_ATTRS, infer=_random_type, eval=_normal, vjp=_random_vjp(_normal_partials), samples=_samples,
+    attrs=_ATTRS, infer=_random_type, eval=_normal, scratch=nothing, vjp=_random_vjp(_normal_partials), samples=_samples,
     source="deepx normal; std::minstd_rand0, std::normal_distribution of libstdc++",
 )  # fmt: skip
 module_seed: Op = Op(

@@ -18,6 +18,7 @@ from deepx_graph.ir.constraint import (
     same_element_type,
 )
 from deepx_graph.literal import Array
+from deepx_graph.ops.scratch import nothing
 from deepx_graph.types import Type, as_tensor
 
 Axes = tuple[int, ...]
@@ -86,7 +87,8 @@ dynamic_update_slice: Op = Op(
     "dynamic_update_slice", "The operand with a box at computed start indices replaced; moved inside if it sticks out.",
     operands=(Operand("operand", type=TENSOR), Operand("update", type=TENSOR), _STARTS),
     constraints=(same_element_type("operand", "update"), one_for_each_axis("operand", "start_indices")),
-    infer=_dynamic_update_type, eval=_dynamic_update, vjp=_dynamic_update_vjp, source="StableHLO dynamic_update_slice",
+    infer=_dynamic_update_type, eval=_dynamic_update, scratch=nothing, vjp=_dynamic_update_vjp,
+    source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
 )  # fmt: skip
 

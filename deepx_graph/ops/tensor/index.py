@@ -7,7 +7,8 @@ in rounds over all places at once where it is not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,12 @@ from deepx_graph.ir.constraint import (
 )
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
+from deepx_graph.ops.blocks import BLOCK
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import written_in
 from deepx_graph.ops.interpret import combine, general
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
+from deepx_graph.ops.scratch import WORD, wide
 from deepx_graph.ops.tensor.layout import show_dims
 from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
 
@@ -44,11 +47,10 @@ def _batch_shape(indices: Dims, index_vector_dim: int) -> Dims:
 
 
 def _positions(indices: Array, shape: Sequence[int], index_map: Axes, vector_dim: int, batching: Axes,
-               indices_batching: Axes) -> dict[int, Index]:
-    """For each operand axis that is indexed: where each slice starts on it, in the shape of the batch."""
-    vectors = indices.astype(np.int64)
-    vectors = vectors[..., None] if vector_dim == indices.ndim else np.moveaxis(vectors, vector_dim, -1)
-    found: dict[int, Index] = {axis: vectors[..., k] for k, axis in enumerate(index_map)}
+               indices_batching: Axes) -> dict[int, Array]:
+    """For each operand axis that is indexed: where each slice starts on it, in the shape of the batch; views of the indices."""
+    vectors = indices[..., None] if vector_dim == indices.ndim else np.moveaxis(indices, vector_dim, -1)
+    found: dict[int, Array] = {axis: vectors[..., k] for k, axis in enumerate(index_map)}
     batch_shape = vectors.shape[:-1]
     for axis, at in zip(batching, indices_batching, strict=True):
         at -= at > vector_dim
@@ -57,7 +59,7 @@ def _positions(indices: Array, shape: Sequence[int], index_map: Axes, vector_dim
     return found
 
 
-def _full_index(starts: dict[int, Index], shape: Sequence[int], windows: dict[int, int], window_sizes: dict[int, int],
+def _full_index(starts: dict[int, Array], shape: Sequence[int], windows: dict[int, int], window_sizes: dict[int, int],
                 rank: int) -> list[Index]:
     """One index array per operand axis, all broadcasting to the result (or update) of that rank.
 
@@ -71,11 +73,38 @@ def _full_index(starts: dict[int, Index], shape: Sequence[int], windows: dict[in
             spread = [1] * rank
             for k, size in zip(batch_axes, starts[axis].shape, strict=True):
                 spread[k] = size
-            at = at + starts[axis].reshape(spread)
+            at = at + starts[axis].astype(np.int64).reshape(spread)
         if axis in windows:
             at = at + np.arange(window_sizes[axis]).reshape([-1 if k == windows[axis] else 1 for k in range(rank)])
         full.append(at)
     return full
+
+
+def _chunks(shape: Axes, batch_axes: Sequence[int]) -> Iterator[tuple[int, slice]]:
+    """An axis of the batch and parts of it, one after the other, such that each has about a block of the elements of a result (or
+    an update) of that shape, in their order. All of axis -1 where the first axis is no batch's."""
+    axis = next((k for k, size in enumerate(shape) if size > 1), None)
+    if axis is None or axis not in batch_axes or math.prod(shape) <= BLOCK:
+        yield -1, slice(None)
+        return
+    rows = max(1, BLOCK // (math.prod(shape) // shape[axis]))
+    for start in range(0, shape[axis], rows):
+        yield axis, slice(start, start + rows)
+
+
+def _cut(starts: dict[int, Array], batch_axes: Sequence[int], axis: int, part: slice) -> dict[int, Array]:
+    """The starts of a chunk."""
+    if axis < 0:
+        return starts
+    at = (slice(None),) * batch_axes.index(axis) + (part,)
+    return {k: v[at] for k, v in starts.items()}
+
+
+def _index_bytes(shape: Axes, windows: dict[int, int], rank: int, indexed: Sequence[int]) -> int:
+    """What the index arrays of a chunk of that shape may take: one for each axis, with one before and one after it is added to."""
+    batch = math.prod(size for k, size in enumerate(shape) if k not in windows.values())
+    sizes = [(batch if axis in indexed else 1) * (shape[windows[axis]] if axis in windows else 1) for axis in range(rank)]
+    return 2 * WORD * sum(sizes)
 
 
 def _dimension_numbers(names: Sequence[str]) -> tuple[Attr, ...]:
@@ -128,17 +157,41 @@ def _gather(xs: Sequence[Array], offset: Axes, collapsed: Axes, batching: Axes, 
             vector_dim: int, sizes: Axes) -> Array:
     operand, indices = xs
     starts = _positions(indices, operand.shape, index_map, vector_dim, batching, indices_batching)
-    for axis in index_map:
-        starts[axis] = np.clip(starts[axis], 0, operand.shape[axis] - sizes[axis])
     kept = [k for k in range(operand.ndim) if k not in collapsed + batching]
     windows = dict(zip(kept, offset, strict=True))
     rank = len(offset) + indices.ndim - (vector_dim < indices.ndim)
-    full = _full_index(starts, operand.shape, windows, {k: sizes[k] for k in kept}, rank)
     batch = iter(_batch_shape(indices.shape, vector_dim))
     shape = tuple(sizes[kept[offset.index(k)]] if k in offset else int(next(batch)) for k in range(rank))
     if operand.size == 0 or 0 in shape:
         return np.zeros(shape, operand.dtype)
-    return np.broadcast_to(operand[tuple(full)], shape) if full else np.broadcast_to(operand, shape)
+    batch_axes = [k for k in range(rank) if k not in offset]
+    result = np.empty(shape, operand.dtype)
+    for along, part in _chunks(shape, batch_axes):
+        some = _cut(starts, batch_axes, along, part)
+        for axis in index_map:
+            some[axis] = np.clip(some[axis].astype(np.int64), 0, operand.shape[axis] - sizes[axis])
+        full = _full_index(some, operand.shape, windows, {k: sizes[k] for k in kept}, rank)
+        result[(slice(None),) * max(0, along) + (part,) if rank else ()] = operand[tuple(full)]
+    return result
+
+
+def _gather_scratch(types: Sequence[Type], result: Type, offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes,
+                    index_map: Axes, vector_dim: int, sizes: Axes) -> int:
+    """Places of the operand; of a chunk, which are few, where the first axis of the result is one of the batch."""
+    shape, rank = as_tensor(result).shape, len(as_tensor(types[0]).shape)
+    kept = [k for k in range(rank) if k not in collapsed + batching]
+    return _chunked(shape, dict(zip(kept, offset, strict=True)), rank, (*index_map, *batching), as_tensor(result).dtype.itemsize)
+
+
+def _chunked(shape: Axes, windows: dict[int, int], rank: int, indexed: Sequence[int], itemsize: int) -> int:
+    """The bytes of the places of the largest chunk, and of its elements."""
+    batch_axes = [k for k in range(len(shape)) if k not in windows.values()]
+    axis, part = next(_chunks(shape, batch_axes))
+    if axis >= 0:
+        shape = (*shape[:axis], min(shape[axis], part.stop), *shape[axis + 1 :])
+    if math.prod(shape) <= 2 * BLOCK:
+        return 0
+    return _index_bytes(shape, windows, rank, indexed) + math.prod(shape) * (4 * WORD + 3 + 2 * itemsize)
 
 
 def _gather_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
@@ -177,7 +230,7 @@ gather: Op = Op(
     operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
     attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "dims")),
     constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
-    infer=_gather_type, eval=_gather, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
+    infer=_gather_type, eval=_gather, scratch=_gather_scratch, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
 
 _SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
@@ -213,18 +266,47 @@ def _scatter(xs: Sequence[Array], window: Axes, inserted: Axes, batching: Axes, 
     kept = [k for k in range(len(shape)) if k not in inserted + batching]
     windows = dict(zip(kept, window, strict=True))
     sizes = {axis: updates[0].shape[windows[axis]] for axis in kept}
-    full = _full_index(starts, shape, windows, sizes, updates[0].ndim)
-    inside: Any = np.ones((1,) * updates[0].ndim, np.bool_)
-    flat: Any = np.zeros((1,) * updates[0].ndim, np.int64)
+    batch_axes = [k for k in range(updates[0].ndim) if k not in window]
+    results = tuple(np.array(x, order="C").reshape(-1) for x in inputs)
+    if (rounds := _accumulator(body, inputs, updates[0].shape, batch_axes)) is not None:
+        results = (results[0].astype(rounds),)
+    for along, part in _chunks(updates[0].shape, batch_axes):
+        index = (slice(None),) * max(0, along) + (part,) if updates[0].ndim else ()
+        some = [u[index] for u in updates]
+        full = _full_index(_cut(starts, batch_axes, along, part), shape, windows, sizes, updates[0].ndim)
+        mask, places = _flat_places(full, shape, some[0].shape)
+        _combine_at(results, places, [u.reshape(-1)[mask] for u in some], body)
+    shaped = tuple(r.reshape(x.shape).astype(x.dtype, copy=False) for r, x in zip(results, inputs, strict=True))
+    return shaped[0] if count == 1 else shaped
+
+
+def _accumulator(body: Function, inputs: Sequence[Array], updates: Axes, batch_axes: Sequence[int]) -> np.dtype[Any] | None:
+    """The type in which one result is kept over several chunks, so that it is rounded once; None where its own does."""
+    op = body.reducer if len(inputs) == 1 else None
+    if op is None or op.monoid is None or next(_chunks(updates, batch_axes))[0] < 0:
+        return None
+    dtype: np.dtype[Any] = op.monoid.accumulator(inputs[0])
+    return None if dtype == inputs[0].dtype else dtype
+
+
+def _flat_places(full: Sequence[Index], shape: Sequence[int], updates: Axes) -> tuple[Array, Index]:
+    """Which of the updates fall inside, and their places in the flat operand."""
+    inside: Any = np.ones((1,) * len(updates), np.bool_)
+    flat: Any = np.zeros((1,) * len(updates), np.int64)
     for at, size in zip(full, shape, strict=True):
         inside = inside & (at >= 0) & (at < size)
         flat = flat * size + at
-    mask = np.broadcast_to(inside, updates[0].shape).reshape(-1)
-    places = np.broadcast_to(flat, updates[0].shape).reshape(-1)[mask]
-    results = tuple(x.reshape(-1).copy() for x in inputs)
-    _combine_at(results, places, [u.reshape(-1)[mask] for u in updates], body)
-    shaped = tuple(r.reshape(x.shape) for r, x in zip(results, inputs, strict=True))
-    return shaped[0] if count == 1 else shaped
+    mask = np.broadcast_to(inside, updates).reshape(-1)
+    return mask, np.broadcast_to(flat, updates).reshape(-1)[mask]
+
+
+def _scatter_scratch(types: Sequence[Type], result: Type, window: Axes, inserted: Axes, batching: Axes, indices_batching: Axes,
+                     index_map: Axes, vector_dim: int, body: Function) -> int:
+    """Places of the updates and the updates in order; of a chunk, which are few, where their first axis is one of the batch."""
+    rank, updates = len(as_tensor(types[0]).shape), [as_tensor(t) for t in types[len(types) // 2 + 1 :]]
+    kept = [k for k in range(rank) if k not in inserted + batching]
+    each = sum(t.dtype.itemsize for t in updates) + (WORD if body.reducer is not None else 4 * WORD)
+    return wide(result) + _chunked(updates[0].shape, dict(zip(kept, window, strict=True)), rank, (*index_map, *batching), each)
 
 
 def _combine_at(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
@@ -285,7 +367,7 @@ scatter: Op = Op(
         axes_of("updates", "update_window_dims"), *_indexing("inputs", "scatter_indices", *_SCATTER[1:]),
         combines("update_computation", "inputs"),
     ),
-    infer=_scatter_type, eval=_scatter, vjp=written_in("scatter", "scatter_vjp"),
+    infer=_scatter_type, eval=_scatter, scratch=_scatter_scratch, vjp=written_in("scatter", "scatter_vjp"),
     results=MANY, source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip
 

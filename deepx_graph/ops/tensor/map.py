@@ -15,7 +15,7 @@ from deepx_graph.ops.data.fusion import inlined
 from deepx_graph.ops.interpret import combine
 from deepx_graph.ops.math.elementwise import add, compare
 from deepx_graph.ops.vjp.accumulate import carries, pullback
-from deepx_graph.types import ANY, F32, Dims, TensorType, Type, as_tensor, merge_dims, scalar, tensor
+from deepx_graph.types import ANY, F32, Dims, TensorType, Type, as_tensor, merge_dims, nbytes, scalar, tensor
 
 
 def _type(types: Sequence[Type], computation: Function) -> Type:
@@ -67,6 +67,7 @@ def _vjp(b: Builder, node: Node, g: Node) -> Cotangents:
 map_: Op = Op(
     "map", "A function of scalars applied to every element.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("computation", "function"),), constraints=(some("inputs"), same_shape("inputs")), infer=_type, eval=_eval,
+    scratch=lambda types, result, computation: 2 * nbytes(result),
     vjp=_vjp,
     samples=_sample, source="StableHLO map",
 )  # fmt: skip

@@ -30,6 +30,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, one, shape_attr, wider
 from deepx_graph.ops.math.elementwise import add, subtract
+from deepx_graph.ops.scratch import WORD, nothing, wide
 from deepx_graph.ops.tensor.layout import show_dims
 from deepx_graph.types import (
     ANY,
@@ -90,7 +91,8 @@ concatenate: Op = Op(
     "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
     constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
-    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
+    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), scratch=nothing,
+    vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
     source="StableHLO concatenate",
     samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1})],
 )  # fmt: skip
@@ -194,7 +196,7 @@ pad: Op = Op(
     constraints=(same_element_type("operand", "padding_value"),
                  equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
                  one_for_each_axis("operand", "edge_padding_low")),
-    infer=_pad_type, eval=_pad_eval, vjp=_pad_vjp,
+    infer=_pad_type, eval=_pad_eval, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
     source="StableHLO pad",
     samples=lambda rng: [
@@ -248,6 +250,7 @@ torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
     constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, vjp=_take_vjp,
+    scratch=lambda types, result, dim: 2 * WORD * types[1].size + types[0].nbytes,
     assembly="operands, dim = $dim",
     source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
     samples=lambda rng: [((rng.random((4, 3)), rng.integers(0, 3, (2, 2))), {"dim": d}) for d in (0, 1)],
@@ -281,11 +284,17 @@ def _index_add_eval(xs: Sequence[Array], dim: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(total.reshape(np.moveaxis(operand, dim, 0).shape), 0, dim))
 
 
+def _index_add_scratch(types: Sequence[Type], result: Type, dim: int) -> int:
+    """The updates in the order of their indices, and their sums; the operand with the axis first; indices in order."""
+    operand, index, updates = (as_tensor(t) for t in types)
+    return 3 * updates.nbytes + 2 * wide(updates) + 3 * operand.nbytes + 6 * WORD * index.size
+
+
 index_add: Op = Op(
     "index_add", "The operand with slices added at the indices, once for each time an index occurs.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS), Operand("updates", type=TENSOR)),
     attrs=(Attr("dim", "int"),), constraints=(axes_of("operand", "dim"), same_element_type("operand", "updates")),
-    infer=_index_add_type, eval=_index_add_eval, assembly="operands, dim = $dim",
+    infer=_index_add_type, eval=_index_add_eval, scratch=_index_add_scratch, assembly="operands, dim = $dim",
     source="the transpose of torch_index_select",
     vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attrs[0])),
     samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),

@@ -20,8 +20,9 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import one, written_in
 from deepx_graph.ops.interpret import combine, general
 from deepx_graph.ops.math.elementwise import compare
+from deepx_graph.ops.scratch import WORD
 from deepx_graph.ops.tensor.comparator import keys_of, order_by, ordered, sorted_alone
-from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, scalar
+from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, nbytes, scalar
 
 
 def _sort_type(types: Sequence[Type], dimension: int, is_stable: bool, comparator: Function) -> Type:
@@ -36,7 +37,7 @@ def _sort(xs: Sequence[Array], dimension: int, is_stable: bool, comparator: Func
         results = tuple(x.copy() for x in xs)
     else:
         moved = [np.moveaxis(x, dimension, -1) for x in xs]
-        results = tuple(np.moveaxis(r, -1, dimension) for r in _sorted(moved, comparator))
+        results = tuple(np.ascontiguousarray(np.moveaxis(r, -1, dimension)) for r in _sorted(moved, comparator))
     return results[0] if len(xs) == 1 else results
 
 
@@ -49,6 +50,16 @@ def _sorted(xs: Sequence[Array], comparator: Function) -> list[Array]:
             return [alone]
     order = order_by(keys, xs) if keys is not None else _merge_order(xs, comparator)
     return [np.take_along_axis(x, order, axis=-1) for x in xs]
+
+
+def _scratch(types: Sequence[Type], result: Type, dimension: int, *attrs: Any) -> int:
+    """One operand that is its own key: keys, sorted and turned round. Else for each element keys and places, and for merging."""
+    comparator: Function = attrs[-1]
+    keys = keys_of(comparator)
+    each = as_tensor(types[0])
+    if keys is not None and len(types) == len(keys) == 1 and keys[0].plain == 0:
+        return each.size * max(5 * each.dtype.itemsize + 3, 0 if each.dtype.is_integer else 4 * each.dtype.itemsize + 2 * WORD + 2)
+    return each.size * (4 * WORD if keys is not None else 14 * WORD) + sum(3 * nbytes(t) for t in types)
 
 
 def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
@@ -119,7 +130,7 @@ sort: Op = Op(
         Relation("comparator to take two values for each of inputs and give one", ("comparator", "inputs"),
                  lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
     ),
-    infer=_sort_type, eval=_sort, vjp=written_in("sort", "sort_vjp"),
+    infer=_sort_type, eval=_sort, scratch=_scratch, vjp=written_in("sort", "sort_vjp"),
     assembly="operands, dim = $dimension, by $comparator", results=MANY, source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
                          for k in (0, 1) for d in ("LT", "GT", "LE")]
@@ -145,7 +156,8 @@ def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
 top_k: Op = Op(
     "top_k", "The k greatest elements of the last axis in the total order of floats, greatest first, and their places.",
     operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
-    eval=_top_k, vjp=written_in("sort", "top_k_vjp"),
+    eval=_top_k, scratch=lambda types, result, k: types[0].size * (4 * types[0].dtype.itemsize + 2 * WORD + 2),
+    vjp=written_in("sort", "top_k_vjp"),
     results=(Result("values"), Result("indices")),
     assembly="operands, k = $k",
     source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)]

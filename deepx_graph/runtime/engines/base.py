@@ -84,6 +84,19 @@ class Overwriting(Protocol):
         ...
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """An engine whose kernels have other memory of their own than an eval has; of others, `Op.scratch` is counted."""
+
+    def scratch(self, node: Node, loose: frozenset[int]) -> int:
+        """The most bytes that the node's kernel has in memory beside operands and results, blocks of bounded size left out.
+
+        The operands numbered `loose` may not lie in the order of C: the kernel may have to copy them. Called before planning, with
+        static types; must not take memory of the operands' size.
+        """
+        ...
+
+
 EntryFn = Callable[..., "tuple[Array, ...] | None"]
 """`entry(*arrays)`: the results; None, with nothing done, where an argument is not an array of just the type that it expects."""
 

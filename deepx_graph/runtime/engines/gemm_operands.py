@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
+from deepx_graph.ops.contract.linear import is_copied
 from deepx_graph.types import TensorType, is_static
 
 View = tuple[tuple[int, ...], tuple[int, ...]]
@@ -24,6 +26,8 @@ class Stacks:
     left: View
     right: View
     batch: tuple[int, ...]
+    reorders: tuple[bool, bool]
+    """Whether an operand in the order of C becomes a stack by a copy."""
 
     @property
     def matrices(self) -> int:
@@ -52,6 +56,12 @@ class Stacks:
         return left, right
 
 
+    def copied(self, loose: Collection[int]) -> int:
+        """The bytes of operands that become stacks by copies, where those numbered `loose` may not lie in the order of C."""
+        return sum(math.prod(shape) * self.dtype.itemsize for reorders, (_, shape) in zip(self.reorders, (self.left, self.right),
+                                                                                      strict=True) if reorders or loose)
+
+
 def stacks_of(node: Node) -> Stacks | None:
     """The stacks of a `dot_general`; None where a type is not static, or numpy has no such type."""
     for each in (node, *node.inputs):
@@ -60,11 +70,13 @@ def stacks_of(node: Node) -> Stacks | None:
     assert isinstance(node.type, TensorType)
     if node.type.dtype.np is None:
         return None
-    left, right = _view(node, 0), _view(node, 1)
-    return Stacks(node.type.dtype.np, left, right, left[1][: len(node.attr("lhs_batching_dimensions"))])
+    (left, copies_left), (right, copies_right) = _view(node, 0), _view(node, 1)
+    batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
+    return Stacks(node.type.dtype.np, left, right, batch, (copies_left, copies_right))
 
 
-def _view(node: Node, side: int) -> View:
+def _view(node: Node, side: int) -> tuple[View, bool]:
+    """How an operand becomes a stack, and whether that copies it."""
     batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
     type = node.inputs[side].type
     assert isinstance(type, TensorType)
@@ -73,4 +85,4 @@ def _view(node: Node, side: int) -> View:
     depth, width = (math.prod(shape[k] for k in axes) for axes in (contract, free))
     order = batch + free + contract if side == 0 else batch + contract + free
     matrix = (width, depth) if side == 0 else (depth, width)
-    return order, tuple(shape[k] for k in batch) + matrix
+    return (order, tuple(shape[k] for k in batch) + matrix), is_copied(shape, free, contract)

@@ -147,7 +147,8 @@ class NativeEngine(NumexprEngine):
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         found, kernel = super()._kernel(node, key, function), self._built[key]
         types = [p.type for p in function().params]
-        if not isinstance(kernel, MachineCode) or not kernel.reads_plainly([t.shape for t in types if isinstance(t, TensorType)]):
+        shapes = [t.shape for t in types if isinstance(t, TensorType)]
+        if not isinstance(kernel, MachineCode) or not kernel.is_kept or not kernel.reads_plainly(shapes):
             return found
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
@@ -158,7 +159,9 @@ class NativeEngine(NumexprEngine):
         """Whether machine code for the node reads the operands as they lie. A single operation that has not been compiled, as
         numpy does it as well, may be so now: it gives the same bits."""
         kernel = self._machine_code(node)
-        return kernel is not None and kernel.reads_plainly([t.shape for i in node.inputs if isinstance(t := i.type, TensorType)])
+        if kernel is None or not kernel.is_kept:
+            return False
+        return kernel.reads_plainly([t.shape for i in node.inputs if isinstance(t := i.type, TensorType)])
 
     def _machine_code(self, node: Node) -> MachineCode | None:
         kernel = self._compiled(node)

@@ -8,14 +8,14 @@ No text is evaluated, and no global setting of numexpr is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from deepx_graph.blas import available_cores
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ops.blocks import evaluation
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.dynamic_slice import dynamic_update_slice
@@ -29,8 +29,9 @@ from deepx_graph.runtime.engines.products import Multiply, ProductKernel, produc
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
+from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.types import TensorType, is_static
+from deepx_graph.types import TensorType, is_static, nbytes
 
 
 class CompiledKernel(Protocol):
@@ -44,6 +45,10 @@ class CompiledKernel(Protocol):
 
     def predicted(self) -> Parts:
         """How long a call takes by the cost model."""
+        ...
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
         ...
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
@@ -76,6 +81,16 @@ class NumexprEngine:
         """For each result, the operands of its type over whose memory the node's kernel writes it without harm; () for none."""
         kernel = self._compiled(node)
         return () if kernel is None else kernel.in_place
+
+    def scratch(self, node: Node, loose: frozenset[int]) -> int:
+        """The bytes that the node's kernel has for itself. Makes the kernel where it is none of eval's."""
+        if node.op.view or self._own(node) is None:
+            return of_eval(node, loose)
+        product = self._products.get(key_of(node))
+        if product is not None:
+            return product.scratch(loose)
+        kernel = self._compiled(node)
+        return 0 if kernel is None else kernel.scratch({k: nbytes(node.inputs[k].type) for k in loose})
 
     def way(self, node: Node) -> str:
         """How the node's kernel, which has been made, runs: machine code, numpy's loops, numexpr's machine, BLAS, or its eval."""
@@ -158,12 +173,10 @@ _RULES: dict[object, Rule] = {
 
 def evaluated(node: Node) -> KernelFn:
     """The op's own eval, its result copied to `out` where that is given. Raises InferError for an op without eval."""
-    eval, attrs = node.op.eval, node.attrs
-    if eval is None:
-        raise InferError(f"{node.op.name} is not computed by a kernel", hint="the schedule runs control flow")
+    evaluate = evaluation(node)
 
     def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-        value = eval(values, *attrs)
+        value = evaluate(values)
         if out is None:
             return value
         if not isinstance(value, tuple):

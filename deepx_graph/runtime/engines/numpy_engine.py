@@ -1,13 +1,13 @@
-"""The reference engine: every kernel is `op.eval`. Slow, plain, and what all other engines are tested against."""
+"""The reference engine: every kernel is `op.eval`, by blocks where that is elementwise.
+
+Slow, plain, and what all other engines are tested against.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Node
-from deepx_graph.literal import Array
+from deepx_graph.ops.blocks import evaluation
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
 from deepx_graph.runtime.engines.base import KernelFn
@@ -26,13 +26,8 @@ class NumpyEngine:
         return cost_counts.alone(node, self.threads)
 
     def kernel(self, node: Node) -> KernelFn:
-        evaluate, attrs = node.op.eval, node.attrs
-        assert evaluate is not None, f"{node.op.name} is run by the schedule, not by a kernel"
-
-        def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
-            return evaluate(values, *attrs)
-
-        return run
+        evaluate = evaluation(node)
+        return lambda values, out: evaluate(values)
 
     def writes(self, node: Node) -> bool:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,11 @@ class ProductKernel:
         self._shape, self._stacks = shape, stacks
         self._multiply = better or _by_blas
         self.way = "BLAS" if better is None else "machine code"
+
+    def scratch(self, loose: Collection[int]) -> int:
+        """Copies of operands that do not lie as stacks, those numbered `loose` perhaps not in order, and packed panels."""
+        packed = getattr(self._multiply, "workspace_bytes", 0)
+        return self._stacks.copied(loose) + int(packed)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None) -> Any:
         """The product; in the array of `out`, where one is given."""

@@ -7,13 +7,17 @@ list of spare ones and puts them back. Arguments are only read, and no reference
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.ir import Function
+from deepx_graph.ops.scratch import WORD
 from deepx_graph.runtime.cost.model import Parts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
@@ -92,6 +96,15 @@ class _Workspace:
         return file
 
 
+@dataclass(frozen=True)
+class _Cuts:
+    """Registers that every block reads whole, those cut by a pattern, and for each block its rows and the cut of each pattern."""
+
+    shared: list[int]
+    sliced: list[tuple[int, int]]
+    blocks: list[tuple[int, list[Index]]]
+
+
 class Kernel:
     """A program made callable."""
 
@@ -108,8 +121,6 @@ class Kernel:
         self.slots = self._allot()
         self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
-        if plan.axis >= 0:
-            self._cut()
 
     def predicted(self) -> Parts:
         """How long a call takes by the cost model."""
@@ -136,6 +147,25 @@ class Kernel:
         if out is None:
             return arrays
         return [a if o is None else _into(o, a) for o, a in zip(out, arrays, strict=True)]
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
+        blocks = self.plan.block_count(self.program.space)
+        partial = [self.program.registers[r] for r in self.plan.partial]
+        copies = {param: loose[param] for _, param, _, _ in self._leaves if param in loose}
+        each = sum(sum(slots.sizes) for slots in self.slots) + self._step_bytes()
+        return (each * min(self.threads, blocks) + sum(copies.values())
+                + sum((blocks * r.dtype.itemsize + 2 * wider(r.dtype).itemsize * blocks) * r.size for r in partial))
+
+    def _step_bytes(self) -> int:
+        """What a single step makes on its way: operands in a wider type, and those of an eval."""
+        found = [0]
+        for level, steps in enumerate(self.plan.levels):
+            for step in steps:
+                if step.sources and (step.reduction is not None or not step.primitive):
+                    shapes = [self.extent(r, self.plan.rows if level == BLOCK else 0) for r in (*step.sources, step.target)]
+                    found.append(WORD * sum(map(math.prod, shapes)))
+        return max(found)
 
     # --- workspaces
 
@@ -169,27 +199,29 @@ class Kernel:
 
     # --- blocks
 
-    def _cut(self) -> None:
-        """Works out, once, which registers a block reads whole or cut, and where every block lies."""
+    @cached_property
+    def _cuts(self) -> _Cuts:
+        """Worked out when first called: there may be as many blocks as memory would never hold."""
         program, plan = self.program, self.plan
         axes = range(plan.axis + 1)
         targets = {s.target for s in plan.levels[BLOCK]}
         read = {s for step in plan.levels[BLOCK] for s in step.sources}
         whole = (read - targets) | (targets & set(program.results))
-        self._shared = [r for r in whole if plan.level_of[r] == BEFORE]
+        shared = [r for r in whole if plan.level_of[r] == BEFORE]
         patterns: dict[tuple[bool, ...], int] = {}
-        self._sliced: list[tuple[int, int]] = []
+        sliced: list[tuple[int, int]] = []
         for r in whole - plan.partial:
             if plan.level_of[r] == BLOCK:
                 varies = tuple(program.registers[r].shape[k] > 1 for k in axes)
-                self._sliced.append((r, patterns.setdefault(varies, len(patterns))))
-        self._blocks: list[tuple[int, list[Index]]] = []
+                sliced.append((r, patterns.setdefault(varies, len(patterns))))
+        blocks: list[tuple[int, list[Index]]] = []
         for index in plan.blocks(program.space):
             cuts = [tuple(i if v else EVERYTHING for i, v in zip(index, varies, strict=True)) for varies in patterns]
-            self._blocks.append((index[-1].stop - index[-1].start, cuts))
+            blocks.append((index[-1].stop - index[-1].start, cuts))
+        return _Cuts(shared, sliced, blocks)
 
     def _run_blocks(self, first: _Workspace, file: Registers) -> None:
-        count = len(self._blocks)
+        count = len(self._cuts.blocks)
         partial = {r: np.empty((count, *self.program.registers[r].shape), self.program.registers[r].dtype)
                    for r in self.plan.partial}
         turn = itertools.count().__next__
@@ -210,11 +242,11 @@ class Kernel:
             file[r] = self._total(r, array)
 
     def _run_block(self, k: int, workspace: _Workspace, file: Registers, partial: dict[int, Array]) -> None:
-        rows, cuts = self._blocks[k]
+        rows, cuts = self._cuts.blocks[k]
         mine = workspace.template(rows)
-        for r in self._shared:
+        for r in self._cuts.shared:
             mine[r] = file[r]
-        for r, pattern in self._sliced:
+        for r, pattern in self._cuts.sliced:
             mine[r] = file[r][cuts[pattern]]
         for r, array in partial.items():
             mine[r] = array[k]

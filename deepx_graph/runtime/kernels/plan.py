@@ -41,6 +41,10 @@ class Plan:
         along = [slice(k, min(size, k + self.rows)) for k in range(0, size, self.rows)]
         return itertools.product(*outer, along)
 
+    def block_count(self, space: Shape) -> int:
+        """How many blocks there are."""
+        return 1 if self.axis < 0 else math.prod(space[: self.axis]) * -(-space[self.axis] // self.rows)
+
 
 def plan(program: Program, block_elements: int = BLOCK_ELEMENTS) -> Plan:
     """The plan with blocks of about that many elements, or the nearest one that the reductions allow."""

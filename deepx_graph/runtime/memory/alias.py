@@ -69,30 +69,12 @@ class Flow:
         return count
 
     def borrowed_results(self, sources: Sequence[int]) -> Iterator[int]:
-        """The numbers of the results that do not own their memory, or may share it with an earlier result."""
-        held_from: list[list[int]] = [[] for _ in self.to]
-        for source, targets in enumerate(self.to):
-            for target in targets:
-                if self.code.slots[target].node.op is not PROJ:  # which is borrowed where the item is not its own
-                    held_from[target].append(source)
-        known: set[int] = set()
+        """The numbers of the results that do not own their memory, or share it with an earlier result."""
+        seen: set[int] = set()
         for k, s in enumerate(sources):
-            if self.borrowed[s] or _meets(s, held_from, known):
+            if self.borrowed[s] or s in seen:
                 yield k
-
-
-def _meets(slot: int, held_from: Sequence[Sequence[int]], known: set[int]) -> bool:
-    """Whether a slot may hold what one of the known ones does; it and all that it holds are known afterwards."""
-    mine, stack, meets = set[int](), [slot], False
-    while stack:
-        s = stack.pop()
-        if s in known:
-            meets = True
-        elif s not in mine:
-            mine.add(s)
-            stack += held_from[s]
-    known |= mine
-    return meets
+            seen.add(s)
 
 
 def flow_of(code: Code) -> Flow:

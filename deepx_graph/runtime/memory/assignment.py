@@ -3,7 +3,8 @@
 A result lives from its definition to the last use of anything that may hold it: a view, a tuple, a branch value, a loop variable, a
 closure. Dead buffers are used again by results of their size class; an elementwise result goes over an operand of the same bytes
 that dies there. What the caller gets is never in a shared buffer, and neither is what a loop carries to its next turn.
-Sizes are Python ints. Inputs and constants belong to others and are not counted; nor is a kernel's own scratch memory.
+A kernel's own memory (`scratch`) is counted while it runs: what an eval makes on its way, packed panels, temporaries of a fusion,
+copies of operands that do not lie in order. Sizes are Python ints. Inputs and constants belong to others and are not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from functools import cached_property
 from deepx_graph.analysis.schedule import Schedule
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
+from deepx_graph.ir.structure import PROJ
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.data.fusion import is_pointwise as is_pointwise_body
+from deepx_graph.ops.scratch import scratch_of
 from deepx_graph.ops.tensor.layout import reshape, transpose
 from deepx_graph.runtime.bytecode.code import Code, Return, Run
 from deepx_graph.runtime.bytecode.lower import lower
@@ -63,6 +67,8 @@ class Plan:
     recursive: bool = False
     handed: dict[int, int] = field(default_factory=dict)
     """Positions of kernels whose result takes the memory of an operand that has memory of its own, with the operand's number."""
+    scratch: dict[int, int] = field(default_factory=dict)
+    """Bytes that the kernel at a position has beside operands and results, while it runs."""
 
     @property
     def buffer_bytes(self) -> int:
@@ -83,12 +89,21 @@ class Plan:
                 found.setdefault(piece.at, []).append(piece)
         return {at: tuple(p) for at, p in found.items()}
 
+    @property
+    def scratch_bytes(self) -> int:
+        """The most that one kernel has for itself."""
+        return max(self.scratch.values(), default=0)
+
+    @property
+    def _scratch_note(self) -> str:
+        return f", at most {self.scratch_bytes} of scratch" if self.scratch_bytes else ""
+
     def __str__(self) -> str:
         lines = [
             f"plan {printable(self.code.schedule.function.name)}: peak {self.peak_bytes} bytes"
             f"{' for each level of recursion' if self.recursive else ''},"
             f" {self.buffer_bytes} in {len(self.buffers)} buffers, {self.output_bytes} for results,"
-            f" {self.total_bytes} without reuse",
+            f" {self.total_bytes} without reuse{self._scratch_note}",
             f"{'at':>5} {'until':>5} {'buffer':>8} {'bytes':>12}  value",
         ]
         for p in self.pieces:
@@ -99,22 +114,32 @@ class Plan:
         return "\n".join(lines) + "\n"
 
 
+Scratch = Callable[[Node, frozenset[int]], int]
+
+
+def of_eval(node: Node, loose: frozenset[int]) -> int:
+    """The scratch of a node whose kernel is its eval, which says it for operands that lie in any order."""
+    return scratch_of(node)
+
+
 def always(node: Node) -> bool:
     """Every kernel writes where it is told to."""
     return True
 
 
 def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_bytes: Callable[[Node], int] | None = None,
-         recursive: bool = False, overwrites: Overwrites = nothing) -> Plan:
+         recursive: bool = False, overwrites: Overwrites = nothing, scratch: Scratch = of_eval) -> Plan:
     """The plan of a schedule whose types are static.
 
     `writes(node)` says whether the engine puts the node's result where it is told; `call_bytes(node)` is what a call needs
-    beside its results; `overwrites(node)` over which operands, beside those of pointwise nodes, each result may go.
+    beside its results; `overwrites(node)` over which operands, beside those of pointwise nodes, each result may go;
+    `scratch(node, loose)` what its kernel has for itself where the operands numbered `loose` may not lie in the order of C.
     Raises InferError when a size is not known.
     """
     code = lower(schedule)
     flow = flow_of(code)
     found = list(_pieces(code, flow, writes))
+    own = dict(_scratches(code, flow, scratch))
     given = handed(code, flow, found, overwrites)
     pieces, buffers = _Sharing(code, flow, overwrites).share(merged(code, found, given) if given else found)
     final, end = code.instructions[-1], len(code.instructions) - 1
@@ -123,9 +148,10 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_by
     copied = frozenset(flow.borrowed_results(final.sources))
     alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None and p.at not in given]
     alive.append((end, end, sum(sizes[k] for k in copied)))
+    alive += ((at, at, bytes_) for at, bytes_ in own.items())
     if call_bytes is not None:
         alive += ((at, at, call_bytes(run.node)) for at, run in _runs(code) if is_call(run.node))
-    return Plan(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive, given)
+    return Plan(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive, given, own)
 
 
 def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
@@ -143,6 +169,23 @@ def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
 
 def _runs(code: Code) -> Iterator[tuple[int, Run]]:
     return ((at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run))
+
+
+def _scratches(code: Code, flow: Flow, scratch: Scratch) -> Iterator[tuple[int, int]]:
+    """The positions of kernels that have memory of their own, with its bytes."""
+    ordered = {s for s, known in enumerate(flow.contiguous) if known}  # slots that lie in the order of C
+    for at, run in _runs(code):
+        node = run.node
+        if run.sources and (node.op is PROJ or node.op.view):
+            lies = run.sources[0] in ordered and (node.op is PROJ or keeps_order(node))
+        else:
+            lies = makes_memory(node) and not node.op.view and not is_call(node)
+        if lies:
+            ordered.add(run.target)
+        if node.op.eval is not None and node.op.exchange is None:
+            bytes_ = scratch(node, frozenset(k for k, s in enumerate(run.sources) if s not in ordered))
+            if bytes_:
+                yield at, bytes_
 
 
 def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[tuple[Piece, bool]]:
@@ -173,9 +216,7 @@ def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[
 
 def is_pointwise(node: Node) -> bool:
     """Whether element i of the one result depends on element i of the operands alone: such a kernel may write over one."""
-    if node.op is fusion:
-        return isinstance(node.type, TensorType) and all(n.op.elementwise or not n.inputs for n in node.attrs[0].nodes)
-    return node.op.elementwise
+    return is_pointwise_body(node.attrs[0]) if node.op is fusion else node.op.elementwise
 
 
 def keeps_order(node: Node) -> bool:

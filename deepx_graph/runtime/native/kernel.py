@@ -7,8 +7,9 @@ depend on shapes alone, so that sums do too. A kernel may be called from several
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -22,9 +23,9 @@ from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
-from deepx_graph.runtime.kernels.program import Array, Program, Step
+from deepx_graph.runtime.kernels.program import Array, Leaf, Program, Step
 from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.module import module_text
@@ -92,6 +93,9 @@ NARROWEST = 8
 
 LONG_NANOSECONDS = 60_000
 """Work from here on lets other threads of Python run meanwhile, which costs some tenths of a microsecond."""
+
+KEPT_BYTES = LEAST_BYTES
+"""Memory of a kernel's own up to this size stays its own; more is taken for every call, and lent to others between them."""
 
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _LONG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -164,6 +168,28 @@ def _data_is_where_expected() -> bool:
     return ctypes.c_void_p.from_address(id(probe) + DATA).value == probe.ctypes.data
 
 
+def phantom(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+    """An array that lies in the order of C but has no memory: to look at views of it, never at elements. None where numpy has no
+    such array."""
+    strides = [dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    try:
+        return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _is_plain(array: Array, leaf: Leaf) -> bool:
+    """Whether a leaf reads the elements of an array without memory as they lie. Views of what lies in order copy nothing."""
+    start = array.ctypes.data
+    for op, attrs in leaf.views:
+        if not array.flags.c_contiguous:
+            return False
+        assert op.eval is not None
+        array = op.eval([array], *attrs)
+    array = array if leaf.order is None else array.transpose(leaf.order)
+    return bool(array.flags.c_contiguous) and array.ctypes.data == start
+
+
 class MachineCode:
     """What is known of machine code that runs on a table: array objects, then addresses of constants and of its own memory."""
 
@@ -180,6 +206,20 @@ class MachineCode:
     calls: tuple[tuple[int, int], ...]
     """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
 
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of a call: temporaries, partial results, and what each thread has."""
+        return workspace_bytes([self])
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its memory is little enough to be kept from call to call; it may be part of a longer call then."""
+        return self.workspace_bytes <= KEPT_BYTES
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
+        return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
+
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
         raise NotImplementedError
@@ -193,9 +233,9 @@ class Memory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
     def __init__(self, kernels: Sequence[MachineCode]) -> None:
-        self._own = aligned(max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0))
-        size = max((k.layout.scratch_bytes for k in kernels), default=0) + 64
-        self._scratch = [aligned(size) for _ in range(max((k.threads for k in kernels), default=1))]
+        own, each, threads = _sizes(kernels)
+        self._own = room(own)
+        self._scratch = [room(each) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
         self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
 
@@ -208,6 +248,28 @@ class Memory:
             at += _rounded(size)
         struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
         return table
+
+
+def workspace_bytes(kernels: Sequence[MachineCode]) -> int:
+    """The bytes of the memory of kernels that run one after the other."""
+    own, each, threads = _sizes(kernels)
+    return own + each * threads
+
+
+def _sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
+    """Bytes of temporaries, bytes for each thread, and threads."""
+    own = max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0)
+    each = max((k.layout.scratch_bytes for k in kernels), default=0) + ALIGNMENT
+    return own, each, max((k.threads for k in kernels), default=1)
+
+
+def room(size: int) -> Array:
+    """Bytes on a cache line, of memory that is lent again when they are large."""
+    if size < LEAST_BYTES:
+        return aligned(size)
+    whole = RESULTS.empty((size + ALIGNMENT,), np.dtype(np.uint8))
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size]
 
 
 def _rounded(size: int) -> int:
@@ -305,7 +367,8 @@ class NativeKernel(MachineCode):
             self._whole(workspace.address, workspace.memory.scratch[0])
         else:
             self._run(workspace)
-        self._spare.append(workspace)
+        if self.is_kept:
+            self._spare.append(workspace)
         if out is not None:
             for given, made in zip(out, results, strict=True):
                 if given is not made and given is not None:
@@ -320,11 +383,19 @@ class NativeKernel(MachineCode):
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
         for leaf in self.program.leaves:
-            array = np.empty(shapes[leaf.param], self.program.registers[leaf.register].dtype)
-            seen = viewed(array, leaf.views, leaf.order)
-            if not seen.flags.c_contiguous or seen.ctypes.data != array.ctypes.data:
+            array = phantom(shapes[leaf.param], self.program.registers[leaf.register].dtype)
+            if array is None or not _is_plain(array, leaf):
                 return False
         return True
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """Its workspace, and copies of what it does not read as it lies."""
+        copies: dict[int, int] = {}
+        for leaf in self.program.leaves:
+            if leaf.views or leaf.order is not None or leaf.param in loose:
+                register = self.program.registers[leaf.register]
+                copies[leaf.register] = register.size * register.dtype.itemsize
+        return self.workspace_bytes + sum(copies.values())
 
     def _leaf(self, array: Any, shape: tuple[int, ...], leaf: Any) -> Array:
         """An argument, its elements in the order of the register."""

@@ -6,11 +6,13 @@ Time is counted in instructions of the schedule's code. Sizes must be known; not
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
 from deepx_graph.runtime.memory.assignment import Plan, plan
+from deepx_graph.runtime.memory.peak import changes
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,5 @@ def memory(function: Function) -> Memory | None:
 
 def from_plan(found: Plan) -> Memory:
     """The memory that a plan stands for."""
-    changes = [0] * (len(found.code.instructions) + 1)
-    lives: dict[Node, Life] = {}
-    for piece in found.pieces:
-        changes[piece.first] += piece.bytes * piece.copies
-        changes[piece.last + 1] -= piece.bytes * piece.copies
-        lives[piece.node] = Life(piece.first, piece.last, piece.bytes, piece.buffer, piece.in_place)
-    alive, now = [], 0
-    for change in changes[:-1]:
-        now += change
-        alive.append(now)
-    return Memory(tuple(alive), found.peak_bytes, lives)
+    lives = {p.node: Life(p.first, p.last, p.bytes, p.buffer, p.in_place) for p in found.pieces}
+    return Memory(tuple(accumulate(changes(found)[:-1])), found.peak_bytes, lives)

@@ -18,8 +18,6 @@ from tests.support.reference import evaluate, same
 from tests.support.rule_instances import CALLED, Draw, NoInstance, instance, values
 
 RULES = (*ALGEBRA, *CANONICAL)
-EXACT = [e for r in RULES if r.fast_math and (e := r.where_exact()) is not None]
-"""Fast-math rules as they apply without fast-math."""
 
 ROUNDED_ONCE = {"square", "inverse"}
 """Rules that give the correctly rounded result, from which numpy's `power` may differ in the last place."""
@@ -48,8 +46,7 @@ def generated(r: Rule) -> list[tuple[Draw, Node, Node]]:
     return found
 
 
-@pytest.mark.parametrize("r", [r for r in (*RULES, *EXACT) if r.name not in PROGRAMS],
-                         ids=lambda r: f"{r.name} where exact" if r in EXACT else r.name)
+@pytest.mark.parametrize("r", [r for r in RULES if r.name not in PROGRAMS], ids=lambda r: r.name)
 def test_a_rule_keeps_the_meaning_of_generated_instances(r: Rule) -> None:
     """Rules whose operands need shapes that fit each other have programs of their own in `test_passes_moves`."""
     found = generated(r)

@@ -54,8 +54,13 @@ def first_operand(node: Node) -> tuple[frozenset[int], ...]:
     return (frozenset((0,)),) if node.op.elementwise else ()
 
 
+def nothing(node: Node, loose: frozenset[int]) -> int:
+    """The scratch of kernels that have no memory of their own."""
+    return 0
+
+
 def planned(body: object) -> Plan:
-    return plan(schedule(function(body)), overwrites=first_operand)
+    return plan(schedule(function(body)), overwrites=first_operand, scratch=nothing)
 
 
 def test_a_result_of_the_callers_takes_the_memory_of_its_operand() -> None:
@@ -68,7 +73,7 @@ def test_a_result_of_the_callers_takes_the_memory_of_its_operand() -> None:
     assert found.peak_bytes == BYTES and found.buffers == ()
     assert list(found.handed.values()) == [0]
     assert [(p.in_place, p.escapes) for p in found.pieces] == [(False, False), (True, True)]
-    assert plan(schedule(function(body))).peak_bytes == 2 * BYTES, "without an engine that says so"
+    assert plan(schedule(function(body)), scratch=nothing).peak_bytes == 2 * BYTES, "without an engine that says so"
 
 
 def test_what_is_read_again_is_not_handed_on() -> None:
@@ -113,7 +118,7 @@ def test_views_in_the_same_order_copy_nothing() -> None:
         q = b(reshape, b(transpose, p, permutation=(1, 0, 2)), shape=(N, N))
         return [reduction(b, add, product(b, q, v), (0, 1))]
 
-    found = plan(schedule(function(body)))
+    found = plan(schedule(function(body)), scratch=nothing)
     assert found.peak_bytes == 2 * BYTES + 4
 
     def turned(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
@@ -122,7 +127,8 @@ def test_views_in_the_same_order_copy_nothing() -> None:
         q = b(reshape, b(transpose, p, permutation=(1, 0, 2)), shape=(N, N))
         return [reduction(b, add, product(b, q, v), (0, 1))]
 
-    assert plan(schedule(function(turned))).peak_bytes == 3 * BYTES, "this reshape copies, and the copy ends before the sum"
+    found = plan(schedule(function(turned)), scratch=nothing)
+    assert found.peak_bytes == 3 * BYTES, "this reshape copies, and the copy ends before the sum"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -144,7 +150,7 @@ def test_values_are_right_call_after_call(engine: str) -> None:
 def test_layers_need_no_more_than_the_larger_pair(engine: str) -> None:
     """Each product and what follows it share one array; the first is an operand of the second product."""
     f = dx.compile(dx.optimize(Module((function(layers),))), engine=engine)
-    assert f.plan.peak_bytes == 2 * BYTES
+    assert f.plan.peak_bytes == 2 * BYTES + f.plan.scratch_bytes, "beside them packed operands, on some engines"
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
@@ -181,7 +187,7 @@ def test_values_at_the_peak_by_hand() -> None:
         q = product(b, p, v)
         return [reduction(b, add, b(add, q, p), (0, 1))]
 
-    found = at_peak(plan(schedule(function(body)), writes=lambda n: False))
+    found = at_peak(plan(schedule(function(body)), writes=lambda n: False, scratch=nothing))
     assert [p.node.op.name for p in found] == ["dot_general", "dot_general", "add"]
 
 

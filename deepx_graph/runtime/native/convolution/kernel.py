@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
-from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
+from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
@@ -28,7 +28,7 @@ from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, plan, scrat
 from deepx_graph.runtime.native.convolution.problem import problem_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
 from deepx_graph.runtime.native.gemm import microkernel as micro
-from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of
+from deepx_graph.runtime.native.kernel import KEPT_BYTES, Memory, NativeKernel, address_of, room
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.threads import pool
@@ -67,7 +67,7 @@ class _Workspace:
     def __init__(self, kernel: ConvolutionKernel) -> None:
         self.table = bytearray(8 * SLOTS)
         self.address = address_of(self.table)
-        own = [aligned(kernel.scratch_bytes) for _ in range(kernel.threads)]
+        own = [room(kernel.scratch_bytes) for _ in range(kernel.threads)]
         self.scratch = [s.ctypes.data for s in own]
         self.scratches = (ctypes.c_void_p * len(own))(*self.scratch)
         self._own = own
@@ -99,6 +99,12 @@ class ConvolutionKernel:
         self._spare: list[_Workspace] = []
         self._node = node
 
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """What each thread has, packed weights, copies of operands that may not lie in order, and the memory of what follows."""
+        problem = self.plan.problem
+        then = 0 if self.then is None else self.then.scratch({k + 1: loose[p] for k, p in enumerate(self._params) if p in loose})
+        return self.threads * self.scratch_bytes + packed_size(self.plan) * problem.dtype.itemsize + sum(loose.values()) + then
+
     def predicted(self) -> cost.Parts:
         """How long a call takes by the cost model; what follows is done while it is in cache."""
         return parts_alone(self._node, min(self.threads, self.plan.shares))
@@ -118,7 +124,8 @@ class ConvolutionKernel:
             struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
         threads = min(self.threads, self.plan.shares)
         shared(self._work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), threads)
-        self._spare.append(workspace)
+        if self.threads * self.scratch_bytes <= KEPT_BYTES:
+            self._spare.append(workspace)
         if given is not None and given is not y:
             np.copyto(given, y)
             return [given]

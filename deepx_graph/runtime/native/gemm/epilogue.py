@@ -7,7 +7,7 @@ result in place. Its machine code takes a range of columns, too, so that a chunk
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,13 @@ class FollowedProduct:
                                  follow=_follow(then))
         self._node, self._threads = node, self._multiply.threads
         self._spare: list[tuple[Memory, bytearray]] = []
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """Packed operands, copies of those that do not lie as they are read, and the memory of what follows."""
+        params = {k: n for n, k in enumerate(self._operands) if isinstance(k, int)}
+        copies = self._stacks.copied([n for k, n in params.items() if k in loose])
+        then = {k + 1: loose[p] for k, p in enumerate(self._params) if p in loose}
+        return self._multiply.workspace_bytes + copies + self._then.scratch(then)
 
     def predicted(self) -> cost.Parts:
         """How long a call takes by the cost model; what follows is done while it is in cache."""

@@ -164,6 +164,11 @@ class Product:
         each = -(-panels // down)
         return each, -(-panels // each)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Packed operands, and what follows needs."""
+        return self.packed_bytes + 64 + self.threads * self.scratch_bytes
+
     def __call__(self, x: Array, y: Array, into: Array, following: int = 0) -> None:
         """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `following` is the address
         of the table of what follows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -344,6 +344,10 @@ class SmallProduct(MachineCode):
         address = codes.functions(function_text(plan, register_bytes), ["product"], self)["product"]
         self.calls = ((address, 0),)
         self._call = _CALL(address)
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The product before it is copied to where it goes, and operands that may not lie in order."""
+        return self.results[0].nbytes + super().scratch(loose)
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """It reads both operands as they lie."""

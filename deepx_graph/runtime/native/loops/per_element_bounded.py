@@ -85,7 +85,8 @@ class BoundedLoop(MachineCode):
         workspace = self._spare.pop() if self._spare else Workspace(self)
         workspace.fill([*arrays, *results])
         self._run(workspace)
-        self._spare.append(workspace)
+        if self.is_kept:
+            self._spare.append(workspace)
         for given, made in zip(outs, results, strict=True):
             if given is not None and given is not made:
                 np.copyto(given, made)

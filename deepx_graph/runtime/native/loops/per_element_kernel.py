@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,10 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array, Program
 from deepx_graph.runtime.kernels.threads import TEAM
+from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.native.kernel import KEPT_BYTES, room
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import price
@@ -108,9 +109,10 @@ class _Workspace:
     """The table and the memory of one call."""
 
     def __init__(self, kernel: ElementKernel) -> None:
-        self.extra = {k: np.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.results}
-        self.left = np.zeros(kernel.size // 2 + 64, np.uint8)
-        self.rows = aligned(kernel.pieces * row_bytes(kernel.loop))
+        self.extra = {k: RESULTS.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.results}
+        self.left = room(kernel.left_bytes)
+        self.left[:] = 0
+        self.rows = room(kernel.row_bytes)
         self.control = bytearray(24)
         self.table = bytearray(8 * kernel.places.size)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
@@ -144,6 +146,26 @@ class ElementKernel:
         self._spare: list[_Workspace] = []
         self._sweep = cost.Sweep(self.size * TURNS_EXPECTED, shares.work, self.pieces)
 
+    @property
+    def left_bytes(self) -> int:
+        """What notes the elements that are left."""
+        return self.size // 2 + 64
+
+    @property
+    def row_bytes(self) -> int:
+        """The rows of all pieces."""
+        return self.pieces * row_bytes(self.loop)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of a call: arrays that are no result, and the state of the pieces."""
+        extra = [d.itemsize * self.size for k, d in enumerate(self.array_dtypes) if k not in self.results]
+        return sum(extra) + self.left_bytes + self.row_bytes
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """Its workspace, and copies of arguments that may not lie in order."""
+        return self.workspace_bytes + sum(loose.values())
+
     def predicted(self) -> cost.Parts:
         """How long a call takes by the cost model, if the loop goes round as often as is expected of any."""
         return cost.machine_code(constants(), [self._sweep], 0, self.threads)
@@ -159,7 +181,8 @@ class ElementKernel:
         stores = self._stores(args, out, workspace)
         live = True if flag is None else bool(flag) != self.loop.asks_all
         scalars, live = self._rounds(workspace, incoming, stores, live)
-        self._spare.append(workspace)
+        if self.workspace_bytes <= KEPT_BYTES:
+            self._spare.append(workspace)
         return [self._given(r, None if out is None else out[k]) for k, r in enumerate(self._found(stores, scalars, live))]
 
     @staticmethod

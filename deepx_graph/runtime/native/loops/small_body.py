@@ -278,7 +278,7 @@ class _Planner:
 
     def _joined(self, run: Run, type: Any, target: int) -> list[Action]:
         """Operands copied one after the other along an axis."""
-        whole, axis = np.empty(type.shape, type.dtype.np), run.node.attrs[0]
+        whole, axis = _unused(type), run.node.attrs[0]
         found, start = list[Action](), 0
         for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
             size = operand.type.shape[axis]  # type: ignore[attr-defined]
@@ -292,7 +292,7 @@ class _Planner:
         storage, type = self._leaf(whole), self.code.slots[whole].type
         assert isinstance(type, TensorType)
         shape = type.shape  # the storage may have another one, that of what this is a view of
-        array = np.empty(shape, type.dtype.np)
+        array = _unused(type)
         corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
         part = array[corner]
         if len(pieces((part, array))) != 1:
@@ -335,6 +335,13 @@ class _Planner:
         return [*swaps, *whole]
 
 
+def _unused(type: TensorType) -> Array:
+    """An array of a type, to look at what views see of it. Raises NoTurns for a large one."""
+    if type.nbytes > MOST_BYTES:
+        raise NoTurns("a large tensor")
+    return np.empty(type.shape, type.dtype.np)
+
+
 def _is_view(node: Node) -> bool:
     """Whether the node looks at its one operand in a way that types alone tell."""
     return node.op.view and len(node.inputs) == 1 and node.op not in (PROJ, TUPLE, PARAM, CONSTANT)
@@ -344,7 +351,7 @@ def _seen(node: Node) -> tuple[Array, Array]:
     """What the view sees of an array, and the array."""
     type = node.inputs[0].type
     assert isinstance(type, TensorType) and type.dtype.np is not None and node.op.eval is not None
-    array = np.empty(type.shape, type.dtype.np)
+    array = _unused(type)
     return node.op.eval([array], *node.attrs), array
 
 

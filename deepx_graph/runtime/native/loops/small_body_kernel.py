@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.runtime.native.kernel import MachineCode, Memory, Workspace, address_of
+from deepx_graph.runtime.native.kernel import MachineCode, Memory, Workspace, address_of, workspace_bytes
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
 from deepx_graph.runtime.native.loops import small_body_emit as turns_emit
@@ -78,6 +78,20 @@ class TurnsKernel(MachineCode):
         self._call = _CALL(address)
         self._workspace = Workspace(self)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """The words and what they point to."""
+        return self._words.bytes
+
+    @property
+    def is_kept(self) -> bool:
+        """All of it is the kernel's own, as its kernels are small."""
+        return True
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """That, results before they are copied to where they go, and copies of arguments that may not lie in order."""
+        return self.workspace_bytes + sum(form.nbytes for form in self.results) + sum(loose.values())
+
     def predicted(self) -> cost.Parts:
         """How long a call takes by the cost model; of a loop whose turns are not known, one turn."""
         return cost.Parts(0.0, self.nanoseconds, 0.0)
@@ -112,6 +126,7 @@ class _Words:
         self.array[:] = 0
         base = self.array.ctypes.data
         memory = Memory(kernels)
+        self.bytes = self.array.nbytes + workspace_bytes(kernels)
         self._kept: list[Any] = [memory, kernels]
         self.array[turns_emit.LIMIT // 8] = limit
         self.array[turns_emit.SCRATCH // 8] = memory.scratch[0]
@@ -130,6 +145,7 @@ class _Words:
         sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT if s.is_owned else 0 for s in turns.storages]
         buffers = aligned(sum(sizes) + ALIGNMENT)
         self._kept.append(buffers)
+        self.bytes += buffers.nbytes
         start = buffers.ctypes.data
         for number, (storage, size) in enumerate(zip(turns.storages, sizes, strict=True)):
             if storage.param is None:

@@ -1,0 +1,56 @@
+"""Elementwise computation in blocks: what a formula makes on its way stays in a cache, and never has the size of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir.node import Node
+from deepx_graph.literal import Array
+from deepx_graph.types import TensorType
+
+BLOCK = 1 << 15
+"""Elements of a block."""
+
+_MOST_ARRAYS = 32
+"""Iterators of numpy take no more at once."""
+
+Compute = Callable[[Sequence[Array]], Sequence[Any]]
+
+
+def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any]) -> list[Array]:
+    """`compute(xs)`, for a function whose result elements depend on the operands' elements at the same place alone.
+
+    Operands of rank 0 stand for all elements. The results are C-contiguous arrays of the given dtypes, or whatever `compute` gives
+    where all fits in one block.
+    """
+    whole = [k for k, x in enumerate(xs) if np.ndim(x)]
+    shape = np.shape(xs[whole[0]]) if whole else ()
+    large = bool(whole) and np.asarray(xs[whole[0]]).size > BLOCK and len(whole) + len(dtypes) <= _MOST_ARRAYS
+    if not large or None in dtypes or any(np.shape(xs[k]) != shape for k in whole):
+        return list(compute(xs))
+    results = [np.empty(shape, d) for d in dtypes]
+    block = list(xs)
+    arrays = [*(xs[k] for k in whole), *results]
+    ways: Any = [["readonly"]] * len(whole) + [["writeonly"]] * len(results)
+    with np.nditer(arrays, ["external_loop", "buffered"], ways, order="C", buffersize=BLOCK) as cut:
+        for parts in cut:
+            for k, part in zip(whole, parts, strict=False):
+                block[k] = part
+            for made, part in zip(compute(block), parts[len(whole) :], strict=True):
+                part[...] = made
+    return results
+
+
+def evaluation(node: Node) -> Callable[[Sequence[Any]], Any]:
+    """The eval of a node; of an elementwise op, in blocks where it is large. Raises InferError for an op without eval."""
+    eval, attrs = node.op.eval, node.attrs
+    if eval is None:
+        raise InferError(f"{node.op.name} is not computed by a kernel", hint="the schedule runs control flow")
+    if not node.op.elementwise or not isinstance(node.type, TensorType):
+        return lambda xs: eval(xs, *attrs)
+    dtype = node.type.dtype.np
+    return lambda xs: in_blocks(lambda parts: [eval(parts, *attrs)], xs, [dtype])[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import Any
 
@@ -13,7 +14,7 @@ from deepx_graph import ops
 from deepx_graph.ir import Builder, Module
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.runtime.compile import compile
-from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, I64, U2, U4, DType, dtype_named, scalar, tensor
+from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, I64, U2, U4, DType, dtype_named, scalar, tensor, type_of_array
 
 # --- running results and order -------------------------------------------------------------------------------------
 
@@ -70,6 +71,14 @@ def test_scatter_with_any_monoid() -> None:
 def test_complex_sums_of_products_are_in_order() -> None:
     x = np.array([[1e8 + 0j, 1, -1e8]], np.complex64)
     y = np.array([[1], [1], [1]], np.complex64)
+    assert ops.dot_general.eval([x, y], (), (), (1,), (0,))[0, 0] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+def test_short_sums_of_products_round_every_product(dtype: Any) -> None:
+    """The square of 1 + h is 1 + 2 h + h h, whose last term is beyond the type: with more precision it would be what is left."""
+    h = dtype(2.0**-27 if dtype is np.float64 else 2.0**-12)
+    x, y = np.array([[1 + h, -1]], dtype), np.array([[1 + h], [1 + 2 * h]], dtype)
     assert ops.dot_general.eval([x, y], (), (), (1,), (0,))[0, 0] == 0
 
 
@@ -161,6 +170,46 @@ def test_square_does_not_cancel() -> None:
     big, small = 1e8 + 1, 1e8
     assert ops.square.eval([np.array([complex(big, small)])])[0].real == big + small
     assert ops.square.eval([np.array([complex(1e200, 1e200)])])[0] == complex(0, math.inf)
+
+
+PARTS = (0.0, -0.0, 1.0, -2.0, math.inf, -math.inf, math.nan)
+
+
+QUOTIENTS = {
+    "(inf+infj) / 1j": complex(math.inf, -math.inf), "(-inf+0j) / (1-2j)": complex(-math.inf, -math.inf),
+    "1j / (-0+0j)": complex(math.nan, -math.inf), "(1-2j) / 0j": complex(math.inf, -math.inf),
+}  # fmt: skip
+"""As XLA has them."""
+
+
+def is_as_in_annex_g(x: complex, y: complex, quotient: complex) -> bool:
+    """C99 G.5.1: which quotients are infinities and zeros. One infinite part makes an infinity."""
+    if (cmath.isinf(x) and cmath.isfinite(y)) or (y == 0 and x != 0 and not cmath.isnan(x)):
+        return cmath.isinf(quotient)
+    if cmath.isfinite(x) and cmath.isinf(y):
+        return quotient == 0
+    return (x != 0 or y != 0) or cmath.isnan(quotient)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", "native"])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_products_and_quotients_at_zeros_and_infinities(dtype: Any, engine: str) -> None:
+    if engine == "native":
+        pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+    points = [complex(re, im) for re in PARTS for im in PARTS]
+    pairs = [(x, y) for x in points for y in points]
+    x, y = (np.array(side, dtype) for side in zip(*pairs, strict=True))
+    b = Builder()
+    module = Module((b.function("main", [("x", type_of_array(x)), ("y", type_of_array(y))],
+                                lambda p, q: [b(ops.multiply, p, q), b(ops.divide, p, q)]),))
+    products, quotients = compile(module, engine=engine)(x, y)
+    four = [(p.real * q.real - p.imag * q.imag, p.real * q.imag + p.imag * q.real) for p, q in pairs]
+    np.testing.assert_array_equal(np.stack([products.real, products.imag], axis=1), four)
+    for (p, q), quotient in zip(pairs, quotients, strict=True):
+        assert is_as_in_annex_g(p, q, quotient), f"{p} / {q} = {quotient}"
+    found = {f"{p} / {q}": quotient for (p, q), quotient in zip(pairs, quotients, strict=True)}
+    for name, want in QUOTIENTS.items():
+        np.testing.assert_array_equal([found[name].real, found[name].imag], [want.real, want.imag], name)
 
 
 def test_complex_order_angle_and_root() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +45,12 @@ def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contrac
     depth = math.prod(x.shape[k] for k in lhs_contract)
     left = np.transpose(x, lhs_batch + lhs_free + lhs_contract).reshape(*batch, math.prod(rows), depth)
     right = np.transpose(y, rhs_batch + rhs_contract + rhs_free).reshape(*batch, depth, math.prod(columns))
-    by_hand = x.dtype.kind == "c" and depth <= _FEW_TERMS
-    product = _in_order(left, right) if by_hand else products(left, right)
+    product = _in_order(left, right) if depth <= _FEW_TERMS and _adds_in_itself(x.dtype) else products(left, right)
     return np.asarray(product).astype(x.dtype, copy=False).reshape((*batch, *rows, *columns))
 
 
-_FEW_TERMS = 32
+_FEW_TERMS = 8
+"""Sums of so many terms are what the specification writes, a `reduce` of products. Of more terms no order is promised."""
 
 
 def products(left: Array, right: Array) -> Array:
@@ -84,13 +85,18 @@ def _in_double(left: Array, right: Array) -> Array:
     return total
 
 
+def _adds_in_itself(dtype: np.dtype[Any]) -> bool:
+    """Whether short sums of that type are rounded to it: not those of integers, which are exact otherwise, nor of narrow floats."""
+    return dtype.kind in "fc" and dtype.itemsize >= 4
+
+
 def _largest(x: Array) -> int:
     """The greatest absolute value of integers."""
     return max(-int(x.min()), int(x.max()))
 
 
 def _in_order(left: Array, right: Array) -> Array:
-    """Sums of a few complex products, each product and sum rounded, in order: as XLA does, where BLAS fuses and regroups."""
+    """Sums of a few products, each product and sum rounded, in order: where terms cancel, nothing else gives what XLA gives."""
     total = np.zeros((*left.shape[:-1], right.shape[-1]), left.dtype)
     for k in range(left.shape[-1]):
         total += left[..., k, None] * right[..., k, None, :]

@@ -71,6 +71,34 @@ def logistic(x: Array) -> Array:
     return np.asarray(np.where(left, power, 1) / (1 + power)).astype(x.dtype)
 
 
+def divide(x: Array, y: Array) -> Array:
+    """x / y. At infinities and zeros what the formula makes two NaNs is an infinity or a zero, as in C99 Annex G and XLA."""
+    with np.errstate(all="ignore"):
+        found = np.asarray(np.divide(x, y))
+        unknown = (np.isnan(found.real) & np.isnan(found.imag)) | (y == 0)
+        return _at_limits(x, y, found) if unknown.any() else found
+
+
+def _at_limits(x: Array, y: Array, found: Array) -> Array:
+    """Quotients by zero, of infinite by finite numbers, and of finite by infinite ones; the others as found."""
+    zero = np.copysign(np.inf, y.real)
+    quotient = np.where(y == 0, joined(zero * x.real, zero * x.imag, found.dtype), found)
+    unknown = np.isnan(quotient.real) & np.isnan(quotient.imag) & (y != 0)
+    far, near = unknown & np.isinf(x) & np.isfinite(y), unknown & np.isfinite(x) & np.isinf(y)
+    quotient = np.where(far, _along(_corner(x), y, np.inf), quotient)
+    return np.where(near, _along(x, _corner(y), 0.0), quotient).astype(found.dtype)
+
+
+def _corner(x: Array) -> Array:
+    """1 for each infinite part and 0 for each other, signs kept."""
+    return joined(np.copysign(np.isinf(x.real), x.real), np.copysign(np.isinf(x.imag), x.imag), x.dtype)
+
+
+def _along(x: Array, y: Array, size: float) -> Array:
+    """x conj(y), each part times `size`: what remains of a quotient when its modulus is known."""
+    return joined(size * (x.real * y.real + x.imag * y.imag), size * (x.imag * y.real - x.real * y.imag), x.dtype)
+
+
 def cbrt(x: Array) -> Array:
     """The principal cube root."""
     wide = x.astype(np.complex128)

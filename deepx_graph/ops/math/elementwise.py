@@ -67,7 +67,8 @@ def _multiply_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence
 
 
 multiply: Op = binary(
-    "multiply", "Product; and of bools.", ufunc(np.multiply), kernel="x * y", kinds=EVERY,
+    "multiply", "Product; and of bools. Of complex numbers the sums of four products, also at infinities.",
+    ufunc(np.multiply), kernel="x * y", kinds=EVERY,
     vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply, rounds=True),
 )  # fmt: skip
 
@@ -75,7 +76,7 @@ multiply: Op = binary(
 def _divide(xs: Sequence[Array]) -> Array:
     x, y = xs
     if not is_int(x):
-        return like(np.divide(x, y), x.dtype)
+        return like((complex_math.divide if x.dtype.kind == "c" else np.divide)(x, y), x.dtype)
     quotient = np.where(y == 0, like(-1, x.dtype) if x.dtype.kind == "i" else ~np.zeros((), x.dtype), _truncated(x, y))
     return like(quotient, x.dtype)
 
@@ -97,8 +98,11 @@ def _divide_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[N
     return by_x, b(negate, b(multiply, by_x, node))
 
 
-divide: Op = binary("divide", "Quotient; rounded toward zero for integers, x / 0 = -1.", _divide, kernel="x / y",
-                    vjp=_divide_vjp, identity=1, domain=(0.5, 2.0))
+divide: Op = binary(
+    "divide",
+    "Quotient; rounded toward zero for integers, x / 0 = -1. Of complex numbers at zeros and infinities as in C99 Annex G.",
+    _divide, kernel="x / y", vjp=_divide_vjp, identity=1, domain=(0.5, 2.0),
+)  # fmt: skip
 
 
 def _remainder(xs: Sequence[Array]) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,15 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 MODULES = (
-    "native.test_native_engine", "native.test_microkernel", "native.test_convolution", "native.test_native_memory",
-    "native.test_gemm", "native.test_transpose", "native.test_small_loops", "native.test_per_element_loops",
-    "test_trampoline", "test_updates_in_place",
-)
+    *(f"runtime.native.test_{name}" for name in (
+        "native_engine", "microkernel", "convolution", "native_memory", "gemm", "transpose", "small_loops", "per_element_loops")),
+    "runtime.test_trampoline", "runtime.test_updates_in_place", "ops.test_accuracy",
+)  # fmt: skip
 ONE_OF = 24
 """So many tests go to one that runs for a narrower width, too."""
 
-CORE = ("test_every_elementwise_op_agrees_with_eval", "test_functions_stay_within_their_bounds")
+CORE = ("test_every_elementwise_op_agrees_with_eval", "test_functions_stay_within_their_bounds",
+        "test_every_function_is_within_its_units_over_its_range")
 ONE_OF_CORE = 4
 
 
@@ -36,19 +38,34 @@ def narrower() -> Sequence[int]:
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """A test of machine code for each width."""
-    if metafunc.module.__name__.removeprefix("tests.runtime.") not in MODULES:
+    if metafunc.module.__name__.removeprefix("tests.") not in MODULES:
         return
     widths = [pytest.param(None, id="widest"), *(pytest.param(bits, id=f"{bits} bits") for bits in narrower())]
     metafunc.fixturenames.insert(0, "vector_bits")
     metafunc.parametrize("vector_bits", widths, indirect=True)
 
 
-def leave_most(items: Sequence[pytest.Item]) -> None:
-    """Marks what only `make conformance` runs."""
+def leave_most(items: list[pytest.Item]) -> None:
+    """Takes out the tests of engines without machine code; marks what only `make conformance` runs."""
+    items[:] = [item for item in items if not (_bits(item) and _engine(item) != "native")]
     for item in items:
-        found = getattr(item, "callspec", None)
-        if found is None or found.params.get("vector_bits") is None:
+        if _bits(item) is None:
             continue
         name = getattr(item, "originalname", item.name)
         if zlib.crc32(item.nodeid.encode()) % (ONE_OF_CORE if name in CORE else ONE_OF):
             item.add_marker(pytest.mark.conformance)
+
+
+def _bits(item: pytest.Item) -> int | None:
+    """The narrower width that a test runs with."""
+    bits: int | None = _params(item).get("vector_bits")
+    return bits
+
+
+def _engine(item: pytest.Item) -> Any:
+    return _params(item).get("engine", "native")
+
+
+def _params(item: pytest.Item) -> Any:
+    found = getattr(item, "callspec", None)
+    return found.params if found else {}

@@ -16,7 +16,8 @@ from deepx_graph.errors import UsageError
 from deepx_graph.runtime.native.llvm import cache, target
 from deepx_graph.runtime.native.llvm.width import VARIABLE, WIDTHS, asked, vectors
 from tests.support.cli_runner import Run
-from tests.support.widths import narrower
+from tests.support.paths import ROOT
+from tests.support.widths import MODULES, narrower
 
 Array = np.ndarray[Any, Any]
 PROGRAM = """func.func @main(%x: tensor<300x64xf32>, %w: tensor<64x96xf32>) -> (tensor<300x96xf32>, tensor<f32>, tensor<300x64xf16>) {
@@ -130,3 +131,8 @@ def test_the_command_line(run: Run, tmp_path: Any) -> None:
     assert plain.code == 0, plain.err
     wrong = run("run", str(path), "--random-inputs", "--vector-bits", "100")
     assert wrong.code == 2 and "--vector-bits" in wrong.err and "256" in wrong.err
+
+
+def test_the_modules_that_run_at_every_width_are_there() -> None:
+    missing = [name for name in MODULES if not (ROOT / "tests" / f"{name.replace('.', '/')}.py").is_file()]
+    assert not missing

@@ -214,3 +214,16 @@ FREE: dict[str, tuple[Callable[..., list[Node]], tuple[TensorType, ...], int]] =
 def test_where_zeros_stay_zeros_nothing_is_added(name: str) -> None:
     body, types, count = FREE[name]
     assert sum(n.op is select for n in grad(module(body, *types)).entry.nodes) == count
+
+
+def test_a_mask_is_kept_through_a_select_that_takes_what_it_masks() -> None:
+    """Where the outer select is not taken and the inner one is, an infinite slope between them counts for nothing."""
+    x = np.array([0.0, 0.0, 4.0, 4.0, 0.0])
+    outer, inner = np.array([False, False, True, True, False]), np.array([True, False, True, False, True])
+
+    def body(b: Builder, x: Node, p: Node, q: Node) -> Sequence[Node]:
+        return [b(select, p, b(sqrt, b(select, q, x, b.like(1, x))), b.like(0, x))]
+
+    t = tensor(BOOL, x.shape)
+    (found,) = gradients(module(body, tensor(F64, x.shape), t, t), [x, outer, inner], [np.ones(x.shape)])
+    np.testing.assert_array_equal(found, [0, 0, 0.25, 0, 0])

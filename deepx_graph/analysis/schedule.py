@@ -1,7 +1,7 @@
 """The schedule of a function: its nodes as steps in nested blocks, as plain frozen data that prints.
 
-The sea has no order; a schedule gives one. Steps of a block run in order; `If` runs one of its branches, `Loop` its header before
-every turn and its body after every test that holds (so not on the last), `Once` its block in the first turn that gets there.
+The sea has no order; a schedule gives one. Steps of a block run in order; `IfStep` runs one of its branches, `LoopStep` its header
+before every turn and its body after every test that holds (so not on the last), `Once` its block in the first turn that gets there.
 Parameters and constants are no steps: they are there from the start. A schedule never computes a value that nobody reads.
 """
 
@@ -39,7 +39,7 @@ class Branch:
 
 
 @dataclass(frozen=True, eq=False)
-class If:
+class IfStep:
     """Run the branch that the region's selector takes; `columns` are the numbers of the region's values that are read."""
 
     node: Node
@@ -52,7 +52,7 @@ class If:
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class LoopStep:
     """Variables start as `inits`; run header, test `condition`; while it holds run body, go on with `nexts`.
 
     `columns` are the numbers of the loop variables that are read; `phis[c]` are the nodes that stand for column c in a turn (none
@@ -81,7 +81,7 @@ class Once:
     loop: Node
 
 
-Step = Eval | If | Loop | Once
+Step = Eval | IfStep | LoopStep | Once
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +150,10 @@ class _Freezer:
         if node.op is REGION:
             blocks = self.place.branches[node]
             branches = (Branch(self.frozen[d], self.live.branch(node, b)) for b, d in enumerate(blocks))
-            return If(node, self.live.columns[node], tuple(branches))
+            return IfStep(node, self.live.columns[node], tuple(branches))
         if node.op is LOOP_END:
             columns = self.live.columns[node]
-            return Loop(
+            return LoopStep(
                 node, columns, tuple(tuple(self.phis.get((node, k), ())) for k in columns), self.live.inits(node),
                 self.live.nexts(node), self.frozen[self.place.headers[node]], self.frozen[self.place.bodies[node]],
                 tuple(self.frozen[d] for d in self.renews.get(node, ())),
@@ -198,9 +198,9 @@ class _Writer:
         match item:
             case Eval(node):
                 return f"{self.name(node)}: {node.type} = {self.expression(node)}", ()
-            case If():
+            case IfStep():
                 return self.branches(item)
-            case Loop():
+            case LoopStep():
                 return self.loop(item)
             case Once(block):
                 return "once:", [(1, block)]
@@ -220,7 +220,7 @@ class _Writer:
         attrs = [f"{name}={attribute_text(v)}" for name, v in given]
         return f"{node.op.name}({self.names(node.inputs)})" + (f" {{{', '.join(attrs)}}}" if attrs else "")
 
-    def branches(self, step: If) -> tuple[str, Sequence[tuple[int, Item]]]:
+    def branches(self, step: IfStep) -> tuple[str, Sequence[tuple[int, Item]]]:
         of_bool = isinstance(step.selector.type, TensorType) and step.selector.type.dtype.kind == "bool"
         inside: list[tuple[int, Item]] = []
         for k, branch in enumerate(step.branches):
@@ -231,7 +231,7 @@ class _Writer:
     def give(self, columns: Sequence[int], values: Sequence[Node]) -> str:
         return f"give {self.numbered(columns, values)}".rstrip()
 
-    def loop(self, step: Loop) -> tuple[str, Sequence[tuple[int, Item]]]:
+    def loop(self, step: LoopStep) -> tuple[str, Sequence[tuple[int, Item]]]:
         variables = (
             f"{k}: {self.names(phis) or '_'} = {self.name(first)}"
             for k, phis, first in zip(step.columns, step.phis, step.inits, strict=True)

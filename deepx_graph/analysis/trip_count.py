@@ -78,10 +78,10 @@ def trip_count(end: Node) -> int | None:
     if limit is None or left.op is not PHI or left.inputs[0] is not begin:
         return None
     counter = counters(end).get(left.attrs[0])
-    return None if counter is None else _turns(counter.first, counter.step, limit, direction, as_tensor(left.type).dtype)
+    return None if counter is None else _iterations(counter.first, counter.step, limit, direction, as_tensor(left.type).dtype)
 
 
-def _turns(start: int, step: int, limit: int, direction: str, dtype: DType) -> int | None:
+def _iterations(start: int, step: int, limit: int, direction: str, dtype: DType) -> int | None:
     """Turns of `for (k = start; k <direction> limit; k += step)`; None for one that does not end, or only by wrapping round."""
     if direction in ("GT", "GE"):
         start, step, limit, direction = -start, -step, -limit, _MIRROR[direction]

@@ -18,7 +18,7 @@ from deepx_graph.ops.data.adt import ADT, Cell, DataValue, construct, field, mat
 from deepx_graph.ops.data.fusion import FUSION, fusion, inlined, mapped
 from deepx_graph.ops.data.opaque import OPAQUE, opaque
 from deepx_graph.ops.data.tape import TAPES, tape_add, tape_empty, tape_pop, tape_push
-from deepx_graph.ops.host.channels import Feed, Waiting, Wires
+from deepx_graph.ops.host.channels import Channels, Feed, Waiting
 from deepx_graph.ops.host.check import CHECK, expect_almost_eq, expect_close, expect_eq
 from deepx_graph.ops.host.collective import (
     COLLECTIVE,
@@ -37,7 +37,7 @@ from deepx_graph.ops.host.custom import CUSTOM, custom_call, custom_effect
 from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.ops.host.effects import EFFECTS, load, print_, save
 from deepx_graph.ops.host.feeds import FEEDS, expect_probed, infeed, outfeed, probe, recv, rng_get_and_update_state, send
-from deepx_graph.ops.host.host import DEEPX_DTYPES, World
+from deepx_graph.ops.host.host import DEEPX_DTYPES, Host
 from deepx_graph.ops.host.ref import REF, ref_create, ref_read, ref_write
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.math.bit_generator import BIT_GENERATOR, rng_bit_generator
@@ -174,11 +174,11 @@ __all__ = [
     "FAMILY_OF",
     "OPS",
     "Cell",
+    "Channels",
     "DataValue",
     "Feed",
+    "Host",
     "Waiting",
-    "Wires",
-    "World",
     "abs_",
     "acos",
     "acosh",

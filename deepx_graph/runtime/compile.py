@@ -22,13 +22,13 @@ from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
-from deepx_graph.ops import Cell, DataValue, Feed, World
+from deepx_graph.ops import Cell, DataValue, Feed, Host
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
-from deepx_graph.runtime.engines.base import Arranging, Counting, Engine, EntryFn, Overwriting
+from deepx_graph.runtime.engines.base import Canonicalizes, Counting, Engine, EntryFn, InPlace
 from deepx_graph.runtime.inputs import Closure, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
-from deepx_graph.runtime.memory.assignment import Plan, of_eval
+from deepx_graph.runtime.memory.assignment import BufferAssignment, of_eval
 from deepx_graph.runtime.memory.forwarding import nothing
 from deepx_graph.runtime.memory.peak import largest
 from deepx_graph.runtime.memory.pool import owned
@@ -36,7 +36,7 @@ from deepx_graph.runtime.native.llvm.width import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, plan_functions
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.runtime.straightline.run import NONE, Straight, straight
+from deepx_graph.runtime.straightline.run import NONE, StraightLine, straight_line
 from deepx_graph.types import Type, is_static
 
 ONE = Grid()
@@ -65,7 +65,7 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
     with vectors(vector_bits):
         chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
     limit = memory_limit() if max_bytes is None else max_bytes
-    world = World(None if data_root is None else Path(data_root), out, limit)
+    world = Host(None if data_root is None else Path(data_root), out, limit)
     return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare,
                     grid=grid, feeds=feeds_of(infeed, grid))
 
@@ -92,9 +92,9 @@ class _Ready:
         return self.units[self.module.entry_name]
 
     @cached_property
-    def straight(self) -> Straight | None:
+    def straight(self) -> StraightLine | None:
         """The entry without the machinery of control flow, where it has none."""
-        return straight(self.unit)
+        return straight_line(self.unit)
 
     @cached_property
     def may_call_blas(self) -> bool:
@@ -113,7 +113,7 @@ class Compiled:
     after the other, except that two of a program of nothing but machine code may run at once.
     """
 
-    def __init__(self, module: Module, engine: Engine, world: World, *, seed: int, max_bytes: int, max_depth: int,
+    def __init__(self, module: Module, engine: Engine, world: Host, *, seed: int, max_bytes: int, max_depth: int,
                  profile: bool, prepare: Callable[[Module], Module] | None = None, grid: Grid = ONE,
                  feeds: list[Feed] | None = None) -> None:
         self.module, self.engine = module, engine
@@ -126,7 +126,7 @@ class Compiled:
         self.grid, self._feeds = grid, feeds
         self.outfeed: list[Any] = []
         self._ready: dict[tuple[Type, ...], _Ready] = {}
-        self._straight: Straight | None = None
+        self._straight: StraightLine | None = None
         """The last signature's entry, where it has no control flow."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
@@ -138,7 +138,7 @@ class Compiled:
         return f"<compiled {self.module.entry!r} on {self.engine.name}>"
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> BufferAssignment:
         """The memory plan of the entry, for the last signature. Raises RunError before the first call where types are unknown."""
         return self._latest().unit.plan
 
@@ -251,10 +251,10 @@ class Compiled:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
-        if isinstance(self.engine, Arranging):
-            module = module.with_functions(map(self.engine.arrange, module.functions))
+        if isinstance(self.engine, Canonicalizes):
+            module = module.with_functions(map(self.engine.canonicalize, module.functions))
         try:
-            overwrites = self.engine.overwrites if isinstance(self.engine, Overwriting) else nothing
+            overwrites = self.engine.overwrites if isinstance(self.engine, InPlace) else nothing
             scratch = self.engine.scratch if isinstance(self.engine, Counting) else of_eval
             plans = plan_functions(module, self.engine.writes, overwrites, scratch)
         except InferError as e:
@@ -267,7 +267,7 @@ class Compiled:
         return _Ready(module, {n: Unit(module[n], p, self.engine, self.profile) for n, p in plans.items()})
 
 
-def _over_limit(plan: Plan) -> str:
+def _over_limit(plan: BufferAssignment) -> str:
     named = largest(plan)
     return f"{named}{'; ' if named else ''}raise --max-bytes, if the machine has them"
 
@@ -281,13 +281,13 @@ def _same_interface(before: Module, after: Module) -> Module:
     return after
 
 
-def _fresh(results: Sequence[Any], plan: Plan) -> tuple[Array, ...]:
+def _fresh(results: Sequence[Any], plan: BufferAssignment) -> tuple[Array, ...]:
     """The leaves of the results as arrays of the caller's own; data, references and functions as they are."""
     arrays: list[Any] = []
     for k, result in enumerate(results):
         for leaf in flatten(result):
             if isinstance(leaf, (DataValue, Cell, Closure)):
                 arrays.append(leaf)
-            elif not isinstance(leaf, World):
+            elif not isinstance(leaf, Host):
                 arrays.append(owned(leaf) if k in plan.copied else np.asarray(leaf))
     return tuple(arrays)

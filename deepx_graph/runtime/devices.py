@@ -18,7 +18,7 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Devices, Grid, nothing
 from deepx_graph.literal import Array
-from deepx_graph.ops import Feed, Wires, World, run_parallel
+from deepx_graph.ops import Channels, Feed, Host, run_parallel
 from deepx_graph.types import StateType, TupleType, type_of_array
 
 
@@ -195,10 +195,10 @@ def same_types(names: Sequence[str], given: Sequence[Sequence[Array]]) -> None:
                                           expected=f"{wanted}, as on device 0"))
 
 
-def worlds(world: World, grid: Grid, feeds: Sequence[Feed] | None) -> list[World]:
+def worlds(world: Host, grid: Grid, feeds: Sequence[Feed] | None) -> list[Host]:
     """The world of every device for one run, with channels between them."""
     channels: dict[Any, Any] = {}
-    return [world.wired(Wires(feeds[d] if feeds else None, [], channels, {}, d)) for d in range(grid.count)]
+    return [world.wired(Channels(feeds[d] if feeds else None, [], channels, {}, d)) for d in range(grid.count)]
 
 
 def feeds_of(infeed: Any, grid: Grid) -> list[Feed] | None:
@@ -212,11 +212,11 @@ def feeds_of(infeed: Any, grid: Grid) -> list[Feed] | None:
     return [Feed(e.values() if isinstance(e, Mapping) else e) for e in each]
 
 
-def check_ready(module: Module, names: Iterable[str], world: World) -> None:
+def check_ready(module: Module, names: Iterable[str], world: Host) -> None:
     """Raises RunError with all that keeps the functions from running: unknown custom calls, a missing infeed."""
     nodes = [node for name in names for node in module[name].nodes]
     if any(n.op is run_parallel and n.op.named(n.inputs, n.attrs)["infeed"] for n in nodes):
-        world = world.wired(Wires(Feed(())))  # the devices inside are fed by the program
+        world = world.wired(Channels(Feed(())))  # the devices inside are fed by the program
     problems = [
         Diagnostic(complaint, node.span)
         for node in nodes

@@ -15,7 +15,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, RunError, an, suggest
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, dtype_of, type_of_array
 
 
@@ -141,7 +141,7 @@ def whole_types(function: Function, arrays: Sequence[Array]) -> list[Type]:
             for p in function.params]  # fmt: skip
 
 
-def arguments(function: Function, arrays: Sequence[Array], world: World) -> list[Any]:
+def arguments(function: Function, arrays: Sequence[Array], world: Host) -> list[Any]:
     """The values of the function's parameters; `world` for the state."""
     rest = iter(arrays)
     return [_filled(p.type, lambda leaf: world if isinstance(leaf, StateType) else next(rest), tuple) for p in function.params]

@@ -16,7 +16,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.notebook import InNotebook
 from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import collected
-from deepx_graph.runtime.engines.base import Engine, Forecasting, KernelFn, Telling
+from deepx_graph.runtime.engines.base import Engine, Explains, Forecasting, KernelFn
 from deepx_graph.runtime.inputs import flatten
 
 SAMPLES = 1000
@@ -24,7 +24,7 @@ SAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelProfile:
     """One kernel. `seconds` and `bytes` are those of all calls, `median` is the time of one call, `share` is of the medians of all
     calls; `warm` is false where only the first call was seen, which is slower than others.
 
@@ -81,7 +81,7 @@ class Profile(InNotebook):
 
     def measured(self, function: str, node: Node, kernel: KernelFn, engine: Engine | None = None) -> KernelFn:
         """The kernel, timed. The engine, which made it, is asked how it runs and how long it should take."""
-        way = engine.way(node) if isinstance(engine, Telling) else ""
+        way = engine.lowering(node) if isinstance(engine, Explains) else ""
         predicted = engine.forecast(node).nanoseconds if isinstance(engine, Forecasting) else None
         meter = self._meters.setdefault(node, _Meter(function, node, way, predicted))
 
@@ -96,7 +96,7 @@ class Profile(InNotebook):
 
         return run
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[KernelProfile]:
         """The kernels that ran, the most expensive first."""
         meters = sorted((m for m in self._meters.values() if m.calls), key=lambda m: -m.median() * m.calls)
         total = sum(m.median() * m.calls for m in meters) or 1.0
@@ -125,9 +125,9 @@ class Profile(InNotebook):
         return "\n".join(lines) + "\n"
 
 
-def _row(m: _Meter, total: float) -> Row:
+def _row(m: _Meter, total: float) -> KernelProfile:
     call = m.median()
-    return Row(
+    return KernelProfile(
         m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
         m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
         m.bytes / m.calls / call if call else 0.0, call * m.calls / total,

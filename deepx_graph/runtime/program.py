@@ -17,9 +17,9 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.bytecode.code import Instruction, Run, follows, reads, writes
-from deepx_graph.runtime.engines.base import TAKES_FIRST, Engine, Joining, KernelFn, Overwriting, Telling
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Engine, Explains, InPlace, KernelFn
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.memory.assignment import Plan, Scratch, of_eval, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, Scratch, of_eval, plan
 from deepx_graph.runtime.memory.forwarding import Overwrites, nothing, over_operand
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.types import TensorType, leaves
@@ -30,7 +30,7 @@ Outs = list[tuple[Array, ...] | None]
 class Unit:
     """One function, ready to run. `kernels[at]` is the kernel of the instruction at that position, if it is one."""
 
-    def __init__(self, function: Function, plan: Plan, engine: Engine, profile: Profile | None) -> None:
+    def __init__(self, function: Function, plan: BufferAssignment, engine: Engine, profile: Profile | None) -> None:
         self.function, self.plan, self.engine = function, plan, engine
         self.measured = profile is not None
         self.instructions = plan.code.instructions
@@ -38,7 +38,7 @@ class Unit:
         for at, i in enumerate(self.instructions):
             if isinstance(i, Run) and is_kernel(i.node):
                 kernel = prepared(engine, i.node)
-                kernel = over_operand(kernel, plan.handed[at]) if at in plan.handed else kernel
+                kernel = over_operand(kernel, plan.forwarded[at]) if at in plan.forwarded else kernel
                 measure = profile is not None and makes_memory(i.node)
                 self.kernels[at] = profile.measured(function.name, i.node, kernel, engine) if profile and measure else kernel
         self.taken = frozenset(at for at, kernel in enumerate(self.kernels) if _takes(kernel, at, self.instructions))
@@ -49,14 +49,14 @@ class Unit:
         self._arenas: list[Outs] = []
 
     @cached_property
-    def joining(self) -> Joining | None:
+    def joining(self) -> CallBatching | None:
         """The engine, where it joins kernels and nobody measures them one by one."""
-        return self.engine if isinstance(self.engine, Joining) and not self.measured else None
+        return self.engine if isinstance(self.engine, CallBatching) and not self.measured else None
 
     @cached_property
-    def overwriting(self) -> Overwriting | None:
+    def overwriting(self) -> InPlace | None:
         """The engine, where it knows which kernels may write over their operands."""
-        return self.engine if isinstance(self.engine, Overwriting) else None
+        return self.engine if isinstance(self.engine, InPlace) else None
 
     @cached_property
     def constants(self) -> dict[int, Node]:
@@ -77,7 +77,7 @@ class Unit:
         """Whether some kernel is not the engine's own, and neither a view nor elementwise."""
         nodes = [i.node for i in self.instructions if isinstance(i, Run) and is_kernel(i.node)]
         others = [n for n in nodes if not n.op.view and not n.op.elementwise]
-        return any(not isinstance(self.engine, Telling) or self.engine.way(n) in ("BLAS", "eval") for n in others)
+        return any(not isinstance(self.engine, Explains) or self.engine.lowering(n) in ("BLAS", "eval") for n in others)
 
     def take_outs(self) -> Outs:
         """Memory for one activation: for each position the arrays that its results go to, or None."""
@@ -99,7 +99,7 @@ class Unit:
 def _takes(kernel: KernelFn | None, at: int, code: Sequence[Instruction]) -> bool:
     """Whether the kernel's first operand leaves the frame before the call, so that it may be written over."""
     run = code[at]
-    if not isinstance(run, Run) or not getattr(kernel, TAKES_FIRST, False):
+    if not isinstance(run, Run) or not getattr(kernel, CONSUMES_FIRST, False):
         return False
     first = run.sources[0]
     return run.sources.count(first) == 1 and not _is_read(code, at + 1, first)
@@ -169,11 +169,11 @@ def callees(function: Function) -> set[str]:
 
 
 def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: Overwrites = nothing,
-                   scratch: Scratch = of_eval) -> dict[str, Plan]:
+                   scratch: Scratch = of_eval) -> dict[str, BufferAssignment]:
     """The plans of the entry and every function it may run, callees first."""
     graph = _call_graph(module)
     recursive = _recursive(graph)
-    plans: dict[str, Plan] = {}
+    plans: dict[str, BufferAssignment] = {}
     closures = {n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL}
 
     def call_bytes(node: Node) -> int:

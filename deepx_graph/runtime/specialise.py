@@ -19,7 +19,7 @@ from deepx_graph.ir import Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL
 from deepx_graph.ir.symbolic_dims import Sizes, bind_sizes, resolve, resolve_type
 from deepx_graph.literal import Literal
-from deepx_graph.ops import World, derive_seed, load, module_seed
+from deepx_graph.ops import Host, derive_seed, load, module_seed
 from deepx_graph.types import FunctionType, TensorType, Type, is_static, merge_types, scalar
 from deepx_graph.verify import verify
 
@@ -68,7 +68,7 @@ class _Specialiser:
 
     def __init__(self, module: Module, seed: int, data_root: Path | None) -> None:
         self.module, self.seed = module, seed
-        self.world = World(data_root)
+        self.world = Host(data_root)
         self.open = self._open_functions()
         self.done: dict[Request, Function] = {}
         self.started: dict[Request, str] = {}

@@ -15,7 +15,7 @@ from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION
 from deepx_graph.types import TensorType, TupleType, Type, is_state, merge_types
-from deepx_graph.verify.control import Loops, Report, Threads
+from deepx_graph.verify.control import LoopDependences, Report, Threads
 from deepx_graph.verify.data import Datas
 from deepx_graph.verify.describe import problem
 
@@ -89,7 +89,7 @@ def _check_function(module: Module, function: Function, datas: Datas, report: Re
         elif seen is not None:
             seen.add(node)
     if sound:  # what follows relies on operands being where the op has them
-        Loops(function, report).check()
+        LoopDependences(function, report).check()
         if any(is_state(n.type) for n in function.nodes):
             Threads(function, report).check()
 

@@ -27,7 +27,7 @@ Report = Callable[[Diagnostic], None]
 
 
 @dataclass
-class Loops:
+class LoopDependences:
     """The loops that each value depends on: those of the phis it reaches, a loop_end taking its own out.
 
     Sets of loops are shared: each distinct one is kept once, and the union of two is computed once.

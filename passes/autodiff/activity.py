@@ -22,12 +22,12 @@ Key = Node | tuple[Node, int]
 """A node, or variable k of a loop as `(loop_begin, k)`."""
 
 
-class Scope(Nested):
+class ActivityScope(Nested):
     """The function (`owner` None), the body of the loop that `owner` (a loop_end) closes, or a branch of the region `owner`."""
 
     __slots__ = ("branch", "members", "owner")
 
-    def __init__(self, owner: Node | None, branch: int, parent: Scope | None) -> None:
+    def __init__(self, owner: Node | None, branch: int, parent: ActivityScope | None) -> None:
         super().__init__(parent)
         self.owner, self.branch = owner, branch
         self.members: list[Node] = []
@@ -41,17 +41,17 @@ class Scope(Nested):
         return self.owner is not None and self.owner.op is LOOP_END
 
 
-class Scopes:
+class ScopeTree:
     """The homes of a function's nodes. `branches[region]` and `bodies[loop_end]` are the scopes that the node owns."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.root = Scope(None, 0, None)
-        self.home: dict[Node, Scope] = {}
-        self.branches: dict[Node, tuple[Scope, ...]] = {}
-        self.bodies: dict[Node, Scope] = {}
+        self.root = ActivityScope(None, 0, None)
+        self.home: dict[Node, ActivityScope] = {}
+        self.branches: dict[Node, tuple[ActivityScope, ...]] = {}
+        self.bodies: dict[Node, ActivityScope] = {}
         self.ends: dict[Node, Node] = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
-        late: dict[Node, Scope] = dict.fromkeys(function.results, self.root)
+        late: dict[Node, ActivityScope] = dict.fromkeys(function.results, self.root)
         for node in reversed(function.nodes):
             self._uses(node, late.get(node, self.root), late)
         for node in function.nodes:
@@ -59,16 +59,16 @@ class Scopes:
         for node in function.nodes:
             self.home[node].members.append(node)
 
-    def _uses(self, node: Node, at: Scope, late: dict[Node, Scope]) -> None:
+    def _uses(self, node: Node, at: ActivityScope, late: dict[Node, ActivityScope]) -> None:
         """Records where the node, whose place is `at`, needs its operands."""
         if node.op is REGION:
             width = branch_width(len(node.inputs), node.attrs[0])
-            self.branches[node] = scopes = tuple(Scope(node, b, at) for b in range(node.attrs[0]))
+            self.branches[node] = scopes = tuple(ActivityScope(node, b, at) for b in range(node.attrs[0]))
             _use(late, node.inputs[:1], at)
             for b, scope in enumerate(scopes):
                 _use(late, node.inputs[1 + b * width : 1 + (b + 1) * width], scope)
         elif node.op is LOOP_END:
-            self.bodies[node] = body = Scope(node, 0, at)
+            self.bodies[node] = body = ActivityScope(node, 0, at)
             late[node.inputs[0]] = at
             _use(late, node.inputs[0].inputs, at)
             _use(late, node.inputs[1:], body)
@@ -77,7 +77,7 @@ class Scopes:
         elif node.op is not LOOP_BEGIN:
             _use(late, node.inputs, at)
 
-    def _hoisted(self, node: Node, place: Scope) -> Scope:
+    def _hoisted(self, node: Node, place: ActivityScope) -> ActivityScope:
         """The place, moved out of the loops that a plain operation does not depend on."""
         fixed = node.op in (REGION, LOOP_END, LOOP_BEGIN, CALL, CALL_VALUE) or (node.op is PHI and node.inputs[0].op is LOOP_BEGIN)
         while place.is_loop and not fixed and not any(self.home[i].within(place) for i in node.inputs):
@@ -85,13 +85,13 @@ class Scopes:
         return self.root if node.op is PARAM else place
 
 
-def _use(late: dict[Node, Scope], nodes: Iterable[Node], at: Scope) -> None:
+def _use(late: dict[Node, ActivityScope], nodes: Iterable[Node], at: ActivityScope) -> None:
     for n in nodes:
         known = late.get(n)
         late[n] = at if known is None or known is at else common(known, at)
 
 
-class Flow:
+class Activity:
     """The nodes and loop variables on a way from `wrt` to `roots` along which a derivative may pass."""
 
     def __init__(self, function: Function, ends: dict[Node, Node], wrt: Collection[Node], roots: Iterable[Node],

@@ -17,7 +17,7 @@ from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.ops.data.tape import cotangent_type
 from deepx_graph.ops.vjp.accumulate import carries
-from deepx_graph.passes.autodiff.checkpoint import in_runs
+from deepx_graph.passes.autodiff.checkpoint import sqrt_checkpointed
 from deepx_graph.passes.fusion.fuse import unfused
 from deepx_graph.passes.rules.powers import recognise_logistic
 from deepx_graph.passes.rules.shape import scalar_operand
@@ -71,7 +71,7 @@ class Derivatives:
         function = prune(unfused(function), RewriteControl(), invariants=True)
         function = merged(rewrite_function(function, _SHORTER, RewriteControl()), RewriteControl())
         if self.loop == "sqrt":
-            function, runs = in_runs(function)
+            function, runs = sqrt_checkpointed(function)
             self._runs |= runs
         return function
 

@@ -16,7 +16,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
 from deepx_graph.ops import carries, inlined, pullback, pushforward, tape_pop, tape_push
 from deepx_graph.ops.vjp.accumulate import zeros
-from deepx_graph.passes.autodiff.activity import Flow
+from deepx_graph.passes.autodiff.activity import Activity
 from deepx_graph.passes.autodiff.calls import Derivatives
 from deepx_graph.types import FunctionType, TupleType, Type
 
@@ -126,7 +126,7 @@ class _Body:
         self.tangent: dict[Node, Tangent] = {}
         ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
         moving = [p for p, (_, t) in params.items() if not is_zero(t) or _has_function(p.type)]
-        self.flow = Flow(function, ends, moving, function.results)
+        self.flow = Activity(function, ends, moving, function.results)
         self.columns: dict[Node, list[int]] = {}
         for node in function.nodes:
             if node in params:

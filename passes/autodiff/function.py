@@ -22,11 +22,11 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.ops.data.tape import tape_empty, tape_push
 from deepx_graph.ops.vjp.accumulate import check_gradient
-from deepx_graph.passes.autodiff.activity import Flow, Scopes
+from deepx_graph.passes.autodiff.activity import Activity, ScopeTree
 from deepx_graph.passes.autodiff.calls import Derivatives, Variant, cotangents
 from deepx_graph.passes.autodiff.rebuild import Rebuild
 from deepx_graph.passes.autodiff.residuals import Residuals
-from deepx_graph.passes.autodiff.reverse import Frame, Sweep
+from deepx_graph.passes.autodiff.reverse import Frame, ReversePass
 from deepx_graph.passes.autodiff.shift_invariance import shifts_only
 from deepx_graph.passes.scalar.dead_columns import prune
 from deepx_graph.rewrite.base import RewriteControl
@@ -80,7 +80,7 @@ def _variant(derivatives: Derivatives, variant: Variant, forward: str, backward:
     return fore, prune(back, RewriteControl(), invariants=True)
 
 
-def _given_back(sweep: Sweep, frame: Frame, variant: Variant, params: Sequence[Node]) -> list[Node]:
+def _given_back(sweep: ReversePass, frame: Frame, variant: Variant, params: Sequence[Node]) -> list[Node]:
     """The cotangents of the parameters; of those that a closure captured on a tape, which comes last."""
     values = {k: sweep.value(frame.found.get(params[k]), params[k]) for k in variant.by}
     if variant.captured < 0:
@@ -93,22 +93,22 @@ def _given_back(sweep: Sweep, frame: Frame, variant: Variant, params: Sequence[N
 
 
 def _swept(derivatives: Derivatives, b: Builder, function: Function, roots: Sequence[Node], given: Sequence[Node],
-           by: Sequence[Node]) -> tuple[Sweep, Frame]:
-    scopes = Scopes(function)
-    flow = Flow(function, scopes.ends, by, roots, shifts_only(function))
+           by: Sequence[Node]) -> tuple[ReversePass, Frame]:
+    scopes = ScopeTree(function)
+    flow = Activity(function, scopes.ends, by, roots, shifts_only(function))
     for node in function.nodes:
         if flow.passes(node):
             try:
                 _check(node, flow)
             except InferError as e:
                 raise flow.refusal(node, e) from None
-    sweep = Sweep(b, scopes, flow, derivatives)
+    sweep = ReversePass(b, scopes, flow, derivatives)
     frame = sweep.run(roots, given)
     b.origin = Origin()
     return sweep, frame
 
 
-def _settled(sweep: Sweep, results: Sequence[Node], *, closed: bool) -> Residuals:
+def _settled(sweep: ReversePass, results: Sequence[Node], *, closed: bool) -> Residuals:
     derivatives = sweep.derivatives
     residuals = Residuals(sweep, derivatives.repeats, closed=closed)
     residuals.settle(results)
@@ -116,7 +116,7 @@ def _settled(sweep: Sweep, results: Sequence[Node], *, closed: bool) -> Residual
     return residuals
 
 
-def _check(node: Node, flow: Flow) -> None:
+def _check(node: Node, flow: Activity) -> None:
     """Raises InferError when a derivative cannot pass the node."""
     if isinstance(node.type, TensorType) and node.type.dtype is ANY:
         message = f"{node.op.name}: the gradient of {an(node.type)} is not known before its dtype is"

@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Node, fresh_loop
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION, branch_width
 from deepx_graph.ops.vjp.accumulate import zeros
 from deepx_graph.passes.autodiff.residuals import Residuals
-from deepx_graph.passes.autodiff.reverse import Sweep
+from deepx_graph.passes.autodiff.reverse import ReversePass
 from deepx_graph.types import Type
 
 Key = tuple[Node, bool | Node]
@@ -25,7 +25,7 @@ computed again in the backward part and the node belongs to its inside."""
 class Rebuild:
     """Makes final nodes on demand."""
 
-    def __init__(self, sweep: Sweep, residuals: Residuals) -> None:
+    def __init__(self, sweep: ReversePass, residuals: Residuals) -> None:
         self.sweep, self.residuals = sweep, residuals
         self.made: dict[Key, Node] = {}
         self.b = Builder(intern=True)

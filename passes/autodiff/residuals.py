@@ -32,9 +32,9 @@ from deepx_graph.ops import (
     tape_pop,
     tape_push,
 )
-from deepx_graph.passes.autodiff.activity import Scope, items_of
+from deepx_graph.passes.autodiff.activity import ActivityScope, items_of
 from deepx_graph.passes.autodiff.calls import Kept
-from deepx_graph.passes.autodiff.reverse import Sweep, Turns
+from deepx_graph.passes.autodiff.reverse import LoopPair, ReversePass
 from deepx_graph.types import TAPE, TensorType, TupleType, Type, is_state, is_static, nbytes, tensor
 
 _MEMORY = 4
@@ -42,7 +42,7 @@ _MEMORY = 4
 _MOVES = (reshape, broadcast_in_dim, slice_, dynamic_slice, iota, convert)
 
 
-def is_cheap(node: Node) -> bool:
+def should_rematerialise(node: Node) -> bool:
     """Arithmetic without a transcendental function or division, and what only moves elements."""
     if node.op in _MOVES:
         return True
@@ -72,18 +72,18 @@ class Residuals:
     without one is computed there again from its operands. Where the backward part is a function of its own (`closed`),
     `captured` are the values that its first parameters stand for."""
 
-    def __init__(self, sweep: Sweep, repeat: Repeat, *, closed: bool = False) -> None:
+    def __init__(self, sweep: ReversePass, repeat: Repeat, *, closed: bool = False) -> None:
         self.sweep, self.repeat, self.closed = sweep, repeat, closed
         self.kept: list[Kept] = []
         self.captured: list[Node] = []
         self.reads: dict[Node, Node] = {}
-        self.wanted: dict[Scope, dict[Node, None]] = {}
-        self._queue: list[tuple[int, int, Scope]] = []
+        self.wanted: dict[ActivityScope, dict[Node, None]] = {}
+        self._queue: list[tuple[int, int, ActivityScope]] = []
         self._order = itertools.count()
         self._outside: dict[Node, list[Node]] = {}
         self._repeatable: dict[Node, bool] = {}
         self._columns: dict[tuple[Node, Type], list[int]] = {}
-        self._taken: dict[tuple[Scope, Type], Iterator[int]] = {}
+        self._taken: dict[tuple[ActivityScope, Type], Iterator[int]] = {}
 
     def settle(self, results: Iterable[Node]) -> None:
         """Decides on everything that the results use."""
@@ -128,7 +128,7 @@ class Residuals:
 
     # --- one scope
 
-    def _scope(self, scope: Scope, wanted: dict[Node, None]) -> None:
+    def _scope(self, scope: ActivityScope, wanted: dict[Node, None]) -> None:
         if scope.is_loop:
             self._count(scope)
         for node in self._chosen(scope, wanted):
@@ -141,7 +141,7 @@ class Residuals:
             else:
                 self._keep_in_branch(scope, node)
 
-    def _count(self, scope: Scope) -> None:
+    def _count(self, scope: ActivityScope) -> None:
         """Counters are computed from the number of the turn."""
         turns = self.sweep.turns[scope.owner]  # type: ignore[index]
         found = counters(turns.end)
@@ -153,7 +153,7 @@ class Residuals:
                 at = turns.index if turns.index.type == node.type else b(convert, turns.index, dtype=node.type.dtype)
                 self.reads[node] = b(add, b(multiply, at, b.like(step, at)), b.like(first, at))
 
-    def _chosen(self, scope: Scope, wanted: dict[Node, None]) -> list[Node]:
+    def _chosen(self, scope: ActivityScope, wanted: dict[Node, None]) -> list[Node]:
         """The values of a scope that are kept; the other wanted ones are computed again."""
         if not scope.is_loop and not self._costs(scope):
             return [n for n in wanted if n not in self.reads]
@@ -165,14 +165,14 @@ class Residuals:
         there: set[Node] = set()
         kept: set[Node] = set()
         for node in (*scope.members, *(n for n in wanted if n not in self.sweep.scopes.home)):
-            cheap = is_cheap(node) and all(self._is_there(i, scope, there) for i in node.inputs)
+            cheap = should_rematerialise(node) and all(self._is_there(i, scope, there) for i in node.inputs)
             if node in self.reads or node in wanted or cheap:
                 there.add(node)
             if node in wanted and not cheap:
                 kept.add(node)
         return self._repeated(scope, wanted, kept.__contains__)
 
-    def _repeated(self, scope: Scope, wanted: dict[Node, None], is_kept: Callable[[Node], bool]) -> list[Node]:
+    def _repeated(self, scope: ActivityScope, wanted: dict[Node, None], is_kept: Callable[[Node], bool]) -> list[Node]:
         """The values that are kept, when those that are not are computed again; asks the scopes around for what that needs."""
         kept: list[Node] = []
         seen: set[Node] = set()
@@ -190,7 +190,7 @@ class Residuals:
                 stack += self._needs(node)
         return kept
 
-    def _is_there(self, node: Node, scope: Scope, there: set[Node]) -> bool:
+    def _is_there(self, node: Node, scope: ActivityScope, there: set[Node]) -> bool:
         """Whether the backward part has the value at no cost."""
         home = self.sweep.home(node)
         if node.op is CONSTANT or (home.is_root and not self.closed):
@@ -231,7 +231,7 @@ class Residuals:
                 stack += (n for n in scope.members if n.op is REGION or n.op is LOOP_END)
         return found
 
-    def _costs(self, scope: Scope) -> bool:
+    def _costs(self, scope: ActivityScope) -> bool:
         """Whether what leaves the scope takes memory for longer."""
         while not scope.is_root:
             if scope.is_loop:
@@ -241,7 +241,7 @@ class Residuals:
 
     # --- keeping
 
-    def _keep_in_branch(self, scope: Scope, node: Node) -> None:
+    def _keep_in_branch(self, scope: ActivityScope, node: Node) -> None:
         """The value as a further one of the region; on a tape where the other branches could not give one of its type."""
         region, home = scope.owner, scope.parent
         assert region is not None
@@ -254,7 +254,7 @@ class Residuals:
         box = self._branch_value(region, scope, boxed, home)
         self.reads[node] = b(PROJ, b(tape_pop, box, type=type), index=1)
 
-    def _branch_value(self, region: Node, scope: Scope, node: Node, home: Scope) -> Node:
+    def _branch_value(self, region: Node, scope: ActivityScope, node: Node, home: ActivityScope) -> Node:
         alike = self._columns.setdefault((region, node.type), [])
         used = self._taken.setdefault((scope, node.type), itertools.count())
         column = next(used)  # the k-th value of a type in a branch goes into the k-th column of that type
@@ -271,14 +271,14 @@ class Residuals:
         self.want(node)
         return node
 
-    def _keep_in_loop(self, scope: Scope, node: Node) -> None:
+    def _keep_in_loop(self, scope: ActivityScope, node: Node) -> None:
         turns = self.sweep.turns[scope.owner]  # type: ignore[index]
         if turns.count is not None and isinstance(node.type, TensorType) and node.type.is_static:
             self.reads[node] = self._in_rows(scope, turns, node)
         else:
             self.reads[node] = self._on_tape(scope, turns, node)
 
-    def _in_rows(self, scope: Scope, turns: Turns, node: Node) -> Node:
+    def _in_rows(self, scope: ActivityScope, turns: LoopPair, node: Node) -> Node:
         """A row per turn of a tensor; written in the forward loop, read in the backward one."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         assert isinstance(node.type, TensorType) and turns.count is not None
@@ -297,7 +297,7 @@ class Residuals:
         read = b(dynamic_slice, whole, turns.index, *(zero for _ in shape), slice_sizes=(1, *shape))
         return b(reshape, read, shape=shape)
 
-    def _on_tape(self, scope: Scope, turns: Turns, node: Node) -> Node:
+    def _on_tape(self, scope: ActivityScope, turns: LoopPair, node: Node) -> Node:
         """On a tape that the forward loop makes and the backward loop takes off."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         tape = sweep.forward(sweep.column(begin, TAPE), scope)

@@ -21,7 +21,7 @@ from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, s
 from deepx_graph.ops.data.tape import cotangent_type, tape_pop
 from deepx_graph.ops.vjp.accumulate import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.vjp.masks import Masks
-from deepx_graph.passes.autodiff.activity import Flow, Scope, Scopes, items_of
+from deepx_graph.passes.autodiff.activity import Activity, ActivityScope, ScopeTree, items_of
 from deepx_graph.passes.autodiff.calls import Derivatives
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, scalar
 
@@ -101,17 +101,17 @@ def mapped(shape: Cotangent, make: Callable[[int], Node]) -> Cotangent:
     return None if shape is None else make(shape)
 
 
-class Columns:
+class AugmentedForward:
     """The additions to one function.
 
     `grown[node]` holds columns that a loop_begin or region gets beyond those it has: (first value, next value), or one value
     per branch with None for whatever. `aux` gives the scopes of nodes of ours.
     """
 
-    def __init__(self, b: Builder, scopes: Scopes, derivatives: Derivatives) -> None:
+    def __init__(self, b: Builder, scopes: ScopeTree, derivatives: Derivatives) -> None:
         self.b, self.scopes, self.derivatives = b, scopes, derivatives
         self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
-        self.aux: dict[Node, Scope] = {}
+        self.aux: dict[Node, ActivityScope] = {}
         self._counters: dict[Node, Node] = {}
 
     def column(self, begin: Node, type: Type) -> Node:
@@ -126,7 +126,7 @@ class Columns:
         """The type that a value has in the forward part."""
         return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
 
-    def forward(self, node: Node, home: Scope) -> Node:
+    def forward(self, node: Node, home: ActivityScope) -> Node:
         """Declares a node of ours to belong to the forward part, in that scope."""
         self.aux[node] = home
         return node
@@ -134,7 +134,7 @@ class Columns:
     def is_forward(self, node: Node) -> bool:
         return node in self.scopes.home or node in self.aux
 
-    def home(self, node: Node) -> Scope:
+    def home(self, node: Node) -> ActivityScope:
         """The scope of a node of the forward part."""
         return self.scopes.home.get(node) or self.aux[node]
 
@@ -163,7 +163,7 @@ class Columns:
 
 
 @dataclass(eq=False)
-class Turns:
+class LoopPair:
     """A loop and its backward loop. `index` is the number of the turn that the backward body goes through, from the last to 0."""
 
     end: Node
@@ -177,7 +177,7 @@ class Turns:
 class Frame:
     """One scope on its way back: cotangents of its own nodes, and of nodes outside that it uses."""
 
-    scope: Scope
+    scope: ActivityScope
     found: dict[Node, Cotangent] = field(default_factory=dict)
     leaks: dict[Node, Cotangent] = field(default_factory=dict)
     variables: dict[int, Cotangent] = field(default_factory=dict)
@@ -189,15 +189,15 @@ _CLOSED = frozenset((REGION, LOOP_END, PHI, PROJ, CALL, CALL_VALUE, PARTIAL))
 Work = Generator[Frame, None, None]
 
 
-class Sweep(Columns):
+class ReversePass(AugmentedForward):
     """Builds the backward nodes of one function."""
 
-    def __init__(self, b: Builder, scopes: Scopes, flow: Flow, derivatives: Derivatives) -> None:
+    def __init__(self, b: Builder, scopes: ScopeTree, flow: Activity, derivatives: Derivatives) -> None:
         super().__init__(b, scopes, derivatives)
         self.flow = flow
         self.replaced: dict[Node, tuple[Any, ...]] = {}
         """The attributes of calls that become calls of forward functions."""
-        self.turns: dict[Node, Turns] = {}
+        self.turns: dict[Node, LoopPair] = {}
         self.masks = Masks(b)
 
     def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
@@ -363,7 +363,7 @@ class Sweep(Columns):
         back = b(LOOP_BEGIN, turns, *first, loop=fresh_loop())
         left = b(PHI, back, index=0)
         index = b(subtract, left, b.like(1, left))
-        pair = self.turns[end] = Turns(end, count, back, None, index)
+        pair = self.turns[end] = LoopPair(end, count, back, None, index)
         inner = Frame(self.scopes.bodies[end])
         for at, k in enumerate(columns):
             self.add(inner, end.inputs[2 + k], b(PHI, back, index=1 + at))
@@ -400,7 +400,7 @@ class Sweep(Columns):
         """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
         return one_node(self.b, g, like.type, like)
 
-    def _summed(self, pair: Turns, n: Node, type: Type, leak: Cotangent) -> Cotangent:
+    def _summed(self, pair: LoopPair, n: Node, type: Type, leak: Cotangent) -> Cotangent:
         """The sum, over the turns of a backward loop, of what its body gives for a value from outside."""
         if leak is None:
             return None

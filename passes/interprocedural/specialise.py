@@ -64,7 +64,7 @@ class PartialEvaluation(Pass):
 
 
 @dataclass(frozen=True)
-class Leaf:
+class Dynamic:
     """Nothing is known but the type."""
 
     type: Type
@@ -72,7 +72,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Known:
+class PartiallyStatic:
     """A closure, a piece of data or a tuple of what is known in turn."""
 
     op: Op
@@ -85,19 +85,19 @@ class Known:
         return 1 + sum(p.size for p in self.parts)
 
 
-Shape = Leaf | Known
+Shape = Dynamic | PartiallyStatic
 
 
 def shape_of(node: Node) -> Shape:
     """What is known of a value."""
     found = _shape(node, MAX_SHAPE)
-    return found if found is not None else Leaf(node.type)
+    return found if found is not None else Dynamic(node.type)
 
 
 def _shape(node: Node, limit: int) -> Shape | None:
     """None where more is known than the limit allows."""
     if node.op not in (PARTIAL, construct, TUPLE):
-        return Leaf(node.type)
+        return Dynamic(node.type)
     if limit <= 0:
         return None
     parts: list[Shape] = []
@@ -107,14 +107,14 @@ def _shape(node: Node, limit: int) -> Shape | None:
             return None
         limit -= part.size
         parts.append(part)
-    if node.op is TUPLE and all(isinstance(p, Leaf) for p in parts):
-        return Leaf(node.type)
-    return Known(node.op, node.attrs, tuple(parts), node.type)
+    if node.op is TUPLE and all(isinstance(p, Dynamic) for p in parts):
+        return Dynamic(node.type)
+    return PartiallyStatic(node.op, node.attrs, tuple(parts), node.type)
 
 
 def unknown_parts(node: Node, shape: Shape) -> Iterator[Node]:
     """The values that a known one is made from, in order."""
-    if isinstance(shape, Leaf):
+    if isinstance(shape, Dynamic):
         yield node
     else:
         for i, part in zip(node.inputs, shape.parts, strict=True):
@@ -123,7 +123,7 @@ def unknown_parts(node: Node, shape: Shape) -> Iterator[Node]:
 
 def leaf_types(shape: Shape) -> Iterator[Type]:
     """The types of those values."""
-    if isinstance(shape, Leaf):
+    if isinstance(shape, Dynamic):
         yield shape.type
     else:
         for part in shape.parts:
@@ -132,7 +132,7 @@ def leaf_types(shape: Shape) -> Iterator[Type]:
 
 def value_of(shape: Shape, params: Iterator[Node], param: Node) -> Node:
     """The value over parameters that stand for its unknown parts."""
-    if isinstance(shape, Leaf):
+    if isinstance(shape, Dynamic):
         return next(params)
     parts = tuple(value_of(p, params, param) for p in shape.parts)
     return Node(shape.op, parts, shape.attrs, shape.type, param.origin)
@@ -171,7 +171,7 @@ class _History:
         """What is known of the arguments of a call within a copy for `before`, without what would grow for ever."""
         if before is not None and sum(s.size for s in shapes) > sum(s.size for s in before[1]):
             self.growing |= {(name, k) for k, (s, b) in enumerate(zip(shapes, before[1], strict=True)) if s.size > b.size}
-        return tuple(Leaf(s.type) if (name, k) in self.growing else s for k, s in enumerate(shapes))
+        return tuple(Dynamic(s.type) if (name, k) in self.growing else s for k, s in enumerate(shapes))
 
 
 class _Evaluation:
@@ -208,7 +208,7 @@ class _Evaluation:
             return call
         shapes = self.history.admitted(name, tuple(map(shape_of, call.inputs)), chain.last(name) if chain else None)
         is_generic = self.module[name].type != signature
-        if not is_generic and all(isinstance(s, Leaf) for s in shapes):
+        if not is_generic and all(isinstance(s, Dynamic) for s in shapes):
             return call
         copy = self._copy((name, shapes, signature), chain, call)
         if copy is None:

@@ -29,7 +29,7 @@ from deepx_graph.ops import (
     sort,
     transpose,
 )
-from deepx_graph.ops.contract.linear import turned
+from deepx_graph.ops.contract.linear import transposed
 from deepx_graph.passes.rules.arithmetic import is_integer
 from deepx_graph.passes.rules.shape import dims_of, static_dims
 from deepx_graph.rewrite.engine import Rule, rule
@@ -154,13 +154,13 @@ def dot_of_transposed(b: Builder, node: Node) -> Node | None:
 @rule(transpose, over=(dot_general,))
 def transpose_of_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) for integers, where the axes of x and y change places"""
-    return turned(b, node.inputs[0], node.attrs[0]) if is_integer(node) else None
+    return transposed(b, node.inputs[0], node.attrs[0]) if is_integer(node) else None
 
 
 @rule(transpose, over=(dot_general,), fast_math=True)
 def transpose_of_float_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) where the axes of x and y change places"""
-    return turned(b, node.inputs[0], node.attrs[0])
+    return transposed(b, node.inputs[0], node.attrs[0])
 
 
 # --- gathers and scatters that are slices ---------------------------------------------------------------------------

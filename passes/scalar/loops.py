@@ -20,7 +20,7 @@ from deepx_graph.types import TupleType
 
 
 @dataclass(frozen=True)
-class Loop:
+class NaturalLoop:
     """A loop of a function: its ends, and the nodes inside, oldest first."""
 
     begin: Node
@@ -32,7 +32,7 @@ class Loop:
         return any(n.op in (LOOP_BEGIN, LOOP_END) for n in self.inside)
 
 
-def loops(function: Function) -> list[Loop]:
+def loops(function: Function) -> list[NaturalLoop]:
     """The loops of a function, inner ones before those around them."""
     if not any(n.op is LOOP_END for n in function.nodes):
         return []
@@ -43,7 +43,7 @@ def loops(function: Function) -> list[Loop]:
     for node in function.nodes:
         around = none.union(*(depends[i] for i in node.inputs)) if node.inputs else none
         if node.op is LOOP_END:
-            found.append(Loop(node.inputs[0], node, tuple(inside[node.inputs[0]])))
+            found.append(NaturalLoop(node.inputs[0], node, tuple(inside[node.inputs[0]])))
             around -= {node.inputs[0]}
         depends[node] = around
         for begin in around:
@@ -54,10 +54,10 @@ def loops(function: Function) -> list[Loop]:
     return found
 
 
-def unroll(function: Function, control: RewriteControl, fits: Callable[[Loop, int], bool], rule: str = "unroll") -> Function:
+def unroll(function: Function, control: RewriteControl, fits: Callable[[NaturalLoop, int], bool], rule: str = "unroll") -> Function:
     """The function with the loops that fit, by their turns, written out; inner loops first, so an outer one sees them done."""
     while True:
-        chosen: dict[Node, tuple[Loop, int]] = {}
+        chosen: dict[Node, tuple[NaturalLoop, int]] = {}
         for loop in loops(function):
             count = trip_count(loop.end)
             if count is None or not fits(loop, count) or (loop.holds_loops and count > 1) or any(n in chosen for n in loop.inside):
@@ -71,7 +71,7 @@ def unroll(function: Function, control: RewriteControl, fits: Callable[[Loop, in
             return function
 
 
-def _written_out(function: Function, chosen: dict[Node, tuple[Loop, int]]) -> Function:
+def _written_out(function: Function, chosen: dict[Node, tuple[NaturalLoop, int]]) -> Function:
     new: dict[Node, Node] = {}
     values: dict[Node, list[Node]] = {}
     within = {n for loop, _ in chosen.values() for n in loop.inside} | {loop.begin for loop, _ in chosen.values()}
@@ -85,7 +85,7 @@ def _written_out(function: Function, chosen: dict[Node, tuple[Loop, int]]) -> Fu
     return with_results(function, tuple(new[r] for r in function.results))
 
 
-def _turned(loop: Loop, count: int, new: dict[Node, Node]) -> list[Node]:
+def _turned(loop: NaturalLoop, count: int, new: dict[Node, Node]) -> list[Node]:
     """The loop's variables after `count` turns."""
     variables = [new[i] for i in loop.begin.inputs]
     for _ in range(count):
@@ -119,12 +119,12 @@ def merge_equal_variables(function: Function, control: RewriteControl) -> Functi
     return _with_first_variables(function, instead) if instead else function
 
 
-def _is_used(loop: Loop, k: int) -> bool:
+def _is_used(loop: NaturalLoop, k: int) -> bool:
     """Whether anything but its own next value asks for the variable inside the loop."""
     return any(is_variable(n, loop.begin, k) for n in loop.inside)
 
 
-def _classes(loop: Loop) -> list[int]:
+def _classes(loop: NaturalLoop) -> list[int]:
     """For each variable the first one that it always equals: assumed of all that start equal, until a turn tells them apart."""
     first = [loop.begin.inputs.index(i) for i in loop.begin.inputs]
     while True:

@@ -18,7 +18,7 @@ import pytest
 from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.literal import Literal
-from deepx_graph.ops import World, rng_normal, rng_uniform
+from deepx_graph.ops import Host, rng_normal, rng_uniform
 from deepx_graph.text import ReadOptions, detect, read
 from deepx_graph.types import STATE, TensorType
 from tests.support.paths import SHARED
@@ -89,7 +89,7 @@ def _pinned(module: Module, pins: dict[int, np.ndarray[Any, Any]]) -> Module:
     return module.with_functions((f.with_(results=tuple(made.get(r, r) for r in f.results)),))
 
 
-def _evaluate(function: Function, world: World) -> dict[str, Any]:
+def _evaluate(function: Function, world: Host) -> dict[str, Any]:
     """The results by name, every node by its own declaration. A load takes the type of its file."""
     values: dict[Node, Any] = {}
     for node in function.nodes:
@@ -125,7 +125,7 @@ def _data(entry: dict[str, Any], tmp_path: Path) -> Path:
 def test_meaning_of_what_was_read(entry: dict[str, Any], tmp_path: Path) -> None:
     module = _pinned(_module(entry), _pins(entry))
     out = io.StringIO()
-    _assert_equals(entry, _evaluate(module.entry, World(_data(entry, tmp_path), out)))
+    _assert_equals(entry, _evaluate(module.entry, Host(_data(entry, tmp_path), out)))
     assert out.getvalue().count("shape:") == sum("print" in line for line in module.source.text.splitlines())  # type: ignore[union-attr]
 
 
@@ -171,7 +171,7 @@ def test_a_pin_is_not_what_the_documented_generator_draws() -> None:
                 continue
             assert node.op.eval is not None
             assert isinstance(node.type, TensorType)
-            operands = [World() if i.type == STATE else i.op.eval([], *i.attrs) for i in node.inputs]  # type: ignore[misc]
+            operands = [Host() if i.type == STATE else i.op.eval([], *i.attrs) for i in node.inputs]  # type: ignore[misc]
             drawn = node.op.eval(operands, *node.attrs)
             assert drawn.shape == pins[node.span.line].shape
             print(f"pinned, not drawn: {entry['file']}:{node.span.line}")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from deepx_graph.errors import LimitError, RunError
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.types import F32, I64, tensor
 
 
 def printed(array: np.ndarray, format: str = "") -> str:
     out = io.StringIO()
-    World(out=out).print(array, format)
+    Host(out=out).print(array, format)
     return out.getvalue()
 
 
@@ -42,7 +42,7 @@ def test_print_cannot_move_the_cursor() -> None:
 
 
 def test_save_then_load(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = Host(tmp_path)
     x = np.arange(6, dtype="f4").reshape(2, 3)
     world.save(x, "a/b.c")
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["b.c.data", "b.c.shape"]
@@ -52,14 +52,14 @@ def test_save_then_load(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds an f32\[2,3\] and the program needs an i64\[6\]"):
         world.load("a/b.c", tensor(I64, (6,)))
     with pytest.raises(LimitError, match="24 bytes"):
-        World(tmp_path, max_bytes=10).load("a/b.c", tensor(F32, (2, 3)))
+        Host(tmp_path, max_bytes=10).load("a/b.c", tensor(F32, (2, 3)))
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "", "a\0b", "link/x"])
 def test_nothing_outside_the_data_root(tmp_path: Path, path: str) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to(tmp_path)
-    world = World(tmp_path / "root")
+    world = Host(tmp_path / "root")
     for attempt in (lambda: world.save(np.zeros(1, "f4"), path), lambda: world.type_of(path)):
         with pytest.raises(RunError, match="data root"):
             attempt()
@@ -73,19 +73,19 @@ def test_a_link_in_the_data_root_leads_nowhere_else(tmp_path: Path, suffix: str)
     outside.write_text("precious")
     (root / f"a{suffix}").symlink_to(outside)
     with pytest.raises(RunError, match="leads out of the data root"):
-        World(root).save(np.zeros(2, "f4"), "a")
+        Host(root).save(np.zeros(2, "f4"), "a")
     assert outside.read_text() == "precious"
 
 
 def test_what_is_no_file_is_not_written(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.data")
     with pytest.raises(RunError, match="is no file"):
-        World(tmp_path).save(np.zeros(2, "f4"), "a")
+        Host(tmp_path).save(np.zeros(2, "f4"), "a")
 
 
 def test_no_files_at_all_without_a_data_root() -> None:
     with pytest.raises(RunError) as failure:
-        World().save(np.zeros(1, "f4"), "x")
+        Host().save(np.zeros(1, "f4"), "x")
     assert "--data-root" in str(failure.value)
 
 
@@ -98,13 +98,13 @@ def test_no_files_at_all_without_a_data_root() -> None:
 def test_damaged_shape_files(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.shape").write_text(text)
     with pytest.raises(RunError, match=r"damaged|disagree"):
-        World(tmp_path).type_of("t")
+        Host(tmp_path).type_of("t")
 
 
 def test_a_data_file_of_another_size(tmp_path: Path) -> None:
     (tmp_path / "t.shape").write_text("dtype: float32\ndim: 1\nshape: [2]\nstride: [1]\nsize: 2\n")
     with pytest.raises(RunError, match="missing"):
-        World(tmp_path).load("t", tensor(F32, (2,)))
+        Host(tmp_path).load("t", tensor(F32, (2,)))
     (tmp_path / "t.data").write_bytes(b"123")
     with pytest.raises(RunError, match="3 bytes"):
-        World(tmp_path).load("t", tensor(F32, (2,)))
+        Host(tmp_path).load("t", tensor(F32, (2,)))

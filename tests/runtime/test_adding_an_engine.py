@@ -21,8 +21,8 @@ def test_the_example_counts_and_delegates() -> None:
         exec(compile(code, "adding-an-engine.md", "exec"), names)
     (wanted,) = re.findall(r"It prints `(.*?)`", PAGE)
     assert said.getvalue().strip() == wanted
-    assert isinstance(names["counting"], engine.Telling)
-    assert names["counting"].way(None) == "counted, then by numpy"
+    assert isinstance(names["counting"], engine.Explains)
+    assert names["counting"].lowering(None) == "counted, then by numpy"
 
 
 def test_the_page_names_every_protocol() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.runtime.memory.pool import RESULTS, Recycler
+from deepx_graph.runtime.memory.pool import RESULTS, BufferPool
 
 N = 300_000
 STEP = f"""
@@ -70,13 +70,13 @@ ENGINES = ["numexpr", pytest.param("native", marks=pytest.mark.skipif(not has_na
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The sizes of the blocks that are newly made for results."""
     sizes: list[int] = []
-    new = Recycler._new
+    new = BufferPool._new
 
-    def counted(self: Recycler, size: int) -> np.ndarray:
+    def counted(self: BufferPool, size: int) -> np.ndarray:
         sizes.append(size)
         return new(self, size)
 
-    monkeypatch.setattr(Recycler, "_new", counted)
+    monkeypatch.setattr(BufferPool, "_new", counted)
     gc.collect()
     RESULTS.clear()
     yield sizes

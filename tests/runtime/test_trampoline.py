@@ -40,8 +40,8 @@ from deepx_graph.runtime.native.call import trampoline as entry
 from deepx_graph.runtime.native.call import trampoline_ir as enter
 from deepx_graph.runtime.native.call.kernel_call import quick
 from deepx_graph.runtime.native.kernel import build
-from deepx_graph.runtime.straightline.segment import Form
-from deepx_graph.runtime.straightline.steps import Joined
+from deepx_graph.runtime.straightline.segment import ArrayType
+from deepx_graph.runtime.straightline.steps import SegmentCall
 from deepx_graph.types import DType, tensor, type_of_array
 from tests.support import laws
 
@@ -231,7 +231,7 @@ def test_kernels_write_over_what_they_say(name: str, shape: tuple[int, ...]) -> 
     kernel = build(traced(PROGRAMS[name], x), 2)
     assert kernel is not None and set(kernel.in_place) == {frozenset() if name == "shifted" else frozenset({0})}
     want = kernel([x])
-    run = quick(kernel, [Form(x.dtype, x.shape)], single=len(want) == 1)
+    run = quick(kernel, [ArrayType(x.dtype, x.shape)], single=len(want) == 1)
     for _ in range(2):
         over = x.copy()
         out = [over if k == 0 and 0 in kernel.in_place[0] else np.empty_like(w) for k, w in enumerate(want)]
@@ -247,7 +247,7 @@ def test_kernels_do_not_write_over_neighbours() -> None:
     kernel = build(traced(scaled, x), 1)
     assert kernel is not None
     (want,) = kernel([x.copy()])
-    np.testing.assert_array_equal(quick(kernel, [Form(x.dtype, x.shape)], single=True)([x], [out]), want)
+    np.testing.assert_array_equal(quick(kernel, [ArrayType(x.dtype, x.shape)], single=True)([x], [out]), want)
 
 
 def several(b: Builder, x: Node) -> tuple[Node, ...]:
@@ -304,7 +304,7 @@ def test_kernels_between_products() -> None:
     f = compiled(mixed, x, y)
     f(x, y)
     assert not f._entries and f._straight is not None
-    assert any(type(item) is Joined for item in f._straight._program(frozenset()))
+    assert any(type(item) is SegmentCall for item in f._straight._program(frozenset()))
     for arrays in ((x, y), (y, x), (x.T, y)):
         results = f(*arrays)
         for got, want in zip(results, want_mixed(*arrays), strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Source
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.text import ReadOptions, ReadResult, read
 from deepx_graph.types import STATE
 from tests.support.reference import evaluate
@@ -21,12 +21,12 @@ def load_text(text: str, **options: Any) -> ReadResult:
     return read(Source("test.dx", text), "deepx", ReadOptions(**options))
 
 
-def run(text: str, world: World | None = None, **inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
+def run(text: str, world: Host | None = None, **inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The outputs by name; inputs by name."""
     module = load_text(text).module
     args = [world if p.type == STATE else np.asarray(inputs[p.name]) for p in module.entry.params]
     results = evaluate(module, args)
-    return {module.entry.result_name(k): r for k, r in enumerate(results) if not isinstance(r, World)}
+    return {module.entry.result_name(k): r for k, r in enumerate(results) if not isinstance(r, Host)}
 
 
 def tensors(*names: str, dtype: str = "float32", shape: str = "2 3") -> str:

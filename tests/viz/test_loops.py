@@ -7,7 +7,7 @@ import random
 import pytest
 
 from deepx_graph import optimize
-from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END, STRUCTURAL
 from deepx_graph.ops import add, compare, exponential, multiply, sine, tanh
@@ -37,9 +37,9 @@ def every_iteration(function: Function) -> tuple[dict[Node, set[Node]], dict[Nod
                         found[loop].add(node)
                 case Once():
                     stack.append((step.block, None, around[step.loop], True))
-                case If():
+                case IfStep():
                     stack += ((b.block, None, outer, is_once) for b in step.branches)
-                case Loop():
+                case LoopStep():
                     found[step.node], around[step.node] = set(), outer
                     stack += [(inside, step.node, step.node, False) for inside in (step.header, step.body)]
     return found, once

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from deepx_graph.analysis.schedule import Block, Branch, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.schedule import Block, Branch, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARTIAL
 from deepx_graph.viz.listing.blocks import with_blocks
@@ -193,17 +193,17 @@ class _Lister:
         self.rows += inner
         self.rows[at].inside = len(inner)
 
-    def _nested(self, step: If | Loop | Once, depth: int) -> list[Task]:
+    def _nested(self, step: IfStep | LoopStep | Once, depth: int) -> list[Task]:
         match step:
-            case If():
+            case IfStep():
                 return self._branches(step, depth)
-            case Loop():
+            case LoopStep():
                 return self._loop(step, depth)
             case Once():
                 once = self._row("head", None, depth, "once")
                 return [(depth + 1, step.block, 0), self._closing(once)]
 
-    def _branches(self, step: If, depth: int) -> list[Task]:
+    def _branches(self, step: IfStep, depth: int) -> list[Task]:
         by_bool = selects_by_bool(step.node)
         self._constants((step.selector,), depth)
         head = self._row("head", None, depth, "if" if by_bool else "switch", (step.selector,))
@@ -228,7 +228,7 @@ class _Lister:
         self.shown.add(node)
         self._row("end", node, depth + 1, "", uses)
 
-    def _loop(self, step: Loop, depth: int) -> list[Task]:
+    def _loop(self, step: LoopStep, depth: int) -> list[Task]:
         begin = step.node.inputs[0]
         self._constants(step.inits, depth)
         names = ", ".join(dict.fromkeys(p.name for column in step.phis for p in column if p.name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Function, Node
 from deepx_graph.viz.view.builder import Canvas
@@ -52,9 +52,9 @@ def frames(function: Function, canvas: Canvas, root: int) -> Frames:
                     found.home[node] = place.cluster
                 case Once(block=once, loop=loop):
                     inner.append((once, around[loop] if loop in place.sure else _once(place, canvas)))
-                case If():
+                case IfStep():
                     inner += _branches(step, place, found, canvas)
-                case Loop():
+                case LoopStep():
                     around[step.node] = place
                     inner += _loop(step, place, found, canvas)
         stack += reversed(inner)
@@ -79,7 +79,7 @@ def selects_by_bool(region: Node) -> bool:
     return region.attrs[0] == 2 and not (dtype is not None and dtype.is_integer)
 
 
-def _branches(step: If, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
+def _branches(step: IfStep, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
     region = step.node
     found.home[region], found.control[region] = place.cluster, place.head
     names = [side_name(b, len(step.branches), selects_by_bool(region)) for b in range(len(step.branches))]
@@ -87,7 +87,7 @@ def _branches(step: If, place: _Place, found: Frames, canvas: Canvas) -> list[tu
     return [(b.block, _Place(found.sides[region][k], (region, k))) for k, b in enumerate(step.branches)]
 
 
-def _loop(step: Loop, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
+def _loop(step: LoopStep, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
     begin = step.node.inputs[0]
     names = ", ".join(dict.fromkeys(p.name for column in step.phis for p in column if p.name))
     inside = canvas.cluster("loop", f"loop over {names}" if names else "loop", place.cluster)

@@ -198,7 +198,7 @@ def matmul(b: Builder, x: Node, y: Node) -> Node:
     return b(dot_general, x, y, **_attrs(batch, batch, (rank - 1,), (rank - 2,)))
 
 
-def turned(b: Builder, product: Node, permutation: Axes) -> Node | None:
+def transposed(b: Builder, product: Node, permutation: Axes) -> Node | None:
     """transpose(dot_general(x, y)) as dot_general(y, x), where the free axes of x and y change places; else None.
 
     The sums are the same, in an order that neither product promises.

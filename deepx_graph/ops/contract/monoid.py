@@ -23,7 +23,7 @@ _FEW = 8
 """Where less than one place in so many is written to, only these are looked at."""
 
 
-class Monoid:
+class UfuncMonoid:
     """A ufunc as a reducer, of integers that wrap and floats of any width. The arrays keep their dtype.
 
     `rounds` says that each step rounds. Then what is combined is kept in a wider type, and rounded once at the end; where there is

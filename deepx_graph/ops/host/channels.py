@@ -1,6 +1,6 @@
 """What leads out of a running program and between the devices that run it: infeed, outfeed, channels and probes.
 
-A `Wires` belongs to one device of one compiled program; devices that run side by side share their channels. `Waiting` is not an
+A `Channels` belongs to one device of one compiled program; devices that run side by side share their channels. `Waiting` is not an
 error but says that an operation cannot go on before another device has: the operation is tried again.
 """
 
@@ -57,7 +57,7 @@ def _arrays(items: Iterable[Any]) -> Iterator[Array]:
 
 
 @dataclass(eq=False)
-class Wires:
+class Channels:
     """`infeed` is None when nothing feeds the program. `channels` holds what was sent and not received yet."""
 
     infeed: Feed | None = None

@@ -1,6 +1,6 @@
 """Operations that touch the outside world. Each takes the state first and gives it back, so their order is an edge.
 
-At run time the state is a `World`, which does the reading, writing and printing within its bounds.
+At run time the state is a `Host`, which does the reading, writing and printing within its bounds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from deepx_graph.ir import Attr, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR
-from deepx_graph.ops.host.host import World
+from deepx_graph.ops.host.host import Host
 from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
 
 _STATE = Operand("state", "what happened before", type=STATE_VALUE)
@@ -21,14 +21,14 @@ def _consumer(types: Sequence[Type], text: str) -> Type:
     return STATE
 
 
-def _print(xs: Sequence[Any], format: str) -> World:
-    world: World = xs[0]
+def _print(xs: Sequence[Any], format: str) -> Host:
+    world: Host = xs[0]
     world.print(xs[1], format)
     return world
 
 
-def _save(xs: Sequence[Any], path: str) -> World:
-    world: World = xs[0]
+def _save(xs: Sequence[Any], path: str) -> Host:
+    world: Host = xs[0]
     world.save(xs[1], path)
     return world
 
@@ -37,8 +37,8 @@ def _load_type(types: Sequence[Type], path: str, type: Type) -> Type:
     return TupleType((as_tensor(type), STATE))
 
 
-def _load(xs: Sequence[Any], path: str, type: TensorType) -> tuple[Any, World]:
-    world: World = xs[0]
+def _load(xs: Sequence[Any], path: str, type: TensorType) -> tuple[Any, Host]:
+    world: Host = xs[0]
     return world.load(path, type), world
 
 

@@ -1,6 +1,6 @@
 """Operations that exchange tensors with the host or another device, in the order of the state: infeed, outfeed, send, recv, probes.
 
-At run time the `World` that is the state has the `Wires` that lead there.
+At run time the `Host` that is the state has the `Channels` that lead there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deepx_graph.ir import Attr, Op, Operand, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, STATE_VALUE, TENSOR, TUPLE_VALUE
 from deepx_graph.ops.host.channels import NO_INFEED
 from deepx_graph.ops.host.check import differing
-from deepx_graph.ops.host.host import World
+from deepx_graph.ops.host.host import Host
 from deepx_graph.types import STATE, U64, TensorType, TupleType, Type, tensor
 
 RANDOM_START = 0x7012395
@@ -39,35 +39,35 @@ def _tensors(types: TupleType) -> list[TensorType]:
 
 
 def _infeed(xs: Sequence[Any], types: TupleType, infeed_config: str) -> Any:
-    world: World = xs[0]
+    world: Host = xs[0]
     return (*world.wires.feed(_tensors(types)), world)
 
 
-def _outfeed(xs: Sequence[Any], outfeed_config: str) -> World:
-    world: World = xs[0]
+def _outfeed(xs: Sequence[Any], outfeed_config: str) -> Host:
+    world: Host = xs[0]
     world.wires.outfeed.append(tuple(np.array(x) for x in xs[1:]))
     return world
 
 
-def _send(xs: Sequence[Any], channel_id: int, is_host_transfer: bool, source_target_pairs: Any) -> World:
-    world: World = xs[0]
+def _send(xs: Sequence[Any], channel_id: int, is_host_transfer: bool, source_target_pairs: Any) -> Host:
+    world: Host = xs[0]
     world.wires.send(channel_id, xs[1:], source_target_pairs)
     return world
 
 
 def _recv(xs: Sequence[Any], types: TupleType, channel_id: int, is_host_transfer: bool, source_target_pairs: Any) -> Any:
-    world: World = xs[0]
+    world: Host = xs[0]
     return (*world.wires.receive(channel_id, _tensors(types), source_target_pairs), world)
 
 
-def _probe(xs: Sequence[Any], probe_id: str) -> World:
-    world: World = xs[0]
+def _probe(xs: Sequence[Any], probe_id: str) -> Host:
+    world: Host = xs[0]
     world.wires.probes.setdefault(probe_id, []).append(np.array(xs[1]))
     return world
 
 
-def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> World:
-    world: World = xs[0]
+def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> Host:
+    world: Host = xs[0]
     seen = world.wires.probes.get(probe_id, [])
     if not 0 <= iteration < len(seen):
         raise CheckFailed(f"expect_serialized_eq: probe '{probe_id}' has seen {len(seen)} values and number {iteration} is asked")
@@ -75,8 +75,8 @@ def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> World:
     return world
 
 
-def _random_state(xs: Sequence[Any], delta: int, index: int) -> tuple[Any, World]:
-    world: World = xs[0]
+def _random_state(xs: Sequence[Any], delta: int, index: int) -> tuple[Any, Host]:
+    world: Host = xs[0]
     value = world.wires.count(index, RANDOM_START, delta)
     return np.array([value % (1 << 64), value >> 64], np.uint64), world
 

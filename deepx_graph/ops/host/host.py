@@ -1,6 +1,6 @@
 """The outside world as effects see it: a stream to print on and a folder of tensors, both bounded.
 
-At run time the value of a `state` is a `World`. Files are touched only under `data_root`; a path that leaves it, by `..`, by
+At run time the value of a `state` is a `Host`. Files are touched only under `data_root`; a path that leaves it, by `..`, by
 being absolute or through a link, is refused. A tensor is two files: `<path>.shape` (YAML) and `<path>.data` (raw,
 little-endian, row-major).
 """
@@ -19,7 +19,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, LimitError, RunError, an, printable
 from deepx_graph.files import write_file
 from deepx_graph.literal import Array
-from deepx_graph.ops.host.channels import Wires
+from deepx_graph.ops.host.channels import Channels
 from deepx_graph.types import (
     BF16,
     BOOL,
@@ -52,15 +52,15 @@ _FORMAT = re.compile(r"([^%]|%%)*%[-+ 0#]*(\d{0,3})(?:\.(\d{1,2}))?(?:l|ll|h)?([
 
 
 @dataclass(frozen=True)
-class World:
+class Host:
     """Where effects act: `data_root=None` means no file access; `out=None` is the process's standard output."""
 
     data_root: Path | None = None
     out: TextIO | None = None
     max_bytes: int | None = None
-    wires: Wires = field(default_factory=Wires, compare=False, repr=False)
+    wires: Channels = field(default_factory=Channels, compare=False, repr=False)
 
-    def wired(self, wires: Wires) -> World:
+    def wired(self, wires: Channels) -> Host:
         """The same world with other feeds and channels."""
         return replace(self, wires=wires)
 

@@ -16,7 +16,7 @@ from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
 from deepx_graph.ir.scalar_expr import Apply, Arg, Expr, expr
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
-from deepx_graph.ops.contract.monoid import Monoid
+from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.ops.helpers import (
     EVERY,
     FLOATING,
@@ -48,7 +48,7 @@ from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, Ten
 add: Op = binary(
     "add", "Sum; or of bools.", ufunc(np.add), kernel="x + y", kinds=EVERY,
     vjp=lambda b, x, y, node, g: (g, g),
-    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=Monoid(np.add, rounds=True),
+    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=UfuncMonoid(np.add, rounds=True),
 )  # fmt: skip
 subtract: Op = binary(
     "subtract", "Difference.", ufunc(np.subtract), kernel="x - y",
@@ -69,7 +69,7 @@ def _multiply_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence
 multiply: Op = binary(
     "multiply", "Product; and of bools. Of complex numbers the sums of four products, also at infinities.",
     ufunc(np.multiply), kernel="x * y", kinds=EVERY,
-    vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=Monoid(np.multiply, rounds=True),
+    vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=UfuncMonoid(np.multiply, rounds=True),
 )  # fmt: skip
 
 
@@ -190,12 +190,12 @@ def _winner_takes(direction: str) -> Callable[[Builder, Node, Node, Node, Node],
 maximum: Op = binary(
     "maximum", "The greater; NaN when either is; complex numbers by their real parts first. Or of bools.", ufunc(np.maximum),
     kernel="max(x, y)", kinds=EVERY,
-    vjp=_winner_takes("GT"), commutative=True, associative=True, idempotent=True, identity=lowest, monoid=Monoid(np.maximum),
+    vjp=_winner_takes("GT"), commutative=True, associative=True, idempotent=True, identity=lowest, monoid=UfuncMonoid(np.maximum),
 )  # fmt: skip
 minimum: Op = binary(
     "minimum", "The lesser; NaN when either is; complex numbers by their real parts first. And of bools.", ufunc(np.minimum),
     kernel="min(x, y)", kinds=EVERY,
-    vjp=_winner_takes("LT"), commutative=True, associative=True, idempotent=True, identity=highest, monoid=Monoid(np.minimum),
+    vjp=_winner_takes("LT"), commutative=True, associative=True, idempotent=True, identity=highest, monoid=UfuncMonoid(np.minimum),
 )  # fmt: skip
 
 
@@ -216,15 +216,15 @@ def _all_ones(dtype: DType) -> Any:
 
 and_: Op = binary(
     "and", "Logical and of bools, bitwise of integers.", ufunc(np.bitwise_and), kernel="x & y", kinds=LOGICAL, commutative=True,
-    associative=True, idempotent=True, identity=_all_ones, absorber=0, monoid=Monoid(np.bitwise_and),
+    associative=True, idempotent=True, identity=_all_ones, absorber=0, monoid=UfuncMonoid(np.bitwise_and),
 )  # fmt: skip
 or_: Op = binary(
     "or", "Logical or of bools, bitwise of integers.", ufunc(np.bitwise_or), kernel="x | y", kinds=LOGICAL, commutative=True,
-    associative=True, idempotent=True, identity=0, monoid=Monoid(np.bitwise_or),
+    associative=True, idempotent=True, identity=0, monoid=UfuncMonoid(np.bitwise_or),
 )  # fmt: skip
 xor: Op = binary(
     "xor", "Exclusive or of bools, bitwise of integers.", ufunc(np.bitwise_xor), kernel="x ^ y", kinds=LOGICAL,
-    commutative=True, associative=True, identity=0, monoid=Monoid(np.bitwise_xor),
+    commutative=True, associative=True, identity=0, monoid=UfuncMonoid(np.bitwise_xor),
 )  # fmt: skip
 not_: Op = unary("not", "Logical not of bools, bitwise of integers.", ufunc(np.invert), kernel="~x", kinds=LOGICAL,
                  involution=True)

@@ -125,7 +125,7 @@ def follows(i: Instruction, at: int) -> list[int]:
 
 
 @dataclass(slots=True, eq=False)
-class Span:
+class PositionRange:
     """The positions of a construct, `end` included. `outer` of a once block: how many spans lie around the loops it outlives."""
 
     start: int
@@ -144,9 +144,9 @@ class Slot:
     last: int = -1
     loop: Node | None = None
     """The loop whose variable it is."""
-    span: Span | None = None
+    span: PositionRange | None = None
     depth: int = 0
-    until: Span | None = None
+    until: PositionRange | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,4 +158,4 @@ class Code:
     slots: tuple[Slot, ...]
     params: tuple[int, ...]
     constants: tuple[tuple[int, Node], ...]
-    loops: dict[Node, Span]
+    loops: dict[Node, PositionRange]

@@ -15,7 +15,7 @@ from deepx_graph.errors import Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.structure import CALL, PARTIAL
-from deepx_graph.ops import Feed, Waiting, Wires, World, run_parallel
+from deepx_graph.ops import Channels, Feed, Host, Waiting, run_parallel
 from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
 from deepx_graph.runtime.faults import fail
@@ -118,12 +118,12 @@ class _Machine:
         feed, channels = Feed(given["infeed"]), world.wires.channels
         calls = []
         for device, program in enumerate(given["programs"]):
-            wires = Wires(feed, world.wires.outfeed, channels, world.wires.probes, device, grid)
+            wires = Channels(feed, world.wires.outfeed, channels, world.wires.probes, device, grid)
             wanted = self.units[program.callee].function.params[len(program.captured) :]
             values = [world.wired(wires) if isinstance(p.type, StateType) else args.pop(0) for p in wanted]
             calls.append((program.callee, [*program.captured, *values]))
         found = execute_all(self.units, calls, grid, max_depth=self.max_depth, max_bytes=self.max_bytes)
-        return (*(np.array(r) for results in found for r in results if not isinstance(r, World)), world)
+        return (*(np.array(r) for results in found for r in results if not isinstance(r, Host)), world)
 
     def step(self, frame: _Frame) -> Run | Return | Stop:
         """Runs a frame up to its next call or meeting, or its return."""

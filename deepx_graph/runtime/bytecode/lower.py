@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, Schedule
+from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, Schedule
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, REGION
 from deepx_graph.runtime.bytecode.code import (
@@ -18,12 +18,12 @@ from deepx_graph.runtime.bytecode.code import (
     Jump,
     Move,
     Pack,
+    PositionRange,
     Return,
     Run,
     Select,
     Skip,
     Slot,
-    Span,
     Test,
 )
 from deepx_graph.types import BOOL, TupleType, Type, scalar
@@ -34,7 +34,7 @@ def lower(schedule: Schedule) -> Code:
     return _Lowering(schedule).code()
 
 
-Task = Block | Eval | If | Loop | Once | Callable[[], None]
+Task = Block | Eval | IfStep | LoopStep | Once | Callable[[], None]
 
 
 class _Lowering:
@@ -45,8 +45,8 @@ class _Lowering:
         self.slot_of: dict[Node, int] = {}
         self.columns: dict[tuple[Node, int], int] = {}
         self.marks: dict[Block, int] = {}
-        self.spans: list[Span] = []
-        self.loops: dict[Node, Span] = {}
+        self.spans: list[PositionRange] = []
+        self.loops: dict[Node, PositionRange] = {}
         self.loop_depth: dict[Node, int] = {}
         users = (n for n in schedule.order if n.op is not PHI and n.op is not PROJ)
         self.whole = {i for n in users for i in n.inputs if i.op is REGION or i.op is LOOP_END}
@@ -64,9 +64,9 @@ class _Lowering:
                     self.todo += reversed(task.steps)
                 case Eval():
                     self.eval(task.node)
-                case If():
+                case IfStep():
                     self.branches(task)
-                case Loop():
+                case LoopStep():
                     self.loop(task)
                 case Once():
                     self.once(task)
@@ -134,8 +134,8 @@ class _Lowering:
         sources = self.uses(node.inputs)
         self.emit(Run(node, self.slot_for(node), sources))
 
-    def open(self, loop: Node | None = None, outer: int = -1) -> Span:
-        self.spans.append(Span(self.here, loop, outer))
+    def open(self, loop: Node | None = None, outer: int = -1) -> PositionRange:
+        self.spans.append(PositionRange(self.here, loop, outer))
         return self.spans[-1]
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class _Lowering:
             sources = tuple(map(self.use, columns))
             self.emit(Pack(self.slot_for(node), sources))
 
-    def branches(self, step: If) -> None:
+    def branches(self, step: IfStep) -> None:
         select = Select(step.node, self.use(self.slot_of[step.selector]), [])
         targets = tuple(self.new_slot(step.node, t) for t in _types(step))
         self.columns.update({(step.node, k): number for k, number in zip(step.columns, targets, strict=True)})
@@ -175,7 +175,7 @@ class _Lowering:
             tasks += (begin, branch.block, partial(give, branch.values))
         self.todo += reversed([*tasks, join])
 
-    def loop(self, step: Loop) -> None:
+    def loop(self, step: LoopStep) -> None:
         end = step.node
         sources = self.uses(step.inits)
         targets = tuple(self.new_slot(end, t, end) for t in _types(step))
@@ -218,7 +218,7 @@ class _Lowering:
         self.todo += reversed([step.block, after])
 
 
-def _types(step: If | Loop) -> list[Type]:
+def _types(step: IfStep | LoopStep) -> list[Type]:
     """The types of the columns of a region or loop."""
     whole = step.node.type
     assert isinstance(whole, TupleType)

@@ -11,7 +11,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.scalar_expr import Apply, Expr
 from deepx_graph.ir.structure import LOOP_END, STRUCTURAL
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.cost.model import Forecast, Parts, evaluated, product
+from deepx_graph.runtime.cost.model import Forecast, ForecastParts, evaluated, product
 from deepx_graph.runtime.cost.runs import ONCE, node_times
 from deepx_graph.types import TensorType, leaves, nbytes
 
@@ -26,7 +26,7 @@ def bytes_moved(node: Node) -> int:
     return nbytes(node.type) + sum(nbytes(i.type) for i in node.inputs)
 
 
-def forecast(node: Node, parts: Parts) -> Forecast:
+def forecast(node: Node, parts: ForecastParts) -> Forecast:
     """The prediction of a kernel that has these parts, with the bytes and operations of its node."""
     return parts.forecast(bytes_moved(node), flops(node))
 
@@ -38,7 +38,7 @@ def alone(node: Node, threads: int) -> Forecast:
     return forecast(node, parts_alone(node, threads))
 
 
-def parts_alone(node: Node, threads: int) -> Parts:
+def parts_alone(node: Node, threads: int) -> ForecastParts:
     """The parts of a prediction that knows no more than the node's declaration."""
     c, moved, work = constants(), bytes_moved(node), flops(node)
     if node.op.flops is None:

@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownConstants:
     """The constants, where they come from, and what is to be said about that ("" for nothing)."""
 
     constants: Constants
@@ -41,7 +41,7 @@ class Known:
         return "shipped" if self.path is None else f"measured, {self.path}"
 
 
-_override: list[Known] = []
+_override: list[KnownConstants] = []
 
 
 def constants() -> Constants:
@@ -49,7 +49,7 @@ def constants() -> Constants:
     return known().constants
 
 
-def known() -> Known:
+def known() -> KnownConstants:
     """The same with their source."""
     return _override[-1] if _override else _read_once()
 
@@ -57,7 +57,7 @@ def known() -> Known:
 @contextmanager
 def using(given: Constants) -> Iterator[None]:
     """Within the block this process goes by the constants given. Kernels made before keep what they were made with."""
-    _override.append(Known(given))
+    _override.append(KnownConstants(given))
     try:
         yield
     finally:
@@ -91,10 +91,10 @@ def _processor() -> str:
         return platform.processor() or platform.machine() or "unknown"
 
 
-def read(path: Path | None) -> Known:
+def read(path: Path | None) -> KnownConstants:
     """The constants of a file; the shipped ones, with a note, where it cannot be used."""
     if path is None:
-        return Known(SHIPPED)
+        return KnownConstants(SHIPPED)
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ValueError("it is too large")
@@ -103,16 +103,16 @@ def read(path: Path | None) -> Known:
             raise ValueError("it is of another version")
         if stored.get("machine") != machine():
             raise ValueError("it is of another machine")
-        return Known(from_json(stored.get("constants")), path)
+        return KnownConstants(from_json(stored.get("constants")), path)
     except FileNotFoundError:
-        return Known(SHIPPED)
+        return KnownConstants(SHIPPED)
     except (OSError, ValueError, RecursionError) as e:
         what = "it is no JSON" if isinstance(e, json.JSONDecodeError) else (e.strerror if isinstance(e, OSError) else str(e))
-        return Known(SHIPPED, note=f"measured constants are not used, as {what}: {path}")
+        return KnownConstants(SHIPPED, note=f"measured constants are not used, as {what}: {path}")
 
 
 @cache
-def _read_once() -> Known:
+def _read_once() -> KnownConstants:
     return read(location())
 
 

@@ -32,7 +32,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ForecastParts:
     """The parts of a prediction, in nanoseconds: arithmetic and memory overlap, calls do not."""
 
     calls: float = 0.0
@@ -70,7 +70,7 @@ def memory_ns(c: Constants, nbytes: float, threads: int) -> float:
     return nbytes / min(c.memory_gbs * threads, max(c.memory_gbs, c.memory_all_gbs))
 
 
-def sweep_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> float:
+def nest_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> float:
     """One thread of machine code through so many elements of 4 bytes, each with arithmetic of that price, and so many bytes."""
     return max(elements * (c.native_element_ns + c.native_op_ns * work), memory_ns(c, nbytes, 1))
 
@@ -81,7 +81,7 @@ def chunk_ns(c: Constants) -> float:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class NestWork:
     """One loop nest of machine code: elements (of 4 bytes) it goes through, the price of what it does to each, and its shares."""
 
     elements: float
@@ -89,11 +89,11 @@ class Sweep:
     shares: int = 1
 
 
-def machine_code(c: Constants, sweeps: Sequence[Sweep], nbytes: int, threads: int) -> Parts:
+def machine_code(c: Constants, sweeps: Sequence[NestWork], nbytes: int, threads: int) -> ForecastParts:
     """A kernel of machine code."""
     arithmetic = sum(s.elements * (c.native_element_ns + c.native_op_ns * s.work) / min(threads, s.shares) for s in sweeps)
     shared = sum(s.shares > 1 for s in sweeps) if threads > 1 else 0
-    return Parts(c.native_call_ns + shared * c.native_share_ns, arithmetic, memory_ns(c, nbytes, threads if shared else 1))
+    return ForecastParts(c.native_call_ns + shared * c.native_share_ns, arithmetic, memory_ns(c, nbytes, threads if shared else 1))
 
 
 def ufunc_ns(c: Constants, elements: float, work: float = 1.0) -> float:
@@ -106,19 +106,19 @@ def vm_ns(c: Constants, steps: int, inputs: int, elements: float) -> float:
     return c.vm_call_ns + c.vm_input_ns * inputs + steps * (c.vm_step_ns + c.vm_element_ns * elements)
 
 
-def blocks(c: Constants, steps_ns: float, block_count: int, nbytes: int, threads: int) -> Parts:
+def blocks(c: Constants, steps_ns: float, block_count: int, nbytes: int, threads: int) -> ForecastParts:
     """A kernel of numpy's loops: `steps_ns` is what all its loops take in one thread; without blocks it is in one piece."""
     workers = min(threads, max(1, block_count))
     calls = c.blocks_call_ns + block_count * c.block_ns / workers + (c.blocks_share_ns if workers > 1 else 0.0)
-    return Parts(calls, steps_ns / workers, memory_ns(c, nbytes, workers))
+    return ForecastParts(calls, steps_ns / workers, memory_ns(c, nbytes, workers))
 
 
-def product(c: Constants, flops: int, nbytes: int, itemsize: int, threads: int) -> Parts:
+def product(c: Constants, flops: int, nbytes: int, itemsize: int, threads: int) -> ForecastParts:
     """A matrix product by BLAS."""
     rate = c.product_gflops * threads * LANE_BYTES / max(LANE_BYTES, itemsize)
-    return Parts(c.product_call_ns, flops / rate, memory_ns(c, nbytes, threads))
+    return ForecastParts(c.product_call_ns, flops / rate, memory_ns(c, nbytes, threads))
 
 
-def evaluated(c: Constants, flops: int, nbytes: int) -> Parts:
+def evaluated(c: Constants, flops: int, nbytes: int) -> ForecastParts:
     """An operation by its own eval, on one thread."""
-    return Parts(c.eval_call_ns, flops * c.ufunc_element_ns, nbytes / c.eval_gbs)
+    return ForecastParts(c.eval_call_ns, flops * c.ufunc_element_ns, nbytes / c.eval_gbs)

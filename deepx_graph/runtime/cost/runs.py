@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Module, Node
@@ -57,16 +57,16 @@ def _times(root: Block) -> Iterator[tuple[Node, Times]]:
                     yield node, times
                 case Once():
                     stack.append((step.block, of_loop[step.loop] if times.count else NEVER))
-                case If():
+                case IfStep():
                     yield step.node, times
                     stack += ((b.block, times) for b in step.branches)
-                case Loop():
+                case LoopStep():
                     yield step.node, times
                     of_loop[step.node] = times
                     stack += _inside(step, times)
 
 
-def _inside(step: Loop, times: Times) -> list[tuple[Block, Times]]:
+def _inside(step: LoopStep, times: Times) -> list[tuple[Block, Times]]:
     trips = trip_count(step.node)
     if trips is None:
         return [(step.header, times * UNKNOWN), (step.body, times * UNKNOWN)]

@@ -15,19 +15,19 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.cost.model import Forecast
 
 if TYPE_CHECKING:
-    from deepx_graph.runtime.straightline.segment import Segment, Shared
+    from deepx_graph.runtime.straightline.segment import Segment, SegmentGroup
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
 
 The memory of an `out` array may be that of an operand with the same shape and element size, for elementwise nodes with one
-result (a fusion of elementwise nodes counts as one), and wherever the engine is `Overwriting` and says so.
+result (a fusion of elementwise nodes counts as one), and wherever the engine is `InPlace` and says so.
 The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
 that is a `view` one over its operand.
 """
 
 
-TAKES_FIRST = "takes_first"
+CONSUMES_FIRST = "takes_first"
 """A kernel with this attribute is called when its first operand, if that ends there, has left the frame: it may write over it."""
 
 
@@ -49,19 +49,19 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Arranging(Protocol):
+class Canonicalizes(Protocol):
     """An engine that would rather run another function of the same meaning, up to the order of floating sums."""
 
-    def arrange(self, function: Function) -> Function:
+    def canonicalize(self, function: Function) -> Function:
         """That function; the given one where it is as good. Called before planning, on static types."""
         ...
 
 
 @runtime_checkable
-class Telling(Protocol):
+class Explains(Protocol):
     """An engine that can say how it runs a node."""
 
-    def way(self, node: Node) -> str:
+    def lowering(self, node: Node) -> str:
         """In a few words, and why not a faster way."""
         ...
 
@@ -76,7 +76,7 @@ class Forecasting(Protocol):
 
 
 @runtime_checkable
-class Overwriting(Protocol):
+class InPlace(Protocol):
     """An engine that knows which kernels may write over their operands."""
 
     def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
@@ -102,14 +102,14 @@ EntryFn = Callable[..., "tuple[Array, ...] | None"]
 
 
 @runtime_checkable
-class Joining(Protocol):
+class CallBatching(Protocol):
     """An engine that runs some of its kernels one after the other in one call."""
 
     def joins(self, node: Node) -> bool:
         """Whether the node's kernel, which has been made, is one of them."""
         ...
 
-    def joined(self, segment: Segment, shared: Shared) -> EntryFn | None:
+    def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
         """The call that runs a segment of such nodes; None where it has no way to on this machine. A call gives None also while
         another segment with the same `shared` runs."""
         ...

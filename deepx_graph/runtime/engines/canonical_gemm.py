@@ -9,10 +9,10 @@ from __future__ import annotations
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops import dot_general, transpose
-from deepx_graph.ops.contract.linear import turned
+from deepx_graph.ops.contract.linear import transposed
 
 
-def arranged(function: Function) -> Function:
+def canonicalized(function: Function) -> Function:
     """The function with its transposed products turned; itself where it has none that nobody else reads. Linear in its nodes."""
     found = {n for n in function.nodes if n.op is transpose and _is_turnable(function, n)}
     if not found:
@@ -20,7 +20,7 @@ def arranged(function: Function) -> Function:
     b, new = Builder(), dict[Node, Node]()
     for node in function.nodes:
         inputs = tuple(new[i] for i in node.inputs)
-        other = turned(b, inputs[0], node.attrs[0]) if node in found else None
+        other = transposed(b, inputs[0], node.attrs[0]) if node in found else None
         if other is None:
             new[node] = with_inputs(node, inputs)
         else:

@@ -19,7 +19,7 @@ View = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Stacks:
+class BatchedGemm:
     """How the operands and the result of a product are stacks of matrices."""
 
     dtype: np.dtype[Any]
@@ -62,7 +62,7 @@ class Stacks:
                                                                                       strict=True) if reorders or loose)
 
 
-def stacks_of(node: Node) -> Stacks | None:
+def batched_gemm_of(node: Node) -> BatchedGemm | None:
     """The stacks of a `dot_general`; None where a type is not static, or numpy has no such type."""
     for each in (node, *node.inputs):
         if not isinstance(each.type, TensorType) or not is_static(each.type):
@@ -72,7 +72,7 @@ def stacks_of(node: Node) -> Stacks | None:
         return None
     (left, copies_left), (right, copies_right) = _view(node, 0), _view(node, 1)
     batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
-    return Stacks(node.type.dtype.np, left, right, batch, (copies_left, copies_right))
+    return BatchedGemm(node.type.dtype.np, left, right, batch, (copies_left, copies_right))
 
 
 def _view(node: Node, side: int) -> tuple[View, bool]:

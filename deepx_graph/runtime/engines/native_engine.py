@@ -18,22 +18,22 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import EntryFn, KernelFn
-from deepx_graph.runtime.engines.gemm_operands import Stacks
+from deepx_graph.runtime.engines.gemm_operands import BatchedGemm
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import outlined
 from deepx_graph.runtime.engines.products import Multiply
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.program import Program
+from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native.call.kernel_call import quick
 from deepx_graph.runtime.native.call.trampoline import entry
-from deepx_graph.runtime.native.convolution.epilogue import joined
+from deepx_graph.runtime.native.convolution.epilogue import with_fused_epilogue
 from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.llvm.width import asked, vectors
 from deepx_graph.runtime.native.loops.per_element_kernel import attempt as attempt_elements
 from deepx_graph.runtime.native.loops.small_body_kernel import attempt as attempt_turns
-from deepx_graph.runtime.straightline.segment import Segment, Shared, form_of
+from deepx_graph.runtime.straightline.segment import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
 
 Made = TypeVar("Made")
@@ -99,7 +99,7 @@ class NativeEngine(NumexprEngine):
         if any(n.op is dot_general for n in function.nodes):
             from deepx_graph.runtime.native.gemm import epilogue as product_following
 
-            followed = product_following.attempt_joined(function, self.threads)
+            followed = product_following.attempt_fused(function, self.threads)
             return None if isinstance(followed, str) else followed
         found = attempt(function, self.threads)
         if not isinstance(found, str):
@@ -109,11 +109,11 @@ class NativeEngine(NumexprEngine):
             blocks.way = f"{blocks.way}: {found}"
         return blocks
 
-    def arrange(self, function: Function) -> Function:
+    def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: what follows a convolution or a product is done where that is in a cache; some loops are
         kernels."""
-        function = joined(super().arrange(function), self._accepts)
-        return outlined(joined(function, self._accepts, dot_general), self._runs)
+        function = with_fused_epilogue(super().canonicalize(function), self._accepts)
+        return outlined(with_fused_epilogue(function, self._accepts, dot_general), self._runs)
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a convolution or a product and what follows."""
@@ -125,9 +125,9 @@ class NativeEngine(NumexprEngine):
         return True
 
     @_in_its_width
-    def way(self, node: Node) -> str:
+    def lowering(self, node: Node) -> str:
         """How the node's kernel runs; of a convolution that is computed by its eval, also why."""
-        found = super().way(node)
+        found = super().lowering(node)
         if found != "eval" or node.op is not convolution:
             return found
         from deepx_graph.runtime.native.convolution import kernel as conv
@@ -188,13 +188,13 @@ class NativeEngine(NumexprEngine):
         return self._rounding[key]
 
     @_in_its_width
-    def joined(self, segment: Segment, shared: Shared) -> EntryFn | None:
+    def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
         """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
         kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
         return entry(segment, kernels, shared)
 
     @_in_its_width
-    def multiply(self, stacks: Stacks) -> Multiply | None:
+    def multiply(self, stacks: BatchedGemm) -> Multiply | None:
         """Machine code, unless the product is small, thin or complex."""
         from deepx_graph.runtime.native.gemm import kernel as product
 
@@ -206,6 +206,6 @@ def _is_single(node: Node) -> bool:
     return (node.op.elementwise or node.op is reduce) and is_tensor(node) and all(map(is_tensor, node.inputs))
 
 
-def is_exact(program: Program) -> bool:
+def is_exact(program: KernelProgram) -> bool:
     """Whether every engine computes the program to the same bits: single instructions, which all round alike, and no float sums."""
     return all(s.primitive and price(s.primitive) < FUNCTION_PRICE for s in program.steps)

@@ -21,10 +21,10 @@ from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.dynamic_slice import dynamic_update_slice
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
-from deepx_graph.runtime.cost.model import Forecast, Parts
+from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import KernelFn
-from deepx_graph.runtime.engines.canonical_gemm import arranged
-from deepx_graph.runtime.engines.gemm_operands import Stacks
+from deepx_graph.runtime.engines.canonical_gemm import canonicalized
+from deepx_graph.runtime.engines.gemm_operands import BatchedGemm
 from deepx_graph.runtime.engines.products import Multiply, ProductKernel, product
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
@@ -43,7 +43,7 @@ class CompiledKernel(Protocol):
     in_place: tuple[frozenset[int], ...]
     way: str
 
-    def predicted(self) -> Parts:
+    def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         ...
 
@@ -73,9 +73,9 @@ class NumexprEngine:
         """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
         return not node.op.view and self._own(node) is not None
 
-    def arrange(self, function: Function) -> Function:
+    def canonicalize(self, function: Function) -> Function:
         """The function as it runs best."""
-        return arranged(function)
+        return canonicalized(function)
 
     def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
         """For each result, the operands of its type over whose memory the node's kernel writes it without harm; () for none."""
@@ -92,7 +92,7 @@ class NumexprEngine:
         kernel = self._compiled(node)
         return 0 if kernel is None else kernel.scratch({k: nbytes(node.inputs[k].type) for k in loose})
 
-    def way(self, node: Node) -> str:
+    def lowering(self, node: Node) -> str:
         """How the node's kernel, which has been made, runs: machine code, numpy's loops, numexpr's machine, BLAS, or its eval."""
         kernel = self._compiled(node)
         if kernel is not None:
@@ -139,7 +139,7 @@ class NumexprEngine:
             self._products[key] = product(node, self.multiply)
         return self._products[key]
 
-    def multiply(self, stacks: Stacks) -> Multiply | None:
+    def multiply(self, stacks: BatchedGemm) -> Multiply | None:
         """What multiplies such stacks of matrices; None for BLAS."""
         return None
 

@@ -25,7 +25,7 @@ Accepts = Callable[[Function], bool]
 
 
 @dataclass(frozen=True)
-class Loop:
+class OutlinedLoop:
     """A loop as a function: `captured` are the outside values for its parameters, `columns` the variables that it gives."""
 
     end: Node
@@ -55,7 +55,7 @@ class _Loops:
             if block.parent is not block:
                 self.sizes[block.parent] += self.sizes[block]
 
-    def accepted(self, accepts: Accepts) -> Iterator[Loop]:
+    def accepted(self, accepts: Accepts) -> Iterator[OutlinedLoop]:
         """The loops that are taken; none lies inside another."""
         taken: set[Draft] = set()
         covered: set[Draft] = set()
@@ -72,7 +72,7 @@ class _Loops:
                 covered.add(block)
                 yield loop
 
-    def _loop(self, end: Node, header: Draft) -> Loop:
+    def _loop(self, end: Node, header: Draft) -> OutlinedLoop:
         members = self._members(end, header)
         outer = self._outside(end, members)
         captured = tuple(n for n in outer if n.op is not CONSTANT)
@@ -84,7 +84,7 @@ class _Loops:
         b = Builder()
         kept = self.live.columns[end]
         results = tuple(b.proj(new[end], kept.index(k)) for k in columns)
-        return Loop(end, Function("loop", params, results), captured, columns)
+        return OutlinedLoop(end, Function("loop", params, results), captured, columns)
 
     def _members(self, end: Node, header: Draft) -> list[Node]:
         """What runs inside the loop, the loop included, in topological order."""
@@ -163,7 +163,7 @@ def _is_seen_from_outside(node: Node) -> bool:
     return node.op.view and node.op is not PROJ and all(i.op is not CONSTANT for i in node.inputs[:1])
 
 
-def _without(function: Function, loops: dict[Node, Loop]) -> Function:
+def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
     """The function with each of the loops as one node."""
     b, new = Builder(), dict[Node, Node]()
     kernels: dict[Node, Node] = {}
@@ -183,5 +183,5 @@ def _without(function: Function, loops: dict[Node, Loop]) -> Function:
     return with_results(function, tuple(new[r] for r in function.results))
 
 
-def _column(b: Builder, kernel: Node, loop: Loop, column: int) -> Node:
+def _column(b: Builder, kernel: Node, loop: OutlinedLoop, column: int) -> Node:
     return kernel if len(loop.columns) == 1 else b.proj(kernel, loop.columns.index(column))

@@ -11,7 +11,7 @@ from deepx_graph import blas
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import wider
-from deepx_graph.runtime.engines.gemm_operands import Stacks, stacks_of
+from deepx_graph.runtime.engines.gemm_operands import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.types import TensorType
 
@@ -23,9 +23,9 @@ Multiply = Callable[[Array, Array, Array], None]
 
 
 class ProductKernel:
-    """The kernel of a `dot_general`. `way` tells who multiplies."""
+    """The kernel of a `dot_general`. `lowering` tells who multiplies."""
 
-    def __init__(self, shape: tuple[int, ...], stacks: Stacks, better: Multiply | None) -> None:
+    def __init__(self, shape: tuple[int, ...], stacks: BatchedGemm, better: Multiply | None) -> None:
         self._shape, self._stacks = shape, stacks
         self._multiply = better or _by_blas
         self.way = "BLAS" if better is None else "machine code"
@@ -47,9 +47,9 @@ class ProductKernel:
         return into
 
 
-def product(node: Node, better: Callable[[Stacks], Multiply | None]) -> ProductKernel | None:
+def product(node: Node, better: Callable[[BatchedGemm], Multiply | None]) -> ProductKernel | None:
     """The kernel of a product, by `better` where that has something; None for types that BLAS does not know."""
-    stacks = stacks_of(node)
+    stacks = batched_gemm_of(node)
     if stacks is None or stacks.dtype not in BLAS:
         return None
     assert isinstance(node.type, TensorType)

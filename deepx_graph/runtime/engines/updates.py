@@ -16,7 +16,7 @@ import numpy as np
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.dynamic_slice import clamped_starts
-from deepx_graph.runtime.engines.base import TAKES_FIRST, KernelFn
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, KernelFn
 from deepx_graph.runtime.memory.pool import RESULTS
 
 
@@ -37,7 +37,7 @@ def updated(node: Node) -> KernelFn:
         result[clamped_starts(values[2:], result.shape, update.shape)] = update
         return result
 
-    setattr(run, TAKES_FIRST, True)
+    setattr(run, CONSUMES_FIRST, True)
     return run
 
 

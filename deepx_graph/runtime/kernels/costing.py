@@ -6,19 +6,19 @@ import math
 
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.kernels.plan import BLOCK, Plan
-from deepx_graph.runtime.kernels.program import Program, Step
+from deepx_graph.runtime.kernels.plan import BLOCK, BlockPlan
+from deepx_graph.runtime.kernels.program import KernelProgram, Step
 from deepx_graph.runtime.kernels.vm import Machine
 
 
-def block_count(program: Program, plan: Plan) -> int:
+def block_count(program: KernelProgram, plan: BlockPlan) -> int:
     """How many blocks a plan has; none where the kernel is in one piece."""
     if plan.axis < 0:
         return 0
     return math.prod(program.space[: plan.axis]) * -(-program.space[plan.axis] // plan.rows)
 
 
-def predicted(program: Program, plan: Plan, threads: int) -> cost.Parts:
+def predicted(program: KernelProgram, plan: BlockPlan, threads: int) -> cost.ForecastParts:
     """The prediction of a whole kernel."""
     count = block_count(program, plan)
     loops = sum(_step_ns(program, step, count if level == BLOCK else 1)
@@ -28,7 +28,7 @@ def predicted(program: Program, plan: Plan, threads: int) -> cost.Parts:
     return cost.blocks(constants(), loops, count, nbytes, threads)
 
 
-def _step_ns(program: Program, step: Step, blocks: int) -> float:
+def _step_ns(program: KernelProgram, step: Step, blocks: int) -> float:
     """All calls of one step."""
     c, registers = constants(), program.registers
     if not step.sources:

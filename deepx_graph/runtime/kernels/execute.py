@@ -18,14 +18,14 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.ops.scratch import WORD
-from deepx_graph.runtime.cost.model import Parts
+from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
 from deepx_graph.runtime.kernels.in_place import overwritten, temporary_homes
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
-from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, Plan, plan, wider
-from deepx_graph.runtime.kernels.program import Array, Call, Program, Shape, Step
+from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, BlockPlan, plan, wider
+from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Shape, Step
 from deepx_graph.runtime.kernels.reductions import with_fast_sums
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import grouped
@@ -108,7 +108,7 @@ class _Cuts:
 class Kernel:
     """A program made callable."""
 
-    def __init__(self, program: Program, plan: Plan, threads: int) -> None:
+    def __init__(self, program: KernelProgram, plan: BlockPlan, threads: int) -> None:
         self.program, self.plan = program, plan
         self.way = "numexpr" if any(s.primitive == "vm" for s in program.steps) else "numpy loops"
         self.threads = threads
@@ -122,7 +122,7 @@ class Kernel:
         self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
 
-    def predicted(self) -> Parts:
+    def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         return predicted(self.program, self.plan, self.threads)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deepx_graph.runtime.kernels.plan import Plan
-from deepx_graph.runtime.kernels.program import Leaf, Program, Step
+from deepx_graph.runtime.kernels.plan import BlockPlan
+from deepx_graph.runtime.kernels.program import KernelProgram, Leaf, Step
 
 Position = tuple[int, int]
 """Level and place within it: positions compare in the order in which a block's steps run."""
 
 
-def temporary_homes(program: Program, plan: Plan) -> dict[int, int]:
+def temporary_homes(program: KernelProgram, plan: BlockPlan) -> dict[int, int]:
     """For registers that live in a result's memory, the result. None keeps a result from taking a parameter's memory."""
     maker = {s.target: (at, s) for at, s in _positions(plan).items()}
     last, may = _last_reads(plan), overwritten(program, plan, {})
@@ -39,7 +39,7 @@ def _writes_late_enough(at: Position, step: Step, read: Position | None) -> bool
     return bool(step.sources) and (read is None or read < at or (read == at and step.in_place))
 
 
-def overwritten(program: Program, plan: Plan, homes: Mapping[int, int]) -> tuple[frozenset[int], ...]:
+def overwritten(program: KernelProgram, plan: BlockPlan, homes: Mapping[int, int]) -> tuple[frozenset[int], ...]:
     """For each result, the parameters whose memory it may take: read at the very elements that are written, and no later."""
     by_param: dict[int, list[Leaf]] = {}
     for leaf in program.leaves:
@@ -58,14 +58,14 @@ def overwritten(program: Program, plan: Plan, homes: Mapping[int, int]) -> tuple
         for r in program.results)
 
 
-def _positions(plan: Plan) -> dict[Position, Step]:
+def _positions(plan: BlockPlan) -> dict[Position, Step]:
     return {(level, k): step for level, steps in enumerate(plan.levels) for k, step in enumerate(steps)}
 
 
-def _last_reads(plan: Plan) -> dict[int, Position]:
+def _last_reads(plan: BlockPlan) -> dict[int, Position]:
     return {s: at for at, step in _positions(plan).items() for s in step.sources}
 
 
-def _alike(program: Program, one: int, other: int) -> bool:
+def _alike(program: KernelProgram, one: int, other: int) -> bool:
     a, b = program.registers[one], program.registers[other]
     return a.shape == b.shape and a.dtype == b.dtype

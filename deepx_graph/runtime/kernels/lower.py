@@ -1,4 +1,4 @@
-"""From a function of elementwise operations, broadcasts and reductions to a `Program`.
+"""From a function of elementwise operations, broadcasts and reductions to a `KernelProgram`.
 
 Each op's `kernel` expression becomes steps of primitives; where a primitive has no exact spelling for the dtype, the op's own eval
 becomes one step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
@@ -19,14 +19,14 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.runtime.kernels import axes as axes_
 from deepx_graph.runtime.kernels import spelling
-from deepx_graph.runtime.kernels.program import Array, Call, Leaf, Program, Reduction, Register, Shape, Step
+from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Leaf, Reduction, Register, Shape, Step
 from deepx_graph.types import TensorType
 
 BOOL = np.dtype(np.bool_)
 Ints = tuple[int, ...]
 
 
-def lower(function: Function, apart: int = 0) -> Program | None:
+def lower(function: Function, apart: int = 0) -> KernelProgram | None:
     """The program of a body, or None where it has operations or shapes that no kernel runs (see `axes`), or no element.
 
     The first `apart` axes of its space, those of size 1 not counted, are not made one with those that follow.
@@ -68,7 +68,7 @@ class _Lowering:
         else:
             self.of[node] = self._reduce(node) if node.op is reduce else self._same(node)
 
-    def program(self) -> Program:
+    def program(self) -> KernelProgram:
         """The finished program: every result a register of its own, full along the axes of its type."""
         results, taken = [], {leaf.register for leaf in self.leaves} | {r for r, _ in self.constants}
         for node in self.function.results:
@@ -78,7 +78,7 @@ class _Lowering:
             taken.add(register)
             results.append(register)
         shapes = tuple(axes_.dims(n) for n in self.function.results)
-        return Program(self.space.space, tuple(self.registers), tuple(self.leaves), tuple(self.constants),
+        return KernelProgram(self.space.space, tuple(self.registers), tuple(self.leaves), tuple(self.constants),
                        tuple(self.steps), tuple(results), shapes)
 
     # --- registers and steps
@@ -187,13 +187,13 @@ class _Lowering:
 
     def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any]) -> int:
         if primitive == "cast":
-            cast = spelling.spell_cast(self.registers[sources[0]].dtype, dtype)
+            cast = spelling.lower_cast(self.registers[sources[0]].dtype, dtype)
             if cast is None:
                 raise _Unspelled
             return self._step(dtype, self.registers[sources[0]].shape, sources, cast, primitive)
         if primitive == "where":
             return self._where(sources)
-        spelled = spelling.spell(primitive, [self.registers[s].dtype for s in sources])
+        spelled = spelling.lower_primitive(primitive, [self.registers[s].dtype for s in sources])
         if spelled is None:
             raise _Unspelled
         kind = BOOL if spelled.is_predicate else self.registers[sources[0]].dtype
@@ -202,7 +202,7 @@ class _Lowering:
     def _where(self, sources: list[int]) -> int:
         dtype, shape = self.registers[sources[1]].dtype, self._joint(sources)
         size = Register(dtype, shape).size
-        spelled = spelling.spell_where(dtype, size)
+        spelled = spelling.lower_where(dtype, size)
         if spelled is None:
             raise _Unspelled
         call, needs_scratch = spelled
@@ -282,7 +282,7 @@ def _reduced(combine: Callable[[Array, Ints], Array], axes: Ints) -> Call:
 # --- merging axes -------------------------------------------------------------------------------------------------
 
 
-def _merged(program: Program, apart: int) -> Program:
+def _merged(program: KernelProgram, apart: int) -> KernelProgram:
     """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike; but not the
     first `apart` with others."""
     groups: list[list[int]] = []
@@ -300,7 +300,7 @@ def _merged(program: Program, apart: int) -> Program:
     return _regrouped(program, groups)
 
 
-def _regrouped(program: Program, groups: Sequence[Sequence[int]]) -> Program:
+def _regrouped(program: KernelProgram, groups: Sequence[Sequence[int]]) -> KernelProgram:
     def shape(old: Shape) -> Shape:
         return tuple(int(np.prod([old[k] for k in group], dtype=object)) for group in groups)
 

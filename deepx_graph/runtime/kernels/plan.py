@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS, THREADED_ELEMENTS
-from deepx_graph.runtime.kernels.program import Program, Shape, Step
+from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 
 BEFORE, BLOCK, AFTER = 0, 1, 2
 _EXACT_PARTIALS = frozenset("?biuf")
@@ -22,7 +22,7 @@ _EXACT_PARTIALS = frozenset("?biuf")
 
 
 @dataclass(frozen=True)
-class Plan:
+class BlockPlan:
     """`axis` is the split axis, -1 when the whole space is one piece; `rows` how much of it a block takes."""
 
     axis: int
@@ -46,7 +46,7 @@ class Plan:
         return 1 if self.axis < 0 else math.prod(space[: self.axis]) * -(-space[self.axis] // self.rows)
 
 
-def plan(program: Program, block_elements: int = BLOCK_ELEMENTS) -> Plan:
+def plan(program: KernelProgram, block_elements: int = BLOCK_ELEMENTS) -> BlockPlan:
     """The plan with blocks of about that many elements, or the nearest one that the reductions allow."""
     space, size = program.space, math.prod(program.space)
     if size >= THREADED_ELEMENTS:  # enough for two threads
@@ -57,7 +57,7 @@ def plan(program: Program, block_elements: int = BLOCK_ELEMENTS) -> Plan:
             found = _split(program, axis, _rows(space, axis, block_elements))
             if found is not None:
                 return found
-    return Plan(-1, 0, (program.steps, (), ()), (BEFORE,) * len(program.registers), frozenset())
+    return BlockPlan(-1, 0, (program.steps, (), ()), (BEFORE,) * len(program.registers), frozenset())
 
 
 def _rows(space: Shape, axis: int, block_elements: int) -> int:
@@ -67,7 +67,7 @@ def _rows(space: Shape, axis: int, block_elements: int) -> int:
     return -(-space[axis] // -(-space[axis] // most))
 
 
-def _split(program: Program, axis: int, rows: int) -> Plan | None:
+def _split(program: KernelProgram, axis: int, rows: int) -> BlockPlan | None:
     """The plan with that split axis; None when something is needed in a block that is known only after all of them."""
     split = range(axis + 1)
     varies = [any(r.shape[k] > 1 for k in split) for r in program.registers]
@@ -87,10 +87,10 @@ def _split(program: Program, axis: int, rows: int) -> Plan | None:
             partial.add(step.target)
         steps[at].append(step)
         level[step.target] = AFTER if crosses else at
-    return Plan(axis, rows, tuple(map(tuple, steps)), tuple(level), frozenset(partial))
+    return BlockPlan(axis, rows, tuple(map(tuple, steps)), tuple(level), frozenset(partial))
 
 
-def _can_cross(program: Program, step: Step, axis: int) -> bool:
+def _can_cross(program: KernelProgram, step: Step, axis: int) -> bool:
     """All split axes go, and the dtype can hold partial results."""
     dtype = program.registers[step.target].dtype
     assert step.reduction is not None

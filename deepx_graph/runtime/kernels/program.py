@@ -1,4 +1,4 @@
-"""`Program`: a kernel as a straight line of steps over numbered registers, ready to be cut into blocks.
+"""`KernelProgram`: a kernel as a straight line of steps over numbered registers, ready to be cut into blocks.
 
 Every register lives in one space of loop axes: its shape has an extent of 1 along each axis on which it does not depend, so
 numpy's broadcasting joins them. A step writes its target and nothing else, and each register is written once. Programs are
@@ -72,7 +72,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class KernelProgram:
     """A whole kernel. `results` are registers written by a step each, `result_shapes` what the caller gets them as."""
 
     space: Shape

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ops.math.elementwise import add
-from deepx_graph.runtime.kernels.program import Array, Program, Step
+from deepx_graph.runtime.kernels.program import Array, KernelProgram, Step
 from deepx_graph.runtime.kernels.spelling import WIDE_FLOATS
 
 DOT = 2048
@@ -28,7 +28,7 @@ PIECE = 1024
 """The longest row that `einsum` adds up as a whole, with 64 additions in a row; longer ones are cut."""
 
 
-def with_fast_sums(program: Program, as_dots: bool) -> Program:
+def with_fast_sums(program: KernelProgram, as_dots: bool) -> KernelProgram:
     """The program with its sums along the last axes done so."""
     uses = Counter(s for step in program.steps for s in set(step.sources))
     maker = {s.target: s for s in program.steps}
@@ -46,13 +46,13 @@ def with_fast_sums(program: Program, as_dots: bool) -> Program:
     return replace(program, steps=tuple(s for s in steps if s.target not in gone))
 
 
-def _first(program: Program, step: Step) -> int:
+def _first(program: KernelProgram, step: Step) -> int:
     """The first of the axes that go, where these are the last ones."""
     assert step.reduction is not None
     return len(program.space) - len(step.reduction.axes)
 
 
-def _is_last_sum(program: Program, step: Step) -> bool:
+def _is_last_sum(program: KernelProgram, step: Step) -> bool:
     """Whether the step adds up floats along the last axes, and along all of these."""
     if step.reduction is None or step.reduction.op is not add or not step.reduction.axes:
         return False
@@ -60,7 +60,7 @@ def _is_last_sum(program: Program, step: Step) -> bool:
     return program.registers[step.target].dtype in WIDE_FLOATS and step.reduction.axes == last
 
 
-def _is_product(program: Program, made: Step, total: Step) -> bool:
+def _is_product(program: KernelProgram, made: Step, total: Step) -> bool:
     """Whether the step multiplies, is no result, and both factors vary along all axes over which `total` adds."""
     shapes = [program.registers[s].shape for s in made.sources]
     spans = all(shape[k] == program.space[k] for shape in shapes for k in range(_first(program, total), len(program.space)))

@@ -1,6 +1,6 @@
 """How numpy spells each kernel primitive: a callable that writes into its last argument.
 
-A primitive is spelled only for dtypes where it means exactly what the op's eval means; `spell` gives None for the others
+A primitive is spelled only for dtypes where it means exactly what the op's eval means; `lower_primitive` gives None for the others
 (narrow floats, complex numbers, integer quotients, float to integer), which are then done by the op's eval on blocks.
 """
 
@@ -62,7 +62,7 @@ _SPELLINGS: dict[str, Spelling] = {
 }
 
 
-def spell(primitive: str, dtypes: Sequence[DTypeLike]) -> Spelling | None:
+def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> Spelling | None:
     """The spelling of an arithmetic primitive or comparison for operands of these dtypes; None where numpy has no exact one."""
     found = _SPELLINGS.get(primitive)
     return found if found is not None and len(set(dtypes)) == 1 and dtypes[0] in found.dtypes else None
@@ -77,7 +77,7 @@ def _is_nonzero(x: Array, out: Array) -> None:
     np.not_equal(x, x.dtype.type(0), out)
 
 
-def spell_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
+def lower_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
     """Conversion between dtypes where a C cast is the right one; None for floats to integers, which saturate."""
     if source not in ALL or target not in ALL:
         return None
@@ -104,7 +104,7 @@ def _where_masked(mask: Array, x: Array, y: Array, scratch: Array, out: Array) -
     np.bitwise_xor(result, b, result)
 
 
-def spell_where(dtype: DTypeLike, elements: int) -> tuple[Call, bool] | None:
+def lower_where(dtype: DTypeLike, elements: int) -> tuple[Call, bool] | None:
     """`where(mask, x, y)` for values of a dtype, and whether it takes a scratch register before the target.
 
     The scratch register is i8 in the mask's shape. The target must not share memory with any operand. None for dtypes

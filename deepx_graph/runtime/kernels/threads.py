@@ -56,7 +56,7 @@ class _Worker:
                 self._done.release()
 
 
-class Team:
+class ThreadTeam:
     """The workers of this process."""
 
     def __init__(self) -> None:
@@ -105,5 +105,5 @@ class Team:
                 raise worker.error
 
 
-TEAM = Team()
+TEAM = ThreadTeam()
 """The one team of the process; after a fork the child hires its own."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.program import Array, Call, Program, Register, Step
+from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Register, Step
 
 CODES: dict[np.dtype[Any], str] = {
     np.dtype(np.bool_): "b", np.dtype(np.int32): "i", np.dtype(np.int64): "l", np.dtype(np.float32): "f", np.dtype(np.float64): "d",
@@ -83,7 +83,7 @@ class _Group:
         self.needs = (self.needs - {step.target}) | set(_operands(step))
 
 
-def grouped(program: Program) -> Program:
+def grouped(program: KernelProgram) -> KernelProgram:
     """The program with runs of steps that the machine does faster replaced by one step each; itself when it is too large."""
     if not program.steps or max(r.size for r in program.registers) > costs.VM_ELEMENTS:
         return program
@@ -94,7 +94,7 @@ def grouped(program: Program) -> Program:
     return min(choices, key=lambda c: c[0])[1]
 
 
-def _price(steps: Sequence[Step], program: Program) -> float:
+def _price(steps: Sequence[Step], program: KernelProgram) -> float:
     total = 0.0
     for step in steps:
         elements = program.registers[step.target].size
@@ -103,7 +103,7 @@ def _price(steps: Sequence[Step], program: Program) -> float:
     return total
 
 
-def _replaced(program: Program, groups: Sequence[_Group]) -> tuple[Step, ...]:
+def _replaced(program: KernelProgram, groups: Sequence[_Group]) -> tuple[Step, ...]:
     """The steps with every group that is faster in the machine as one step, and without those that nobody needs any more."""
     constants = {r: array for r, array in program.constants if array.size == 1}
     made: dict[int, Step] = {}
@@ -122,7 +122,7 @@ def _replaced(program: Program, groups: Sequence[_Group]) -> tuple[Step, ...]:
     return tuple(reversed(kept))
 
 
-def _partition(program: Program) -> list[_Group]:
+def _partition(program: KernelProgram) -> list[_Group]:
     """Every step that the machine does in one group: its only user's where it fits, else it begins its own."""
     group_of: dict[int, _Group] = {}
     users = _users(program)
@@ -140,7 +140,7 @@ def _partition(program: Program) -> list[_Group]:
     return groups
 
 
-def _cones(program: Program) -> list[_Group]:
+def _cones(program: KernelProgram) -> list[_Group]:
     """For every register wanted outside the machine, all that leads to it; what several need is in each of their groups.
 
     Chains that share everything but their ends fall to single steps in a partition; here each end has a program of its own.
@@ -177,7 +177,7 @@ def _cones(program: Program) -> list[_Group]:
     return groups if budget > 0 else []
 
 
-def _users(program: Program) -> dict[int, list[Step]]:
+def _users(program: KernelProgram) -> dict[int, list[Step]]:
     users: dict[int, list[Step]] = {}
     for step in program.steps:
         for s in set(step.sources):

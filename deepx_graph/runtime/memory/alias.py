@@ -1,8 +1,8 @@
 """Who may hold whose memory: references that flow from slot to slot without a copy.
 
 A view, tuple, closure, data value, reference, branch value, loop variable or call result may hold what its sources hold, and a
-state what was written under it. `Flow` says for every slot how long its memory is reachable, whether the caller gets it, whether
-it may belong to somebody else, and how many generations of it the variables of a loop keep.
+state what was written under it. `AliasAnalysis` says for every slot how long its memory is reachable, whether the caller gets it,
+whether it may belong to somebody else, and how many generations of it the variables of a loop keep.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def held(run: Run) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Flow:
+class AliasAnalysis:
     """`first`, `last`: the positions between which a slot's memory is reachable. `to`: slots that may hold what a slot holds."""
 
     code: Code
@@ -77,7 +77,7 @@ class Flow:
             seen.add(s)
 
 
-def flow_of(code: Code) -> Flow:
+def alias_analysis(code: Code) -> AliasAnalysis:
     """The flow of references in some code."""
     edges = list(_edges(code))
     to: list[list[int]] = [[] for _ in code.slots]
@@ -97,7 +97,8 @@ def flow_of(code: Code) -> Flow:
                 first[a], last[a] = min(first[a], first[b]), max(last[a], last[b])
                 escapes[a] = escapes[a] or escapes[b]
                 changed = True
-    return Flow(code, tuple(map(tuple, to)), tuple(first), tuple(last), tuple(escapes), _borrowed(code, edges), _contiguous(code))
+    return AliasAnalysis(code, tuple(map(tuple, to)), tuple(first), tuple(last), tuple(escapes), _borrowed(code, edges),
+                         _contiguous(code))
 
 
 def _edges(code: Code) -> Iterator[tuple[int, int]]:

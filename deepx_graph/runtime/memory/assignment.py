@@ -25,8 +25,8 @@ from deepx_graph.ops.scratch import scratch_of
 from deepx_graph.ops.tensor.layout import reshape, transpose
 from deepx_graph.runtime.bytecode.code import Code, Return, Run
 from deepx_graph.runtime.bytecode.lower import lower
-from deepx_graph.runtime.memory.alias import Flow, flow_of, is_call, makes_memory
-from deepx_graph.runtime.memory.forwarding import Overwrites, handed, merged, nothing
+from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
+from deepx_graph.runtime.memory.forwarding import Overwrites, forwarded_buffers, nothing, with_forwarding
 from deepx_graph.types import TensorType, leaves, nbytes
 
 ALIGNMENT = 64
@@ -34,7 +34,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Piece:
+class Allocation:
     """Memory of one tensor result, `copies` of which may live at once. `buffer` is None where it gets memory of its own."""
 
     node: Node
@@ -50,7 +50,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BufferAssignment:
     """The plan of one function. `str()` is a table.
 
     `peak_bytes` bounds what one activation has alive at once, shared buffers, results and called functions included; where a
@@ -58,14 +58,14 @@ class Plan:
     """
 
     code: Code
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Allocation, ...]
     buffers: tuple[int, ...]
     output_bytes: int
     copied: frozenset[int]
     """The numbers of the results that must be copied for the caller, being (views of) inputs, constants or one another."""
     peak_bytes: int
     recursive: bool = False
-    handed: dict[int, int] = field(default_factory=dict)
+    forwarded: dict[int, int] = field(default_factory=dict)
     """Positions of kernels whose result takes the memory of an operand that has memory of its own, with the operand's number."""
     scratch: dict[int, int] = field(default_factory=dict)
     """Bytes that the kernel at a position has beside operands and results, while it runs."""
@@ -81,9 +81,9 @@ class Plan:
         return sum(p.bytes for p in self.pieces)
 
     @cached_property
-    def of(self) -> dict[int, tuple[Piece, ...]]:
+    def of(self) -> dict[int, tuple[Allocation, ...]]:
         """The pieces with a shared buffer, by the position of their instruction."""
-        found: dict[int, list[Piece]] = {}
+        found: dict[int, list[Allocation]] = {}
         for piece in self.pieces:
             if piece.buffer is not None:
                 found.setdefault(piece.at, []).append(piece)
@@ -128,7 +128,7 @@ def always(node: Node) -> bool:
 
 
 def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_bytes: Callable[[Node], int] | None = None,
-         recursive: bool = False, overwrites: Overwrites = nothing, scratch: Scratch = of_eval) -> Plan:
+         recursive: bool = False, overwrites: Overwrites = nothing, scratch: Scratch = of_eval) -> BufferAssignment:
     """The plan of a schedule whose types are static.
 
     `writes(node)` says whether the engine puts the node's result where it is told; `call_bytes(node)` is what a call needs
@@ -137,11 +137,11 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_by
     Raises InferError when a size is not known.
     """
     code = lower(schedule)
-    flow = flow_of(code)
+    flow = alias_analysis(code)
     found = list(_pieces(code, flow, writes))
     own = dict(_scratches(code, flow, scratch))
-    given = handed(code, flow, found, overwrites)
-    pieces, buffers = _Sharing(code, flow, overwrites).share(merged(code, found, given) if given else found)
+    given = forwarded_buffers(code, flow, found, overwrites)
+    pieces, buffers = _Sharing(code, flow, overwrites).share(with_forwarding(code, found, given) if given else found)
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)
     sizes = [nbytes(r.type) for r in schedule.function.results]
@@ -151,7 +151,8 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_by
     alive += ((at, at, bytes_) for at, bytes_ in own.items())
     if call_bytes is not None:
         alive += ((at, at, call_bytes(run.node)) for at, run in _runs(code) if is_call(run.node))
-    return Plan(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive, given, own)
+    return BufferAssignment(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive,
+                            given, own)
 
 
 def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
@@ -171,7 +172,7 @@ def _runs(code: Code) -> Iterator[tuple[int, Run]]:
     return ((at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run))
 
 
-def _scratches(code: Code, flow: Flow, scratch: Scratch) -> Iterator[tuple[int, int]]:
+def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tuple[int, int]]:
     """The positions of kernels that have memory of their own, with its bytes."""
     ordered = {s for s, known in enumerate(flow.contiguous) if known}  # slots that lie in the order of C
     for at, run in _runs(code):
@@ -188,7 +189,7 @@ def _scratches(code: Code, flow: Flow, scratch: Scratch) -> Iterator[tuple[int, 
                 yield at, bytes_
 
 
-def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[tuple[Piece, bool]]:
+def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> Iterator[tuple[Allocation, bool]]:
     """Every tensor result that needs memory, and whether it may be in a shared buffer."""
     dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
@@ -209,7 +210,7 @@ def _pieces(code: Code, flow: Flow, writes: Callable[[Node], bool]) -> Iterator[
         if shared:
             dense.add(target)
         for k, t in tensors:
-            piece = Piece(node, k, t.nbytes, at, min(at, flow.first[target]), flow.last[target], copies=copies,
+            piece = Allocation(node, k, t.nbytes, at, min(at, flow.first[target]), flow.last[target], copies=copies,
                           escapes=flow.escapes[target])
             yield piece, shared
 
@@ -232,7 +233,7 @@ def keeps_order(node: Node) -> bool:
 class _Sharing:
     """Gives buffers to pieces, in the order in which they come to life."""
 
-    def __init__(self, code: Code, flow: Flow, overwrites: Overwrites) -> None:
+    def __init__(self, code: Code, flow: AliasAnalysis, overwrites: Overwrites) -> None:
         self.code, self.flow, self.overwrites = code, flow, overwrites
         self.sizes: list[int] = []
         self.free: list[tuple[int, int]] = []  # (size, buffer), sorted
@@ -241,13 +242,13 @@ class _Sharing:
         self.over: dict[int, int] = {}  # buffer -> position of the last result that went over an operand there
         self.buffer_of: dict[int, int] = {}  # slot -> its buffer, where it has exactly one
 
-    def share(self, found: Iterable[tuple[Piece, bool]]) -> tuple[list[Piece], list[int]]:
+    def share(self, found: Iterable[tuple[Allocation, bool]]) -> tuple[list[Allocation], list[int]]:
         """The pieces, in order of position, with their buffers; and the buffers' sizes."""
         pieces = [(k, piece, shared) for k, (piece, shared) in enumerate(found)]
         placed = {k: self.place(p) if shared else p for k, p, shared in sorted(pieces, key=lambda item: item[1].first)}
         return [placed[k] for k in range(len(placed))], self.sizes
 
-    def place(self, piece: Piece) -> Piece:
+    def place(self, piece: Allocation) -> Allocation:
         while self.dying and self.dying[0][0] < piece.first:
             last, buffer = heapq.heappop(self.dying)
             if self.until[buffer] == last:  # else a later result has taken it over, in place
@@ -265,7 +266,7 @@ class _Sharing:
             self.buffer_of[run.target] = buffer
         return replace(piece, buffer=buffer, in_place=over is not None)
 
-    def operand_to_overwrite(self, piece: Piece) -> int | None:
+    def operand_to_overwrite(self, piece: Allocation) -> int | None:
         """The buffer of an operand that dies here, is nobody else's and has the result's shape and element size."""
         run = self.code.instructions[piece.at]
         assert isinstance(run, Run)

@@ -1,7 +1,7 @@
 """Which result takes the memory of an input that the caller has given away.
 
 An input is written over only by the last kernel that reads it, only where that kernel says that it may, and only by a result of the
-caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `Straight` looks at them.
+caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `StraightLine` looks at them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from deepx_graph.runtime.bytecode.code import Return, Run
-from deepx_graph.runtime.engines.base import Overwriting
+from deepx_graph.runtime.engines.base import InPlace
 from deepx_graph.runtime.memory.alias import held
 from deepx_graph.runtime.program import Unit
 from deepx_graph.types import TensorType, leaves
@@ -22,7 +22,7 @@ Places = dict[int, tuple[int | None, ...]]
 
 def places(unit: Unit, given: Set[int]) -> Places:
     """The places of the parameters `given` away. Takes time linear in the code."""
-    if not isinstance(unit.engine, Overwriting):
+    if not isinstance(unit.engine, InPlace):
         return {}
     code = unit.plan.code
     param_of = {slot: k for k, slot in enumerate(code.params) if k in given}

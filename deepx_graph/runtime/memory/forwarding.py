@@ -14,7 +14,7 @@ from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode.code import Code, Run
 from deepx_graph.runtime.engines.base import KernelFn
-from deepx_graph.runtime.memory.alias import Flow
+from deepx_graph.runtime.memory.alias import AliasAnalysis
 from deepx_graph.types import TensorType
 
 LEAST_BYTES = 1 << 20
@@ -29,7 +29,8 @@ def nothing(node: Node) -> tuple[frozenset[int], ...]:
     return ()
 
 
-def handed(code: Code, flow: Flow, pieces: Sequence[tuple[Any, bool]], overwrites: Overwrites) -> dict[int, int]:
+def forwarded_buffers(code: Code, flow: AliasAnalysis, pieces: Sequence[tuple[Any, bool]], overwrites: Overwrites) -> dict[int,
+                                                                                                                           int]:
     """The positions of kernels whose one result takes the memory of an operand, with the operand's number.
 
     `pieces` are those of the plan, each with whether it may be in a shared buffer. Takes time linear in the code.
@@ -54,7 +55,7 @@ def handed(code: Code, flow: Flow, pieces: Sequence[tuple[Any, bool]], overwrite
     return found
 
 
-def merged(code: Code, pieces: Sequence[tuple[Any, bool]], given: dict[int, int]) -> list[tuple[Any, bool]]:
+def with_forwarding(code: Code, pieces: Sequence[tuple[Any, bool]], given: dict[int, int]) -> list[tuple[Any, bool]]:
     """The pieces when operands are handed on: such an operand has memory of its own, for as long as the result lives."""
     until = {code.instructions[p.at].sources[given[p.at]]: p for p, _ in pieces if p.at in given}
     made: list[tuple[Any, bool]] = []

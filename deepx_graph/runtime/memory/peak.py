@@ -6,13 +6,13 @@ from itertools import accumulate
 
 from deepx_graph.errors import printable
 from deepx_graph.runtime.bytecode.code import Run
-from deepx_graph.runtime.memory.assignment import Piece, Plan
+from deepx_graph.runtime.memory.assignment import Allocation, BufferAssignment
 
 SHOWN = 3
 """How many values a message names."""
 
 
-def changes(plan: Plan) -> list[int]:
+def changes(plan: BufferAssignment) -> list[int]:
     """By how many bytes what is in memory grows or shrinks at each instruction, kernels' scratch memory included."""
     found = [0] * (len(plan.code.instructions) + 1)
     for p in plan.pieces:
@@ -24,19 +24,19 @@ def changes(plan: Plan) -> list[int]:
     return found
 
 
-def peak_at(plan: Plan) -> int:
+def peak_at(plan: BufferAssignment) -> int:
     """The instruction at which most bytes are in memory. Takes time linear in the code."""
     alive = list(accumulate(changes(plan)))
     return max(range(len(alive)), key=alive.__getitem__)
 
 
-def at_peak(plan: Plan) -> list[Piece]:
+def at_peak(plan: BufferAssignment) -> list[Allocation]:
     """The values in memory there, the largest first."""
     at = peak_at(plan)
     return sorted((p for p in plan.pieces if p.first <= at <= p.last), key=lambda p: -p.bytes * p.copies)
 
 
-def largest(plan: Plan) -> str:
+def largest(plan: BufferAssignment) -> str:
     """The largest values in memory at the peak, in words, and the scratch memory of the kernel there; "" where there is none."""
     alive = at_peak(plan)
     named = [f"{printable(p.node.name or p.node.op.name)}: {p.node.type}{f' x{p.copies}' if p.copies > 1 else ''}"
@@ -46,7 +46,7 @@ def largest(plan: Plan) -> str:
     return "; ".join(filter(None, (values, _scratch(plan, peak_at(plan)))))
 
 
-def _scratch(plan: Plan, at: int) -> str:
+def _scratch(plan: BufferAssignment, at: int) -> str:
     run = plan.code.instructions[at] if at in plan.scratch else None
     if not isinstance(run, Run):
         return ""

@@ -52,7 +52,7 @@ class MemoryUse:
     limit: int
 
 
-class Recycler:
+class BufferPool:
     """Keeps at most `limit` bytes, lent or not."""
 
     def __init__(self, limit: int | None = None) -> None:
@@ -145,7 +145,7 @@ def _lent() -> int:
 
 _LENT = _lent()
 
-RESULTS = Recycler()
+RESULTS = BufferPool()
 """The one of the process: results of every kernel come from here."""
 
 

@@ -18,22 +18,22 @@ import numpy as np
 from deepx_graph.ir import Function
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.cost.model import Parts
+from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
-from deepx_graph.runtime.kernels.program import Array, Leaf, Program, Step
+from deepx_graph.runtime.kernels.program import Array, KernelProgram, Leaf, Step
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.module import module_text
-from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, Stage, arrange, registers_used, sums_columns, together
+from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, NestStage, arrange, registers_used, sums_columns, together
 from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Layout, Unwritten, layout, partial_dtype
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.transpose import contiguous
-from deepx_graph.runtime.straightline.segment import Form
+from deepx_graph.runtime.straightline.segment import ArrayType
 
 MOST_CHUNKS, MOST_LONG_CHUNKS, LONG_CHUNK_NS = 16, 64, 100_000
 """How many chunks there are at most; and where each is at least so long, which evens out what else the cores do."""
@@ -45,7 +45,7 @@ VECTOR_BYTES = 64
 """A row takes whole vectors: the last one is masked."""
 
 
-def chunks_of(program: Program, nests: Nests, nest: Nest) -> Chunks:
+def chunks_of(program: KernelProgram, nests: Nests, nest: Nest) -> Chunks:
     """How a nest is shared out; a matter of its shape and of the constants of the machine, never of the number of threads."""
     least, whole, step = cost.chunk_ns(constants()), alone_ns(program, nests, nest), together(nests, nest)
     if whole < 2 * least:
@@ -55,31 +55,31 @@ def chunks_of(program: Program, nests: Nests, nest: Nest) -> Chunks:
     return Chunks(1 << max(0, most.bit_length() - 1), step)  # a power of two: threads get as many each
 
 
-def alone_ns(program: Program, nests: Nests, nest: Nest) -> float:
+def alone_ns(program: KernelProgram, nests: Nests, nest: Nest) -> float:
     """How long one thread works on a nest."""
     whole = sweep(program, nests, nest)
-    return cost.sweep_ns(constants(), whole.elements, whole.work, _bytes(program, nest))
+    return cost.nest_ns(constants(), whole.elements, whole.work, _bytes(program, nest))
 
 
-def sweep(program: Program, nests: Nests, nest: Nest, shares: int = 1) -> cost.Sweep:
+def sweep(program: KernelProgram, nests: Nests, nest: Nest, shares: int = 1) -> cost.NestWork:
     """A nest as the cost model sees it."""
     steps = [s for stage in nest.stages for s in (*stage.steps, *stage.reductions)]
     sizes = [program.registers[s.target].dtype.itemsize for s in steps] or [cost.LANE_BYTES]
     wide = max(1.0, max(sizes) / cost.LANE_BYTES)
     lanes = max(1, VECTOR_BYTES // max(sizes))
     elements = nests.count(nest) * -(-nests.width(nest) // lanes) * lanes
-    return cost.Sweep(elements * wide, sum(map(_price, steps, sizes)) / wide, shares)
+    return cost.NestWork(elements * wide, sum(map(_price, steps, sizes)) / wide, shares)
 
 
 def _price(step: Step, itemsize: int) -> float:
     return cost.lane_price(step.primitive, itemsize)
 
 
-def _bytes(program: Program, nest: Nest) -> int:
+def _bytes(program: KernelProgram, nest: Nest) -> int:
     return sum(program.registers[r].size * program.registers[r].dtype.itemsize for r in registers_used(nest))
 
 
-def predicted(program: Program, nests: Nests, chunks: Sequence[Chunks], threads: int) -> cost.Parts:
+def predicted(program: KernelProgram, nests: Nests, chunks: Sequence[Chunks], threads: int) -> cost.ForecastParts:
     """The prediction of a whole kernel."""
     sweeps = [sweep(program, nests, n, c.count) for n, c in zip(nests.nests, chunks, strict=True)]
     return cost.machine_code(constants(), sweeps, sum(_bytes(program, n) for n in nests.nests), threads)
@@ -120,7 +120,7 @@ def attempt(function: Function, threads: int, apart: int = 0) -> NativeKernel | 
         return f"no machine code for {e}"
 
 
-def _refusal(program: Program) -> str:
+def _refusal(program: KernelProgram) -> str:
     """Why a program does not become machine code; "" where it may."""
     if not _data_is_where_expected():
         return "arrays of this Python are not laid out as kernels expect"
@@ -135,7 +135,7 @@ def _refusal(program: Program) -> str:
     return f"rows of fewer than {NARROWEST} elements" if narrow else ""
 
 
-def in_place_params(program: Program, nests: Nests) -> frozenset[int]:
+def in_place_params(program: KernelProgram, nests: Nests) -> frozenset[int]:
     """Parameters whose memory a result may take: in the one sweep that writes results, nothing written of a row is read again."""
     writing = [n for n in nests.nests if any(_writes(s, program) for s in n.stages)]
     if len(writing) != 1 or writing[0] is not nests.nests[-1]:
@@ -146,11 +146,11 @@ def in_place_params(program: Program, nests: Nests) -> frozenset[int]:
     return whole_params(program) - {leaf.param for leaf in program.leaves if leaf.register in again}
 
 
-def _writes(stage: Stage, program: Program) -> bool:
+def _writes(stage: NestStage, program: KernelProgram) -> bool:
     return not {*stage.stores, *stage.row_stores}.isdisjoint(program.results)
 
 
-def whole_params(program: Program) -> frozenset[int]:
+def whole_params(program: KernelProgram) -> frozenset[int]:
     """Parameters of which all elements are read just where those of the results are written, and in no other order."""
     whole = program.space or (1,)
     plain = {leaf.param: True for leaf in program.leaves}
@@ -196,7 +196,7 @@ class MachineCode:
     layout: Layout
     params: tuple[int, ...]
     """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
-    results: tuple[Form, ...]
+    results: tuple[ArrayType, ...]
     in_place: tuple[frozenset[int], ...]
     constants: tuple[Array, ...]
     own_bytes: tuple[int, ...]
@@ -229,7 +229,7 @@ class MachineCode:
         raise NotImplementedError
 
 
-class Memory:
+class KernelMemory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
     def __init__(self, kernels: Sequence[MachineCode]) -> None:
@@ -280,7 +280,7 @@ class Workspace:
     """The table and the memory of one call."""
 
     def __init__(self, kernel: MachineCode) -> None:
-        self.memory = Memory([kernel])
+        self.memory = KernelMemory([kernel])
         self.table = self.memory.table(kernel)
         self.address = address_of(self.table)
 
@@ -299,7 +299,7 @@ class NativeKernel(MachineCode):
 
     way = "machine code"
 
-    def __init__(self, program: Program, nests: Nests, threads: int) -> None:
+    def __init__(self, program: KernelProgram, nests: Nests, threads: int) -> None:
         self.program, self.nests, self.threads = program, nests, threads
         self.chunks = [chunks_of(program, nests, n) for n in nests.nests]
         self.layout: Layout = layout(program, nests)
@@ -313,14 +313,14 @@ class NativeKernel(MachineCode):
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
         self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
-        self.results = tuple(Form(program.registers[r].dtype, shape)
+        self.results = tuple(ArrayType(program.registers[r].dtype, shape)
                              for r, shape in zip(program.results, program.result_shapes, strict=True))
         self.in_place = (in_place_params(program, nests),) * len(program.results)
         self.params = tuple(leaf.param for leaf in program.leaves)
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
         self._spare: list[Workspace] = []
 
-    def predicted(self) -> Parts:
+    def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         return predicted(self.program, self.nests, self.chunks, self.threads)
 

@@ -185,7 +185,7 @@ alone:
 _POINTER = ctypes.c_void_p
 
 
-class Pool:
+class WorkerPool:
     """The workers of this process. One caller at a time has them; another finds them busy and works alone.
 
     `address` is that of the pool's state, and `share_address` that of the machine function that `run` calls with it, for machine
@@ -226,12 +226,12 @@ class Pool:
                 ctypes.c_int64.from_address(self.address + WORKERS).value = self._workers
 
 
-_POOL: list[Pool | None] = []
+_POOL: list[WorkerPool | None] = []
 
 
-def pool() -> Pool | None:
+def pool() -> WorkerPool | None:
     """The pool of this process, made when first asked for; None where this machine has no such thing."""
     if not _POOL:
         fit = sys.platform == "linux" and platform.machine() == "x86_64" and np.dtype(np.intp).itemsize == 8
-        _POOL.append(Pool() if fit else None)
+        _POOL.append(WorkerPool() if fit else None)
     return _POOL[0]

@@ -21,27 +21,27 @@ from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.donation import Places, places
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.program import Outs, Unit
-from deepx_graph.runtime.straightline.segment import Shared, joins, segment
-from deepx_graph.runtime.straightline.steps import Joined, Step, cut
+from deepx_graph.runtime.straightline.segment import SegmentGroup, joins, segment
+from deepx_graph.runtime.straightline.steps import KernelStep, SegmentCall, partition
 from deepx_graph.types import TensorType
 
 NONE: frozenset[int] = frozenset()
 
 
-class Straight:
+class StraightLine:
     """The instructions of one unit. Not to be run by two threads at once; what `entry` gives may be."""
 
     def __init__(self, unit: Unit, last: Return) -> None:
         self._unit, self._params, self._last = unit, unit.plan.code.params, last.sources
         self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
         self._types = tuple((p.type.dtype.np, p.type.shape) for p in unit.function.params if isinstance(p.type, TensorType))
-        self._steps = tuple(Step(i.node, kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
+        self._steps = tuple(KernelStep(i.node, kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
                             enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._calls = 0
-        self._shared = Shared()
+        self._shared = SegmentGroup()
         self._places: dict[frozenset[int], Places] = {NONE: {}}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
-        self._programs: dict[frozenset[int], Sequence[Step | Joined]] = {}
+        self._programs: dict[frozenset[int], Sequence[KernelStep | SegmentCall]] = {}
 
     @cached_property
     def _joins(self) -> tuple[bool, ...]:
@@ -109,7 +109,7 @@ class Straight:
         return [o if at not in found else tuple(None if k is None else arrays[k] for k in found[at])  # type: ignore[misc]
                 for at, o in enumerate(outs)]
 
-    def _joined(self, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int], free: frozenset[int], *,
+    def _joined(self, steps: Sequence[KernelStep], inputs: Sequence[int], outputs: Sequence[int], free: frozenset[int], *,
                 whole: bool = False) -> EntryFn | None:
         """Some steps as one call, from slots to slots."""
         engine, positions = self._unit.joining, [s.at for s in steps]
@@ -121,27 +121,27 @@ class Straight:
         found = segment(self._unit, positions, inputs, outputs, self._memory, given, whole=whole)
         return None if found is None else engine.joined(found, self._shared)
 
-    def _program(self, free: frozenset[int]) -> Sequence[Step | Joined]:
+    def _program(self, free: frozenset[int]) -> Sequence[KernelStep | SegmentCall]:
         """The steps, those joined that follow each other."""
         if free not in self._programs:
-            program: list[Step | Joined] = []
+            program: list[KernelStep | SegmentCall] = []
             for together, group in groupby(zip(self._joins, self._steps, strict=True), key=lambda pair: pair[0]):
                 steps = [s for _, s in group]
-                found = cut(self._unit, steps) if together else None
+                found = partition(self._unit, steps) if together else None
                 entry = None if found is None else self._joined(found.inside, found.inputs, found.outputs, free)
                 frees = tuple(slot for s in steps for slot in s.frees)
-                program += steps if found is None or entry is None else [Joined(found, entry, frees)]
+                program += steps if found is None or entry is None else [SegmentCall(found, entry, frees)]
             self._programs[free] = program
         return self._programs[free]
 
 
-def straight(unit: Unit) -> Straight | None:
+def straight_line(unit: Unit) -> StraightLine | None:
     """The unit's function that way, or None where it has more than kernels in it or is given anything but tensors."""
     *body, last = unit.instructions
     kernels_alone = all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False))
     if not isinstance(last, Return) or not kernels_alone:
         return None
-    return Straight(unit, last) if _has_tensors_alone(unit.function) else None
+    return StraightLine(unit, last) if _has_tensors_alone(unit.function) else None
 
 
 def _has_tensors_alone(function: Function) -> bool:

@@ -24,25 +24,25 @@ from deepx_graph.types import TensorType, leaves
 
 
 @dataclass(frozen=True)
-class Given:
+class ArgBuffer:
     """The memory of an argument of the call."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Made:
+class ResultBuffer:
     """The memory of a result of the call."""
 
     number: int
 
 
-Place = Given | Made | Array
+Buffer = ArgBuffer | ResultBuffer | Array
 """An array is memory of the segment's own."""
 
 
 @dataclass(frozen=True)
-class Form:
+class ArrayType:
     """The dtype and shape of an argument or result."""
 
     dtype: np.dtype[Any]
@@ -55,20 +55,20 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Result:
+class SegmentResult:
     """A result: a fresh array, the argument whose number is `over`, or the array `own`, which stays the segment's."""
 
-    form: Form
+    form: ArrayType
     over: int | None = None
     own: Array | None = None
 
 
 @dataclass(frozen=True)
-class Use:
+class KernelUse:
     """A kernel's use: the memory of each operand and each result."""
 
-    operands: tuple[Place, ...]
-    results: tuple[Place, ...]
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,17 @@ class Segment:
     in the very same place.
     """
 
-    params: tuple[Form, ...]
-    results: tuple[Result, ...]
-    uses: tuple[Use, ...]
+    params: tuple[ArrayType, ...]
+    results: tuple[SegmentResult, ...]
+    uses: tuple[KernelUse, ...]
     nodes: tuple[Node, ...] = ()
-    copies: tuple[tuple[Place, Made, int], ...] = ()
+    copies: tuple[tuple[Buffer, ResultBuffer, int], ...] = ()
     alone: frozenset[int] = frozenset()
     under: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
+class SegmentGroup:
     """What segments over the same memory have in common: one of them runs at a time."""
 
     busy: Array = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -117,14 +117,14 @@ class _Leaf:
 class _Value:
     """What a slot holds: memory, seen as an array of that form."""
 
-    place: Given | _Leaf | Array
-    form: Form
+    place: ArgBuffer | _Leaf | Array
+    form: ArrayType
 
 
 def joins(unit: Unit, at: int) -> bool:
     """Whether the instruction at a position may be part of a segment."""
     run, engine = unit.instructions[at], unit.joining
-    if not isinstance(run, Run) or engine is None or at in unit.plan.handed:
+    if not isinstance(run, Run) or engine is None or at in unit.plan.forwarded:
         return False
     return engine.joins(run.node) if makes_kernel(run.node) else run.node.op is PROJ or _views_the_same(run.node)
 
@@ -138,7 +138,7 @@ def _views_the_same(node: Node) -> bool:
     """Whether a view has the first elements of its operand, in order."""
     if len(node.inputs) != 1 or not isinstance(node.inputs[0].type, TensorType):
         return False
-    return _viewed(node, _Value(Given(0), form_of(node.inputs[0].type))) is not None
+    return _viewed(node, _Value(ArgBuffer(0), form_of(node.inputs[0].type))) is not None
 
 
 def segment(unit: Unit, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], outs: Outs,
@@ -156,14 +156,14 @@ class _Tracing:
     def __init__(self, unit: Unit, outs: Outs, given: Places) -> None:
         self.unit, self.outs, self.given = unit, outs, given
         self.values: dict[int, tuple[_Value, ...]] = {}
-        self.places: dict[_Leaf, Place] = {}
+        self.places: dict[_Leaf, Buffer] = {}
 
     def segment(self, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], whole: bool) -> Segment | None:
         types = [self.unit.plan.code.slots[s].type for s in inputs]
         if not all(isinstance(t, TensorType) for t in types):
             return None
         params = tuple(map(form_of, types))
-        self.values = {s: (_Value(Given(k), form),) for k, (s, form) in enumerate(zip(inputs, params, strict=True))}
+        self.values = {s: (_Value(ArgBuffer(k), form),) for k, (s, form) in enumerate(zip(inputs, params, strict=True))}
         runs = [(at, run) for at in positions if isinstance(run := self.unit.instructions[at], Run)]
         for at, run in runs:
             self._trace(at, run)
@@ -175,13 +175,14 @@ class _Tracing:
         kernels = [run for _, run in runs if makes_kernel(run.node)]
         uses, nodes = tuple(map(self._use, kernels)), tuple(run.node for run in kernels)
         alone = frozenset(p for taken in self.given.values() for p in taken if p is not None)
-        return Segment(params, results, uses, nodes, tuple((self._place(v), Made(k), v.form.nbytes) for k, v in copies), alone)
+        return Segment(params, results, uses, nodes, tuple((self._place(v), ResultBuffer(k), v.form.nbytes) for k, v in copies),
+                       alone)
 
     def _of(self, slot: int) -> tuple[_Value, ...]:
         """What a slot holds."""
         if slot not in self.values:
             array = np.asarray(self.unit.constants[slot].attrs[0].array, order="C")
-            self.values[slot] = (_Value(array, Form(array.dtype, array.shape)),)
+            self.values[slot] = (_Value(array, ArrayType(array.dtype, array.shape)),)
         return self.values[slot]
 
     def _trace(self, at: int, run: Run) -> None:
@@ -197,7 +198,7 @@ class _Tracing:
             assert viewed is not None
             self.values[run.target] = (viewed,)
 
-    def _target(self, at: int, leaf: int, form: Form, node: Node, operands: Sequence[_Value]) -> _Leaf | Array:
+    def _target(self, at: int, leaf: int, form: ArrayType, node: Node, operands: Sequence[_Value]) -> _Leaf | Array:
         """Where a kernel's result goes. What would be written over an operand too early goes to memory of its own."""
         outs = self.outs[at]
         if outs is None:
@@ -208,53 +209,53 @@ class _Tracing:
                      for k, o in enumerate(operands))
         return np.empty(form.shape, form.dtype) if harmed else outs[leaf]
 
-    def _results(self, values: Sequence[_Value], whole: bool) -> tuple[tuple[Result, ...], list[tuple[int, _Value]]]:
+    def _results(self, values: Sequence[_Value], whole: bool) -> tuple[tuple[SegmentResult, ...], list[tuple[int, _Value]]]:
         """Where the outputs are; and those that are copied from where they are."""
         results, copies = [], []
         for k, value in enumerate(values):
             leaf, over = value.place, self._over(value.place)
             if isinstance(leaf, _Leaf) and leaf not in self.places and self._is_whole(leaf, value.form, over):
-                self.places[leaf] = Made(k) if over is None else Given(over)
-                results.append(Result(value.form, over))
+                self.places[leaf] = ResultBuffer(k) if over is None else ArgBuffer(over)
+                results.append(SegmentResult(value.form, over))
             elif isinstance(leaf, np.ndarray) and not whole:
-                results.append(Result(value.form, own=leaf))
+                results.append(SegmentResult(value.form, own=leaf))
             else:
-                results.append(Result(value.form))
+                results.append(SegmentResult(value.form))
                 copies.append((k, value))
         return tuple(results), copies
 
-    def _over(self, place: Given | _Leaf | Array) -> int | None:
+    def _over(self, place: ArgBuffer | _Leaf | Array) -> int | None:
         return self.given[place.at][place.leaf] if isinstance(place, _Leaf) and place.at in self.given else None
 
-    def _form_of(self, leaf: _Leaf) -> Form:
+    def _form_of(self, leaf: _Leaf) -> ArrayType:
         run = self.unit.instructions[leaf.at]
         assert isinstance(run, Run)
         return form_of(leaves(run.node.type)[leaf.leaf])
 
-    def _is_whole(self, leaf: _Leaf, form: Form, over: int | None) -> bool:
+    def _is_whole(self, leaf: _Leaf, form: ArrayType, over: int | None) -> bool:
         """Whether an array of that form holds all of the kernel's result; over an argument, which has a form of its own."""
         made = self._form_of(leaf)
         return form == made if over is not None else form.nbytes == made.nbytes
 
-    def _use(self, run: Run) -> Use:
+    def _use(self, run: Run) -> KernelUse:
         operands = tuple(self._place(self._of(s)[0]) for s in run.sources)
-        return Use(operands, tuple(map(self._place, self.values[run.target])))
+        return KernelUse(operands, tuple(map(self._place, self.values[run.target])))
 
-    def _place(self, value: _Value) -> Place:
+    def _place(self, value: _Value) -> Buffer:
         """Where a value is, all outputs having their places: what no output wants is in memory of its own."""
         leaf = value.place
         if not isinstance(leaf, _Leaf):
             return leaf
         if leaf not in self.places:
             over, form = self._over(leaf), self._form_of(leaf)
-            self.places[leaf] = np.empty(form.shape, form.dtype) if over is None else Given(over)
+            self.places[leaf] = np.empty(form.shape, form.dtype) if over is None else ArgBuffer(over)
         return self.places[leaf]
 
 
-def form_of(type: Any) -> Form:
+def form_of(type: Any) -> ArrayType:
     """The form of a tensor of a static type."""
     assert isinstance(type, TensorType) and type.dtype.np is not None
-    return Form(type.dtype.np, type.shape)
+    return ArrayType(type.dtype.np, type.shape)
 
 
 def _viewed(node: Node, value: _Value) -> _Value | None:
@@ -264,4 +265,4 @@ def _viewed(node: Node, value: _Value) -> _Value | None:
     seen = node.op.eval((array,), *node.attrs)
     if type(seen) is not np.ndarray or not seen.flags.c_contiguous or seen.ctypes.data != array.ctypes.data:
         return None
-    return _Value(seen if array is value.place else value.place, Form(seen.dtype, seen.shape))
+    return _Value(seen if array is value.place else value.place, ArrayType(seen.dtype, seen.shape))

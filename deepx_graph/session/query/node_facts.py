@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
 from deepx_graph.runtime.cost.counts import bytes_moved, flops
@@ -76,11 +76,11 @@ class Facts:
                         found[node] = place
                     case Once():  # it runs as often as what lies around the loop that it outlives
                         stack.append((step.block, Place(found[step.loop].loops, place.branches)))
-                    case If():
+                    case IfStep():
                         found[step.node] = place
                         inside = Place(place.loops, place.branches + 1)
                         stack += ((b.block, inside) for b in step.branches)
-                    case Loop():
+                    case LoopStep():
                         stack += _loop(step, place, found)
         return found
 
@@ -100,7 +100,7 @@ class Facts:
         return _reached(node, lambda n: self.function.users.get(n, ()))
 
 
-def _loop(step: Loop, place: Place, found: dict[Node, Place]) -> list[tuple[Block, Place]]:
+def _loop(step: LoopStep, place: Place, found: dict[Node, Place]) -> list[tuple[Block, Place]]:
     inside = Place(place.loops + 1, place.branches)
     found[step.node] = place
     found[step.node.inputs[0]] = inside

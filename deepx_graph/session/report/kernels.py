@@ -17,7 +17,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
-from deepx_graph.runtime.engines.base import Arranging, Engine, Forecasting, Telling
+from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import is_kernel
 from deepx_graph.types import is_static
@@ -117,8 +117,8 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     functions = module.functions
     if not all(is_static(n.type) for f in functions for n in f.nodes):
         return None
-    if isinstance(chosen, Arranging):
-        functions = tuple(map(chosen.arrange, functions))
+    if isinstance(chosen, Canonicalizes):
+        functions = tuple(map(chosen.canonicalize, functions))
     times = _times(module, functions)
     nodes = [(f, n) for f in functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
     nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
@@ -153,7 +153,7 @@ def _rows(engine: Engine, nodes: Sequence[tuple[Function, Node]], times: Mapping
 def row(engine: Engine, function: Function, node: Node) -> KernelRow:
     """One kernel as the engine runs it; its share is that of all."""
     engine.kernel(node)
-    way = engine.way(node) if isinstance(engine, Telling) else "eval"
+    way = engine.lowering(node) if isinstance(engine, Explains) else "eval"
     forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
     predicted = None if forecast is None or forecast.nanoseconds is None else forecast.nanoseconds / 1e3
     name = node.op.name + (f" {node.name}" if node.name else "")

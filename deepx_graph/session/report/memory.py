@@ -11,7 +11,7 @@ from itertools import accumulate
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
-from deepx_graph.runtime.memory.assignment import Plan, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, plan
 from deepx_graph.runtime.memory.peak import changes
 
 
@@ -54,7 +54,7 @@ def memory(function: Function) -> Memory | None:
         return None
 
 
-def from_plan(found: Plan) -> Memory:
+def from_plan(found: BufferAssignment) -> Memory:
     """The memory that a plan stands for."""
     lives = {p.node: Life(p.first, p.last, p.bytes, p.buffer, p.in_place) for p in found.pieces}
     return Memory(tuple(accumulate(changes(found)[:-1])), found.peak_bytes, lives)

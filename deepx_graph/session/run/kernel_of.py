@@ -15,7 +15,7 @@ from deepx_graph.passes.fusion.fuse import Fuse
 from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines.base import Arranging, Telling
+from deepx_graph.runtime.engines.base import Canonicalizes, Explains
 from deepx_graph.runtime.program import is_kernel
 from deepx_graph.session.report.kernels import KernelRow, computes, row
 from deepx_graph.session.run.inputs import random_inputs
@@ -56,7 +56,7 @@ class Placing:
         self._engine = engines.get(engine, threads)
         self._origins: dict[Node, Origin] = {}
         self._fused = Fuse().run(module.with_functions(map(self._marked, module.functions)))
-        arrange = self._engine.arrange if isinstance(self._engine, Arranging) else lambda f: f
+        arrange = self._engine.canonicalize if isinstance(self._engine, Canonicalizes) else lambda f: f
         self._functions = {f.name: arrange(f) for f in self._fused.functions}
         self._holders: dict[int, list[Node]] = {}
         for function in self._functions.values():
@@ -85,7 +85,7 @@ class Placing:
             return reason
         function = next(f for f in self.module.functions if nodes[0] in f.users)
         self._engine.kernel(shared[0])
-        way = self._engine.way(shared[0]) if isinstance(self._engine, Telling) else "eval"
+        way = self._engine.lowering(shared[0]) if isinstance(self._engine, Explains) else "eval"
         return Reason(Kind.JOINED, tuple(nodes), f"{self._engine.name}: {way}").labelled(function)
 
     def holders(self, node: Node) -> list[Node]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from deepx_graph.errors import DeepxGraphError, printable
 from deepx_graph.ir import Function, Module
-from deepx_graph.runtime.profile import Profile, Row
+from deepx_graph.runtime.profile import KernelProfile, Profile
 from deepx_graph.session.report.info import function_info, module_info
 from deepx_graph.viz.draw import draw
 from deepx_graph.viz.picture.bars import Bar, bars
@@ -41,7 +41,7 @@ def _drawn(module: Module, text: str) -> dict[str, str]:
     return shown | {"image/svg+xml": picture.data.decode("utf-8").partition("?>")[2].lstrip()}
 
 
-def _profile(rows: Sequence[Row]) -> str:
+def _profile(rows: Sequence[KernelProfile]) -> str:
     found = [Bar(f"{r.kernel}: {r.type}", r.seconds, f"{r.seconds * 1e3:.3f} ms, {r.share:.1%}, {r.gb_per_s:.1f} GB/s")
              for r in rows[:KERNELS]]  # fmt: skip
     rest = sum(r.seconds for r in rows[KERNELS:])

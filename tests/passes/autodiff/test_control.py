@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.analysis.schedule import Block, Eval, If, Loop, Once, schedule
+from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION
 from deepx_graph.ops import (
-    World,
+    Host,
     add,
     compare,
     convert,
@@ -180,9 +180,9 @@ def steps_of(block: Block) -> list[Any]:
         found.append(step)
         if isinstance(step, Block):
             stack += step.steps
-        elif isinstance(step, If):
+        elif isinstance(step, IfStep):
             stack += (b.block for b in step.branches)
-        elif isinstance(step, Loop):
+        elif isinstance(step, LoopStep):
             stack += (step.header, step.body)
         elif isinstance(step, Once):
             stack.append(step.block)
@@ -400,7 +400,7 @@ def test_the_budget_decides() -> None:
 # --- effects, and forward mode ------------------------------------------------------------------------------------
 
 
-class Files(World):
+class Files(Host):
     """A world with one file and no output."""
 
     def __init__(self, array: Any) -> None:

@@ -12,7 +12,7 @@ from deepx_graph.errors import Source, Span, UsageError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL, PROJ
 from deepx_graph.ops import (
-    World,
+    Host,
     add,
     broadcast_in_dim,
     compare,
@@ -225,7 +225,7 @@ def test_loads_that_a_gradient_needs_are_kept(tmp_path: Any) -> None:
     w = np.arange(6.0).reshape(2, 3)
     np.save(tmp_path / "w.npy", w)
 
-    class Files(World):
+    class Files(Host):
         def load(self, path: str, type: TensorType) -> Any:
             return np.load(tmp_path / f"{path}.npy")
 

@@ -22,7 +22,7 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.calibrate import nanoseconds
 from deepx_graph.runtime.cost.constants import NAMES, SHIPPED, Constants, from_json
 from deepx_graph.runtime.cost.counts import flops
-from deepx_graph.runtime.cost.model import Sweep
+from deepx_graph.runtime.cost.model import NestWork
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.types import C64, F32, F64, DType, tensor
@@ -42,13 +42,13 @@ def test_memory_is_as_fast_as_where_it_lies() -> None:
 
 
 def test_machine_code_by_hand() -> None:
-    alone = cost.machine_code(MADE_UP, [Sweep(20, 3)], 100, 2)
+    alone = cost.machine_code(MADE_UP, [NestWork(20, 3)], 100, 2)
     assert (alone.calls, alone.arithmetic, alone.memory) == (100, 20 * (2 + 3), 10)
     assert alone.nanoseconds == 200 and alone.bound == "calls"
-    shared = cost.machine_code(MADE_UP, [Sweep(400, 3, 4), Sweep(10, 0)], 900, 2)
+    shared = cost.machine_code(MADE_UP, [NestWork(400, 3, 4), NestWork(10, 0)], 900, 2)
     assert (shared.calls, shared.arithmetic, shared.memory) == (150, 400 * 5 / 2 + 10 * 2, 45)
     assert shared.bound == "arithmetic"
-    assert cost.machine_code(MADE_UP, [Sweep(400, 3, 4)], 900, 1).arithmetic == 2000, "one thread does all shares"
+    assert cost.machine_code(MADE_UP, [NestWork(400, 3, 4)], 900, 1).arithmetic == 2000, "one thread does all shares"
 
 
 def test_loops_and_machine_programs_by_hand() -> None:
@@ -143,7 +143,7 @@ def test_sharing_follows_the_constants() -> None:
 def test_what_is_stored_comes_back(tmp_path: Path) -> None:
     path = cost_file.store(MADE_UP, tmp_path / "folder" / "costs.json")
     found = cost_file.read(path)
-    assert found == cost_file.Known(MADE_UP, path)
+    assert found == cost_file.KnownConstants(MADE_UP, path)
     assert str(path) in found.source
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_used_is_told_of(tmp_path: Path, change, note: str
 
 
 def test_no_file_is_nothing_to_tell_of(tmp_path: Path) -> None:
-    assert cost_file.read(tmp_path / "none.json") == cost_file.read(None) == cost_file.Known(SHIPPED)
+    assert cost_file.read(tmp_path / "none.json") == cost_file.read(None) == cost_file.KnownConstants(SHIPPED)
 
 
 def test_the_place_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

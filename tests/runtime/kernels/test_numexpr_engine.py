@@ -47,8 +47,8 @@ from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
-from deepx_graph.runtime.kernels.threads import Team
-from deepx_graph.runtime.memory.pool import Recycler
+from deepx_graph.runtime.kernels.threads import ThreadTeam
+from deepx_graph.runtime.memory.pool import BufferPool
 from deepx_graph.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, TensorType, tensor, type_of_array
 from tests.support import laws
 
@@ -505,7 +505,7 @@ def test_one_kernel_called_from_many_threads(size: int, block: int) -> None:
 
 
 def test_a_fault_in_a_worker_reaches_the_caller_and_the_team_goes_on() -> None:
-    team, caller = Team(), threading.current_thread()
+    team, caller = ThreadTeam(), threading.current_thread()
 
     def fail() -> None:
         if threading.current_thread() is not caller:
@@ -530,7 +530,7 @@ def test_no_argument_is_kept_alive() -> None:
 
 
 def test_result_memory_is_used_again_only_when_nobody_holds_any_of_it() -> None:
-    recycler = Recycler(limit=3 << 20)
+    recycler = BufferPool(limit=3 << 20)
     first = recycler.empty((300, 1000), np.dtype(np.float32))
     second = recycler.empty((300, 1000), np.dtype(np.float32))
     assert not np.may_share_memory(first, second)
@@ -544,7 +544,7 @@ def test_result_memory_is_used_again_only_when_nobody_holds_any_of_it() -> None:
 
 
 def test_recycled_memory_is_bounded_and_can_be_given_back() -> None:
-    recycler = Recycler(limit=2 << 20)
+    recycler = BufferPool(limit=2 << 20)
     held = [recycler.empty((1 << 20,), np.dtype(np.uint8)) for _ in range(5)]
     assert len({a.ctypes.data for a in held}) == 5
     del held

@@ -17,7 +17,7 @@ from deepx_graph.ops import add, compare, concatenate, multiply, negate, reducti
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.inputs import flatten
-from deepx_graph.runtime.memory.assignment import Plan, most_alive, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, most_alive, plan
 from deepx_graph.runtime.program import plan_functions
 from deepx_graph.types import F32, F64, FunctionType, Type, scalar, tensor
 from tests.support.generate import random_inputs, random_module
@@ -49,7 +49,7 @@ class WritingEngine:
         return True
 
 
-def planned(body: Any, *types: Type, **options: Any) -> Plan:
+def planned(body: Any, *types: Type, **options: Any) -> BufferAssignment:
     b = Builder()
     return plan(schedule(b.function("main", [(f"x{k}", t) for k, t in enumerate(types)], lambda *x: body(b, *x))), **options)
 

@@ -13,7 +13,7 @@ from deepx_graph.errors import LimitError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, reduction, reshape, tanh, transpose
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.runtime.memory.assignment import Plan, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, plan
 from deepx_graph.runtime.memory.forwarding import LEAST_BYTES
 from deepx_graph.runtime.memory.peak import at_peak
 from deepx_graph.types import F32, tensor
@@ -59,7 +59,7 @@ def nothing(node: Node, loose: frozenset[int]) -> int:
     return 0
 
 
-def planned(body: object) -> Plan:
+def planned(body: object) -> BufferAssignment:
     return plan(schedule(function(body)), overwrites=first_operand, scratch=nothing)
 
 
@@ -71,7 +71,7 @@ def test_a_result_of_the_callers_takes_the_memory_of_its_operand() -> None:
     assert BYTES >= LEAST_BYTES
     found = planned(body)
     assert found.peak_bytes == BYTES and found.buffers == ()
-    assert list(found.handed.values()) == [0]
+    assert list(found.forwarded.values()) == [0]
     assert [(p.in_place, p.escapes) for p in found.pieces] == [(False, False), (True, True)]
     assert plan(schedule(function(body)), scratch=nothing).peak_bytes == 2 * BYTES, "without an engine that says so"
 
@@ -82,14 +82,14 @@ def test_what_is_read_again_is_not_handed_on() -> None:
         p = product(b, x, w)
         return [b(tanh, p), b(exponential, p), b(add, p, p)]
 
-    assert list(planned(body).handed) == [], "twice an operand of the last of them"
+    assert list(planned(body).forwarded) == [], "twice an operand of the last of them"
 
     def viewed(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
         b = Builder()
         p = product(b, x, w)
         return [b(tanh, p), b(transpose, p, permutation=(1, 0))]
 
-    assert not planned(viewed).handed
+    assert not planned(viewed).forwarded
 
 
 def test_an_operand_is_handed_on_once() -> None:
@@ -99,7 +99,7 @@ def test_an_operand_is_handed_on_once() -> None:
         return [b(add, p, q), b(tanh, q)]
 
     found = planned(body)
-    assert sorted(found.handed.values()) == [0, 0]
+    assert sorted(found.forwarded.values()) == [0, 0]
     assert found.peak_bytes == 2 * BYTES
 
 
@@ -107,7 +107,7 @@ def test_small_results_are_left_alone() -> None:
     small = tensor(F32, (8, 8))
     b = Builder()
     f = b.function("main", [("x", small), ("w", small)], lambda x, w: [b(tanh, product(b, x, w))])
-    assert not plan(schedule(f), overwrites=first_operand).handed
+    assert not plan(schedule(f), overwrites=first_operand).forwarded
 
 
 def test_views_in_the_same_order_copy_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ops import transpose
-from deepx_graph.runtime.engines.canonical_gemm import arranged
+from deepx_graph.runtime.engines.canonical_gemm import canonicalized
 
 PRODUCT = """
 HloModule m
@@ -49,7 +49,7 @@ def _has_transpose(function: dx.Function) -> bool:
 ], ids=["read once", "read twice", "batches", "batches moved"])  # fmt: skip
 def test_a_transposed_product_is_turned_where_nobody_else_reads_it(text: str, kept: bool) -> None:
     module = dx.loads(text)
-    assert _has_transpose(arranged(module.entry)) == kept
+    assert _has_transpose(canonicalized(module.entry)) == kept
     args = _arrays(module)
     for wanted, got in zip(dx.compile(module, engine="numpy")(*args), dx.compile(module, engine="numexpr")(*args), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
@@ -57,7 +57,7 @@ def test_a_transposed_product_is_turned_where_nobody_else_reads_it(text: str, ke
 
 def test_what_has_no_such_product_stays_the_same_object() -> None:
     function = dx.loads(PRODUCT % TWICE).entry
-    assert arranged(function) is function
+    assert canonicalized(function) is function
 
 
 def test_a_training_step_runs_without_a_transpose() -> None:

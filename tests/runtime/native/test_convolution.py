@@ -17,7 +17,7 @@ from deepx_graph.ops import add, broadcast_in_dim, convert, fusion, logistic, ma
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.native.convolution import kernel as conv
-from deepx_graph.runtime.native.convolution.epilogue import joined, parts_of
+from deepx_graph.runtime.native.convolution.epilogue import parts_of, with_fused_epilogue
 from deepx_graph.runtime.native.convolution.kernel import ConvolutionKernel, attempt
 from deepx_graph.runtime.native.convolution.plan import Lanes, plan
 from deepx_graph.runtime.native.convolution.problem import problem_of
@@ -266,10 +266,10 @@ def test_the_engine_runs_convolutions_with_it() -> None:
     assert engine.writes(node)
     assert convolution.eval is not None
     np.testing.assert_array_equal(engine.kernel(node)([x, w], None), convolution.eval([x, w], *node.attrs))
-    assert engine.way(node).startswith("direct convolution")
+    assert engine.lowering(node).startswith("direct convolution")
     other = laws.one_op(convolution, [numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], conv_attrs(0)).results[0]
     assert engine.kernel(other)([numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], None).shape == (2, 4)
-    assert engine.way(other) == "eval: a product"
+    assert engine.lowering(other) == "eval: a product"
 
 
 # --- what follows -------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def followed(case: Case) -> tuple[Function, list[Array]]:
 def test_what_follows_is_done_share_by_share(case: Case) -> None:
     function, arrays = followed(case)
     bodies: list[Function] = []
-    new = joined(function, lambda body: bodies.append(body) or True)
+    new = with_fused_epilogue(function, lambda body: bodies.append(body) or True)
     assert len(bodies) == 1 and [n.op for n in new.nodes if n.inputs] == [fusion]
     kernel = attempt(bodies[0], 2)
     tiles = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
@@ -339,7 +339,7 @@ def test_only_steps_in_place_of_the_one_reader_are_joined() -> None:
         from deepx_graph.runtime.engines.native_engine import NativeEngine
 
         function = one_step(FEATURES_FIRST[0], make)
-        return len([n for n in NativeEngine(2).arrange(function).nodes if n.inputs])
+        return len([n for n in NativeEngine(2).canonicalize(function).nodes if n.inputs])
 
     def gate(b: Builder, c: Node) -> list[Node]:
         gate = b(logistic, c)
@@ -359,7 +359,7 @@ def test_constant_weights_are_packed_once() -> None:
     p = b.param(0, type_of_array(x))
     function = Function("f", (p,), (b(convolution, p, b.constant(w), **conv_attrs(2)),))
     bodies: list[Function] = []
-    joined(function, lambda body: bodies.append(body) or True)
+    with_fused_epilogue(function, lambda body: bodies.append(body) or True)
     kernel = attempt(bodies[0], 2)
     assert isinstance(kernel, ConvolutionKernel)
     assert kernel._w([x]) is kernel._w([x])

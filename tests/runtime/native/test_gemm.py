@@ -76,7 +76,7 @@ def laid(array: Array, form: str) -> Array:
 def test_every_shape_and_layout_of_a_product(shape: tuple[int, int, int, int], dtype: str, threads: int) -> None:
     native = _native()
     count, rows, columns, depth = shape
-    multiply = native.Product(np.dtype(dtype), count, rows, columns, depth, threads)
+    multiply = native.GemmKernel(np.dtype(dtype), count, rows, columns, depth, threads)
     multiply.threads = threads  # small ones, too
     x, y = made(1, (count, rows, depth), dtype), made(2, (count, depth, columns), dtype)
     for left, right in [("plain", "plain"), ("turned", "plain"), ("plain", "turned"), ("turned", "turned"), ("padded", "padded"),
@@ -93,7 +93,7 @@ def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytes
     native = _native()
     monkeypatch.setattr(native, "PACKED_BYTES", 40_000)
     for count, rows, depth in [(1, 300, 100), (5, 40, 100), (3, 100, 1000)]:
-        multiply = native.Product(np.dtype("f4"), count, rows, 50, depth, 2)
+        multiply = native.GemmKernel(np.dtype("f4"), count, rows, 50, depth, 2)
         assert len(multiply.groups) > 1
         assert multiply.packed_bytes <= 60_000
         x, y = made(1, (count, rows, depth), "f4"), made(2, (count, depth, 50), "f4")
@@ -107,14 +107,14 @@ def test_nan_and_infinity_stay_where_they_belong() -> None:
     x, y = np.ones((20, 70), "f4"), np.ones((70, 40), "f4")
     x[3, 5], y[6, 7], x[13, 0] = np.nan, np.inf, -np.inf
     into = np.empty((1, 20, 40), "f4")
-    native.Product(np.dtype("f4"), 1, 20, 40, 70, 1)(x[None], y[None], into)
+    native.GemmKernel(np.dtype("f4"), 1, 20, 40, 70, 1)(x[None], y[None], into)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(into[0], np.matmul(x, y))
 
 
 def test_one_product_may_be_called_from_several_threads_at_once() -> None:
     native = _native()
-    multiply = native.Product(np.dtype("f4"), 1, 150, 140, 130, 2)
+    multiply = native.GemmKernel(np.dtype("f4"), 1, 150, 140, 130, 2)
     found: dict[int, Array] = {}
 
     def call(k: int) -> None:
@@ -136,7 +136,7 @@ def test_wide_and_narrow_machines() -> None:
     """The text for registers of 32 bytes compiles, and is right, on machines with wider ones."""
     native = _native()
     with vectors(256):
-        narrow = native.Product(np.dtype("f4"), 1, 50, 37, 41, 1)
+        narrow = native.GemmKernel(np.dtype("f4"), 1, 50, 37, 41, 1)
     x, y, into = made(1, (1, 50, 41), "f4"), made(2, (1, 41, 37), "f4"), np.empty((1, 50, 37), "f4")
     narrow(x, y, into)
     close(into, x, y)
@@ -320,7 +320,7 @@ def test_blas_is_limited_for_the_time_of_a_call_and_after_an_error(two_threads: 
     f = dx.compile(dot(type_of_array(x), type_of_array(x)), engine="numpy", threads=1)
     close(f(x, x)[0], x, x)
     assert threads_of_blas() == before
-    monkeypatch.setattr("deepx_graph.runtime.straightline.run.Straight.takes", lambda *_: False)
+    monkeypatch.setattr("deepx_graph.runtime.straightline.run.StraightLine.takes", lambda *_: False)
     monkeypatch.setattr("deepx_graph.runtime.compile.execute_all", look)
     with pytest.raises(ZeroDivisionError):
         f(x, x)

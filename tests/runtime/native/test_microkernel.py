@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
-from deepx_graph.runtime.native.gemm.microkernel import Loop, Operand, Tile, accumulate, transposed
-from deepx_graph.runtime.native.llvm.builder import F4, F8, Text
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
+from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder
 from deepx_graph.runtime.native.llvm.linking import linker
 from deepx_graph.runtime.native.llvm.target import this_machine
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 DTYPES = pytest.mark.parametrize("dtype", [F4, F8], ids=str)
 
 
-def run(name: str, t: Text, *arrays: Array) -> None:
+def run(name: str, t: IRBuilder, *arrays: Array) -> None:
     """Calls a function of that body with the arrays' addresses as %a, %b, %c."""
     head = f"define void @{name}(ptr %a, ptr %b, ptr %c) nounwind \"stackrealign\" {{"
     ir = "\n".join([head, "entry:", *t.lines, "  ret void", "}", *t.declarations])
@@ -39,10 +39,10 @@ def numbers(*shape: int) -> Array:
 @DTYPES
 @pytest.mark.parametrize(("rows", "vectors", "unroll"), [(14, 2, 4), (6, 4, 1), (1, 1, 2), (5, 3, 1)])
 def test_a_product_of_packed_panels(rows: int, vectors: int, unroll: int, dtype: np.dtype[Any]) -> None:
-    t, width, depth = Text(lanes(dtype)), vectors * lanes(dtype), 12
+    t, width, depth = IRBuilder(lanes(dtype)), vectors * lanes(dtype), 12
     tile = Tile(rows, vectors)
-    operands = (Operand(tuple(range(rows)), 0, spread=True), Operand((0,) * rows, t.lanes, spread=False))
-    loop = Loop(str(depth // unroll), (str(unroll * rows), str(unroll * width)))
+    operands = (TileOperand(tuple(range(rows)), 0, spread=True), TileOperand((0,) * rows, t.lanes, spread=False))
+    loop = PointerLoop(str(depth // unroll), (str(unroll * rows), str(unroll * width)))
     sums = accumulate(t, dtype, tile, operands, ("%a", "%b"), [loop], [(k * rows, k * width) for k in range(unroll)])
     for r, row in enumerate(sums):
         for v, x in enumerate(row):
@@ -55,9 +55,9 @@ def test_a_product_of_packed_panels(rows: int, vectors: int, unroll: int, dtype:
 @DTYPES
 def test_nested_loops_go_on_from_given_sums(dtype: np.dtype[Any]) -> None:
     """Windows of three by two over rows of ten, two at once, with a vector of weights for each place."""
-    t, n = Text(lanes(dtype)), lanes(dtype)
-    operands = (Operand((0, 1), 0, spread=True), Operand((0, 0), n, spread=False))
-    loops = [Loop("3", ("10", str(2 * n))), Loop("2", ("1", str(n)))]
+    t, n = IRBuilder(lanes(dtype)), lanes(dtype)
+    operands = (TileOperand((0, 1), 0, spread=True), TileOperand((0, 0), n, spread=False))
+    loops = [PointerLoop("3", ("10", str(2 * n))), PointerLoop("2", ("1", str(n)))]
     starts = [[t.load(t.address("%c", str(r * n), dtype), dtype, None)] for r in range(2)]
     for r, (x,) in enumerate(accumulate(t, dtype, Tile(2, 1), operands, ("%a", "%b"), loops, [(0, 0)], starts)):
         t.store(x, t.address("%c", str(r * n), dtype), None)
@@ -69,7 +69,7 @@ def test_nested_loops_go_on_from_given_sums(dtype: np.dtype[Any]) -> None:
 
 @DTYPES
 def test_rows_and_lanes_change_places(dtype: np.dtype[Any]) -> None:
-    t, n = Text(lanes(dtype)), lanes(dtype)
+    t, n = IRBuilder(lanes(dtype)), lanes(dtype)
     for k, x in enumerate(transposed(t, [t.load(t.address("%a", str(r * n), dtype), dtype, None) for r in range(n)])):
         t.store(x, t.address("%b", str(k * n), dtype), None)
     a, b = numbers(n, n).astype(dtype), np.empty((n, n), dtype)

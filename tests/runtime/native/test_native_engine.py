@@ -21,7 +21,7 @@ from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.llvm.builder import F4, F8, Text, Value
+from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.cache import functions
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -98,9 +98,9 @@ def _apply(name: str, x: Array, has_scalef: bool) -> Array:
     import ctypes
 
     dtype, machine = x.dtype, this_machine()
-    t = Text(machine.register_bytes // dtype.itemsize, has_scalef)
+    t = IRBuilder(machine.register_bytes // dtype.itemsize, has_scalef)
 
-    def body(i: Sequence[str], mask: str | None, _: Any) -> Sequence[Sequence[Value]]:
+    def body(i: Sequence[str], mask: str | None, _: Any) -> Sequence[Sequence[VectorValue]]:
         y = getattr(Maths(t, dtype), name)(t.load(t.address("%x", i[0], dtype), dtype, mask))
         t.store(y, t.address("%y", i[0], dtype), mask)
         return ()

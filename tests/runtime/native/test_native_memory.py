@@ -180,7 +180,7 @@ def test_the_next_rows_are_asked_for_while_the_dearest_stage_runs() -> None:
     program = lower(function_of(_softmax, x))
     assert program is not None
     plan = arrange(program)
-    later = nests.asks_ahead(plan.nests[0], False)
+    later = nests.prefetches(plan.nests[0], False)
     assert later is plan.nests[0].stages[1], "the exponentials are"
     ir = module_text(program, plan, layout(program, plan), [Chunks(1)], this_machine())
     assert "call void @llvm.prefetch" in ir

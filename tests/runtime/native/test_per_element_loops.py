@@ -22,7 +22,7 @@ from deepx_graph.types import F32, I32, TensorType, type_of_array
 Array = np.ndarray[Any, Any]
 Vars = tuple[Node, ...]
 SIZES = [(2,), (16,), (17,), (1003,), (5, 7), (20_011,)]
-WAY = element_kernel.ElementKernel.way
+WAY = element_kernel.MaskedLoopKernel.way
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import io
 import numpy as np
 
 from deepx_graph.ir.structure import CALL
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.types import BF16, F32, F64, I32, STATE, tensor
 from tests.support.deepx_texts import NORM, X, load_text
 from tests.support.reference import evaluate
@@ -39,7 +39,7 @@ def test_main_is_the_entry_wherever_it_stands_and_effects_reach_callers() -> Non
     module = load_text(text).module
     assert [f.params[-1].type for f in module.functions] == [STATE, STATE]
     out = io.StringIO()
-    world = World(out=out)
+    world = Host(out=out)
     got = evaluate(module, [np.float32([1, 2]), world])
     np.testing.assert_array_equal(got[0], [2, 4])
     assert out.getvalue() == "shape:[2]\n[1.0000 2.0000]\n"

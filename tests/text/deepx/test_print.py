@@ -14,7 +14,7 @@ import pytest
 from deepx_graph.errors import DeepxGraphError, Source, UsageError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import (
-    World,
+    Host,
     add,
     atan2,
     compare,
@@ -218,7 +218,7 @@ def test_effects_stay_in_order(dialect: str, tmp_path: Path) -> None:
     shown = []
     for program in (m, again(m, dialect)):
         out = io.StringIO()
-        results = evaluate(program, [x, World(tmp_path, out)])
+        results = evaluate(program, [x, Host(tmp_path, out)])
         np.testing.assert_array_equal(results[0], 2 * x)
         np.testing.assert_array_equal(results[1], 2 * x)
         shown.append(out.getvalue())

@@ -11,7 +11,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import Source, VerifyError
 from deepx_graph.ir import Function
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.text import detect
 from deepx_graph.text.deepx.reader.instr import Problems
 from deepx_graph.text.deepx.reader.lines import parse_lines
@@ -24,7 +24,7 @@ from tests.support.reference import evaluate
 def test_a_program_means_the_same_in_every_dialect(dialect: str) -> None:
     text = SAME_PROGRAM[dialect]
     assert detect(text) == "deepx"
-    got = run(text, World(out=io.StringIO()))
+    got = run(text, Host(out=io.StringIO()))
     t = 10 + 0.5 * np.arange(6, dtype=np.float32).reshape(2, 3)
     assert list(got) == ["t", "u"]
     np.testing.assert_array_equal(got["t"], t)
@@ -135,7 +135,7 @@ def test_print_in_order_with_and_without_format() -> None:
     out = io.StringIO()
     run("newtensor@int32 2 -> t\nprint t ->\nconstant@int32 7 -> t\nprint (t, ) -> ()\n"
         "print (tensor<int32>:t, var<string>:) -> ()\n"
-        "print (tensor<int32>:t, var<string>:%3d) -> ()\n", World(out=out))
+        "print (tensor<int32>:t, var<string>:%3d) -> ()\n", Host(out=out))
     assert [line for line in out.getvalue().splitlines() if "shape" not in line] == ["[0 0]", "[7 7]", "[7 7]", "[  7   7]"]
 
 
@@ -145,7 +145,7 @@ def test_save_then_load_keeps_type_and_order(tmp_path: Path) -> None:
     entry = load_text(text).module.entry
     assert entry.result_names == ("t", "w", "state")
     assert entry.results[1].type == tensor(F32, (2,))
-    np.testing.assert_array_equal(run(text, World(tmp_path))["w"], [1.5, 1.5])
+    np.testing.assert_array_equal(run(text, Host(tmp_path))["w"], [1.5, 1.5])
 
 
 def test_a_loaded_tensor_takes_the_type_that_later_lines_state() -> None:
@@ -164,7 +164,7 @@ def test_a_loaded_tensor_takes_the_type_that_later_lines_state() -> None:
     ("broadcastTo (tensor<float32>:w, vector<int32>:[2 2 3])", "[2 2 3]", [[[0, 1, 2], [3, 4, 5]]] * 2),
 ])  # fmt: skip
 def test_what_is_loaded_has_the_type_that_its_file_states(line: str, shape: str, want: list[object], tmp_path: Path) -> None:
-    World(tmp_path).save(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
+    Host(tmp_path).save(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
     text = f"load (w) -> ()\nnewtensor (vector<int32>:{shape}) -> (tensor<float32>:s)\n{line} -> (tensor<float32>:s)\n"
     module = dx.loads(text, "deepx", data_root=tmp_path)
     for engine in ("numpy", "auto"):
@@ -176,7 +176,7 @@ def test_what_is_loaded_has_the_type_that_its_file_states(line: str, shape: str,
 
 
 def test_a_file_outside_the_data_root_states_nothing(tmp_path: Path) -> None:
-    World(tmp_path).save(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
+    Host(tmp_path).save(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
     (tmp_path / "root").mkdir()
     text = "load (PATH) -> ()\nsum (tensor<float32>:w, vector<int32>:[-2], var<bool>:False) -> (tensor<float32>:s)\n"
     for path, root in (("../w", tmp_path / "root"), (f"{tmp_path}/w", tmp_path), ("nosuch/w", tmp_path), ("w", None)):

@@ -12,7 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import CheckFailed, Source, VerifyError
 from deepx_graph.ir import Builder, Function, Module
 from deepx_graph.literal import Literal
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.text import read, write
 from deepx_graph.text.stablehlo.printer.values import dense_text
@@ -296,9 +296,9 @@ def test_the_state_of_checks_is_not_shown() -> None:
     module = read(Source("t", source), "stablehlo").module
     text = write(module, "stablehlo")
     assert "token" not in text and "state" not in text
-    evaluate(again(module), [np.float32(1), World()])
+    evaluate(again(module), [np.float32(1), Host()])
     with pytest.raises(CheckFailed):
-        evaluate(again(module), [np.float32(2), World()])
+        evaluate(again(module), [np.float32(2), Host()])
 
 
 def test_random_draws_of_the_module_are_rng() -> None:

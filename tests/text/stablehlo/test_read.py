@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.errors import CheckFailed, ParseError, Source, VerifyError
-from deepx_graph.ops import World
+from deepx_graph.ops import Host
 from deepx_graph.text import ReadOptions, detect
 from deepx_graph.text.stablehlo import read
 from deepx_graph.text.stablehlo.reader.literals import parse_dense
@@ -44,7 +44,7 @@ def run_section(folder: str, name: str, k: int) -> None:
     module = read(Source(name, text), ReadOptions()).module
     runnable = [f for f in module.functions if all(p.type == STATE for p in f.params)]
     for f in runnable if folder == "interpret" else [module.entry]:
-        evaluate(module, [World()] * len(f.params), f.name)
+        evaluate(module, [Host()] * len(f.params), f.name)
 
 
 needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason="the suite ../shared/suites/stablehlo is not here")
@@ -124,7 +124,7 @@ def test_checks_are_effects_that_fail() -> None:
       func.return
     }""")
     with pytest.raises(CheckFailed, match=r"1 of 2 elements differ; at \[1\] got 2 and expected 3"):
-        evaluate(module, [World()])
+        evaluate(module, [Host()])
 
 
 @pytest.mark.parametrize(

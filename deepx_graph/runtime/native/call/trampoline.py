@@ -25,10 +25,18 @@ from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native.call import trampoline_ir as enter
 from deepx_graph.runtime.native.call.trampoline_ir import FRAME, PARAM, RESULT
-from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, MachineCode, Memory, address_of
+from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, KernelMemory, MachineCode, address_of
 from deepx_graph.runtime.native.llvm import cache as codes
-from deepx_graph.runtime.native.threads import Pool, pool
-from deepx_graph.runtime.straightline.segment import Form, Given, Made, Place, Result, Segment, Shared
+from deepx_graph.runtime.native.threads import WorkerPool, pool
+from deepx_graph.runtime.straightline.segment import (
+    ArgBuffer,
+    ArrayType,
+    Buffer,
+    ResultBuffer,
+    Segment,
+    SegmentGroup,
+    SegmentResult,
+)
 
 _READABLE, _WRITEABLE = 0x1 | 0x100, 0x400
 """numpy's flags: C-contiguous and aligned; writeable."""
@@ -40,10 +48,10 @@ _VERSION, _NEW_ARRAY = 0, 94
 _FASTCALL = 0x80
 
 
-def entry(segment: Segment, kernels: Sequence[MachineCode], shared: Shared) -> EntryFn | None:
+def entry(segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup) -> EntryFn | None:
     """The machine function that runs `kernels`, one for each use of the segment. None where this machine has no way to.
 
-    What shares memory with it is as `Joining.joined` has it.
+    What shares memory with it is as `CallBatching.joined` has it.
     """
     machine = _machine()
     threads = max((n for k in kernels for _, n in k.calls), default=0)
@@ -64,7 +72,7 @@ class _Words(np.ndarray[Any, Any]):
 class _Frame:
     """Everything that the words of a segment's frame point to."""
 
-    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], shared: Shared) -> None:
+    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup) -> None:
         self.segment, self.shared = segment, shared
         self.nanoseconds = sum(k.nanoseconds for k in kernels)
         self.kept: list[Any] = [*kernels]
@@ -76,17 +84,17 @@ class _Frame:
         for source, target, nbytes in segment.copies:
             self._add_copy(source, target, nbytes)
 
-    def _add_kernel(self, kernel: MachineCode, places: Sequence[Place]) -> None:
+    def _add_kernel(self, kernel: MachineCode, places: Sequence[Buffer]) -> None:
         if kernel not in self.shared.memory:
-            self.shared.memory[kernel] = Memory([kernel])
-        memory: Memory = self.shared.memory[kernel]
+            self.shared.memory[kernel] = KernelMemory([kernel])
+        memory: KernelMemory = self.shared.memory[kernel]
         table = memory.table(kernel)
         for k, place in enumerate(places):
             self._bind(table, k, place)
         scratches = ctypes.addressof(memory.scratches)
         self.steps += [(function, address_of(table), scratches, threads) for function, threads in kernel.calls]
 
-    def _add_copy(self, source: Place, target: Made, nbytes: int) -> None:
+    def _add_copy(self, source: Buffer, target: ResultBuffer, nbytes: int) -> None:
         table = bytearray(struct.pack("3N", 0, 0, nbytes))
         self._bind(table, 0, target)
         self._bind(table, 1, source)
@@ -94,15 +102,15 @@ class _Frame:
         assert machine is not None
         self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0))  # it needs no scratch memory
 
-    def _bind(self, table: bytearray, slot: int, place: Place) -> None:
+    def _bind(self, table: bytearray, slot: int, place: Buffer) -> None:
         """Puts an array object into a slot of a table: now, or at every call."""
         self.kept += (table, place)
         if isinstance(place, np.ndarray):
             struct.pack_into("N", table, 8 * slot, id(place))
         else:
-            (self.given if isinstance(place, Given) else self.made).append((place.number, address_of(table) + 8 * slot))
+            (self.given if isinstance(place, ArgBuffer) else self.made).append((place.number, address_of(table) + 8 * slot))
 
-    def words(self, workers: Pool | None, threads: int, machine: _Machine) -> _Words:
+    def words(self, workers: WorkerPool | None, threads: int, machine: _Machine) -> _Words:
         """The frame. `threads` is the most that share the work of a step."""
         segment = self.segment
         if workers is not None:
@@ -136,7 +144,7 @@ class _Frame:
                  "number": 0 if box is None else id(form.dtype.type), "box": 0 if box is None else id(box)}  # fmt: skip
         return tuple(named[name] for name in PARAM)
 
-    def _result(self, result: Result) -> tuple[int, ...]:
+    def _result(self, result: SegmentResult) -> tuple[int, ...]:
         form = result.form
         maker = _maker(form) if form.nbytes >= LEAST_BYTES else None
         self.kept += (form.dtype, maker, result.own)
@@ -146,7 +154,7 @@ class _Frame:
         return tuple(named[name] for name in RESULT)
 
 
-def _maker(form: Form) -> Any:
+def _maker(form: ArrayType) -> Any:
     """A callable that gives memory for a large result."""
     return functools.partial(RESULTS.empty, form.shape, form.dtype)
 

@@ -12,17 +12,17 @@ import math
 from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.native.convolution.pack import Packing
-from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, Lanes, Plan
+from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes
 from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.convolution.weights import WeightPacking, pack_shares
-from deepx_graph.runtime.native.gemm.microkernel import turn_text
-from deepx_graph.runtime.native.llvm.builder import Text
+from deepx_graph.runtime.native.gemm.microkernel import iteration_text
+from deepx_graph.runtime.native.llvm.builder import IRBuilder
 
 NEST, NEST_TABLE, SLOTS = range(3, 6)
 """The slots of the table behind X, W and Y: the function of what follows and its own table; and how many there are."""
 
 
-def module_text(plan: Plan, rows: int = 0) -> str:
+def module_text(plan: ConvolutionPlan, rows: int = 0) -> str:
     """The IR of a whole convolution. `rows`: how many rows of what follows there are; 0 where nothing does."""
     emitter = _Emitter(plan, rows)
     tiles = emitter.tiles
@@ -33,7 +33,7 @@ def module_text(plan: Plan, rows: int = 0) -> str:
         functions.append(tiles.tile("edge", rest))
     if plan.method.lanes is not Lanes.WINDOWS:
         functions += [WeightPacking(plan, tiles.declarations).share(), _work("pack", "packed", pack_shares(plan)),
-                      turn_text("turn", plan.width, plan.problem.dtype, tiles.declarations)]
+                      iteration_text("turn", plan.width, plan.problem.dtype, tiles.declarations)]
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
@@ -59,7 +59,7 @@ done:
 class _Emitter:
     """Writes the functions of one plan."""
 
-    def __init__(self, plan: Plan, rows: int) -> None:
+    def __init__(self, plan: ConvolutionPlan, rows: int) -> None:
         self.rows = rows
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
@@ -69,7 +69,7 @@ class _Emitter:
 
     def share(self) -> str:
         """The function `share(table, number, scratch, block)`."""
-        t, plan, p = Text(self.plan.width), self.plan, self.problem
+        t, plan, p = IRBuilder(self.plan.width), self.plan, self.problem
         t.declarations = self.tiles.declarations
         rest = "%number"
         part, rest = _digit(t, rest, plan.parts)
@@ -93,7 +93,7 @@ class _Emitter:
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
-    def _unless_there(self, t: Text, number: str, write: Callable[[], None]) -> None:
+    def _unless_there(self, t: IRBuilder, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""
         if self.plan.parts == 1:
             write()
@@ -109,7 +109,7 @@ class _Emitter:
 
     # --- what follows
 
-    def _features(self, t: Text, group: str, part: str) -> tuple[str, str]:
+    def _features(self, t: IRBuilder, group: str, part: str) -> tuple[str, str]:
         """The first output feature of a share, and how many there are."""
         p, plan = self.problem, self.plan
         if self.method.lanes is Lanes.GROUPS:
@@ -123,7 +123,7 @@ class _Emitter:
         less = t.let(f"icmp slt i64 {most}, {whole}")
         return t.let(f"add i64 {first}, {begin}"), t.let(f"select i1 {less}, i64 {most}, i64 {whole}")
 
-    def _follow(self, t: Text, share: dict[int, tuple[str, str]]) -> None:
+    def _follow(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
         """Runs what follows over the rows of the share, whose results are still in a cache."""
         nest, table = self._slot(t, NEST), self._slot(t, NEST_TABLE)
         cut = self.plan.extents[: self.plan.apart]
@@ -141,11 +141,11 @@ class _Emitter:
 
         over(0, "0")
 
-    def _slot(self, t: Text, slot: int) -> str:
+    def _slot(self, t: IRBuilder, slot: int) -> str:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
         return t.let(f"load ptr, ptr {at}")
 
-    def _tiles(self, t: Text, part: str, counts: Sequence[str], pointers: tuple[str, str, str]) -> None:
+    def _tiles(self, t: IRBuilder, part: str, counts: Sequence[str], pointers: tuple[str, str, str]) -> None:
         plan, p = self.plan, self.problem
         walks = self.tiles.row_walks(counts)
         if self.method.lanes is Lanes.WINDOWS:
@@ -165,7 +165,7 @@ class _Emitter:
 
         t.rows(low, end, panel)
 
-    def _walked(self, t: Text, walks: Sequence[Walk], pointers: tuple[str, str, str], function: str) -> None:
+    def _walked(self, t: IRBuilder, walks: Sequence[Walk], pointers: tuple[str, str, str], function: str) -> None:
         """Calls the function for every tile of the walks."""
         if not walks:
             t.line(f"call void {function}(ptr {pointers[0]}, ptr {pointers[1]}, ptr {pointers[2]})")
@@ -187,19 +187,19 @@ class _Emitter:
         t.rows("0", tiles, one)
 
 
-def _at_least_zero(t: Text, index: str) -> str:
+def _at_least_zero(t: IRBuilder, index: str) -> str:
     below = t.let(f"icmp slt i64 {index}, 0")
     return t.let(f"select i1 {below}, i64 0, i64 {index}")
 
 
-def _digit(t: Text, number: str, base: int) -> tuple[str, str]:
+def _digit(t: IRBuilder, number: str, base: int) -> tuple[str, str]:
     """The last digit of a number and the rest of it."""
     if base == 1:
         return "0", number
     return t.let(f"urem i64 {number}, {base}"), t.let(f"udiv i64 {number}, {base}")
 
 
-def _range(t: Text, part: str, parts: int, size: int) -> tuple[str, str]:
+def _range(t: IRBuilder, part: str, parts: int, size: int) -> tuple[str, str]:
     """Where part k of nearly equal parts of a range begins, and how long it is."""
     if parts == 1:
         return "0", str(size)

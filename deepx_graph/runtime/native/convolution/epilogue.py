@@ -1,7 +1,8 @@
 """What follows a convolution, share by share: elementwise steps on its results while they are in a cache.
 
 A function of one convolution and elementwise steps is taken apart here; the steps become a kernel of their own, of which each share
-of the convolution runs the rows that it has finished. They read and write the results in place. `joined` makes such functions.
+of the convolution runs the rows that it has finished. They read and write the results in place. `with_fused_epilogue` makes such
+functions.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.runtime.native.convolution.plan import Plan
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 
 
 @dataclass(frozen=True)
-class Parts:
+class FusedConvolution:
     """A convolution of parameters and constants, and the function of what follows: its first parameter is the convolution's
     result, the others are the parameters `params` of the whole. None where nothing follows."""
 
     node: Node
-    following: Function | None
+    epilogue: Function | None
     params: tuple[int, ...]
 
 
-def parts_of(function: Function, op: Op = convolution) -> Parts | str:
+def parts_of(function: Function, op: Op = convolution) -> FusedConvolution | str:
     """A function taken apart, or why it is not one operation of that kind and what follows."""
     nodes = [n for n in function.nodes if n.op is op]
     if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in nodes[0].inputs) or len(function.results) != 1:
         return f"not one {op.name} of what is given"
     node, result = nodes[0], function.results[0]
     if node is result:
-        return Parts(node, None, ())
+        return FusedConvolution(node, None, ())
     b = Builder()
     used = [k for k, p in enumerate(function.params) if any(u is not node for u in function.users[p])]
     first, *others = (b.param(k, n.type) for k, n in enumerate((node, *(function.params[k] for k in used))))
@@ -43,23 +44,23 @@ def parts_of(function: Function, op: Op = convolution) -> Parts | str:
     for n in function.nodes:
         if n not in new and n.op is not PARAM:
             new[n] = with_inputs(n, tuple(new[i] for i in n.inputs))
-    return Parts(node, Function("following", (first, *others), (new[result],)), tuple(used))
+    return FusedConvolution(node, Function("epilogue", (first, *others), (new[result],)), tuple(used))
 
 
-def following(parts: Parts, plan: Plan, threads: int) -> NativeKernel | str | None:
+def epilogue_of(parts: FusedConvolution, plan: ConvolutionPlan, threads: int) -> NativeKernel | str | None:
     """The kernel of what follows, one sweep of rows of which none belongs to two shares; or why there is none."""
-    if parts.following is None:
+    if parts.epilogue is None:
         return None
     if plan.apart == len(plan.extents):
         return "what follows has no whole rows in a share"
-    kernel = attempt(parts.following, threads, plan.apart)
+    kernel = attempt(parts.epilogue, threads, plan.apart)
     if isinstance(kernel, str):
         return kernel
     in_one_sweep = 0 in kernel.in_place[0] and not kernel.layout.scratch_bytes and not kernel.own_bytes
-    return kernel if in_one_sweep and parts.following.results[0].type == parts.node.type else "what follows is not in place"
+    return kernel if in_one_sweep and parts.epilogue.results[0].type == parts.node.type else "what follows is not in place"
 
 
-def joined(function: Function, accepts: Callable[[Function], bool], op: Op = convolution) -> Function:
+def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool], op: Op = convolution) -> Function:
     """The function with each convolution (or other `op`), and the one node that reads it, as a fusion; where its body is accepted.
 
     Constants go into the body, so that weights that never change are packed once. Linear in the nodes of the function.

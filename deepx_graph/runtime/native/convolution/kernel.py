@@ -23,12 +23,12 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
-from deepx_graph.runtime.native.convolution.epilogue import Parts, following, parts_of
-from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, plan, scratch_bytes
+from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, epilogue_of, parts_of
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, scratch_bytes
 from deepx_graph.runtime.native.convolution.problem import problem_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
 from deepx_graph.runtime.native.gemm import microkernel as micro
-from deepx_graph.runtime.native.kernel import KEPT_BYTES, Memory, NativeKernel, address_of, room
+from deepx_graph.runtime.native.kernel import KEPT_BYTES, KernelMemory, NativeKernel, address_of, room
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.threads import pool
@@ -40,7 +40,7 @@ _BESIDE = 4
 """Registers that are not for sums: a row of weights and an element of the input."""
 
 
-def planned(node: Node) -> Plan | str:
+def planned(node: Node) -> ConvolutionPlan | str:
     """The plan of a convolution node for this machine, or why it has none."""
     problem = problem_of(node)
     if isinstance(problem, str):
@@ -57,7 +57,7 @@ def attempt(function: Function, threads: int) -> ConvolutionKernel | str:
     found = planned(parts.node)
     if isinstance(found, str):
         return found
-    then = following(parts, found, threads)
+    then = epilogue_of(parts, found, threads)
     return then if isinstance(then, str) else ConvolutionKernel(found, parts, then, threads, function)
 
 
@@ -72,7 +72,7 @@ class _Workspace:
         self.scratches = (ctypes.c_void_p * len(own))(*self.scratch)
         self._own = own
         if kernel.then is not None:
-            self._memory = Memory([kernel.then])
+            self._memory = KernelMemory([kernel.then])
             self.then = self._memory.table(kernel.then)
             struct.pack_into("2N", self.table, 8 * NEST, kernel.then.nest_addresses[0], address_of(self.then))
 
@@ -82,7 +82,8 @@ class ConvolutionKernel:
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
-    def __init__(self, plan: Plan, parts: Parts, then: NativeKernel | None, threads: int, function: Function) -> None:
+    def __init__(self, plan: ConvolutionPlan, parts: FusedConvolution, then: NativeKernel | None, threads: int,
+                 function: Function) -> None:
         self.plan, self.then, self.threads = plan, then, threads
         tile, node = plan.method.tile, parts.node
         lanes = f"{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
@@ -95,7 +96,7 @@ class ConvolutionKernel:
         at = {name: _WORK(address) for name, address in codes.functions(module_text(plan, rows), names, self).items()}
         self._work = at["work"]
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
-        self._w = _Source(function, node.inputs[1], Weights(plan, at.get("pack"), threads))
+        self._w = _Source(function, node.inputs[1], WeightPacker(plan, at.get("pack"), threads))
         self._spare: list[_Workspace] = []
         self._node = node
 
@@ -105,7 +106,7 @@ class ConvolutionKernel:
         then = 0 if self.then is None else self.then.scratch({k + 1: loose[p] for k, p in enumerate(self._params) if p in loose})
         return self.threads * self.scratch_bytes + packed_size(self.plan) * problem.dtype.itemsize + sum(loose.values()) + then
 
-    def predicted(self) -> cost.Parts:
+    def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; what follows is done while it is in cache."""
         return parts_alone(self._node, min(self.threads, self.plan.shares))
 
@@ -147,10 +148,10 @@ class _Source:
         return self._make(np.asarray(args[self._param]))
 
 
-class Weights:
+class WeightPacker:
     """Brings weights into the order in which tiles read them."""
 
-    def __init__(self, plan: Plan, pack: Any, threads: int) -> None:
+    def __init__(self, plan: ConvolutionPlan, pack: Any, threads: int) -> None:
         self._pack, self._threads, self._shares = pack, min(threads, pack_shares(plan)), pack_shares(plan)
         self._size, self._dtype = packed_size(plan), plan.problem.dtype
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from deepx_graph.runtime.native.convolution.plan import SIZE, Lanes, Plan, phase_columns, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import Text, Value, memory_type
+from deepx_graph.runtime.native.convolution.plan import SIZE, ConvolutionPlan, Lanes, phase_columns, scratch_steps
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type
 
 
 class Packing:
     """Writes the copying of one share into a function under construction."""
 
-    def __init__(self, plan: Plan, t: Text) -> None:
+    def __init__(self, plan: ConvolutionPlan, t: IRBuilder) -> None:
         self.plan, self.t, self.dtype = plan, t, plan.problem.dtype
         self.steps = scratch_steps(plan)
         self.order = [k for k in self.steps if k != SIZE]
@@ -160,7 +160,7 @@ class Packing:
             t.rows("0", count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
             return
 
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
+        def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
                 t.store(t.load(t.address(source, i, self.dtype), self.dtype, mask), t.address(target, i, self.dtype), mask)
             return ()
@@ -170,7 +170,7 @@ class Packing:
     def _zeros(self, target: str, count: str) -> None:
         t, zero = self.t, self.t.splat(0, self.dtype)
 
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
+        def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
                 t.store(zero, t.address(target, i, self.dtype), mask)
             return ()

@@ -72,7 +72,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConvolutionPlan:
     """A method, and its shares: each has all windows of one block of one image, for a part of the panels of lanes."""
 
     problem: Problem
@@ -130,7 +130,7 @@ def in_lanes(problem: Problem, lanes: Lanes) -> int:
     return of[lanes]
 
 
-def plan(problem: Problem, register_bytes: int, sums: int) -> Plan | str:
+def plan(problem: Problem, register_bytes: int, sums: int) -> ConvolutionPlan | str:
     """The cheapest plan for tiles of at most so many sums, or why there is none."""
     width = register_bytes // problem.dtype.itemsize
     found = [(_price(problem, m, width), k, m) for k, m in enumerate(_methods(problem, width, sums))]
@@ -140,7 +140,7 @@ def plan(problem: Problem, register_bytes: int, sums: int) -> Plan | str:
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
     if useful < LEAST_USE * steps:
         return "too few features for the lanes"
-    shared = _shared(Plan(problem, width, method, (1,) * len(problem.axes), 1), steps)
+    shared = _shared(ConvolutionPlan(problem, width, method, (1,) * len(problem.axes), 1), steps)
     return "windows too large for a cache" if scratch_bytes(shared) > MOST_SCRATCH else shared
 
 
@@ -205,7 +205,7 @@ def _price(problem: Problem, method: Method, width: int) -> float:
 # --- shares
 
 
-def _shared(plan: Plan, steps: float) -> Plan:
+def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
     """The plan cut into shares: blocks small enough for a cache and enough of them, and parts of the panels.
 
     Each block reads all weights and each part the whole block: whatever is larger is cut first.
@@ -228,7 +228,7 @@ def _shared(plan: Plan, steps: float) -> Plan:
     return plan
 
 
-def _cut(plan: Plan, axis: int, blocks: int) -> Plan:
+def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
     return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
 
 
@@ -238,7 +238,7 @@ def _even(count: int, wanted: int, most: int, least: int) -> int:
     return min(found, key=lambda b: (-(-count // b) * b, abs(b - wanted)), default=min(most, max(least, wanted)))
 
 
-def scratch_steps(plan: Plan) -> dict[int, int]:
+def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
 
     They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows
@@ -264,13 +264,13 @@ SIZE = -2
 """The key under which `scratch_steps` tells the elements of the whole."""
 
 
-def phase_columns(plan: Plan) -> int:
+def phase_columns(plan: ConvolutionPlan) -> int:
     """Elements of one remainder of the last axis, with windows in the lanes: room for whole vectors."""
     last = plan.problem.axes[-1]
     windows = max(plan.longest[-1], plan.span)
     return windows + ((last.window - 1) * last.dilation) // last.stride + 1
 
 
-def scratch_bytes(plan: Plan) -> int:
+def scratch_bytes(plan: ConvolutionPlan) -> int:
     """The scratch memory of a thread."""
     return scratch_steps(plan)[SIZE] * np.dtype(plan.problem.dtype).itemsize

@@ -12,7 +12,7 @@ from deepx_graph.types import TensorType
 
 
 @dataclass(frozen=True)
-class Axis:
+class SpatialAxis:
     """A spatial axis: sizes, window parameters, and the element steps along it in input, weights and output."""
 
     size: int
@@ -41,7 +41,7 @@ class Problem:
     groups: int
     inputs: int
     outputs: int
-    axes: tuple[Axis, ...]
+    axes: tuple[SpatialAxis, ...]
     x: tuple[int, int, int]
     """Steps of images, groups, input features."""
     w: tuple[int, int, int]
@@ -80,7 +80,7 @@ def _problem(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y
     images, inputs, outputs = x[n] // batch_groups, w[c], w[o] // groups
     spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
                   a("window_strides"), a("padding_low"), a("lhs_dilation"), a("rhs_dilation"), a("window_reversal"), strict=True)
-    axes = tuple(Axis(x[i], w[k], y[j], stride, low, base, dilation, bool(turned), xs[i], ws[k], ys[j])
+    axes = tuple(SpatialAxis(x[i], w[k], y[j], stride, low, base, dilation, bool(turned), xs[i], ws[k], ys[j])
                  for i, k, j, stride, low, base, dilation, turned in spatial)
     group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
     return Problem(dtype, images, groups, inputs, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),

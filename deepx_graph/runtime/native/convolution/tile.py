@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.convolution.plan import Lanes, Plan, phase_columns, scratch_steps
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, phase_columns, scratch_steps
 from deepx_graph.runtime.native.convolution.weights import weights_of
 from deepx_graph.runtime.native.gemm import microkernel as micro
-from deepx_graph.runtime.native.gemm.microkernel import Loop, Operand
-from deepx_graph.runtime.native.llvm.builder import Text, scalar_type
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, TileOperand
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
 X, W, Y = range(3)
 """Scratch memory, weights and output, in steps and offsets."""
@@ -36,7 +36,7 @@ class Walk:
 class TileCode:
     """Writes the tiles of one plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ConvolutionPlan) -> None:
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
         self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
@@ -44,13 +44,13 @@ class TileCode:
 
     def tile(self, name: str, lanes: int) -> str:
         """The function of one tile, of which so many lanes are stored: `(scratch, weights, output)`, each at its first element."""
-        t, tile = Text(self.plan.width), self.method.tile
+        t, tile = IRBuilder(self.plan.width), self.method.tile
         t.declarations = self.declarations
         rows = self._rows()
         spread = self.method.lanes
         vector = self.plan.width
-        x = Operand(tuple(r[X] for r in rows), 0 if spread is Lanes.OUTPUTS else vector, spread is Lanes.OUTPUTS)
-        w = Operand(tuple(r[W] for r in rows), 0 if spread is Lanes.WINDOWS else vector, spread is Lanes.WINDOWS)
+        x = TileOperand(tuple(r[X] for r in rows), 0 if spread is Lanes.OUTPUTS else vector, spread is Lanes.OUTPUTS)
+        w = TileOperand(tuple(r[W] for r in rows), 0 if spread is Lanes.WINDOWS else vector, spread is Lanes.WINDOWS)
         loops, steps, start = self._sums()
         first = t.address("%x", str(start), self.dtype)
         outer, inner = self._in_parts(loops, len(steps))
@@ -84,13 +84,13 @@ class TileCode:
                 walks.append(Walk(counts[k], m.box[k], (a.stride * self.scratch[k], 0, a.y)))
         return walks
 
-    def _sums(self) -> tuple[list[Loop], list[tuple[int, int]], int]:
+    def _sums(self) -> tuple[list[PointerLoop], list[tuple[int, int]], int]:
         """The loops over what is summed up, what is written out within them, and where in the scratch memory they start."""
         p, w = self.problem, self.weights
         loops, steps, start = [], [(0, 0)], 0
         for k in w.order:
             if k < 0:
-                loops.append(Loop(str(p.inputs), (str(self.scratch[-1]), str(w.steps[-1]))))
+                loops.append(PointerLoop(str(p.inputs), (str(self.scratch[-1]), str(w.steps[-1]))))
                 continue
             a = p.axes[k]
             if self._has_phases(k):
@@ -99,26 +99,26 @@ class TileCode:
                 continue
             step = a.dilation * self.scratch[k]
             start += (a.window - 1) * step if a.is_reversed else 0
-            loops.append(Loop(str(a.window), (str(-step if a.is_reversed else step), str(w.steps[k]))))
+            loops.append(PointerLoop(str(a.window), (str(-step if a.is_reversed else step), str(w.steps[k]))))
         return loops, steps, start
 
-    def _in_parts(self, loops: Sequence[Loop], steps: int) -> tuple[list[Loop], list[Loop]]:
+    def _in_parts(self, loops: Sequence[PointerLoop], steps: int) -> tuple[list[PointerLoop], list[PointerLoop]]:
         """The loops apart: a long sum in single precision is taken in parts of at most PART terms, as far as loops divide."""
         if self.problem.depth <= LONG_SUM or self.dtype.itemsize > 4:
             return [], list(loops)
-        outer, inner, terms = list(loops), list[Loop](), steps
+        outer, inner, terms = list(loops), list[PointerLoop](), steps
         while outer:
             *outer, loop = outer
             count = int(loop.count)
             own = max(d for d in range(1, count + 1) if count % d == 0 and (d * terms <= PART or d == 1))
-            inner.insert(0, Loop(str(own), loop.steps))
+            inner.insert(0, PointerLoop(str(own), loop.steps))
             terms *= own
             if own < count:
                 first, second = (str(own * int(step)) for step in loop.steps)
-                return [*outer, Loop(str(count // own), (first, second))], inner
+                return [*outer, PointerLoop(str(count // own), (first, second))], inner
         return [], inner
 
-    def _in_memory(self, t: Text, loops: Sequence[Loop], pointers: tuple[str, str],
+    def _in_memory(self, t: IRBuilder, loops: Sequence[PointerLoop], pointers: tuple[str, str],
                    part: Callable[[tuple[str, str]], micro.Tiles]) -> micro.Tiles:
         """The totals of the parts that loops go through."""
         tile = self.method.tile
@@ -158,14 +158,14 @@ class TileCode:
         width = self.plan.width
         return None if lanes >= width else f"<{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 
-    def _store(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store(self, t: IRBuilder, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         for row, vectors in zip(rows, sums, strict=True):
             for v, value in enumerate(vectors):
                 left = lanes - v * t.lanes
                 if left > 0:
                     t.store(value, t.address("%y", str(row[Y] + v * t.lanes), self.dtype), self._mask(left))
 
-    def _kept(self, t: Text, sums: micro.Tiles) -> str:
+    def _kept(self, t: IRBuilder, sums: micro.Tiles) -> str:
         """Memory of the sums, row after row, and room for a square from any place in it."""
         tile = self.method.tile
         kept = t.let(f"alloca [{(tile.rows + t.lanes) * tile.vectors} x {t.vector(self.dtype)}], align 64")
@@ -174,7 +174,7 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_turned(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_turned(self, t: IRBuilder, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Rows are neighbours in memory: as many as there are lanes at a time change places with them."""
         kept, span, step = self._kept(t, sums), self.plan.span, self.problem.y[2]
         for start in range(0, len(rows), t.lanes):
@@ -184,7 +184,7 @@ class TileCode:
                 t.line(f"call void @turn(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
                        f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
-    def _store_scattered(self, t: Text, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_scattered(self, t: IRBuilder, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Element by element."""
         kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
 
@@ -198,7 +198,7 @@ class TileCode:
         t.rows("0", str(lanes), lane)
 
 
-def moved(t: Text, pointer: str, itemsize: int, by: Sequence[tuple[str, int]]) -> str:
+def moved(t: IRBuilder, pointer: str, itemsize: int, by: Sequence[tuple[str, int]]) -> str:
     """A pointer moved on by indices times element steps."""
     for index, step in by:
         if index != "0" and step:

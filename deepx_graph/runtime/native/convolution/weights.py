@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.convolution.plan import Lanes, Plan
-from deepx_graph.runtime.native.llvm.builder import Text, scalar_type
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
@@ -20,7 +20,7 @@ SOURCE, TARGET = 0, 1
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightLayout:
     """The order of packed weights: `order` lists the sums' axes outermost first, -1 the input features; `steps` their elements.
 
     `panel` is the step from one panel of lanes to the next, `group` that of a group, `output` that of an output feature.
@@ -33,37 +33,37 @@ class Weights:
     group: int
 
 
-def weights_of(plan: Plan) -> Weights:
+def weights_of(plan: ConvolutionPlan) -> WeightLayout:
     """How the weights must lie: in panels as wide as a tile; as they are where windows are in the lanes."""
     p = plan.problem
     natural = {k: a.w for k, a in enumerate(p.axes)} | {-1: p.w[2]}
     sizes = {k: a.window for k, a in enumerate(p.axes)} | {-1: p.inputs}
     order = tuple(sorted(natural, key=lambda k: (-natural[k], k)))
     if plan.method.lanes is Lanes.WINDOWS:
-        return Weights(order, natural, 0, p.w[1], p.w[0])
+        return WeightLayout(order, natural, 0, p.w[1], p.w[0])
     steps, step = {}, plan.span
     for k in reversed(order):
         steps[k] = step
         step *= sizes[k]
-    return Weights(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
+    return WeightLayout(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
 
 
-def packed_size(plan: Plan) -> int:
+def packed_size(plan: ConvolutionPlan) -> int:
     """Elements of packed weights."""
     groups = 1 if plan.method.lanes is Lanes.GROUPS else plan.problem.groups
     return groups * plan.panels * plan.span * plan.problem.depth
 
 
-def pack_shares(plan: Plan) -> int:
+def pack_shares(plan: ConvolutionPlan) -> int:
     """How many shares packing has: parts of the sums of panels."""
     return packed_size(plan) // (plan.span * plan.problem.depth) * _parts(plan)
 
 
-def _parts(plan: Plan) -> int:
+def _parts(plan: ConvolutionPlan) -> int:
     return max(1, min(_runs(plan)[0][0], plan.span * plan.problem.depth // PACKED_SHARE))
 
 
-def _runs(plan: Plan) -> list[tuple[int, int]]:
+def _runs(plan: ConvolutionPlan) -> list[tuple[int, int]]:
     """The axes of a sum in the order of packing, as sizes and steps in the weights; neighbours that are one run made one."""
     p = plan.problem
     sizes = {k: (a.window, a.w) for k, a in enumerate(p.axes)} | {-1: (p.inputs, p.w[2])}
@@ -81,9 +81,9 @@ def _runs(plan: Plan) -> list[tuple[int, int]]:
 class WeightPacking:
     """Writes the function that packs one share: a part of the outermost run of one panel."""
 
-    def __init__(self, plan: Plan, declarations: dict[str, None]) -> None:
+    def __init__(self, plan: ConvolutionPlan, declarations: dict[str, None]) -> None:
         self.plan, self.dtype = plan, plan.problem.dtype
-        self.t = Text(plan.width)
+        self.t = IRBuilder(plan.width)
         self.t.declarations = declarations
         self.runs = _runs(plan)
         p = plan.problem

@@ -17,15 +17,15 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
-from deepx_graph.runtime.engines.gemm_operands import Stacks, stacks_of
+from deepx_graph.runtime.engines.gemm_operands import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.program import Array, Shape
-from deepx_graph.runtime.native.convolution.epilogue import Parts, parts_of
-from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, Follow, Product, fits
-from deepx_graph.runtime.native.kernel import Memory, NativeKernel, address_of, attempt
+from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, parts_of
+from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, Follow, GemmKernel, fits
+from deepx_graph.runtime.native.kernel import KernelMemory, NativeKernel, address_of, attempt
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest.emit import NestCode
+from deepx_graph.runtime.native.loopnest.emit import NestEmitter
 from deepx_graph.runtime.native.loopnest.nest import together
 from deepx_graph.types import TensorType
 
@@ -33,7 +33,7 @@ MOST_ROW_BYTES = 2 << 20
 """Of the columns that are packed at a time where what follows needs whole rows: every chunk packs them again."""
 
 
-class _FollowCode(NestCode):
+class _EpilogueEmitter(NestEmitter):
     """One nest over the rows of a product's result: `follow(table, low, high, left, right, scratch)`."""
 
     def function(self, name: str) -> str:
@@ -60,21 +60,21 @@ class _FollowCode(NestCode):
         return self.t.let("sub i64 %right, %left") if self.in_columns else super()._length(indices)
 
 
-def attempt_joined(function: Function, threads: int) -> FollowedProduct | str:
+def attempt_fused(function: Function, threads: int) -> FusedGemm | str:
     """The kernel of a function of one product and what follows, or why there is none."""
     parts = parts_of(function, dot_general)
     if isinstance(parts, str):
         return parts
-    if parts.following is None or parts.following.results[0].type != parts.node.type:
+    if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
         return "nothing follows in place"
-    stacks = stacks_of(parts.node)
+    stacks = batched_gemm_of(parts.node)
     if stacks is None or not fits(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth):
         return "no product in machine code"
-    kernel = attempt(parts.following, threads, _rows_apart(parts.node))
+    kernel = attempt(parts.epilogue, threads, _rows_apart(parts.node))
     if isinstance(kernel, str):
         return kernel
     reason = _refusal(kernel, stacks)
-    return reason or FollowedProduct(function, parts, stacks, kernel, threads)
+    return reason or FusedGemm(function, parts, stacks, kernel, threads)
 
 
 def _rows_apart(node: Node) -> int:
@@ -86,7 +86,7 @@ def _rows_apart(node: Node) -> int:
     return sum(d != 1 for d in dims[: len(dims) - columns])
 
 
-def _refusal(kernel: NativeKernel, stacks: Stacks) -> str:
+def _refusal(kernel: NativeKernel, stacks: BatchedGemm) -> str:
     nests, rows = kernel.nests, stacks.matrices * stacks.rows
     if len(nests.nests) != 1 or nests.crossing or kernel.own_bytes or 0 not in kernel.in_place[0]:
         return "what follows is not one sweep in place"
@@ -97,8 +97,8 @@ def _refusal(kernel: NativeKernel, stacks: Stacks) -> str:
     return "what follows needs rows too long for a chunk" if whole and packed > MOST_ROW_BYTES else ""
 
 
-def _code(kernel: NativeKernel) -> _FollowCode:
-    return _FollowCode(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, kernel.chunks[0], this_machine())
+def _code(kernel: NativeKernel) -> _EpilogueEmitter:
+    return _EpilogueEmitter(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, kernel.chunks[0], this_machine())
 
 
 def _follow(kernel: NativeKernel) -> Follow:
@@ -108,21 +108,21 @@ def _follow(kernel: NativeKernel) -> Follow:
     return Follow(codes.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
 
 
-class FollowedProduct:
+class FusedGemm:
     """A product and what follows. May be called from several threads at once."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
     way = "machine code, with what follows"
 
-    def __init__(self, function: Function, parts: Parts, stacks: Stacks, then: NativeKernel, threads: int) -> None:
+    def __init__(self, function: Function, parts: FusedConvolution, stacks: BatchedGemm, then: NativeKernel, threads: int) -> None:
         node = parts.node
         assert isinstance(node.type, TensorType)
         self._shape, self._stacks, self._then, self._params = node.type.shape, stacks, then, parts.params
         self._operands = [function.params.index(i) if i.op is PARAM else i.attrs[0].array for i in node.inputs]
-        self._multiply = Product(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
+        self._multiply = GemmKernel(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
                                  follow=_follow(then))
         self._node, self._threads = node, self._multiply.threads
-        self._spare: list[tuple[Memory, bytearray]] = []
+        self._spare: list[tuple[KernelMemory, bytearray]] = []
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """Packed operands, copies of those that do not lie as they are read, and the memory of what follows."""
@@ -131,7 +131,7 @@ class FollowedProduct:
         then = {k + 1: loose[p] for k, p in enumerate(self._params) if p in loose}
         return self._multiply.workspace_bytes + copies + self._then.scratch(then)
 
-    def predicted(self) -> cost.Parts:
+    def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; what follows is done while it is in cache."""
         return parts_alone(self._node, self._threads)
 
@@ -143,7 +143,7 @@ class FollowedProduct:
         try:
             memory, table = self._spare.pop()
         except IndexError:
-            memory = Memory([self._then])
+            memory = KernelMemory([self._then])
             table = memory.table(self._then)
         struct.pack_into(f"{len(arrays) + 1}N", table, 0, *map(id, arrays), id(into))
         x, y = self._stacks.operands(*(args[k] if isinstance(k, int) else k for k in self._operands))

@@ -54,10 +54,10 @@ MOST_TERMS = 1 << 16
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> Product | None:
+def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> GemmKernel | None:
     """What multiplies stacks of so many matrices; None where BLAS should."""
     fit = fits(dtype, matrices, rows, columns, depth)
-    return Product(dtype, matrices, rows, columns, depth, threads) if fit else None
+    return GemmKernel(dtype, matrices, rows, columns, depth, threads) if fit else None
 
 
 def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
@@ -108,7 +108,7 @@ class Follow:
     scratch_bytes: int
 
 
-class Product:
+class GemmKernel:
     """Products of one element type and shape. May be called from several threads at once."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from deepx_graph.runtime.native.gemm.tile import Parts, either, least, stepped
-from deepx_graph.runtime.native.llvm.builder import DType, Text
+from deepx_graph.runtime.native.gemm.tile import TileEmitter, either, least, stepped
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder
 
 PANEL_GAP = 32
 """Elements between packed panels of columns, so that they do not fall on the same lines of the cache."""
@@ -60,14 +60,14 @@ ADDRESSES = (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW, Fields.FOLLOW_TABLE)
 
 def module_text(dtype: DType, rows: int, register_bytes: int) -> str:
     """The text of `product` for panels of at most so many rows."""
-    parts = Parts(dtype, rows, register_bytes)
+    parts = TileEmitter(dtype, rows, register_bytes)
     return "\n".join(["declare void @llvm.x86.sse2.pause()", "declare i64 @syscall(i64, ...)", *parts.texts(), _product(parts)])
 
 
 class _Table:
     """The fields as values of a function, loaded where it begins, by their names in lower case."""
 
-    def __init__(self, t: Text) -> None:
+    def __init__(self, t: IRBuilder) -> None:
         self._values: dict[str, str] = {}
         for field in Fields:
             at = t.let(f"getelementptr i64, ptr %table, i64 {int(field)}")
@@ -76,23 +76,23 @@ class _Table:
     def __getattr__(self, name: str) -> str:
         return self._values[name]
 
-    def pointer(self, t: Text, matrix: str, which: int) -> str:
+    def pointer(self, t: IRBuilder, matrix: str, which: int) -> str:
         """The address of an operand or the result of a matrix."""
         slot = t.let(f"add i64 {t.let(f'mul i64 {matrix}, 3')}, {which}")
         return t.let(f"load ptr, ptr {t.let(f'getelementptr ptr, ptr {self.pointers}, i64 {slot}')}")
 
-    def panel(self, t: Text, panel: str) -> tuple[str, str]:
+    def panel(self, t: IRBuilder, panel: str) -> tuple[str, str]:
         """The first row of a panel and how many it has."""
         start = t.let(f"add i64 {t.let(f'mul i64 {panel}, {self.short}')}, {least(t, panel, self.long)}")
         tall = t.let(f"icmp slt i64 {panel}, {self.long}")
         return start, t.let(f"add i64 {self.short}, {t.let(f'zext i1 {tall} to i64')}")
 
-    def packed_panel(self, t: Text, parts: Parts, number: str) -> str:
+    def packed_panel(self, t: IRBuilder, parts: TileEmitter, number: str) -> str:
         """Where the panel of that number is among the packed ones."""
         return parts.at(t, self.packed, t.let(f"mul i64 {number}, {self.depth}"), parts.rows)
 
 
-def _packed(parts: Parts, t: Text, f: _Table, k: str) -> None:
+def _packed(parts: TileEmitter, t: IRBuilder, f: _Table, k: str) -> None:
     """Packs a panel of the left operand."""
     matrix = t.let(f"add i64 {t.let(f'udiv i64 {k}, {f.panels}')}, {f.matrix}")
     panel = t.let(f"add i64 {t.let(f'urem i64 {k}, {f.panels}')}, {f.first}")
@@ -104,7 +104,7 @@ def _packed(parts: Parts, t: Text, f: _Table, k: str) -> None:
 class _Multiplying:
     """Writes the body of `multiply`; one method a loop, outermost first."""
 
-    def __init__(self, parts: Parts, t: Text, f: _Table) -> None:
+    def __init__(self, parts: TileEmitter, t: IRBuilder, f: _Table) -> None:
         self.parts, self.t, self.f = parts, t, f
         self.chunks = t.let(f"mul i64 {f.down}, {f.across}")
         self.tile = t.let(f"alloca [{parts.rows * parts.width} x {parts.scalar}], align 64")
@@ -170,9 +170,9 @@ class _Multiplying:
             f"call void @edge(ptr {self.tile}, ptr {c}, i64 {f.result_row}, i64 {rows}, i64 {self.wide}, i1 {self.add})"))
 
 
-def _product(parts: Parts) -> str:
+def _product(parts: TileEmitter) -> str:
     """Takes items from the counter until there are none: first panels to pack, then, once all are packed, chunks."""
-    t = Text(parts.lanes)
+    t = IRBuilder(parts.lanes)
     f = _Table(t)
     m = _Multiplying(parts, t, f)
     packs = t.let(f"mul i64 {f.matrices}, {f.panels}")
@@ -199,7 +199,7 @@ def _product(parts: Parts) -> str:
     return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
 
-def _wait(t: Text, counter: str, wanted: str) -> None:
+def _wait(t: IRBuilder, counter: str, wanted: str) -> None:
     """Until a counter has got so far; others are at work on it."""
     before = t.block
     t.line("br label %look")

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, Text, Value
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue
 
-Tiles = list[list[Value]]
+Tiles = list[list[VectorValue]]
 """A vector for each row and place in the row."""
 
 
@@ -34,7 +34,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Operand:
+class TileOperand:
     """Where an operand's elements for a tile lie: `rows[r] + v * vector` elements behind its pointer.
 
     `spread`: one element there stands for all lanes; else there is a vector of neighbours.
@@ -50,7 +50,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Loop:
+class PointerLoop:
     """A loop that runs `count` times, at least once; the pointers move on by `steps` elements a turn. All are IR operands."""
 
     count: str
@@ -62,8 +62,8 @@ def registers(register_bytes: int, triple: str) -> int:
     return 32 if register_bytes == 64 or triple.startswith(("aarch64", "arm64")) else 16
 
 
-def accumulate(t: Text, dtype: DType, tile: Tile, operands: tuple[Operand, Operand], pointers: tuple[str, str],
-               loops: Sequence[Loop], steps: Sequence[tuple[int, int]], starts: Tiles | None = None) -> Tiles:
+def accumulate(t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
+               loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]], starts: Tiles | None = None) -> Tiles:
     """The sums over all loops, outermost first, of the products at `steps`: offsets in elements that are written out one by one.
 
     They start from zero, or from `starts`. No element may be read by two steps: LLVM keeps it in a register from one to the
@@ -74,7 +74,8 @@ def accumulate(t: Text, dtype: DType, tile: Tile, operands: tuple[Operand, Opera
     return _nested(t, dtype, operands, pointers, loops, steps, sums)
 
 
-def _nested(t: Text, dtype: DType, operands: tuple[Operand, Operand], pointers: tuple[str, str], loops: Sequence[Loop],
+def _nested(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
+            loops: Sequence[PointerLoop],
             steps: Sequence[tuple[int, int]], sums: Tiles) -> Tiles:
     if not loops:
         for step in steps:
@@ -88,14 +89,14 @@ def _nested(t: Text, dtype: DType, operands: tuple[Operand, Operand], pointers: 
     return body(pointers, sums) if loop.count == "1" else _repeated(t, dtype, loop, pointers, sums, body)
 
 
-def _repeated(t: Text, dtype: DType, loop: Loop, pointers: tuple[str, str], sums: Tiles,
+def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str, str], sums: Tiles,
               body: Callable[[tuple[str, str], Tiles], Tiles]) -> Tiles:
     before, head, after = t.block, t.name("sum"), t.name("summed")
     t.line(f"br label %{head}")
     t.start(head)
     turn, following = "%" + t.name("i"), "%" + t.name("n")
     inside = ("%" + t.name("p"), "%" + t.name("p"))
-    carried = [[Value("%" + t.name("a"), dtype) for _ in row] for row in sums]
+    carried = [[VectorValue("%" + t.name("a"), dtype) for _ in row] for row in sums]
     place = len(t.lines)
     made = body(inside, carried)
     moved = [t.address(p, step, dtype) for p, step in zip(inside, loop.steps, strict=True)]
@@ -112,12 +113,13 @@ def _repeated(t: Text, dtype: DType, loop: Loop, pointers: tuple[str, str], sums
     return made
 
 
-def _products(t: Text, dtype: DType, operands: tuple[Operand, Operand], pointers: tuple[str, str], step: tuple[int, int],
+def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
+              step: tuple[int, int],
               sums: Tiles) -> Tiles:
     """One product added to each sum; what several places share is loaded once."""
-    loaded: tuple[dict[int, Value], dict[int, Value]] = ({}, {})
+    loaded: tuple[dict[int, VectorValue], dict[int, VectorValue]] = ({}, {})
 
-    def read(side: int, row: int, vector: int) -> Value:
+    def read(side: int, row: int, vector: int) -> VectorValue:
         operand = operands[side]
         offset = operand.at(row, vector) + step[side]
         if offset not in loaded[side]:
@@ -128,18 +130,18 @@ def _products(t: Text, dtype: DType, operands: tuple[Operand, Operand], pointers
     return [[_multiplied(t, read(0, r, v), read(1, r, v), total) for v, total in enumerate(row)] for r, row in enumerate(sums)]
 
 
-def _multiplied(t: Text, x: Value, y: Value, total: Value) -> Value:
+def _multiplied(t: IRBuilder, x: VectorValue, y: VectorValue, total: VectorValue) -> VectorValue:
     product = t.binary("fmul contract", x, y)
     return t.binary("fadd contract", product, total)
 
 
-def turn_text(name: str, width: int, dtype: DType, declarations: dict[str, None]) -> str:
+def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, None]) -> str:
     """The text of `name(from, step, last, to, distance, lanes, count)`: a square of `width` vectors, rows and lanes exchanged.
 
     Row r is at `from + min(r, last) * step`. The first `count` rows of the exchanged square go to `to + row * distance`, of each
     the first `lanes` elements. Steps are in elements. One function serves many places: the exchange takes LLVM long to compile.
     """
-    t = Text(width)
+    t = IRBuilder(width)
     t.declarations = declarations
     rows = []
     for r in range(width):
@@ -159,7 +161,7 @@ def turn_text(name: str, width: int, dtype: DType, declarations: dict[str, None]
     return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
 
-def transposed(t: Text, vectors: Sequence[Value]) -> list[Value]:
+def transposed(t: IRBuilder, vectors: Sequence[VectorValue]) -> list[VectorValue]:
     """As many vectors as there are lanes, with rows and lanes exchanged."""
     found, distance = list(vectors), t.lanes // 2
     while distance:
@@ -168,7 +170,7 @@ def transposed(t: Text, vectors: Sequence[Value]) -> list[Value]:
     return found
 
 
-def _swapped(t: Text, vectors: Sequence[Value], k: int, distance: int) -> Value:
+def _swapped(t: IRBuilder, vectors: Sequence[VectorValue], k: int, distance: int) -> VectorValue:
     """Vector k after one bit of the vectors' numbers has been exchanged with the same bit of the lanes'."""
     a, b = vectors[k & ~distance], vectors[k | distance]
     if k & distance:

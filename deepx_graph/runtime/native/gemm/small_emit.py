@@ -23,7 +23,7 @@ from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
-from deepx_graph.runtime.straightline.segment import Form
+from deepx_graph.runtime.straightline.segment import ArrayType
 from deepx_graph.types import TensorType
 
 MOST_ROWS = 4
@@ -34,7 +34,7 @@ SUMS = {64: 24, 32: 12, 16: 12}
 
 
 @dataclass(frozen=True)
-class Axis:
+class GemmAxis:
     """An axis of the product: its size, and how far its next element is in the left operand, the right one and the result."""
 
     size: int
@@ -42,18 +42,18 @@ class Axis:
 
 
 LEFT, RIGHT, RESULT = range(3)
-_ONE = Axis(1, (0, 0, 0))
+_ONE = GemmAxis(1, (0, 0, 0))
 
 
 @dataclass(frozen=True)
-class Plan:
+class SmallGemmPlan:
     """The loops of a product: `outer` around blocks of `rows`, with registers along `lane`, which is summed over where `along`."""
 
     dtype: DType
-    outer: tuple[Axis, ...]
-    rows: Axis
-    lane: Axis
-    terms: tuple[Axis, ...]
+    outer: tuple[GemmAxis, ...]
+    rows: GemmAxis
+    lane: GemmAxis
+    terms: tuple[GemmAxis, ...]
     along: bool
     vector: int
     """The operand that lies along the lanes, where they are no terms."""
@@ -73,16 +73,16 @@ class Plan:
 
 
 def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch: Sequence[int], right_batch: Sequence[int],
-            left_terms: Sequence[int], right_terms: Sequence[int]) -> Plan:
+            left_terms: Sequence[int], right_terms: Sequence[int]) -> SmallGemmPlan:
     """The loops of a product of operands of those shapes."""
     x, y = _steps(left), _steps(right)
     rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
     columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
     z = _steps([*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)])
-    batch = _joined([Axis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
-    down = _joined([Axis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
-    across = _joined([Axis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
-    terms = _joined([Axis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
+    batch = _joined([GemmAxis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
+    down = _joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
+    across = _joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
+    terms = _joined([GemmAxis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
     return _arranged(dtype, batch, [down, across], terms)
 
 
@@ -91,9 +91,9 @@ def _steps(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
-def _joined(axes: Sequence[Axis]) -> list[Axis]:
+def _joined(axes: Sequence[GemmAxis]) -> list[GemmAxis]:
     """The axes of more than one element; those that lie one in the other as one."""
-    found: list[Axis] = []
+    found: list[GemmAxis] = []
     for axis in axes:
         if axis.size == 1:
             continue
@@ -103,7 +103,8 @@ def _joined(axes: Sequence[Axis]) -> list[Axis]:
     return found
 
 
-def _arranged(dtype: DType, batch: Sequence[Axis], free: Sequence[Sequence[Axis]], terms: Sequence[Axis]) -> Plan:
+def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[GemmAxis]],
+              terms: Sequence[GemmAxis]) -> SmallGemmPlan:
     lanes = this_machine().register_bytes // dtype.itemsize
     found = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[side] == 1 == a.steps[RESULT]]
     lane, vector = found[0] if found else (_ONE, RIGHT)
@@ -115,13 +116,13 @@ def _arranged(dtype: DType, batch: Sequence[Axis], free: Sequence[Sequence[Axis]
     other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
     rows = max(other, key=lambda a: a.size, default=_ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
-    return Plan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector)
+    return SmallGemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector)
 
 
 # --- the code
 
 
-def function_text(plan: Plan, register_bytes: int) -> str:
+def function_text(plan: SmallGemmPlan, register_bytes: int) -> str:
     """The IR of `product(table, scratch)`; the table holds the array objects of operands and result."""
     return _Writer(plan, register_bytes).text()
 
@@ -130,7 +131,7 @@ Pointers = tuple[str, str, str]
 
 
 class _Writer:
-    def __init__(self, plan: Plan, register_bytes: int) -> None:
+    def __init__(self, plan: SmallGemmPlan, register_bytes: int) -> None:
         self.plan = plan
         self.type = "float" if plan.dtype == F4 else "double"
         self.lanes = register_bytes // plan.dtype.itemsize
@@ -164,7 +165,7 @@ class _Writer:
         offset = str(int(index) * step) if index.isdigit() else self._let(f"mul i64 {index}, {step}")
         return self._let(f"getelementptr {self.type}, ptr {pointer}, i64 {offset}")
 
-    def _moved(self, pointers: Pointers, axis: Axis, index: str) -> Pointers:
+    def _moved(self, pointers: Pointers, axis: GemmAxis, index: str) -> Pointers:
         left, right, result = (self._at(p, index, s) for p, s in zip(pointers, axis.steps, strict=True))
         return left, right, result
 
@@ -188,7 +189,7 @@ class _Writer:
         self.lines += [f"  br i1 {more}, label %{label}, label %{self._block}", f"{self._block}:"]
         return made
 
-    def _nested(self, axes: Sequence[Axis], pointers: Pointers, body: Callable[[Pointers], None]) -> None:
+    def _nested(self, axes: Sequence[GemmAxis], pointers: Pointers, body: Callable[[Pointers], None]) -> None:
         def run(index: str, sums: list[str]) -> list[str]:
             self._nested(axes[1:], self._moved(pointers, axes[0], index), body)
             return sums
@@ -201,7 +202,7 @@ class _Writer:
     def _across_rows(self, pointers: Pointers) -> None:
         """Blocks of rows, then the rows that are left."""
         rows, blocks = self.plan.rows, self.plan.rows.size // self.height
-        block = Axis(blocks, tuple(self.height * s for s in rows.steps))  # type: ignore[arg-type]
+        block = GemmAxis(blocks, tuple(self.height * s for s in rows.steps))  # type: ignore[arg-type]
         left = rows.size - blocks * self.height
         self._nested([block], pointers, lambda p: self._block_of(p, self.height))
         if left:
@@ -213,7 +214,7 @@ class _Writer:
             return
         lane, wide = self.plan.lane, self.most * self.lanes
         blocks, rest = divmod(lane.size, wide)
-        block = Axis(blocks, tuple(wide * s for s in lane.steps))  # type: ignore[arg-type]
+        block = GemmAxis(blocks, tuple(wide * s for s in lane.steps))  # type: ignore[arg-type]
         if blocks:
             self._nested([block], pointers, lambda p: self._columns(p, height, self._widths(wide)))
         if rest:
@@ -245,7 +246,7 @@ class _Writer:
             for k, w in enumerate(widths):
                 self._store(sums[r * len(widths) + k], self._at(row, str(k * self.lanes), 1), self._vector(w))
 
-    def _summed(self, axes: Sequence[Axis], pointers: Pointers, sums: list[str], widths: Sequence[int],
+    def _summed(self, axes: Sequence[GemmAxis], pointers: Pointers, sums: list[str], widths: Sequence[int],
                 term: Callable[[Pointers, list[str]], list[str]]) -> list[str]:
         """The sums after all terms of some axes."""
         if not axes:
@@ -256,9 +257,9 @@ class _Writer:
     def _along(self, pointers: Pointers, height: int) -> None:
         """One element of each row, the registers along the terms."""
         blocks, rest = divmod(self.plan.lane.size, self.lanes)
-        block = Axis(blocks, (self.lanes, self.lanes, 0))
+        block = GemmAxis(blocks, (self.lanes, self.lanes, 0))
         totals = ["0.0"] * height
-        for axis, width in ((block, self.lanes), (Axis(1, block.steps), rest)):
+        for axis, width in ((block, self.lanes), (GemmAxis(1, block.steps), rest)):
             if not axis.size or not width:
                 continue
             start = pointers if axis is block else self._moved(pointers, block, str(blocks))
@@ -313,7 +314,7 @@ MOST_WORK = 1 << 19
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def build(node: Node) -> SmallProduct | None:
+def build(node: Node) -> SmallGemm | None:
     """The kernel of a product of floats; None where it is too large, or of another type."""
     types = [t for t in (*(i.type for i in node.inputs), node.type) if isinstance(t, TensorType) and t.is_static]
     if node.op is not dot_general or len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
@@ -323,18 +324,18 @@ def build(node: Node) -> SmallProduct | None:
 
 
 @lru_cache(maxsize=64)
-def _kernel(plan: Plan, shape: tuple[int, ...], register_bytes: int) -> SmallProduct:
-    return SmallProduct(plan, shape, register_bytes)
+def _kernel(plan: SmallGemmPlan, shape: tuple[int, ...], register_bytes: int) -> SmallGemm:
+    return SmallGemm(plan, shape, register_bytes)
 
 
-class SmallProduct(MachineCode):
+class SmallGemm(MachineCode):
     """The compiled function."""
 
     way = "machine code"
 
-    def __init__(self, plan: Plan, shape: tuple[int, ...], register_bytes: int) -> None:
+    def __init__(self, plan: SmallGemmPlan, shape: tuple[int, ...], register_bytes: int) -> None:
         self.params = (LEFT, RIGHT)
-        self.results = (Form(plan.dtype, shape),)
+        self.results = (ArrayType(plan.dtype, shape),)
         self.in_place = (frozenset[int](),)
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deepx_graph.runtime.native.gemm.microkernel import Loop, Operand, Tile, accumulate, transposed
-from deepx_graph.runtime.native.llvm.builder import DType, Text, Value, scalar_type
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, scalar_type
 
 VECTORS = 2
 """Registers across a tile."""
@@ -19,7 +19,7 @@ AHEAD = 4
 """How many rows of the right operand are fetched before they are packed."""
 
 
-class Parts:
+class TileEmitter:
     """Writes the functions for one element type and panels of at most `rows` rows, on vectors of `register_bytes`."""
 
     def __init__(self, dtype: DType, rows: int, register_bytes: int) -> None:
@@ -35,12 +35,12 @@ class Parts:
         made = [*map(self._tile, self.heights), self._turned(), self._left(), self._right(), self._edge()]
         return [*self.declarations, *made]
 
-    def function(self, head: str, t: Text) -> str:
+    def function(self, head: str, t: IRBuilder) -> str:
         """A function of its own from its first line and its body."""
         self.declarations |= t.declarations
         return "\n".join([f"define internal void {head} noinline nounwind {{", "entry:", *t.lines, "  ret void", "}"])
 
-    def at(self, t: Text, pointer: str, row: str, distance: str | int, column: str | int = 0) -> str:
+    def at(self, t: IRBuilder, pointer: str, row: str, distance: str | int, column: str | int = 0) -> str:
         """The address of an element, from its row and column."""
         offset = t.let(f"mul i64 {row}, {distance}")
         return t.address(pointer, t.let(f"add i64 {offset}, {column}"), self.dtype)
@@ -49,15 +49,15 @@ class Parts:
 
     def _tile(self, height: int) -> str:
         """`tile(k, a, b, c, distance, add)`: height x width elements of the result, from packed panels; put, or added to it."""
-        t = Text(self.lanes)
+        t = IRBuilder(self.lanes)
         places = [[self.at(t, "%c", str(r), "%distance", c * self.lanes) for c in range(VECTORS)] for r in range(height)]
         for place in (p for row in places for p in row):  # needed at the end
             t.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
-        left, right = Operand(tuple(range(height)), 0, spread=True), Operand((0,) * height, self.lanes, spread=False)
-        loop = Loop("%k", (str(self.rows), str(self.width)))
+        left, right = TileOperand(tuple(range(height)), 0, spread=True), TileOperand((0,) * height, self.lanes, spread=False)
+        loop = PointerLoop("%k", (str(self.rows), str(self.width)))
         sums = accumulate(t, self.dtype, Tile(height, VECTORS), (left, right), ("%a", "%b"), [loop], [(0, 0)])
 
-        def each(write: Callable[[Value, str], None]) -> None:
+        def each(write: Callable[[VectorValue, str], None]) -> None:
             for row, ps in zip(sums, places, strict=True):
                 for value, place in zip(row, ps, strict=True):
                     write(value, place)
@@ -68,7 +68,7 @@ class Parts:
 
     def _edge(self) -> str:
         """`edge(tile, target, distance, rows, columns, add)`: part of a tile, put in the result or added to it."""
-        t = Text(self.lanes)
+        t = IRBuilder(self.lanes)
         masks = [below(t, t.let(f"sub i64 %columns, {c * self.lanes}")) for c in range(VECTORS)]
 
         def row(i: str) -> None:
@@ -88,7 +88,7 @@ class Parts:
 
         From count to `put` zeros are written; neither is more than the lanes.
         """
-        t = Text(self.lanes)
+        t = IRBuilder(self.lanes)
         inside = [t.let(f"icmp sgt i64 %count, {r}") for r in range(self.lanes)]
         rows = [t.address("%s", t.let(f"mul i64 {t.let(f'select i1 {i}, i64 {r}, i64 0')}, %distance"), self.dtype)
                 for r, i in enumerate(inside)]
@@ -107,7 +107,7 @@ class Parts:
                 x = t.let(f"load {self.scalar}, ptr {t.address(p, n, self.dtype)}, align {self.size}")
                 kept = t.let(f"select i1 {i}, {self.scalar} {x}, {self.scalar} 0.0")
                 last = t.let(f"insertelement {t.vector(self.dtype)} {last}, {self.scalar} {kept}, i64 {r}")
-            t.store(Value(last, self.dtype), self.at(t, "%t", n, "%step"), mask)
+            t.store(VectorValue(last, self.dtype), self.at(t, "%t", n, "%step"), mask)
 
         stepped(t, "0", whole, self.lanes, square)
         stepped(t, whole, "%k", 1, single)
@@ -115,7 +115,7 @@ class Parts:
 
     def _left(self) -> str:
         """`left(source, row distance, depth distance, target, rows, k)`: one panel of the left operand."""
-        t = Text(self.lanes)
+        t = IRBuilder(self.lanes)
 
         def strip(r: str) -> None:
             count = least(t, t.let(f"sub i64 %rows, {r}"), str(self.lanes))
@@ -136,7 +136,7 @@ class Parts:
 
         What the last vector of columns lacks is filled with zeros.
         """
-        t = Text(self.lanes)
+        t = IRBuilder(self.lanes)
 
         def spot(i: str, j: str) -> str:
             panel, within = t.let(f"udiv i64 {j}, {self.width}"), t.let(f"urem i64 {j}, {self.width}")
@@ -167,7 +167,7 @@ class Parts:
 # --- control flow
 
 
-def stepped(t: Text, low: str, high: str, step: str | int, body: Callable[[str], object]) -> None:
+def stepped(t: IRBuilder, low: str, high: str, step: str | int, body: Callable[[str], object]) -> None:
     """`for i in range(low, high, step): body(i)`."""
     before, head, inside, after = t.block, t.name("from"), t.name("in"), t.name("to")
     i, following = "%" + t.name("i"), "%" + t.name("n")
@@ -184,7 +184,7 @@ def stepped(t: Text, low: str, high: str, step: str | int, body: Callable[[str],
     t.start(after)
 
 
-def either(t: Text, condition: str, then: Callable[[], object] | None, other: Callable[[], object] | None = None) -> None:
+def either(t: IRBuilder, condition: str, then: Callable[[], object] | None, other: Callable[[], object] | None = None) -> None:
     """`if condition: then() else: other()`."""
     yes, no, after = t.name("yes"), t.name("no"), t.name("end")
     t.line(f"br i1 {condition}, label %{yes}, label %{no}")
@@ -196,12 +196,12 @@ def either(t: Text, condition: str, then: Callable[[], object] | None, other: Ca
     t.start(after)
 
 
-def least(t: Text, x: str, y: str) -> str:
+def least(t: IRBuilder, x: str, y: str) -> str:
     """The smaller of two integers."""
     return t.let(f"select i1 {t.let(f'icmp slt i64 {x}, {y}')}, i64 {x}, i64 {y}")
 
 
-def below(t: Text, count: str) -> str:
+def below(t: IRBuilder, count: str) -> str:
     """The mask of the lanes below a count."""
     kind = f"<{t.lanes} x i64>"
     first = t.let(f"insertelement {kind} poison, i64 {count}, i64 0")

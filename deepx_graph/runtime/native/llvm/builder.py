@@ -42,7 +42,7 @@ def number(value: Any, dtype: DType) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class VectorValue:
     """A vector in a register: its name or literal, and the dtype of its elements; `more` are further ones, treated alike."""
 
     text: str
@@ -54,16 +54,16 @@ class Value:
         return (self.text, *self.more)
 
 
-def of_parts(parts: Sequence[str], dtype: DType) -> Value:
+def of_parts(parts: Sequence[str], dtype: DType) -> VectorValue:
     """A value of these vectors."""
-    return Value(parts[0], dtype, tuple(parts[1:]))
+    return VectorValue(parts[0], dtype, tuple(parts[1:]))
 
 
-Body = Callable[[Sequence[str], str | None, Sequence[Value]], Sequence[Value]]
+Body = Callable[[Sequence[str], str | None, Sequence[VectorValue]], Sequence[VectorValue]]
 """What is done at some indices, under a mask or none, with carried values."""
 
 
-class Text:
+class IRBuilder:
     """The body of one function under construction, `lanes` wide."""
 
     def __init__(self, lanes: int, has_scalef: bool = False) -> None:
@@ -101,47 +101,47 @@ class Text:
 
     # --- values
 
-    def splat(self, value: Any, dtype: DType) -> Value:
+    def splat(self, value: Any, dtype: DType) -> VectorValue:
         """A constant in every lane."""
-        return Value(f"splat ({scalar_type(dtype)} {number(value, dtype)})", dtype)
+        return VectorValue(f"splat ({scalar_type(dtype)} {number(value, dtype)})", dtype)
 
-    def value(self, expression: str, dtype: DType) -> Value:
-        return Value(self.let(expression), dtype)
+    def value(self, expression: str, dtype: DType) -> VectorValue:
+        return VectorValue(self.let(expression), dtype)
 
-    def each(self, make: Callable[..., str], dtype: DType, *args: Value) -> Value:
+    def each(self, make: Callable[..., str], dtype: DType, *args: VectorValue) -> VectorValue:
         """The instruction that `make` writes, for each vector of the arguments; a single vector goes with all others."""
         count = max(len(a.more) for a in args) + 1
         columns = [a.parts * count if not a.more else a.parts for a in args]
         return of_parts([self.let(make(*texts)) for texts in zip(*columns, strict=False)], dtype)
 
-    def binary(self, instruction: str, x: Value, y: Value) -> Value:
+    def binary(self, instruction: str, x: VectorValue, y: VectorValue) -> VectorValue:
         return self.each(lambda a, b: f"{instruction} {self.vector(x.dtype)} {a}, {b}", x.dtype, x, y)
 
-    def compare(self, instruction: str, x: Value, y: Value) -> Value:
+    def compare(self, instruction: str, x: VectorValue, y: VectorValue) -> VectorValue:
         return self.each(lambda a, b: f"{instruction} {self.vector(x.dtype)} {a}, {b}", BOOL, x, y)
 
-    def select(self, mask: Value, x: Value, y: Value) -> Value:
+    def select(self, mask: VectorValue, x: VectorValue, y: VectorValue) -> VectorValue:
         kind, type = self.vector(BOOL), self.vector(x.dtype)
         return self.each(lambda m, a, b: f"select {kind} {m}, {type} {a}, {type} {b}", x.dtype, mask, x, y)
 
-    def unary(self, instruction: str, x: Value) -> Value:
+    def unary(self, instruction: str, x: VectorValue) -> VectorValue:
         return self.each(lambda a: f"{instruction} {self.vector(x.dtype)} {a}", x.dtype, x)
 
-    def convert(self, instruction: str, x: Value, dtype: DType) -> Value:
+    def convert(self, instruction: str, x: VectorValue, dtype: DType) -> VectorValue:
         return self.each(lambda a: f"{instruction} {self.vector(x.dtype)} {a} to {self.vector(dtype)}", dtype, x)
 
-    def intrinsic(self, name: str, *args: Value) -> Value:
+    def intrinsic(self, name: str, *args: VectorValue) -> VectorValue:
         """`llvm.<name>` of vectors of one dtype, which is also the result's."""
         symbol = f"llvm.{name}.v{self.lanes}{_suffix(args[0].dtype)}"
         type = self.vector(args[0].dtype)
         self.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))})")
         return self._called(symbol, args)
 
-    def _called(self, symbol: str, args: Sequence[Value]) -> Value:
+    def _called(self, symbol: str, args: Sequence[VectorValue]) -> VectorValue:
         type = self.vector(args[0].dtype)
         return self.each(lambda *a: f"call {type} @{symbol}({', '.join(f'{type} {x}' for x in a)})", args[0].dtype, *args)
 
-    def saturating(self, x: Value, dtype: DType) -> Value:
+    def saturating(self, x: VectorValue, dtype: DType) -> VectorValue:
         """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN."""
         source, target = self.vector(x.dtype), self.vector(dtype)
         kind = "fptosi" if dtype.kind == "i" else "fptoui"
@@ -149,13 +149,13 @@ class Text:
         self.declare(f"declare {target} {symbol}({source})")
         return self.each(lambda a: f"call {target} {symbol}({source} {a})", dtype, x)
 
-    def call(self, symbol: str, *args: Value) -> Value:
+    def call(self, symbol: str, *args: VectorValue) -> VectorValue:
         """A vector function of the C library: no side effects."""
         type = self.vector(args[0].dtype)
         self.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))}) nounwind memory(none)")
         return self._called(symbol, args)
 
-    def all(self, x: Value) -> str:
+    def all(self, x: VectorValue) -> str:
         """Whether a condition holds in every lane of every vector."""
         both = x.parts[0]
         for part in x.parts[1:]:
@@ -164,7 +164,7 @@ class Text:
         self.declare(f"declare i1 {symbol}({self.vector(BOOL)})")
         return self.let(f"call i1 {symbol}({self.vector(BOOL)} {both})")
 
-    def either(self, usual: str, x: Callable[[], Value], y: Callable[[], Value]) -> Value:
+    def either(self, usual: str, x: Callable[[], VectorValue], y: Callable[[], VectorValue]) -> VectorValue:
         """x where the scalar `usual` is true, as it nearly always is, else y: only one of them is computed."""
         near, far, after = (self.name(k) for k in ("near", "far", "met"))
         self.declare('!0 = !{!"branch_weights", i32 1000, i32 1}')
@@ -179,13 +179,13 @@ class Text:
         type = self.vector(found[0].dtype)
         return self.each(lambda a, b: f"phi {type} [ {a}, %{ends[0]} ], [ {b}, %{ends[1]} ]", found[0].dtype, *found)
 
-    def spread(self, scalar: str, dtype: DType) -> Value:
+    def spread(self, scalar: str, dtype: DType) -> VectorValue:
         """A scalar in every lane."""
         type = self.vector(dtype)
         first = self.let(f"insertelement {type} poison, {scalar_type(dtype)} {scalar}, i64 0")
         return self.value(f"shufflevector {type} {first}, {type} poison, <{self.lanes} x i32> zeroinitializer", dtype)
 
-    def first(self, x: Value) -> str:
+    def first(self, x: VectorValue) -> str:
         """The scalar in lane 0."""
         return self.let(f"extractelement {self.vector(x.dtype)} {x.text}, i64 0")
 
@@ -194,7 +194,7 @@ class Text:
     def address(self, pointer: str, index: str, dtype: DType) -> str:
         return self.let(f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {index}")
 
-    def load(self, at: str, dtype: DType, mask: str | None) -> Value:
+    def load(self, at: str, dtype: DType, mask: str | None) -> VectorValue:
         kind, align = f"<{self.lanes} x {memory_type(dtype)}>", dtype.itemsize
         if mask is None:
             raw = self.let(f"load {kind}, ptr {at}, align {align}")
@@ -205,12 +205,12 @@ class Text:
             raw = self.let(f"call {kind} {symbol}(ptr {at}, i32 {align}, {lanes} {mask}, {kind} zeroinitializer)")
         return self._from_memory(raw, kind, dtype)
 
-    def _from_memory(self, raw: str, kind: str, dtype: DType) -> Value:
+    def _from_memory(self, raw: str, kind: str, dtype: DType) -> VectorValue:
         if dtype == BOOL:
             raw = self.let(f"icmp ne {kind} {raw}, zeroinitializer")
-        return Value(raw, dtype)
+        return VectorValue(raw, dtype)
 
-    def store(self, x: Value, at: str, mask: str | None, past_caches: bool = False) -> None:
+    def store(self, x: VectorValue, at: str, mask: str | None, past_caches: bool = False) -> None:
         kind, align, text = f"<{self.lanes} x {memory_type(x.dtype)}>", x.dtype.itemsize, x.text
         if x.dtype == BOOL:
             text = self.let(f"zext {self.vector(BOOL)} {text} to {kind}")
@@ -223,28 +223,28 @@ class Text:
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
         self.line(f"call void {symbol}({kind} {text}, ptr {at}, i32 {align}, {lanes} {mask})")
 
-    def loads(self, ats: Sequence[str], dtype: DType, mask: str | None) -> Value:
+    def loads(self, ats: Sequence[str], dtype: DType, mask: str | None) -> VectorValue:
         """A vector from each address."""
         return of_parts([self.load(at, dtype, mask).text for at in ats], dtype)
 
-    def stores(self, x: Value, ats: Sequence[str], mask: str | None, past_caches: bool = False) -> None:
+    def stores(self, x: VectorValue, ats: Sequence[str], mask: str | None, past_caches: bool = False) -> None:
         """Each vector to its address; `past_caches` ones are whole cache lines."""
         for part, at in zip(x.parts * len(ats) if not x.more else x.parts, ats, strict=False):
-            self.store(Value(part, x.dtype), at, mask, past_caches)
+            self.store(VectorValue(part, x.dtype), at, mask, past_caches)
 
     def prefetch(self, at: str) -> None:
         """Asks for the cache line at an address, which need not be one."""
         self.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)")
 
-    def load_one(self, at: str, dtype: DType) -> Value:
+    def load_one(self, at: str, dtype: DType) -> VectorValue:
         """One element, in every lane."""
         raw = self.let(f"load {memory_type(dtype)}, ptr {at}, align {dtype.itemsize}")
         if dtype == BOOL:
             raw = self.let(f"icmp ne i8 {raw}, 0")
         return self.spread(raw, dtype)
 
-    def store_one(self, x: Value, at: str) -> None:
+    def store_one(self, x: VectorValue, at: str) -> None:
         scalar = self.first(x)
         if x.dtype == BOOL:
             scalar = self.let(f"zext i1 {scalar} to i8")
@@ -267,8 +267,8 @@ class Text:
         self.line(f"br i1 {more}, label %{head}, label %{after}")
         self.start(after)
 
-    def sweep(self, count: str, unroll: int, has_tail: bool, starts: Sequence[Value], body: Body,
-              combine: Sequence[Callable[[Value, Value], Value]], rows: int = 1) -> list[Value]:
+    def sweep(self, count: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
+              combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]], rows: int = 1) -> list[VectorValue]:
         """The inner loop over `count` elements of each of `rows` rows: `unroll` vectors at a time, then single ones under a mask.
 
         `body(indices, mask, carried)` gives the carried values anew; each has the vectors of the first row, then those of the
@@ -298,12 +298,12 @@ class Text:
         quotient = self.let(f"sdiv i64 {count}, {step}")
         return self.let(f"mul i64 {quotient}, {step}")
 
-    def _phi(self, x: Value, before: str, y: Value, last: str) -> Value:
+    def _phi(self, x: VectorValue, before: str, y: VectorValue, last: str) -> VectorValue:
         type = self.vector(x.dtype)
         return self.each(lambda a, b: f"phi {type} [ {a}, %{before} ], [ {b}, %{last} ]", x.dtype, x, y)
 
-    def _turns(self, low: str, high: str, before: str, after: str, starts: Sequence[Value],
-               body: Callable[[str, Sequence[Value]], Sequence[Value]], step: int) -> tuple[Sequence[Value], str]:
+    def _turns(self, low: str, high: str, before: str, after: str, starts: Sequence[VectorValue],
+               body: Callable[[str, Sequence[VectorValue]], Sequence[VectorValue]], step: int) -> tuple[Sequence[VectorValue], str]:
         """The block of a loop, already begun: the carried values after it, and the label of its last block."""
         i, following = "%" + self.name("i"), "%" + self.name("n")
         carried = [of_parts(["%" + self.name("a") for _ in s.parts], s.dtype) for s in starts]
@@ -322,7 +322,7 @@ class Text:
         """The label of the block that begins at a line."""
         return self.lines[place - 1].rstrip(":")
 
-    def _tail(self, low: str, count: str, starts: Sequence[Value], body: Body) -> list[Value]:
+    def _tail(self, low: str, count: str, starts: Sequence[VectorValue], body: Body) -> list[VectorValue]:
         tail, done, before = self.name("tail"), self.name("done"), self.block
         some = self.let(f"icmp slt i64 {low}, {count}")
         self.line(f"br i1 {some}, label %{tail}, label %{done}")
@@ -341,7 +341,7 @@ class Text:
         return self.let(f"icmp slt {lanes} <{', '.join(f'i32 {k}' for k in range(self.lanes))}>, {spread}")
 
 
-def _joined(values: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+def _joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:
     rest = list(values)
     while len(rest) > 1:
         rest = [combine(rest[k], rest[k + 1]) if k + 1 < len(rest) else rest[k] for k in range(0, len(rest), 2)]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, Text, Value
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """Numbers that depend on the precision."""
 
     bits: DType
@@ -41,12 +41,12 @@ class Format:
 
 
 FORMATS = {
-    F4: Format(np.dtype("i4"), 23, 127, 6.9314575195e-01, 1.4286067653e-06,
+    F4: FloatFormat(np.dtype("i4"), 23, 127, 6.9314575195e-01, 1.4286067653e-06,
                (0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578, 0.0013926183587713494),
                -110.0, 88.8, -20.0, 0x3F3504F3, 100,
                (float.fromhex("0xaaaaaa.0p-24"), float.fromhex("0xccce13.0p-25"), float.fromhex("0x91e9ee.0p-25"),
                 float.fromhex("0xf89e26.0p-26"))),
-    F8: Format(np.dtype("i8"), 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10,
+    F8: FloatFormat(np.dtype("i8"), 52, 1023, 6.93147180369123816490e-01, 1.90821492927058770002e-10,
                (0.5000000000000001, 0.16666666666666669, 0.04166666666662413, 0.008333333333330062, 0.0013888888917213717,
                 0.00019841269863053618, 2.4801521295954376e-05, 2.7557268459997064e-06, 2.7620088445409746e-07,
                 2.510038549551032e-08),
@@ -73,68 +73,68 @@ class Reciprocal:
     """
 
     usual: str
-    high: Value
-    low: Value
+    high: VectorValue
+    low: VectorValue
 
-    def map(self, change: Callable[[Value], Value]) -> Reciprocal:
+    def map(self, change: Callable[[VectorValue], VectorValue]) -> Reciprocal:
         """With another form of both parts."""
         return Reciprocal(self.usual, change(self.high), change(self.low))
 
 
 class Maths:
-    """Writes functions of one precision into a `Text`."""
+    """Writes functions of one precision into a `IRBuilder`."""
 
-    def __init__(self, text: Text, dtype: DType) -> None:
+    def __init__(self, text: IRBuilder, dtype: DType) -> None:
         self.t, self.dtype, self.f = text, dtype, FORMATS[dtype]
 
     # --- shorthand
 
-    def c(self, value: float) -> Value:
+    def c(self, value: float) -> VectorValue:
         return self.t.splat(value, self.dtype)
 
-    def i(self, value: int) -> Value:
+    def i(self, value: int) -> VectorValue:
         return self.t.splat(value, self.f.bits)
 
-    def add(self, x: Value, y: Value) -> Value:
+    def add(self, x: VectorValue, y: VectorValue) -> VectorValue:
         return self.t.binary("fadd", x, y)
 
-    def sub(self, x: Value, y: Value) -> Value:
+    def sub(self, x: VectorValue, y: VectorValue) -> VectorValue:
         return self.t.binary("fsub", x, y)
 
-    def mul(self, x: Value, y: Value) -> Value:
+    def mul(self, x: VectorValue, y: VectorValue) -> VectorValue:
         return self.t.binary("fmul", x, y)
 
-    def div(self, x: Value, y: Value) -> Value:
+    def div(self, x: VectorValue, y: VectorValue) -> VectorValue:
         return self.t.binary("fdiv", x, y)
 
-    def fma(self, x: Value, y: Value, z: Value) -> Value:
+    def fma(self, x: VectorValue, y: VectorValue, z: VectorValue) -> VectorValue:
         return self.t.intrinsic("fma", x, y, z)
 
-    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def horner(self, x: VectorValue, coefficients: Sequence[float]) -> VectorValue:
         """The polynomial with these coefficients, that of the highest power last."""
         result = self.c(coefficients[-1])
         for k in reversed(coefficients[:-1]):
             result = self.fma(result, x, self.c(k))
         return result
 
-    def to_bits(self, x: Value) -> Value:
+    def to_bits(self, x: VectorValue) -> VectorValue:
         return self.t.convert("bitcast", x, self.f.bits)
 
-    def from_bits(self, x: Value) -> Value:
+    def from_bits(self, x: VectorValue) -> VectorValue:
         return self.t.convert("bitcast", x, self.dtype)
 
-    def if_nan(self, x: Value, otherwise: Value) -> Value:
+    def if_nan(self, x: VectorValue, otherwise: VectorValue) -> VectorValue:
         """x where it is NaN."""
         return self.t.select(self.t.compare("fcmp uno", x, x), x, otherwise)
 
-    def clamp(self, x: Value, low: float, high: float) -> Value:
+    def clamp(self, x: VectorValue, low: float, high: float) -> VectorValue:
         """x within bounds; NaN stays NaN, and each half is one instruction."""
         x = self.t.select(self.t.compare("fcmp ogt", self.c(low), x), self.c(low), x)
         return self.t.select(self.t.compare("fcmp olt", self.c(high), x), self.c(high), x)
 
     # --- division by what stays the same
 
-    def reciprocal(self, d: Value) -> Reciprocal:
+    def reciprocal(self, d: VectorValue) -> Reciprocal:
         """What `quotient` needs; worth it where many elements are divided by d."""
         low, high = np.array([2.0**-self.f.spread, 2.0**self.f.spread], self.dtype).view(self.f.bits).tolist()
         size = self.t.binary("sub", self.to_bits(self.t.intrinsic("fabs", d)), self.i(low))
@@ -144,7 +144,7 @@ class Maths:
         rest = self.fma(self.t.unary("fneg", d), below, self.c(1))
         return Reciprocal(usual, below, self.mul(rest, nearest))
 
-    def quotient(self, x: Value, d: Value, r: Reciprocal) -> Value:
+    def quotient(self, x: VectorValue, d: VectorValue, r: Reciprocal) -> VectorValue:
         """x / d, of which one in some thousands is not the nearest number but its neighbour.
 
         Both parts of the reciprocal have one sign, so that zeros, infinities and NaN come out as by division.
@@ -153,31 +153,31 @@ class Maths:
 
     # --- exp
 
-    def _reduced(self, x: Value, low: float, high: float) -> tuple[Value, Value]:
+    def _reduced(self, x: VectorValue, low: float, high: float) -> tuple[VectorValue, VectorValue]:
         """x = n ln2 + r with x clamped: n as a float, and r."""
         x = self.clamp(x, low, high)
         n = self.t.intrinsic("roundeven", self.mul(x, self.c(1 / math.log(2))))
         r = self.fma(n, self.c(-self.f.ln2_high), x)
         return n, self.fma(n, self.c(-self.f.ln2_low), r)
 
-    def _power(self, n: Value) -> Value:
+    def _power(self, n: VectorValue) -> VectorValue:
         """2**n for an integer vector within the exponents of normal numbers."""
         return self.from_bits(self.t.binary("shl", self.t.binary("add", n, self.i(self.f.bias)), self.i(self.f.mantissa)))
 
-    def _scaled(self, x: Value, n: Value) -> Value:
+    def _scaled(self, x: VectorValue, n: VectorValue) -> VectorValue:
         """x * 2**n, in two steps so that subnormal and infinite results come out right."""
         whole = self.t.convert("fptosi", n, self.f.bits)
         half = self.t.binary("ashr", whole, self.i(1))
         return self.mul(self.mul(x, self._power(half)), self._power(self.t.binary("sub", whole, half)))
 
-    def exp(self, x: Value) -> Value:
+    def exp(self, x: VectorValue) -> VectorValue:
         n, r = self._reduced(x, self.f.lowest, self.f.highest)
         y = self.horner(r, (1.0, 1.0, *self.f.growth))
         if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
             return self._scalef(y, n)
         return self.if_nan(x, self._scaled(y, n))
 
-    def _scalef(self, x: Value, n: Value) -> Value:
+    def _scalef(self, x: VectorValue, n: VectorValue) -> VectorValue:
         """x * 2**n by the instruction of AVX-512."""
         type, kind = self.t.vector(self.dtype), "ps" if self.dtype == F4 else "pd"
         symbol = f"@llvm.x86.avx512.mask.scalef.{kind}.512"
@@ -186,7 +186,7 @@ class Maths:
         rest = f"{type} zeroinitializer, {mask} -1, i32 4"
         return self.t.each(lambda a, b: f"call {type} {symbol}({type} {a}, {type} {b}, {rest})", self.dtype, x, n)
 
-    def expm1(self, x: Value) -> Value:
+    def expm1(self, x: VectorValue) -> VectorValue:
         n, r = self._reduced(x, self.f.negligible, self.f.highest)
         p = self.fma(self.mul(r, r), self.horner(r, self.f.growth), r)
         whole = self.t.convert("fptosi", n, self.f.bits)
@@ -196,7 +196,7 @@ class Maths:
         y = self.t.select(self.t.compare("fcmp oeq", x, self.c(math.inf)), x, y)
         return self.t.select(self.t.compare("fcmp une", x, self.c(0)), self.if_nan(x, y), x)
 
-    def tanh(self, x: Value) -> Value:
+    def tanh(self, x: VectorValue) -> VectorValue:
         if self.dtype == F4:
             return self._short_tanh(x)
         size = self.t.intrinsic("fabs", x)
@@ -204,7 +204,7 @@ class Maths:
         y = self.div(e, self.sub(self.c(-2), e))
         return self.t.intrinsic("copysign", y, x)
 
-    def _short_tanh(self, x: Value) -> Value:
+    def _short_tanh(self, x: VectorValue) -> VectorValue:
         """In single precision: a ratio of polynomials, that of Eigen's MathFunctionsImpl.h; x itself near 0, and 1 far from it."""
         z = self.mul(x, x)
         y = self.div(self.mul(x, self.horner(z, _TANH_ABOVE)), self.horner(z, _TANH_BELOW))
@@ -214,7 +214,7 @@ class Maths:
 
     # --- log
 
-    def _split(self, x: Value) -> tuple[Value, Value]:
+    def _split(self, x: VectorValue) -> tuple[VectorValue, VectorValue]:
         """x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for normal positive x: k as a float, and f."""
         one = self.f.bias << self.f.mantissa
         bits = self.t.binary("add", self.to_bits(x), self.i(one - self.f.half_root))
@@ -223,7 +223,7 @@ class Maths:
         m = self.from_bits(self.t.binary("add", fraction, self.i(self.f.half_root)))
         return self.t.convert("sitofp", k, self.dtype), self.sub(m, self.c(1))
 
-    def _log_of(self, k: Value, f: Value) -> Value:
+    def _log_of(self, k: VectorValue, f: VectorValue) -> VectorValue:
         """k ln2 + log(1 + f)."""
         s = self.div(f, self.add(f, self.c(2)))
         z = self.mul(s, s)
@@ -240,36 +240,36 @@ class Maths:
     def _ln2_low(self) -> float:
         return 9.0580006145e-06 if self.dtype == F4 else self.f.ln2_low
 
-    def log(self, x: Value) -> Value:
+    def log(self, x: VectorValue) -> VectorValue:
         return self.t.either(self._all_usual(x), lambda: self._log_of(*self._split(x)), lambda: self._any_log(x))
 
-    def _all_usual(self, x: Value) -> str:
+    def _all_usual(self, x: VectorValue) -> str:
         """Whether every lane is positive, normal and finite."""
         low, high = np.array([np.finfo(self.dtype).tiny, math.inf], self.dtype).view(self.f.bits).tolist()
         above = self.t.binary("sub", self.to_bits(x), self.i(low))
         return self.t.all(self.t.compare("icmp ult", above, self.i(high - low)))
 
-    def _any_log(self, x: Value) -> Value:
+    def _any_log(self, x: VectorValue) -> VectorValue:
         small = self.t.compare("fcmp olt", x, self.c(float(np.finfo(self.dtype).tiny)))
         grown = self.t.select(small, self.mul(x, self.c(2.0 ** (self.f.mantissa + 2))), x)
         k, f = self._split(grown)
         k = self.t.select(small, self.sub(k, self.c(self.f.mantissa + 2)), k)
         return self._log_limits(x, x, self._log_of(k, f))
 
-    def _log_limits(self, x: Value, argument: Value, y: Value) -> Value:
+    def _log_limits(self, x: VectorValue, argument: VectorValue, y: VectorValue) -> VectorValue:
         """y, with what log gives for 0, negative numbers, infinity and NaN in the place of those."""
         y = self.t.select(self.t.compare("fcmp oeq", argument, self.c(math.inf)), argument, y)
         y = self.t.select(self.t.compare("fcmp oeq", argument, self.c(0)), self.c(-math.inf), y)
         y = self.t.select(self.t.compare("fcmp olt", argument, self.c(0)), self.c(math.nan), y)
         return self.if_nan(x, y)
 
-    def log1p(self, x: Value) -> Value:
+    def log1p(self, x: VectorValue) -> VectorValue:
         u = self.add(x, self.c(1))
         y = self.t.either(self._all_usual(u), lambda: self._usual_log1p(x, u),
                           lambda: self._log_limits(x, u, self._usual_log1p(x, u)))
         return self.t.select(self.t.compare("fcmp une", x, self.c(0)), y, x)
 
-    def _usual_log1p(self, x: Value, u: Value) -> Value:
+    def _usual_log1p(self, x: VectorValue, u: VectorValue) -> VectorValue:
         """With u = 1 + x rounded, which is 2**k (1 + g): 1 + x is 2**k (1 + f), and 2**-k x + (2**-k - 1) is f, rounded once."""
         k, g = self._split(u)
         scale = self._power(self.t.convert("fptosi", self.t.unary("fneg", k), self.f.bits))

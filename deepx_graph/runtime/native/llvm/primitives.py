@@ -1,7 +1,8 @@
 """How each kernel primitive is written as LLVM IR, for every dtype for which it means exactly what numpy's does.
 
-`spell` gives None where there is no such spelling: the kernel then goes to the engine that has one. Functions beyond `maths` come
-from glibc's vector library, where it is present; every such symbol is looked up before a kernel that names it is compiled.
+`lower_primitive` gives None where there is no such spelling: the kernel then goes to the engine that has one. Functions beyond
+`maths` come from glibc's vector library, where it is present; every such symbol is looked up before a kernel that names it is
+compiled.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.kernels import spelling as reference
-from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, DType, Text, Value
+from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, DType, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import Target
 
@@ -27,10 +28,10 @@ _LOOSE = ("erfc", F8)
 _BEYOND = frozenset(("sign", "rint", "cbrt", "erf", "erfc", "shl", "lshr", "ashr"))
 """Primitives for which numpy has no single call."""
 
-Write = Callable[[Text, Sequence[Value]], Value]
+Write = Callable[[IRBuilder, Sequence[VectorValue]], VectorValue]
 
 
-def spell(primitive: str, sources: Sequence[DType], target: DType, machine: Target) -> Write | None:
+def lower_primitive(primitive: str, sources: Sequence[DType], target: DType, machine: Target) -> Write | None:
     """A writer of the primitive for these dtypes, or None."""
     if primitive == "copy":
         return lambda t, v: v[0]
@@ -39,7 +40,7 @@ def spell(primitive: str, sources: Sequence[DType], target: DType, machine: Targ
     if primitive == "cast":
         known = sources[0] in reference.ALL and target in reference.ALL
         return (lambda t, v: cast(t, v[0], target)) if known else None
-    if reference.spell(primitive, sources) is None and (primitive not in _BEYOND or len(set(sources)) > 1):
+    if reference.lower_primitive(primitive, sources) is None and (primitive not in _BEYOND or len(set(sources)) > 1):
         return None
     dtype = sources[0]
     if dtype in FLOATS:
@@ -66,7 +67,7 @@ def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
     return (lambda t, v: _sign(t, v[0])) if primitive == "sign" else None
 
 
-def _sign(t: Text, x: Value) -> Value:
+def _sign(t: IRBuilder, x: VectorValue) -> VectorValue:
     """One with the sign of x; a zero or NaN itself."""
     one = t.intrinsic("copysign", t.splat(1, x.dtype), x)
     return t.select(t.compare("fcmp one", x, t.splat(0, x.dtype)), one, x)
@@ -93,13 +94,13 @@ def _integer(primitive: str, dtype: DType) -> Write | None:
     return (lambda t, v: _shift(t, primitive, *v)) if primitive in ("shl", "lshr", "ashr") else None
 
 
-def _integer_sign(t: Text, x: Value) -> Value:
+def _integer_sign(t: IRBuilder, x: VectorValue) -> VectorValue:
     if x.dtype.kind == "u":
         return t.intrinsic("umin", x, t.splat(1, x.dtype))
     return t.intrinsic("smax", t.intrinsic("smin", x, t.splat(1, x.dtype)), t.splat(-1, x.dtype))
 
 
-def _shift(t: Text, primitive: str, x: Value, amount: Value) -> Value:
+def _shift(t: IRBuilder, primitive: str, x: VectorValue, amount: VectorValue) -> VectorValue:
     """A shift; what LLVM leaves open, an amount that is not below the width, is chosen away."""
     width = 8 * x.dtype.itemsize
     if primitive == "ashr" and x.dtype.kind == "i":
@@ -108,7 +109,7 @@ def _shift(t: Text, primitive: str, x: Value, amount: Value) -> Value:
     return t.select(inside, t.binary("shl" if primitive == "shl" else "lshr", x, amount), t.splat(0, x.dtype))
 
 
-def _absolute(t: Text, x: Value) -> Value:
+def _absolute(t: IRBuilder, x: VectorValue) -> VectorValue:
     return t.select(t.compare("icmp slt", x, t.splat(0, x.dtype)), t.binary("sub", t.splat(0, x.dtype), x), x)
 
 
@@ -123,13 +124,13 @@ def _boolean(primitive: str) -> Write | None:
     return None
 
 
-def extreme(t: Text, primitive: str, x: Value, y: Value) -> Value:
+def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> VectorValue:
     """The greater or lesser of two floats; NaN where either is NaN."""
     found = t.select(t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), x, y)
     return t.select(t.compare("fcmp uno", x, x), x, found)
 
 
-def cast(t: Text, x: Value, target: DType) -> Value:
+def cast(t: IRBuilder, x: VectorValue, target: DType) -> VectorValue:
     """A C cast; to bool, whether it is not zero; of a float to an integer, the nearest that there is, and 0 for NaN."""
     source = x.dtype
     if source == target:
@@ -146,7 +147,7 @@ def cast(t: Text, x: Value, target: DType) -> Value:
     if source in FLOATS:
         return t.saturating(x, target)
     if source.itemsize == target.itemsize:
-        return Value(x.text, target, x.more)
+        return VectorValue(x.text, target, x.more)
     if source.itemsize > target.itemsize:
         return t.convert("trunc", x, target)
     return t.convert("sext" if source.kind == "i" else "zext", x, target)

@@ -38,7 +38,7 @@ _HEAD = b"deepx_graph object code 1\n"
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredCode:
     """A file of the store and when it was last used, in seconds of the epoch."""
 
     path: Path
@@ -72,7 +72,7 @@ def save(digest: str, code: bytes) -> None:
         _count_entry()
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[StoredCode]:
     """What a store has, the longest unused first."""
     found = []
     with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ def entries(folder: Path) -> list[Entry]:
             with contextlib.suppress(OSError):
                 info = item.stat(follow_symlinks=False)
                 if item.name.endswith(".o") or item.name.startswith(TEMPORARY):
-                    found.append(Entry(Path(item.path), info.st_size, info.st_mtime))
+                    found.append(StoredCode(Path(item.path), info.st_size, info.st_mtime))
     return sorted(found, key=lambda e: e.used)
 
 

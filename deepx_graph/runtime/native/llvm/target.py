@@ -18,7 +18,7 @@ import llvmlite
 import llvmlite.binding
 
 from deepx_graph.errors import Diagnostic, UsageError
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, Text, Value, of_parts
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, of_parts
 from deepx_graph.runtime.native.llvm.width import asked
 
 llvm: Any = llvmlite.binding
@@ -76,7 +76,7 @@ class Target:
         symbol = f"_ZGV{width}N{self.register_bytes // dtype.itemsize}{'v' * arity}_{name}{'f' if dtype == F4 else ''}"
         return symbol if self._has_library and llvm.address_of_symbol(symbol) is not None else None
 
-    def call(self, t: Text, symbol: str, args: Sequence[Value]) -> Value:
+    def call(self, t: IRBuilder, symbol: str, args: Sequence[VectorValue]) -> VectorValue:
         """A call of a vector function, once for every register that the lanes take."""
         dtype = args[0].dtype
         assert dtype in (F4, F8)
@@ -85,7 +85,7 @@ class Target:
             return t.call(symbol, *args)
         count = max(len(a.more) for a in args) + 1
         columns = [a.parts * count if not a.more else a.parts for a in args]
-        calls = [_split_call(t, symbol, [Value(p, dtype) for p in parts], lanes) for parts in zip(*columns, strict=False)]
+        calls = [_split_call(t, symbol, [VectorValue(p, dtype) for p in parts], lanes) for parts in zip(*columns, strict=False)]
         return of_parts([c.text for c in calls], dtype)
 
     def compile(self, ir: str) -> bytes:
@@ -107,39 +107,40 @@ class Target:
         return hashlib.sha256(f"{self.key}\n{ir}".encode()).hexdigest()
 
 
-def _split_call(t: Text, symbol: str, args: Sequence[Value], lanes: int) -> Value:
+def _split_call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], lanes: int) -> VectorValue:
     dtype = args[0].dtype
     if t.lanes < lanes:
-        wide = Text(lanes)
+        wide = IRBuilder(lanes)
         order = ", ".join(f"i32 {min(k, t.lanes - 1)}" for k in range(lanes))
         type = t.vector(dtype)
-        widened = [Value(t.let(f"shufflevector {type} {a.text}, {type} poison, <{lanes} x i32> <{order}>"), dtype) for a in args]
+        widened = [VectorValue(t.let(f"shufflevector {type} {a.text}, {type} poison, <{lanes} x i32> <{order}>"),
+                               dtype) for a in args]
         result = _call(t, symbol, widened, wide.vector(dtype))
         return _part(t, result, wide.vector(dtype), 0, t.lanes, dtype)
     parts = []
     for start in range(0, t.lanes, lanes):
         pieces = [_part(t, a.text, t.vector(dtype), start, lanes, dtype) for a in args]
-        parts.append(_call(t, symbol, pieces, Text(lanes).vector(dtype)))
+        parts.append(_call(t, symbol, pieces, IRBuilder(lanes).vector(dtype)))
     return _whole(t, parts, lanes, dtype)
 
 
-def _call(t: Text, symbol: str, args: Sequence[Value], type: str) -> str:
+def _call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], type: str) -> str:
     t.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))}) nounwind memory(none)")
     return t.let(f"call {type} @{symbol}({', '.join(f'{type} {a.text}' for a in args)})")
 
 
-def _part(t: Text, text: str, type: str, start: int, lanes: int, dtype: DType) -> Value:
+def _part(t: IRBuilder, text: str, type: str, start: int, lanes: int, dtype: DType) -> VectorValue:
     order = ", ".join(f"i32 {start + k}" for k in range(lanes))
-    return Value(t.let(f"shufflevector {type} {text}, {type} poison, <{lanes} x i32> <{order}>"), dtype)
+    return VectorValue(t.let(f"shufflevector {type} {text}, {type} poison, <{lanes} x i32> <{order}>"), dtype)
 
 
-def _whole(t: Text, parts: Sequence[str], lanes: int, dtype: DType) -> Value:
+def _whole(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> VectorValue:
     while len(parts) > 1:
-        type, order = Text(lanes).vector(dtype), ", ".join(f"i32 {k}" for k in range(2 * lanes))
+        type, order = IRBuilder(lanes).vector(dtype), ", ".join(f"i32 {k}" for k in range(2 * lanes))
         parts = [t.let(f"shufflevector {type} {a}, {type} {b}, <{2 * lanes} x i32> <{order}>")
                  for a, b in zip(parts[::2], parts[1::2], strict=True)]
         lanes *= 2
-    return Value(parts[0], dtype)
+    return VectorValue(parts[0], dtype)
 
 
 def this_machine() -> Target:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.program import Program, Shape, Step
+from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 from deepx_graph.runtime.native.llvm import primitives as spelling
-from deepx_graph.runtime.native.llvm.builder import DType, Text, Value, of_parts
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loopnest import nontemporal as streaming
-from deepx_graph.runtime.native.loopnest.nest import STRIP, Nest, Nests, Stage, asks_ahead, registers_used, together, unrolled
+from deepx_graph.runtime.native.loopnest.nest import STRIP, Nest, Nests, NestStage, prefetches, registers_used, together, unrolled
 from deepx_graph.runtime.native.loopnest.table import (
     DATA,
     LONG_SUM,
@@ -34,14 +34,14 @@ from deepx_graph.runtime.native.loopnest.table import (
 class Partials:
     """What the code of one nest knows, and the writing of its partial results."""
 
-    def __init__(self, program: Program, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
+    def __init__(self, program: KernelProgram, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
         self.program, self.nests, self.nest, self.layout, self.chunks = program, nests, nest, layout, chunks
         self.machine = machine
         self.dtypes = [r.dtype for r in program.registers]
         self.shapes: list[Shape] = [r.shape or (1,) for r in program.registers]
         self.constants = dict(program.constants)
         self.lanes = machine.register_bytes // max(4, min(8, self._widest()))
-        self.t = Text(self.lanes, machine.register_bytes == 64)
+        self.t = IRBuilder(self.lanes, machine.register_bytes == 64)
         self.pointers: dict[int, str] = {}
 
     def _widest(self) -> int:
@@ -49,7 +49,7 @@ class Partials:
         used = {r for s in steps for r in (s.target, *s.sources)}
         return max((self.dtypes[r].itemsize for r in used), default=4)
 
-    def _entry(self, t: Text, slot: int) -> str:
+    def _entry(self, t: IRBuilder, slot: int) -> str:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
         pointer = t.let(f"load ptr, ptr {at}")
         if slot < self.layout.objects:
@@ -69,9 +69,9 @@ class Partials:
         assert step.reduction is not None
         return partial_dtype(self.dtypes[step.target], step.reduction.op)
 
-    def _join(self, step: Step, dtype: DType) -> Callable[[Value, Value], Value]:
+    def _join(self, step: Step, dtype: DType) -> Callable[[VectorValue, VectorValue], VectorValue]:
         assert step.reduction is not None
-        write = spelling.spell(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
+        write = spelling.lower_primitive(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
         if write is None:
             raise Unwritten(f"a reduction of {dtype}")
         return lambda x, y: write(self.t, (x, y))
@@ -85,7 +85,7 @@ class Partials:
             t.store_one(start, pointer)
             return
 
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
+        def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
                 t.store(start, t.address(pointer, i, dtype), mask)
             return ()
@@ -94,7 +94,7 @@ class Partials:
 
     def totals(self, name: str) -> str:
         """The function that joins the partial results of all chunks, in order."""
-        own, self.t = self.t, Text(self.lanes)
+        own, self.t = self.t, IRBuilder(self.lanes)
         for stage in self.nest.stages:
             for step in (*stage.reductions, *stage.row_reductions):
                 if step.target in self.nests.crossing:
@@ -109,7 +109,7 @@ class Partials:
         source, target = self._entry(t, self.layout.partial[step.target]), self._entry(t, self.layout.slot[step.target])
         join = self._join(step, partial)
 
-        def body(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
+        def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
                 total = t.load(t.address(source, i, partial), partial, mask)
                 for k in range(1, self.chunks.count):
@@ -121,12 +121,12 @@ class Partials:
         t.sweep(str(size), 1, size % self.lanes != 0, (), body, ())
 
 
-class NestCode(Partials):
+class NestEmitter(Partials):
     """Writes the functions of one nest."""
 
-    def __init__(self, program: Program, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
+    def __init__(self, program: KernelProgram, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
         super().__init__(program, nests, nest, layout, chunks, machine)
-        self.row_values: dict[int, Value] = {}
+        self.row_values: dict[int, VectorValue] = {}
         self.bases: dict[int, list[str]] = {}
         """The address of each register's first element in the rows at hand: one for each row, or one for all."""
         self.divisors: dict[int, Reciprocal] = {}
@@ -269,7 +269,7 @@ class NestCode(Partials):
         end = t.let(f"call i64 @llvm.smin.i64(i64 {size}, i64 {following})")
         return t.let(f"sub i64 {end}, {start}")
 
-    def _stage(self, stage: Stage, rows: Sequence[dict[int, str]]) -> None:
+    def _stage(self, stage: NestStage, rows: Sequence[dict[int, str]]) -> None:
         t, values = self.t, self.row_values
         for r in stage.row_loads:
             array, dtype = self.constants.get(r), self.dtypes[r]
@@ -279,24 +279,25 @@ class NestCode(Partials):
             values[step.target] = self._written(step)(t, self._operands(step, values))
         for r in stage.row_stores:
             for part, base in zip(_padded(values[r], len(self.bases[r])).parts, self.bases[r], strict=True):
-                t.store_one(Value(part, self.dtypes[r]), base)
+                t.store_one(VectorValue(part, self.dtypes[r]), base)
         for step in stage.row_reductions:
             self._add_to(step, values[step.sources[0]], rows)
         if stage.loops:
             self._inner(stage, rows)
 
-    def _operands(self, step: Step, values: dict[int, Value]) -> list[Value]:
+    def _operands(self, step: Step, values: dict[int, VectorValue]) -> list[VectorValue]:
         return [values[s] for s in step.sources]
 
     def _written(self, step: Step) -> Write:
-        found = spelling.spell(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target], self.machine)
+        found = spelling.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
+                                         self.machine)
         if found is None:
             raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
         return found
 
     # --- the inner loop
 
-    def _inner(self, stage: Stage, rows: Sequence[dict[int, str]]) -> None:
+    def _inner(self, stage: NestStage, rows: Sequence[dict[int, str]]) -> None:
         t = self.t
         carried = [s for s in stage.reductions if self._along(s)]
         across = [s for s in stage.reductions if not self._along(s)]
@@ -307,7 +308,7 @@ class NestCode(Partials):
         self._prepare_divisors(stage)
         coming = list(self._coming(len(rows))) if stage is self._asks_ahead() else []
 
-        def body(at: Sequence[str], mask: str | None, olds: Sequence[Value]) -> Sequence[Value]:
+        def body(at: Sequence[str], mask: str | None, olds: Sequence[VectorValue]) -> Sequence[VectorValue]:
             values = self._elements(stage, at, mask, len(rows))
             for base, ahead, dtype in coming if mask is None else ():
                 for i in at:
@@ -331,9 +332,9 @@ class NestCode(Partials):
             else:
                 self.row_values[s.target] = spelling.cast(t, one, self.dtypes[s.target])
 
-    def _asks_ahead(self) -> Stage | None:
+    def _asks_ahead(self) -> NestStage | None:
         together_now = together(self.nests, self.nest) > 1
-        return asks_ahead(self.nest, streaming.is_out_of_cache(self.program, self.nest)) if together_now else None
+        return prefetches(self.nest, streaming.is_out_of_cache(self.program, self.nest)) if together_now else None
 
     def _coming(self, rows: int) -> Iterator[tuple[str, int, DType]]:
         """What the first stage of the next rows loads: addresses of these rows, how many elements on it lies, and its dtype."""
@@ -353,7 +354,7 @@ class NestCode(Partials):
         long = not self.nests.in_strips and self.nests.space[-1] > LONG_SUM
         return partial_dtype(dtype, step.reduction.op) if long else dtype
 
-    def _factors(self, stage: Stage, step: Step, dtype: DType) -> tuple[int, int] | None:
+    def _factors(self, stage: NestStage, step: Step, dtype: DType) -> tuple[int, int] | None:
         """The factors of what a float sum adds up, where it is a product of the sum's dtype: the product is not rounded then."""
         made = next((s for s in stage.steps if s.target == step.sources[0]), None)
         if made is None or made.primitive != "mul" or dtype not in FORMATS or self.dtypes[made.target] != dtype:
@@ -361,7 +362,7 @@ class NestCode(Partials):
         assert step.reduction is not None
         return (made.sources[0], made.sources[1]) if primitive_of(step.reduction.op) == "add" else None
 
-    def _prepare_divisors(self, stage: Stage) -> None:
+    def _prepare_divisors(self, stage: NestStage) -> None:
         """The reciprocals of what is the same along the row and divides what is not."""
         for step in stage.steps:
             if step.primitive == "div" and step.sources[1] in self.row_values and self.dtypes[step.target] in FORMATS:
@@ -369,7 +370,7 @@ class NestCode(Partials):
                 if d not in self.divisors:
                     self.divisors[d] = Maths(self.t, self.dtypes[d]).reciprocal(self.row_values[d])
 
-    def _elements(self, stage: Stage, at: Sequence[str], mask: str | None, rows: int) -> dict[int, Value]:
+    def _elements(self, stage: NestStage, at: Sequence[str], mask: str | None, rows: int) -> dict[int, VectorValue]:
         """The values of the stage at some indices of each row."""
         t, each = self.t, len(at)
         values = {r: _widened(v, each) for r, v in self.row_values.items()}
@@ -386,18 +387,18 @@ class NestCode(Partials):
     def _addresses(self, register: int, at: Sequence[str]) -> list[str]:
         return [self.t.address(base, i, self.dtypes[register]) for base in self.bases[register] for i in at]
 
-    def _computed(self, step: Step, values: dict[int, Value], each: int) -> Value:
+    def _computed(self, step: Step, values: dict[int, VectorValue], each: int) -> VectorValue:
         divisor = self.divisors.get(step.sources[1]) if step.primitive == "div" else None
         if divisor is None:
             return self._written(step)(self.t, self._operands(step, values))
         x, d = self._operands(step, values)
         return Maths(self.t, d.dtype).quotient(x, d, divisor.map(lambda v: _widened(v, each)))
 
-    def _masked(self, x: Value, start: Value, mask: str | None) -> Value:
+    def _masked(self, x: VectorValue, start: VectorValue, mask: str | None) -> VectorValue:
         """x, with the identity in the lanes beyond the end."""
-        return x if mask is None else self.t.select(Value(mask, np.dtype("?")), x, start)
+        return x if mask is None else self.t.select(VectorValue(mask, np.dtype("?")), x, start)
 
-    def _folded(self, x: Value, join: Callable[[Value, Value], Value]) -> Value:
+    def _folded(self, x: VectorValue, join: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:
         """All lanes joined, in every lane."""
         t, shift = self.t, self.lanes // 2
         while shift:
@@ -415,15 +416,15 @@ class NestCode(Partials):
         pointer = self.pointers[~step.target]
         return [pointer] if self.nests.in_strips else self._bases(pointer, self.shapes[step.target], self._partial(step), rows)
 
-    def _add_to(self, step: Step, x: Value, rows: Sequence[dict[int, str]]) -> None:
+    def _add_to(self, step: Step, x: VectorValue, rows: Sequence[dict[int, str]]) -> None:
         """Joins one value of each row with the partial results of the rows, which may be one."""
         t, dtype, join = self.t, self._partial(step), self._join(step, self._partial(step))
         addresses = self._partials(step, rows)
         for k, part in enumerate(_padded(x, len(rows)).parts):
             at = addresses[k % len(addresses)]
-            t.store_one(join(spelling.cast(t, Value(part, x.dtype), dtype), t.load_one(at, dtype)), at)
+            t.store_one(join(spelling.cast(t, VectorValue(part, x.dtype), dtype), t.load_one(at, dtype)), at)
 
-    def _add_along(self, step: Step, x: Value, bases: Sequence[str], at: Sequence[str], mask: str | None) -> None:
+    def _add_along(self, step: Step, x: VectorValue, bases: Sequence[str], at: Sequence[str], mask: str | None) -> None:
         """Joins vectors with the partial results of their columns; those of several rows with each other first."""
         t, dtype, join = self.t, self._partial(step), self._join(step, self._partial(step))
         near = self._join(step, x.dtype)
@@ -435,11 +436,11 @@ class NestCode(Partials):
             t.stores(join(spelling.cast(t, row, dtype), t.loads(addresses, dtype, mask)), addresses, mask)
 
 
-def _widened(x: Value, each: int) -> Value:
+def _widened(x: VectorValue, each: int) -> VectorValue:
     """Each vector so many times; a single one goes with all others as it is."""
     return of_parts([p for p in x.parts for _ in range(each)], x.dtype) if x.more else x
 
 
-def _padded(x: Value, count: int) -> Value:
+def _padded(x: VectorValue, count: int) -> VectorValue:
     """So many vectors: a single one stands for all of them."""
     return x if len(x.parts) == count else of_parts(x.parts * count, x.dtype)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepx_graph.runtime.kernels.program import Program
+from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loopnest.emit import NestCode
+from deepx_graph.runtime.native.loopnest.emit import NestEmitter
 from deepx_graph.runtime.native.loopnest.nest import Nests
 from deepx_graph.runtime.native.loopnest.table import Chunks, Layout
 
 
-def module_text(program: Program, nests: Nests, layout: Layout, chunks: Sequence[Chunks], machine: Target) -> str:
+def module_text(program: KernelProgram, nests: Nests, layout: Layout, chunks: Sequence[Chunks], machine: Target) -> str:
     """The IR of a whole kernel. Raises Unwritten."""
     functions, declarations = [], dict[str, None]()
     for k, nest in enumerate(nests.nests):
-        emitter = NestCode(program, nests, nest, layout, chunks[k], machine)
+        emitter = NestEmitter(program, nests, nest, layout, chunks[k], machine)
         functions.append(emitter.function(f"nest{k}"))
         functions.append(emitter.totals(f"total{k}"))
         functions.append(worker(k, nests.count(nest), chunks[k]))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from deepx_graph.ir import scalar_expr as kernel
-from deepx_graph.runtime.kernels.program import Program, Shape, Step
+from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 
 STRIP = 4096
 """Elements of a strip: what a float sum adds up in one precision before it goes on in double."""
@@ -38,7 +38,7 @@ def price(step: Step) -> int:
 
 
 @dataclass
-class Stage:
+class NestStage:
     """One inner loop and what is done once a row before it; all lists are in the order of the program.
 
     `row_*` are of values that are the same along the whole row. `reductions` end with the loop.
@@ -64,7 +64,7 @@ class Nest:
     """A sweep over the axes of `key` (those that are not the inner axis), in row-major order."""
 
     key: tuple[int, ...]
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[NestStage] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ class Nests:
         return min(self.space[0], STRIP) if self.in_strips and nest.key else 1 if self.in_strips else self.space[-1]
 
 
-def arrange(program: Program) -> Nests:
+def arrange(program: KernelProgram) -> Nests:
     """The nests of a program. Takes time linear in its steps, apart from what is computed again."""
     return _Arranging(program).run()
 
 
 class _Arranging:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: KernelProgram) -> None:
         self.program = program
         self.space = program.space or (1,)
         self.shapes = [r.shape or (1,) for r in program.registers]
@@ -128,7 +128,7 @@ class _Arranging:
         self.stored = set(program.results)
         self.rows: set[int] = set()
         self.crossing: set[int] = set()
-        self.stages: dict[Place, Stage] = {}
+        self.stages: dict[Place, NestStage] = {}
 
     def run(self) -> Nests:
         for step in self.maker.values():
@@ -212,7 +212,7 @@ class _Arranging:
         return self._varies(register) and self.prices[register] <= CHEAP and register not in self.stored
 
     def _fill(self, place: Place, computed: set[int], loaded: set[int]) -> None:
-        stage = self.stages.setdefault(place, Stage())
+        stage = self.stages.setdefault(place, NestStage())
         for r in sorted(loaded):
             if self._varies(r):
                 stage.loads.append(r)
@@ -230,7 +230,7 @@ class _Arranging:
             if kept and self.home[step.target] == place and step.target not in self.crossing:
                 (stage.stores if along else stage.row_stores).append(step.target)
 
-    def _stages_of(self, nest: int) -> list[Stage]:
+    def _stages_of(self, nest: int) -> list[NestStage]:
         places: Iterable[Place] = sorted(p for p in self.stages if p[0] == nest)
         return [self.stages[p] for p in places]
 
@@ -253,7 +253,7 @@ def together(nests: Nests, nest: Nest) -> int:
     return most
 
 
-def asks_ahead(nest: Nest, out_of_cache: bool) -> Stage | None:
+def prefetches(nest: Nest, out_of_cache: bool) -> NestStage | None:
     """The stage during which the next rows can come from memory: of those after the first the one with the most work.
 
     A single stage reads as it goes, which a processor foresees by itself in a cache, but not from memory across so many rows.
@@ -262,7 +262,7 @@ def asks_ahead(nest: Nest, out_of_cache: bool) -> Stage | None:
     return max(found, key=lambda stage: sum(map(price, stage.steps)), default=None)
 
 
-def unrolled(nests: Nests, nest: Nest, stage: Stage, lanes: int) -> int:
+def unrolled(nests: Nests, nest: Nest, stage: NestStage, lanes: int) -> int:
     """How many vectors of each row are computed side by side: enough to fill the time that each takes, few enough for registers."""
     work, width = sum(map(price, stage.steps)), nests.width(nest)
     slow = any(s.primitive in SLOW for s in stage.steps)

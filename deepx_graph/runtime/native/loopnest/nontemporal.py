@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from deepx_graph.runtime.kernels.program import Program, Register
+from deepx_graph.runtime.kernels.program import KernelProgram, Register
 from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, registers_used
 
 LINE = 64
@@ -17,7 +17,7 @@ CACHE_BYTES = 64 << 20
 """A nest that reads and writes more than this leaves nothing of its results in the caches."""
 
 
-def reference(program: Program, nests: Nests, nest: Nest) -> int | None:
+def reference(program: KernelProgram, nests: Nests, nest: Nest) -> int | None:
     """The register on whose lines the strips of a nest begin; None where they begin with the arrays."""
     if not nests.begins_on_line(nest):
         return None
@@ -25,12 +25,12 @@ def reference(program: Program, nests: Nests, nest: Nest) -> int | None:
     return stored[0] if stored else None
 
 
-def is_out_of_cache(program: Program, nest: Nest) -> bool:
+def is_out_of_cache(program: KernelProgram, nest: Nest) -> bool:
     """Whether a nest goes over more than the caches hold."""
     return sum(_bytes(program.registers[r]) for r in registers_used(nest)) >= CACHE_BYTES
 
 
-def streamed(program: Program, nests: Nests, nest: Nest, lanes: int) -> tuple[int, ...]:
+def streamed(program: KernelProgram, nests: Nests, nest: Nest, lanes: int) -> tuple[int, ...]:
     """The results of a nest that go past the caches, if they and the vectors lie on the same lines."""
     if not is_out_of_cache(program, nest):
         return ()

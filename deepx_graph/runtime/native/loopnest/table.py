@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.ir import Op
-from deepx_graph.runtime.kernels.program import Program, Step
+from deepx_graph.runtime.kernels.program import KernelProgram, Step
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.loopnest.nest import Nests, together
 from deepx_graph.types import dtype_of
@@ -52,7 +52,7 @@ class Unwritten(Exception):
     """The program has a step that is not written in machine code: says which."""
 
 
-def layout(program: Program, nests: Nests) -> Layout:
+def layout(program: KernelProgram, nests: Nests) -> Layout:
     """The slots and scratch offsets of a program's registers."""
     order = [leaf.register for leaf in program.leaves] + list(program.results)
     objects = len(order)

@@ -31,7 +31,7 @@ from deepx_graph.types import BOOL, TensorType
 
 
 @dataclass(frozen=True)
-class ElementLoop:
+class MaskedLoop:
     """A loop by its turn. Parameters of `turn`: the `arrays` variables, the `scalars` variables, then the `given` values of
     outside. Its results: the next arrays, the next scalars, whether the scalars' test holds, and whether an element is live."""
 
@@ -55,12 +55,12 @@ class ElementLoop:
     """How many turns there are at most, where a scalar counts them from one constant to another."""
 
 
-class NoElements(Exception):
+class NotPerElement(Exception):
     """The loop is of another kind: says why."""
 
 
-def recognise(body: Function) -> ElementLoop:
-    """The loop of a body that consists of one. Raises NoElements, with the reason."""
+def recognise(body: Function) -> MaskedLoop:
+    """The loop of a body that consists of one. Raises NotPerElement, with the reason."""
     return _Recogniser(_flat(body)).found()
 
 
@@ -90,7 +90,7 @@ class _Recogniser:
         self.body = body
         ends = [n for n in body.nodes if n.op is LOOP_END]
         if len(ends) != 1 or any(n.op is REGION for n in body.nodes):
-            raise NoElements("loops or branches inside")
+            raise NotPerElement("loops or branches inside")
         (self.end,) = ends
         self.begin = self.end.inputs[0]
         self.nexts = self.end.inputs[2:]
@@ -99,7 +99,7 @@ class _Recogniser:
         self.flag: int | None = None
         self.tests: list[Node] = []
 
-    def found(self) -> ElementLoop:
+    def found(self) -> MaskedLoop:
         """The loop, once everything about it is checked."""
         self._take_test_apart()
         arrays, scalars = self._variables()
@@ -113,18 +113,18 @@ class _Recogniser:
             test = _both(b, test, t, self.end.inputs[1])
         turn, given = self._turn(b, arrays, scalars, test, live)
         if any(r.op is not PROJ or r.inputs[0] is not self.end for r in self.body.results):
-            raise NoElements("something after the loop")
+            raise NotPerElement("something after the loop")
         inits = self.begin.inputs
         if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
-            raise NoElements("something before the loop")
-        return ElementLoop(turn, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
+            raise NotPerElement("something before the loop")
+        return MaskedLoop(turn, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
                            tuple(r.attrs[0] for r in self.body.results), self.shape, self._bound())
 
     # --- the condition: scalars' tests, and at most one question whether any element is live
 
     def _take_test_apart(self) -> None:
         if len(self.reductions) > 1:
-            raise NoElements("several reductions")
+            raise NotPerElement("several reductions")
         stack = [(self.end.inputs[1], False)]
         asked = False
         while stack:
@@ -136,13 +136,13 @@ class _Recogniser:
                 stack.append((node.inputs[0], not turned))
             elif self._asks(node):
                 if asked or self._is_all() != turned:
-                    raise NoElements("a test that is not whether any element goes on")
+                    raise NotPerElement("a test that is not whether any element goes on")
                 asked = True
                 self.flag = node.attrs[0] if node.op is PHI else None
             else:
                 self.tests.append(node)
         if self.reductions and not asked:
-            raise NoElements("a reduction beside the test")
+            raise NotPerElement("a reduction beside the test")
 
     def _bound(self) -> int | None:
         """The fewest turns that some test of scalars alone would allow."""
@@ -165,7 +165,7 @@ class _Recogniser:
         whole = len(node.inputs) == 2 and len(node.attr("dimensions")) == len(_shape(node.inputs[0]))
         start = splat_of(node.inputs[1]) if whole else None
         if node.type != TensorType(BOOL, ()) or name not in ("and", "or") or start is None or bool(start) != (name == "and"):
-            raise NoElements("a reduction that is not any or all")
+            raise NotPerElement("a reduction that is not any or all")
         return name == "and"
 
     # --- variables and their values
@@ -174,26 +174,26 @@ class _Recogniser:
         inside = self._dependent()
         users = [n for n in inside if n.op is not LOOP_END]
         if self.reductions and any(i in self.reductions for n in users if n not in self._test_nodes() for i in n.inputs):
-            raise NoElements("a reduction that a turn uses")
+            raise NotPerElement("a reduction that a turn uses")
         flag = self.phis.get(self.flag) if self.flag is not None else None
         if flag is not None and any(flag in n.inputs for n in users if n not in self._test_nodes()):
-            raise NoElements("a flag that a turn uses")
+            raise NotPerElement("a flag that a turn uses")
         carriers = {k for k, n in enumerate(self.nexts) if n in self.reductions}
         if carriers - {self.flag}:
-            raise NoElements("a reduction that the loop carries and does not test")
+            raise NotPerElement("a reduction that the loop carries and does not test")
         types = [n.type for n in self.begin.inputs]
         rest = [k for k in range(len(types)) if k != self.flag]
         if not all(isinstance(t, TensorType) and t.is_static for t in types):
-            raise NoElements("variables that are not tensors")
+            raise NotPerElement("variables that are not tensors")
         arrays = tuple(k for k in rest if _shape(self.begin.inputs[k]) != ())
         shapes = {_shape(self.begin.inputs[k]) for k in arrays}
         if len(shapes) != 1:
-            raise NoElements("variables of several shapes" if shapes else "no array")
+            raise NotPerElement("variables of several shapes" if shapes else "no array")
         (self.shape,) = shapes
         for n in users:
             ok = n.op.elementwise or n.op is PHI or n in self.reductions
             if not ok or (n not in self.reductions and _shape(n) not in ((), self.shape)):
-                raise NoElements(f"{n.op.name} inside")
+                raise NotPerElement(f"{n.op.name} inside")
         return arrays, tuple(k for k in rest if k not in arrays)
 
     def _dependent(self) -> list[Node]:
@@ -234,7 +234,7 @@ class _Recogniser:
         for k in arrays:
             what = kept[self.phis[k]] if k in self.phis else ""
             if what != "same" and (what != "almost" or self.flag is None):
-                raise NoElements("an element that is done still changes")
+                raise NotPerElement("an element that is done still changes")
         read, stack = set[Node](), [self.reductions[0].inputs[0]]
         while stack:
             n = stack.pop()
@@ -242,7 +242,7 @@ class _Recogniser:
                 read.add(n)
                 stack += n.inputs if n.op is not PHI else ()
         if any(kept[n] != "same" for n in read if n.op is PHI):
-            raise NoElements("whether an element goes on depends on what changes all the same")
+            raise NotPerElement("whether an element goes on depends on what changes all the same")
 
     # --- one turn as a function
 
@@ -269,7 +269,7 @@ class _Recogniser:
             if node.op is CONSTANT:
                 new[node] = node
             elif node.op is PHI:
-                raise NoElements("a flag that a turn uses")
+                raise NotPerElement("a flag that a turn uses")
             elif node.op is PARAM:
                 if node in self.body.params and self._is_read(node, order, wanted):
                     new[node] = param(node)
@@ -277,7 +277,7 @@ class _Recogniser:
             elif node in inside or node.op.elementwise:
                 new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
             else:
-                raise NoElements(f"{node.op.name} before the loop")
+                raise NotPerElement(f"{node.op.name} before the loop")
         return Function("turn", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
 
     def _is_read(self, param: Node, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
@@ -303,7 +303,7 @@ def _below(node: Node) -> list[Node]:
 
 def _shape(node: Node) -> tuple[int, ...]:
     if not isinstance(node.type, TensorType) or not node.type.is_static:
-        raise NoElements(f"{node.op.name} of no tensor")
+        raise NotPerElement(f"{node.op.name} of no tensor")
     return node.type.shape
 
 

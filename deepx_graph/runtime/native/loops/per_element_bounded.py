@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels.execute import result_memory
-from deepx_graph.runtime.kernels.program import Array, Program
+from deepx_graph.runtime.kernels.program import Array, KernelProgram
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.kernel import MachineCode, Workspace
@@ -24,17 +24,17 @@ from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.table import Layout
 from deepx_graph.runtime.native.loops import per_element_kernel as element_kernel
-from deepx_graph.runtime.native.loops.per_element import ElementLoop
-from deepx_graph.runtime.native.loops.per_element_emit import module_text, plain_places, row_bytes
+from deepx_graph.runtime.native.loops.per_element import MaskedLoop
+from deepx_graph.runtime.native.loops.per_element_emit import module_text, plain_table_slots, row_bytes
 from deepx_graph.runtime.native.loops.per_element_kernel import Shares, source_of
 from deepx_graph.runtime.native.threads import pool
-from deepx_graph.runtime.straightline.segment import Form
+from deepx_graph.runtime.straightline.segment import ArrayType
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def is_bounded(loop: ElementLoop, shares: Shares, threads: int) -> bool:
+def is_bounded(loop: MaskedLoop, shares: Shares, threads: int) -> bool:
     """Whether one round is enough, and there is nothing to give but arrays."""
     if loop.bound is None or not set(loop.columns) <= set(loop.arrays):
         return False
@@ -45,30 +45,30 @@ def is_bounded(loop: ElementLoop, shares: Shares, threads: int) -> bool:
 class BoundedLoop(MachineCode):
     """A compiled loop and how to call it."""
 
-    way = element_kernel.ElementKernel.way
+    way = element_kernel.MaskedLoopKernel.way
 
-    def __init__(self, loop: ElementLoop, program: Program, shares: Shares, threads: int) -> None:
+    def __init__(self, loop: MaskedLoop, program: KernelProgram, shares: Shares, threads: int) -> None:
         assert loop.bound is not None
         self.threads = min(threads, shares.pieces)
-        places = plain_places(loop)
+        places = plain_table_slots(loop)
         sources = [source_of(n) for n in (*(loop.inits[k] for k in (*loop.arrays, *loop.scalars)), *loop.given)]
         self.params = tuple(s for s in sources if isinstance(s, int))
         live = loop.flag is None or bool(loop.inits[loop.flag].attrs[0].array) != loop.asks_all
         control = np.array([loop.bound, 1, live], np.int64)
         self.constants = (*(s for s in sources if not isinstance(s, int)), control)
         dtypes = [program.registers[r].dtype for r in program.results]
-        self.results = tuple(Form(dtypes[loop.arrays.index(k)], loop.shape) for k in loop.columns)
+        self.results = tuple(ArrayType(dtypes[loop.arrays.index(k)], loop.shape) for k in loop.columns)
         extra = [dtypes[k].itemsize * shares.size for k, number in enumerate(loop.arrays) if number not in loop.columns]
         self.own_bytes = (*extra, shares.size // 2 + 64, shares.pieces * row_bytes(loop))
         self.layout = Layout({}, {}, {}, 0, 0, places.objects, places.size)
         self.in_place = (frozenset[int](),) * len(self.results)
         self.nanoseconds = loop.bound * shares.turn
-        self._sweep = cost.Sweep(shares.size * loop.bound, shares.work, shares.pieces)
+        self._sweep = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
         at = codes.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
         self._spare: list[Workspace] = []
 
-    def predicted(self) -> cost.Parts:
+    def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model, if no element ends before the count."""
         return cost.machine_code(constants(), [self._sweep], 0, self.threads)
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.runtime.kernels.program import Program, Step
+from deepx_graph.runtime.kernels.program import KernelProgram, Step
 from deepx_graph.runtime.native.llvm import primitives as spelling
-from deepx_graph.runtime.native.llvm.builder import BOOL, Text, Value
+from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loopnest.module import worker
 from deepx_graph.runtime.native.loopnest.nest import SLOW, price
 from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Unwritten
-from deepx_graph.runtime.native.loops.per_element import ElementLoop
+from deepx_graph.runtime.native.loops.per_element import MaskedLoop
 
 REGISTERS = 32
 """Vector registers that the vectors of one group share."""
@@ -31,7 +31,7 @@ OPEN, FLAG = 1, 2
 
 
 @dataclass(frozen=True)
-class Places:
+class TableSlots:
     """Slots of the table: array objects first, then plain addresses."""
 
     leaves: tuple[int, ...]
@@ -48,14 +48,14 @@ class Places:
     size: int
 
 
-def places(loop: ElementLoop) -> Places:
+def table_slots(loop: MaskedLoop) -> TableSlots:
     """A table in which all values are array objects."""
     leaves = len(loop.turn.params)
     end = leaves + len(loop.arrays)
-    return Places(tuple(range(leaves)), tuple(range(leaves, end)), end, end + 1, end + 2, end, end + 3)
+    return TableSlots(tuple(range(leaves)), tuple(range(leaves, end)), end, end + 1, end + 2, end, end + 3)
 
 
-def plain_places(loop: ElementLoop) -> Places:
+def plain_table_slots(loop: MaskedLoop) -> TableSlots:
     """A table in which arguments and results are array objects, in this order, and all else are addresses: constants, the control
     words, variables that are no results, `left` and rows."""
     given = [n.op is PARAM for n in (*(loop.inits[k] for k in (*loop.arrays, *loop.scalars)), *loop.given)]
@@ -68,24 +68,24 @@ def plain_places(loop: ElementLoop) -> Places:
     order += [("store", k) for k, is_wanted in enumerate(wanted) if not is_wanted]
     order += [("left", 0), ("rows", 0)]
     at = {place: slot for slot, place in enumerate(order)}
-    return Places(tuple(at["leaf", k] for k in range(len(given))), tuple(at["store", k] for k in range(len(wanted))),
+    return TableSlots(tuple(at["leaf", k] for k in range(len(given))), tuple(at["store", k] for k in range(len(wanted))),
                   at["left", 0], at["rows", 0], at["control", 0], objects, len(order))
 
 
-def lanes_of(loop: ElementLoop, program: Program, machine: Target) -> int:
+def lanes_of(loop: MaskedLoop, program: KernelProgram, machine: Target) -> int:
     """Elements of a vector: as many as registers hold of the widest array in the loop."""
     widest = max((r.dtype.itemsize for r in program.registers if r.size > 1), default=4)
     return machine.register_bytes // max(4, min(8, widest))
 
 
-def row_bytes(loop: ElementLoop) -> int:
+def row_bytes(loop: MaskedLoop) -> int:
     """Bytes of the row of a piece, on cache lines of its own."""
     return -(-(SCALARS + 8 * len(loop.scalars)) // 64) * 64
 
 
-def module_text(loop: ElementLoop, program: Program, piece: int, places: Places, machine: Target) -> str:
+def module_text(loop: MaskedLoop, program: KernelProgram, piece: int, table_slots: TableSlots, machine: Target) -> str:
     """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises Unwritten."""
-    emitter = _LoopEmitter(loop, program, piece, places, machine)
+    emitter = _LoopEmitter(loop, program, piece, table_slots, machine)
     pieces = -(-emitter.size // piece)
     text = [emitter.function("nest0"), worker(0, pieces, Chunks(pieces, 1)), _whole(pieces)]
     return "\n".join([*text, *emitter.t.declarations, ""])
@@ -97,12 +97,12 @@ def _whole(pieces: int) -> str:
 
 
 class _LoopEmitter:
-    def __init__(self, loop: ElementLoop, program: Program, piece: int, places: Places, machine: Target) -> None:
-        self.loop, self.program, self.piece, self.places, self.machine = loop, program, piece, places, machine
+    def __init__(self, loop: MaskedLoop, program: KernelProgram, piece: int, table_slots: TableSlots, machine: Target) -> None:
+        self.loop, self.program, self.piece, self.places, self.machine = loop, program, piece, table_slots, machine
         self.size = max(r.size for r in program.registers)
         self.dtypes = [r.dtype for r in program.registers]
         self.lanes = lanes_of(loop, program, machine)
-        self.t = Text(self.lanes, machine.register_bytes == 64)
+        self.t = IRBuilder(self.lanes, machine.register_bytes == 64)
         arrays, scalars = len(loop.arrays), len(loop.scalars)
         self.leaf_of = {leaf.param: leaf.register for leaf in program.leaves}
         self.array_leaves = [self.leaf_of.get(k) for k in range(arrays)]
@@ -179,7 +179,7 @@ class _LoopEmitter:
         t.line(f"store i64 -1, ptr {self.row}")
         t.line(f"store i64 0, ptr {self._in_row(STATE)}")
 
-        def group(indices: Sequence[str], mask: str | None, _: Sequence[Value]) -> Sequence[Value]:
+        def group(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             self._group([t.let(f"add i64 {start}, {i}") for i in indices], mask)
             return ()
 
@@ -230,9 +230,9 @@ class _LoopEmitter:
         t.start(head)
         place = len(t.lines)
         count, further = "%" + t.name("count"), "%" + t.name("more")
-        arrays = [[Value("%" + t.name("x"), d) for d in self.array_dtypes] for _ in n]
-        scalars = [Value("%" + t.name("s"), d) for d in self.scalar_dtypes]
-        flags = [Value("%" + t.name("f"), BOOL) for _ in n] if carries else []
+        arrays = [[VectorValue("%" + t.name("x"), d) for d in self.array_dtypes] for _ in n]
+        scalars = [VectorValue("%" + t.name("s"), d) for d in self.scalar_dtypes]
+        flags = [VectorValue("%" + t.name("f"), BOOL) for _ in n] if carries else []
         values = [self._named(fixed[u], arrays[u], scalars) for u in n]
         self._steps(self.head, values)
         masks = flags if carries else [self._inside(self._live(values[u]), mask) for u in n] if self.live is not None else []
@@ -246,7 +246,7 @@ class _LoopEmitter:
         t.line(f"br label %{head}")
         phis = [f"  {count} = phi i64 [ 0, %{entry} ], [ {further}, %{t.block} ]"]
 
-        def phi(x: Value, start: Value, following: Value) -> None:
+        def phi(x: VectorValue, start: VectorValue, following: VectorValue) -> None:
             phis.append(f"  {x.text} = phi {t.vector(x.dtype)} [ {start.text}, %{entry} ], [ {following.text}, %{t.block} ]")
 
         for u in n:
@@ -261,17 +261,19 @@ class _LoopEmitter:
         self._store(indices, mask, arrays, alive)
         self._note(count, scalars, alive, self._any(flags) if carries else alive)
 
-    def _named(self, fixed: dict[int, Value], arrays: Sequence[Value], scalars: Sequence[Value]) -> dict[int, Value]:
+    def _named(self, fixed: dict[int, VectorValue], arrays: Sequence[VectorValue], scalars: Sequence[VectorValue]) -> dict[int,
+                                                                                                                           VectorValue]:
         found = dict(fixed)
         for r, value in zip((*self.array_leaves, *self.scalar_leaves), (*arrays, *scalars), strict=True):
             if r is not None:
                 found[r] = value
         return found
 
-    def _steps(self, steps: Sequence[Step], values: Sequence[dict[int, Value]]) -> None:
+    def _steps(self, steps: Sequence[Step], values: Sequence[dict[int, VectorValue]]) -> None:
         """Each step for every vector of the group; one that is the same for all elements once."""
         for step in steps:
-            found = spelling.spell(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target], self.machine)
+            found = spelling.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
+                                             self.machine)
             if found is None:
                 raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
             alone = not self._varies(step.target)
@@ -283,33 +285,33 @@ class _LoopEmitter:
 
     # --- who goes on
 
-    def _spread(self, bit: str) -> Value:
+    def _spread(self, bit: str) -> VectorValue:
         return self.t.spread(bit, BOOL)
 
-    def _inside(self, x: Value, mask: str | None) -> Value:
+    def _inside(self, x: VectorValue, mask: str | None) -> VectorValue:
         """False in the lanes beyond the end."""
-        return x if mask is None else self.t.binary("and", x, Value(mask, BOOL))
+        return x if mask is None else self.t.binary("and", x, VectorValue(mask, BOOL))
 
-    def _live(self, values: dict[int, Value]) -> Value:
+    def _live(self, values: dict[int, VectorValue]) -> VectorValue:
         assert self.live is not None
         x = values[self.live]
         return self.t.binary("xor", x, self.t.splat(True, BOOL)) if self.loop.asks_all else x
 
-    def _any(self, masks: Sequence[Value]) -> str:
+    def _any(self, masks: Sequence[VectorValue]) -> str:
         t, total = self.t, masks[0]
         for m in masks[1:]:
             total = t.binary("or", total, m)
         bits = t.let(f"bitcast {t.vector(BOOL)} {total.text} to i{self.lanes}")
         return t.let(f"icmp ne i{self.lanes} {bits}, 0")
 
-    def _alive(self, test: Value, masks: Sequence[Value]) -> str:
+    def _alive(self, test: VectorValue, masks: Sequence[VectorValue]) -> str:
         """Whether the scalars' test holds and, where elements may end, some element is live."""
         holds = self.t.first(test)
         return self.t.let(f"and i1 {holds}, {self._any(masks)}") if masks else holds
 
     # --- what is kept
 
-    def _store(self, indices: Sequence[str], mask: str | None, arrays: Sequence[Sequence[Value]], alive: str) -> None:
+    def _store(self, indices: Sequence[str], mask: str | None, arrays: Sequence[Sequence[VectorValue]], alive: str) -> None:
         """The variables that are results; all of them where the vectors are not done."""
         t, wanted = self.t, {self.loop.arrays.index(k) for k in self.loop.columns if k in self.loop.arrays}
 
@@ -331,7 +333,7 @@ class _LoopEmitter:
             t.line(f"br label %{kept}")
             t.start(kept)
 
-    def _note(self, count: str, scalars: Sequence[Value], alive: str, live: str) -> None:
+    def _note(self, count: str, scalars: Sequence[VectorValue], alive: str, live: str) -> None:
         """In the row of the piece: the most turns of a group, the scalars after so many, and how the group stands."""
         t = self.t
         most = t.let(f"load i64, ptr {self.row}")

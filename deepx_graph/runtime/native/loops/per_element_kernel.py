@@ -22,7 +22,7 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.program import Array, Program
+from deepx_graph.runtime.kernels.program import Array, KernelProgram
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.kernel import KEPT_BYTES, room
@@ -30,8 +30,8 @@ from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import price
 from deepx_graph.runtime.native.loopnest.table import Unwritten
-from deepx_graph.runtime.native.loops.per_element import ElementLoop, NoElements, recognise
-from deepx_graph.runtime.native.loops.per_element_emit import FLAG, OPEN, SCALARS, module_text, places, row_bytes
+from deepx_graph.runtime.native.loops.per_element import MaskedLoop, NotPerElement, recognise
+from deepx_graph.runtime.native.loops.per_element_emit import FLAG, OPEN, SCALARS, module_text, row_bytes, table_slots
 from deepx_graph.runtime.native.threads import pool
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Shares:
     turn: float
 
     @staticmethod
-    def of(loop: ElementLoop, program: Program) -> Shares:
+    def of(loop: MaskedLoop, program: KernelProgram) -> Shares:
         """A matter of the loop and of the constants of the machine, never of the number of threads."""
         size, work = math.prod(loop.shape), max(2, sum(map(price, program.steps)))
-        turn = cost.sweep_ns(constants(), size, work)
+        turn = cost.nest_ns(constants(), size, work)
         turns = TURNS_EXPECTED if loop.bound is None else loop.bound
         count = max(1, min(MOST_PIECES, size // LEAST_PIECE, int(turn * turns / PIECE_NANOSECONDS)))
         piece = math.ceil(math.ceil(size / count) / 64) * 64
@@ -76,7 +76,7 @@ def source_of(node: Node) -> int | Array:
     return node.attrs[0] if node.op is PARAM else np.ascontiguousarray(node.attrs[0].array)
 
 
-def attempt(body: Function, threads: int) -> ElementKernel | BoundedLoop | str:
+def attempt(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop | str:
     """The kernel of a body that is such a loop, or why there is none."""
     from deepx_graph.runtime.native.loops.per_element_bounded import BoundedLoop, is_bounded
 
@@ -88,14 +88,14 @@ def attempt(body: Function, threads: int) -> ElementKernel | BoundedLoop | str:
         shares = Shares.of(loop, program)
         if is_bounded(loop, shares, threads):
             return BoundedLoop(loop, program, shares, threads)
-        return ElementKernel(loop, program, shares, threads)
-    except NoElements as e:
+        return MaskedLoopKernel(loop, program, shares, threads)
+    except NotPerElement as e:
         return str(e)
     except Unwritten as e:
         return f"no machine code for {e}"
 
 
-def _is_plain(program: Program, loop: ElementLoop) -> bool:
+def _is_plain(program: KernelProgram, loop: MaskedLoop) -> bool:
     """Whether every register is one number or has an element for each of the loop's, in the same order."""
     whole = math.prod(loop.shape)
     return (whole > 1 and len(program.space) == 1
@@ -108,7 +108,7 @@ def _is_plain(program: Program, loop: ElementLoop) -> bool:
 class _Workspace:
     """The table and the memory of one call."""
 
-    def __init__(self, kernel: ElementKernel) -> None:
+    def __init__(self, kernel: MaskedLoopKernel) -> None:
         self.extra = {k: RESULTS.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.results}
         self.left = room(kernel.left_bytes)
         self.left[:] = 0
@@ -123,16 +123,16 @@ class _Workspace:
         self.scratches = (ctypes.c_void_p * kernel.threads)()
 
 
-class ElementKernel:
+class MaskedLoopKernel:
     """A compiled loop and how to call it."""
 
     way = "machine code: a loop, element by element"
 
-    def __init__(self, loop: ElementLoop, program: Program, shares: Shares, threads: int) -> None:
+    def __init__(self, loop: MaskedLoop, program: KernelProgram, shares: Shares, threads: int) -> None:
         self.loop = loop
         self.in_place: tuple[frozenset[int], ...] = (frozenset(),) * len(loop.columns)
         self.size, self.pieces = shares.size, shares.pieces
-        self.places = places(loop)
+        self.places = table_slots(loop)
         kinds = [program.registers[r].dtype for r in program.results]
         self.array_dtypes, self.scalar_dtypes = kinds[: len(loop.arrays)], kinds[len(loop.arrays) :][: len(loop.scalars)]
         self.results = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
@@ -144,7 +144,7 @@ class ElementKernel:
         self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
         self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
         self._spare: list[_Workspace] = []
-        self._sweep = cost.Sweep(self.size * TURNS_EXPECTED, shares.work, self.pieces)
+        self._sweep = cost.NestWork(self.size * TURNS_EXPECTED, shares.work, self.pieces)
 
     @property
     def left_bytes(self) -> int:
@@ -166,7 +166,7 @@ class ElementKernel:
         """Its workspace, and copies of arguments that may not lie in order."""
         return self.workspace_bytes + sum(loose.values())
 
-    def predicted(self) -> cost.Parts:
+    def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model, if the loop goes round as often as is expected of any."""
         return cost.machine_code(constants(), [self._sweep], 0, self.threads)
 

@@ -39,7 +39,7 @@ Tree = int | tuple["Tree", ...]
 """The storage of a tensor; of a tuple those of its items."""
 
 
-class NoTurns(Exception):
+class NotSmallBody(Exception):
     """The body cannot be one machine function: says why."""
 
 
@@ -88,7 +88,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Row:
+class RowCopy:
     """Copy `nbytes` from a computed place of a storage (`reads`), or to one."""
 
     source: int
@@ -106,11 +106,11 @@ class Swapped:
     other: int
 
 
-Action = Called | Copied | Row | Swapped
+Action = Called | Copied | RowCopy | Swapped
 
 
 @dataclass
-class Turns:
+class LoopPlan:
     """`actions[at]` is what the instruction of the code at that position does before control goes on."""
 
     code: Code
@@ -121,21 +121,21 @@ class Turns:
     results: tuple[int, ...] = ()
 
 
-def planned(body: Function, machine_of: MachineOf) -> Turns:
-    """The plan of a body. Raises NoTurns."""
+def planned(body: Function, machine_of: MachineOf) -> LoopPlan:
+    """The plan of a body. Raises NotSmallBody."""
     code = lower(schedule(body))
     if len(code.instructions) > MOST_STEPS:
-        raise NoTurns("too many steps")
+        raise NotSmallBody("too many steps")
     return _Planner(code, machine_of).plan()
 
 
 class _Planner:
     def __init__(self, code: Code, machine_of: MachineOf) -> None:
         self.code, self.machine_of = code, machine_of
-        self.turns = Turns(code)
+        self.turns = LoopPlan(code)
         self.tree: dict[int, Tree] = {}
 
-    def plan(self) -> Turns:
+    def plan(self) -> LoopPlan:
         self._place()
         self._measure()
         alive = self._alive()
@@ -168,7 +168,7 @@ class _Planner:
 
     def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
         if not isinstance(type, TensorType) or not type.is_static or type.dtype.np not in spelling.ALL or 0 in type.shape:
-            raise NoTurns(f"a value of type {type}")
+            raise NotSmallBody(f"a value of type {type}")
         self.turns.storages.append(Storage(type.dtype.np, type.shape, param, array))
         return len(self.turns.storages) - 1
 
@@ -189,17 +189,17 @@ class _Planner:
         if isinstance(node.type, TensorType):
             return self._storage(node.type)
         if not isinstance(node.type, TupleType) or not all(isinstance(t, TensorType) for t in node.type.items):
-            raise NoTurns(an(node.type))
+            raise NotSmallBody(an(node.type))
         return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:
         if sum(s.nbytes for s in self.turns.storages if s.is_owned) > MOST_BYTES:
-            raise NoTurns("values too large")
+            raise NotSmallBody("values too large")
 
     def _leaf(self, slot: int) -> int:
         found = self.tree[slot]
         if not isinstance(found, int):
-            raise NoTurns("a tuple as a value")
+            raise NotSmallBody("a tuple as a value")
         return found
 
     def _leaves(self, slot: int) -> list[int]:
@@ -272,7 +272,7 @@ class _Planner:
         if kernel is None and _is_view(node):
             return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
         if kernel is None or any(threads for _, threads in kernel.calls):
-            raise NoTurns(f"{node.op.name}, which is no small kernel")
+            raise NotSmallBody(f"{node.op.name}, which is no small kernel")
         sources = [self._leaf(s) for s in i.sources]
         return [Called(kernel, (*(sources[p] for p in kernel.params), *target))]
 
@@ -287,7 +287,7 @@ class _Planner:
             start += size
         return found
 
-    def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> Row:
+    def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> RowCopy:
         """A box of a larger array that is one piece of memory, at computed starts."""
         storage, type = self._leaf(whole), self.code.slots[whole].type
         assert isinstance(type, TensorType)
@@ -296,11 +296,11 @@ class _Planner:
         corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
         part = array[corner]
         if len(pieces((part, array))) != 1:
-            raise NoTurns(f"{node.op.name} of what does not lie together")
+            raise NotSmallBody(f"{node.op.name} of what does not lie together")
         index = tuple(Index(self._leaf(s), d - n, stride) for s, d, n, stride in
                       zip(starts, shape, box.shape, array.strides, strict=True) if d != n)
         source, target = (storage, other) if reads else (other, storage)
-        return Row(source, target, index, part.nbytes, reads)
+        return RowCopy(source, target, index, part.nbytes, reads)
 
     def _updated(self, run: Run, target: int, alive: int) -> list[Action]:
         operand, update = self._leaf(run.sources[0]), self._leaf(run.sources[1])
@@ -336,9 +336,9 @@ class _Planner:
 
 
 def _unused(type: TensorType) -> Array:
-    """An array of a type, to look at what views see of it. Raises NoTurns for a large one."""
+    """An array of a type, to look at what views see of it. Raises NotSmallBody for a large one."""
     if type.nbytes > MOST_BYTES:
-        raise NoTurns("a large tensor")
+        raise NotSmallBody("a large tensor")
     return np.empty(type.shape, type.dtype.np)
 
 
@@ -356,17 +356,18 @@ def _seen(node: Node) -> tuple[Array, Array]:
 
 
 def pieces(seen: tuple[Array, Array]) -> list[tuple[int, int]]:
-    """The memory of a view in the order of its elements: `(byte from the array's start, bytes)`. Raises NoTurns if too many."""
+    """The memory of a view in the order of its elements: `(byte from the array's start, bytes)`. Raises NotSmallBody if too
+    many."""
     view, array = seen
     start = view.ctypes.data - array.ctypes.data
     if not np.may_share_memory(view, array) or not 0 <= start <= array.nbytes:
-        raise NoTurns("a view that copies")
+        raise NotSmallBody("a view that copies")
     axes = [(n, stride) for n, stride in zip(view.shape, view.strides, strict=True) if n != 1]
     length = view.itemsize
     while axes and axes[-1][1] == length:
         length *= axes.pop()[0]
     if math.prod(n for n, _ in axes) > MOST_RUNS:
-        raise NoTurns("a view that lies in many pieces")
+        raise NotSmallBody("a view that lies in many pieces")
     starts = [start]
     for n, stride in axes:
         starts = [s + k * stride for s in starts for k in range(n)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.native.loopnest.table import DATA
-from deepx_graph.runtime.native.loops.small_body import Action, Called, Copied, Row, Storage, Swapped, Turns
+from deepx_graph.runtime.native.loops.small_body import Action, Called, Copied, LoopPlan, RowCopy, Storage, Swapped
 
 RESUME, LIMIT, LEFT, SCRATCH = 0, 8, 16, 24
 """Bytes of the words: where to go on (0 from the start), jumps back in one call, how many are left, and memory for kernels."""
@@ -22,13 +22,13 @@ HEAD, CELL = 32, 32
 """Bytes before the storages, and of a storage."""
 
 
-def marks_of(turns: Turns) -> dict[int, int]:
+def marks_of(turns: LoopPlan) -> dict[int, int]:
     """A number for each slot that says that a `once` block has run."""
     found = [i.mark for i in turns.code.instructions if isinstance(i, Skip)]
     return {mark: k for k, mark in enumerate(dict.fromkeys(found))}
 
 
-def kernels_of(turns: Turns) -> list[Called]:
+def kernels_of(turns: LoopPlan) -> list[Called]:
     """The kernels that are called, in order."""
     return [a for actions in turns.actions for a in actions if isinstance(a, Called)]
 
@@ -38,23 +38,23 @@ def cell(storage: int) -> int:
     return HEAD + CELL * storage
 
 
-def calls_at(turns: Turns) -> int:
+def calls_at(turns: LoopPlan) -> int:
     """Where the functions of kernels and their tables are; the marks follow."""
     return cell(len(turns.storages))
 
 
-def words_bytes(turns: Turns) -> int:
+def words_bytes(turns: LoopPlan) -> int:
     """The size of the words."""
     return calls_at(turns) + 16 * sum(len(c.kernel.calls) for c in kernels_of(turns)) + 8 * len(marks_of(turns))
 
 
-def function_text(turns: Turns, params: Sequence[int]) -> str:
+def function_text(turns: LoopPlan, params: Sequence[int]) -> str:
     """The IR of `turns`; `params` are the numbers of the arguments whose objects come first in the table."""
     return _Writer(turns, params).text()
 
 
 class _Writer:
-    def __init__(self, turns: Turns, params: Sequence[int]) -> None:
+    def __init__(self, turns: LoopPlan, params: Sequence[int]) -> None:
         self.turns, self.params = turns, params
         self.lines: list[str] = []
         self._names = 0
@@ -122,7 +122,7 @@ class _Writer:
                 a, b = self.buffer(source), self.buffer(target)
                 for start, to, nbytes in runs:
                     self._copy(self._at(b, str(to)), self._at(a, str(start)), nbytes)
-            case Row():
+            case RowCopy():
                 self._row(action)
             case Swapped(one, other):
                 a, b = self.buffer(one), self.buffer(other)
@@ -135,7 +135,7 @@ class _Writer:
     def _copy(self, target: str, source: str, nbytes: int) -> None:
         self.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
 
-    def _row(self, row: Row) -> None:
+    def _row(self, row: RowCopy) -> None:
         offset = "0"
         for index in row.at:
             start = self._integer(self.turns.storages[index.storage], index.storage)

@@ -21,11 +21,11 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.runtime.native.kernel import MachineCode, Memory, Workspace, address_of, workspace_bytes
+from deepx_graph.runtime.native.kernel import KernelMemory, MachineCode, Workspace, address_of, workspace_bytes
 from deepx_graph.runtime.native.llvm import cache as codes
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
 from deepx_graph.runtime.native.loops import small_body_emit as turns_emit
-from deepx_graph.runtime.native.loops.small_body import MachineOf, NoTurns, Turns, planned
+from deepx_graph.runtime.native.loops.small_body import LoopPlan, MachineOf, NotSmallBody, planned
 from deepx_graph.runtime.straightline.segment import form_of
 
 CALL_NANOSECONDS = 20_000_000
@@ -40,23 +40,23 @@ STEP_NANOSECONDS = 5.0
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def attempt(body: Function, machine_of: MachineOf) -> TurnsKernel | str:
+def attempt(body: Function, machine_of: MachineOf) -> SmallBodyKernel | str:
     """The kernel of a body with loops, or why there is none. `machine_of` gives the machine code of a node, if it has any."""
     try:
-        return TurnsKernel(body, planned(body, machine_of))
-    except NoTurns as e:
+        return SmallBodyKernel(body, planned(body, machine_of))
+    except NotSmallBody as e:
         return str(e)
 
 
-class TurnsKernel(MachineCode):
+class SmallBodyKernel(MachineCode):
     """The compiled function and its words."""
 
     way = "machine code: a loop as a whole"
 
-    def __init__(self, body: Function, turns: Turns) -> None:
+    def __init__(self, body: Function, turns: LoopPlan) -> None:
         kernels = [c.kernel for c in turns_emit.kernels_of(turns)]
         if any(k.nanoseconds > KERNEL_NANOSECONDS for k in kernels):
-            raise NoTurns("kernels that take long")
+            raise NotSmallBody("kernels that take long")
         self.params = tuple(range(len(body.params)))
         self._forms = tuple(form_of(p.type) for p in body.params)
         self.results = tuple(form_of(r.type) for r in body.results)
@@ -92,9 +92,9 @@ class TurnsKernel(MachineCode):
         """That, results before they are copied to where they go, and copies of arguments that may not lie in order."""
         return self.workspace_bytes + sum(form.nbytes for form in self.results) + sum(loose.values())
 
-    def predicted(self) -> cost.Parts:
+    def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; of a loop whose turns are not known, one turn."""
-        return cost.Parts(0.0, self.nanoseconds, 0.0)
+        return cost.ForecastParts(0.0, self.nanoseconds, 0.0)
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """It reads all its arguments as they lie; but one call of it may not be all."""
@@ -121,11 +121,11 @@ class TurnsKernel(MachineCode):
 class _Words:
     """The words of a kernel, and everything that they point to."""
 
-    def __init__(self, turns: Turns, kernels: Sequence[MachineCode], limit: int) -> None:
+    def __init__(self, turns: LoopPlan, kernels: Sequence[MachineCode], limit: int) -> None:
         self.array = aligned(turns_emit.words_bytes(turns)).view(np.int64)
         self.array[:] = 0
         base = self.array.ctypes.data
-        memory = Memory(kernels)
+        memory = KernelMemory(kernels)
         self.bytes = self.array.nbytes + workspace_bytes(kernels)
         self._kept: list[Any] = [memory, kernels]
         self.array[turns_emit.LIMIT // 8] = limit
@@ -141,7 +141,7 @@ class _Words:
                 self.array[at : at + 2] = function, address_of(table)
                 at += 2
 
-    def _fill_storages(self, turns: Turns) -> None:
+    def _fill_storages(self, turns: LoopPlan) -> None:
         sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT if s.is_owned else 0 for s in turns.storages]
         buffers = aligned(sum(sizes) + ALIGNMENT)
         self._kept.append(buffers)

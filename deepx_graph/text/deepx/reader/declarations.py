@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from deepx_graph.errors import RunError
 from deepx_graph.ir import Node, Op
-from deepx_graph.ops import World, load, print_, save
+from deepx_graph.ops import Host, load, print_, save
 from deepx_graph.text.deepx.reader.broadcast import number
 from deepx_graph.text.deepx.reader.instr import Arg, Instr
 from deepx_graph.text.deepx.reader.line import Line, Scalar
@@ -180,7 +180,7 @@ def _stored_type(line: Line, path: str) -> TensorType:
     if line.options.data_root is None:
         return tensor(ANY, None)
     try:
-        return World(line.options.data_root).type_of(path)
+        return Host(line.options.data_root).type_of(path)
     except RunError:
         return tensor(ANY, None)
 

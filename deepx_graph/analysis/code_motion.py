@@ -2,7 +2,7 @@
 
 Users are placed before inputs; a node's latest place is the lowest common ancestor of its uses, and there it stays unless it
 depends on fewer loops than that place runs in. Then it moves out of the test of a loop, which always runs, and elsewhere into a
-`once` block: it runs in the first turn that needs it and never again while the loops it does not depend on go round. So nothing
+`once` block: it runs in the first iteration that needs it and never again while the loops it does not depend on iterate. So nothing
 runs that the program would not have run (a call whose recursion the branch guards, an index that is out of range), and nothing
 runs twice for the same operands. The scheduler makes steps of the blocks; fusion keeps every node in its own.
 Nothing here recurses and every step is near-linear in the size of the function.

@@ -1,8 +1,9 @@
 """The schedule of a function: its nodes as steps in nested blocks, as plain frozen data that prints.
 
 The sea has no order; a schedule gives one. Steps of a block run in order; `IfStep` runs one of its branches, `LoopStep` its header
-before every turn and its body after every test that holds (so not on the last), `Once` its block in the first turn that gets there.
-Parameters and constants are no steps: they are there from the start. A schedule never computes a value that nobody reads.
+before every iteration and its body after every test that holds (so not on the last), `Once` its block in the first iteration that
+gets there. Parameters and constants are no steps: they are there from the start. A schedule never computes a value that nobody
+reads.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class IfStep:
 class LoopStep:
     """Variables start as `inits`; run header, test `condition`; while it holds run body, go on with `nexts`.
 
-    `columns` are the numbers of the loop variables that are read; `phis[c]` are the nodes that stand for column c in a turn (none
-    when only its final value is read). Entering the loop makes the `once` blocks in `renews` run again.
+    `columns` are the numbers of the loop variables that are read; `phis[c]` are the nodes that stand for column c in an iteration
+    (none when only its final value is read). Entering the loop makes the `once` blocks in `renews` run again.
     """
 
     node: Node

@@ -1,4 +1,4 @@
-"""How a loop counts: integer variables that go up or down by a constant, and the number of turns where the text fixes it.
+"""How a loop counts: integer variables that go up or down by a constant, and the number of iterations where the text fixes it.
 
 Exact integer arithmetic; a loop that ends only by wrapping around its dtype counts as not known. Nothing is evaluated.
 """
@@ -18,7 +18,7 @@ _MIRROR = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE
 
 
 class Counter(NamedTuple):
-    """A loop variable that is `first + step * turn`."""
+    """A loop variable that is `first + step * iteration`."""
 
     first: int
     step: int
@@ -45,7 +45,7 @@ def _integer(node: Node) -> int | None:
 
 
 def _step(begin: Node, k: int, after: Node) -> int | None:
-    """By how much variable `k` grows in a turn when `after` is its next value."""
+    """By how much variable `k` grows in an iteration when `after` is its next value."""
     if after.op is not add and after.op is not subtract:
         return None
     x, y = after.inputs
@@ -109,7 +109,7 @@ def _most(dtype: DType) -> int:
 
 
 def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Sequence[int]) -> bool:
-    """Whether boxes of that size at these starts lie apart, and inside, for all turns of a loop of known length."""
+    """Whether boxes of that size at these starts lie apart, and inside, for all iterations of a loop of known length."""
     begin, turns = end.inputs[0], trip_count(end)
     found = counters(end) if turns else {}
     for at, size, room in zip(starts, box, whole, strict=True):

@@ -6,7 +6,7 @@ closures. These are the only ops that verify, scheduling and pictures treat by i
 - `region(selector; branch 0 values; branch 1 values; ...)` gives the values of one branch as a tuple, and only that branch is
   computed. A bool selector takes branch 0 when true; an integer takes that branch, the last one when out of range.
 - `loop_begin(inits...)` has an identity of its own; `phi(loop_begin, k)` is loop variable k; `loop_end(loop_begin, cond, nexts...)`
-  closes it: while cond, go round with nexts; at the end its value is the tuple of loop variables. The back edge is implied.
+  closes it: while cond, iterate with nexts; at the end its value is the tuple of loop variables. The back edge is implied.
 - `call` names a function of the module, so recursion makes no cycle; `partial` binds leading arguments into a function value.
 """
 

@@ -104,7 +104,7 @@ class Fate:
 
 @dataclass
 class Threads:
-    """The state as it is handed from effect to effect; `carrier` names a state by the node that produced it."""
+    """The state as it passes from effect to effect; `carrier` names a state by the node that produced it."""
 
     function: Function
     report: Report

@@ -43,7 +43,8 @@ class Variant(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a loop keeps of one value: bytes of all rows, or bytes that a turn puts on a tape; there as long as the origin is."""
+    """What a loop keeps of one value: bytes of all rows, or bytes that an iteration puts on a tape; there as long as the origin
+    is."""
 
     origin: Origin
     row_bytes: int

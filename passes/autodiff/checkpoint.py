@@ -1,7 +1,8 @@
-"""Long loops in two levels, so that reverse mode can keep the state before each run of turns instead of every turn.
+"""Long loops in two levels, so that reverse mode can keep the state before each run of iterations instead of every iteration.
 
-A loop of T turns becomes one of about sqrt(T) runs of as many turns, and a loop over the rest. Where T is not known, a run ends
-with the loop or after `RUN` turns. The same turns happen in the same order: not a bit changes. Loops inside others stay.
+A loop of T turns becomes one of about sqrt(T) runs of as many iterations, and a loop over the rest. Where T is not known, a run
+ends with the loop or after `RUN` iterations. The same iterations happen in the same order: not a bit changes. Loops inside others
+stay.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from deepx_graph.passes.autodiff.activity import ScopeTree
 from deepx_graph.types import I32
 
 RUN = 32
-"""Turns in a run where the number of turns is not known."""
+"""Turns in a run where the number of iterations is not known."""
 
 FEW = 4
-"""Loops of fewer turns are left alone."""
+"""Loops of fewer iterations are left alone."""
 
 Turn = Callable[[Sequence[Node]], list[Node]]
 
@@ -85,7 +86,7 @@ class _Chunks:
         return [b.proj(end, k) for k in range(len(inits))]
 
     def _run(self, inits: Sequence[Node]) -> list[Node]:
-        """At most RUN turns, while the loop goes on."""
+        """At most RUN iterations, while the loop goes on."""
         b = self.b
         begin = b(LOOP_BEGIN, b.constant(0, I32), *inits, loop=fresh_loop())
         at, *variables = (b(PHI, begin, index=k) for k in range(len(inits) + 1))

@@ -29,8 +29,8 @@ from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.types import TupleType, is_state
 
 LOOPS = ("keep", "recompute", "sqrt")
-"""What to do about the values of a loop that its backward part needs: keep those of every turn; keep the loop's variables of every
-turn and compute the rest again; do that for runs of about as many turns as there are runs."""
+"""What to do about the values of a loop that its backward part needs: keep those of every iteration; keep the loop's variables of
+every turn and compute the rest again; do that for runs of about as many iterations as there are runs."""
 
 BUDGET = 1 << 30
 """Bytes that loops may keep before `auto` computes values again."""
@@ -56,7 +56,8 @@ class Grad(Pass):
 
 @dataclass(frozen=True)
 class Gradient:
-    """A gradient program, and what its loops keep: bytes of all rows, and bytes that a turn of each loop of unknown length adds."""
+    """A gradient program, and what its loops keep: bytes of all rows, and bytes that an iteration of each loop of unknown length
+    adds."""
 
     module: Module
     loop: str
@@ -89,8 +90,8 @@ def choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
 
 
 def _thrifty(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
-    """The gradient program under one of LOOPS; where runs keep more than every turn does, as in loops over a large state of which
-    little is needed, `sqrt` is `keep`."""
+    """The gradient program under one of LOOPS; where runs keep more than every iteration does, as in loops over a large state of
+    which little is needed, `sqrt` is `keep`."""
     found = _gradient(module, wrt, loop)
     if loop != "sqrt" or not found.row_bytes:
         return found

@@ -1,10 +1,10 @@
 """Residuals: how the backward part gets the values of the forward part that it uses.
 
 A value at home in the function itself is used as it is. One from a branch leaves it as a further value of the region. One from a
-loop is kept for every turn: in a tensor with one row per turn where the number of turns is known, else on a tape; the backward loop
-reads it back. What costs next to nothing to compute again from values that are there anyway (a counter, what the loop does not
-change, arithmetic on kept values) is computed again instead. Scopes are settled from the innermost outwards, as what leaves one
-scope is a value of the next. Only the forward part grows; no value is computed that was not before.
+loop is kept for every iteration: in a tensor with one row per iteration where the number of iterations is known, else on a tape;
+the backward loop reads it back. What costs next to nothing to compute again from values that are there anyway (a counter, what the
+loop does not change, arithmetic on kept values) is computed again instead. Scopes are settled from the innermost outwards, as what
+leaves one scope is a value of the next. Only the forward part grows; no value is computed that was not before.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Residuals:
                 self._keep_in_branch(scope, node)
 
     def _count(self, scope: ActivityScope) -> None:
-        """Counters are computed from the number of the turn."""
+        """Counters are computed from the number of the iteration."""
         turns = self.sweep.turns[scope.owner]  # type: ignore[index]
         found = counters(turns.end)
         b = Builder(peephole=True)
@@ -279,7 +279,7 @@ class Residuals:
             self.reads[node] = self._on_tape(scope, turns, node)
 
     def _in_rows(self, scope: ActivityScope, turns: LoopPair, node: Node) -> Node:
-        """A row per turn of a tensor; written in the forward loop, read in the backward one."""
+        """A row per iteration of a tensor; written in the forward loop, read in the backward one."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         assert isinstance(node.type, TensorType) and turns.count is not None
         at = sweep.counter(turns.end)

@@ -32,7 +32,8 @@ MAX_ADDENDS = 64
 def onto(b: Builder, total: Node, g: Node, end: Node) -> Node:
     """`total + g` in the body of the loop that `end` closes, where the total starts as zero.
 
-    What `g` puts into a box of zeros is added to that box of the total alone; where no turn has written to it, it is put there.
+    What `g` puts into a box of zeros is added to that box of the total alone; where no iteration has written to it, it is put
+    there.
     """
     parts = _addends(g)
     if len(parts) == 1 and _is_box(g):
@@ -139,7 +140,7 @@ class AugmentedForward:
         return self.scopes.home.get(node) or self.aux[node]
 
     def counter(self, end: Node) -> Node:
-        """In the loop: the number of the turn, from 0; a variable that is there or a new one."""
+        """In the loop: the number of the iteration, from 0; a variable that is there or a new one."""
         begin, body = end.inputs[0], self.scopes.bodies[end]
         for k, counter in counters(end).items():
             if counter == (0, 1):
@@ -164,7 +165,8 @@ class AugmentedForward:
 
 @dataclass(eq=False)
 class LoopPair:
-    """A loop and its backward loop. `index` is the number of the turn that the backward body goes through, from the last to 0."""
+    """A loop and its backward loop. `index` is the number of the iteration that the backward body goes through, from the last to
+    0."""
 
     end: Node
     count: int | None
@@ -382,9 +384,9 @@ class ReversePass(AugmentedForward):
             self._put(frame, n, self._summed(pair, n, n.type, leak))
 
     def _is_written_by_rows(self, end: Node, k: int) -> bool:
-        """Whether a loop variable only takes up a row in each turn, over a first value that no derivative passes.
+        """Whether a loop variable only takes up a row in each iteration, over a first value that no derivative passes.
 
-        Then each turn reads its row of the cotangent, which stays as it is.
+        Then each iteration reads its row of the cotangent, which stays as it is.
         """
         begin, after = end.inputs[0], end.inputs[2 + k]
         if after.op is not dynamic_update_slice or self.flow.passes(begin.inputs[k]) or not is_variable(after.inputs[0], begin, k):
@@ -401,7 +403,7 @@ class ReversePass(AugmentedForward):
         return one_node(self.b, g, like.type, like)
 
     def _summed(self, pair: LoopPair, n: Node, type: Type, leak: Cotangent) -> Cotangent:
-        """The sum, over the turns of a backward loop, of what its body gives for a value from outside."""
+        """The sum, over the iterations of a backward loop, of what its body gives for a value from outside."""
         if leak is None:
             return None
         if isinstance(leak, tuple):

@@ -44,7 +44,7 @@ def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
 
 
 def _straight(function: Function, control: RewriteControl) -> Function:
-    """Without unneeded variables and branch values, variables that are always equal, and loops that go round at most once."""
+    """Without unneeded variables and branch values, variables that are always equal, and loops that iterate at most once."""
     while True:
         before = function
         for step in (_pruned, merge_equal_variables, once):

@@ -52,7 +52,7 @@ class _Pruner:
         for begin, end in self.ends.items():
             if begin in self.whole:
                 continue
-            followers: dict[int, list[int]] = {}  # variable -> those that take its value next turn, from the same start
+            followers: dict[int, list[int]] = {}  # variable -> those that take its value next iteration, from the same start
             work = []
             for k, after in enumerate(end.inputs[2:]):
                 follows = after.attrs[0] if after.op is PHI and after.inputs[0] is begin else None

@@ -1,6 +1,6 @@
-"""Loops that go round a known few times, written out; loops of one turn at most; variables that are always equal.
+"""Loops that iterate a known few times, written out; loops of one iteration at most; variables that are always equal.
 
-Unrolling copies the body once for each turn (`trips` counts them). Nothing is evaluated, and nothing here recurses.
+Unrolling copies the body once for each iteration (`trips` counts them). Nothing is evaluated, and nothing here recurses.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def loops(function: Function) -> list[NaturalLoop]:
 
 
 def unroll(function: Function, control: RewriteControl, fits: Callable[[NaturalLoop, int], bool], rule: str = "unroll") -> Function:
-    """The function with the loops that fit, by their turns, written out; inner loops first, so an outer one sees them done."""
+    """The function with the loops that fit, by their iterations, written out; inner loops first, so an outer one sees them done."""
     while True:
         chosen: dict[Node, tuple[NaturalLoop, int]] = {}
         for loop in loops(function):
@@ -86,7 +86,7 @@ def _written_out(function: Function, chosen: dict[Node, tuple[NaturalLoop, int]]
 
 
 def _turned(loop: NaturalLoop, count: int, new: dict[Node, Node]) -> list[Node]:
-    """The loop's variables after `count` turns."""
+    """The loop's variables after `count` iterations."""
     variables = [new[i] for i in loop.begin.inputs]
     for _ in range(count):
         here: dict[Node, Node] = {}
@@ -100,7 +100,7 @@ def _turned(loop: NaturalLoop, count: int, new: dict[Node, Node]) -> list[Node]:
 
 
 def once(function: Function, control: RewriteControl) -> Function:
-    """The function without loops that go round at most once."""
+    """The function without loops that iterate at most once."""
     return unroll(function, control, lambda loop, count: count <= 1, "loop-once")
 
 
@@ -125,7 +125,8 @@ def _is_used(loop: NaturalLoop, k: int) -> bool:
 
 
 def _classes(loop: NaturalLoop) -> list[int]:
-    """For each variable the first one that it always equals: assumed of all that start equal, until a turn tells them apart."""
+    """For each variable the first one that it always equals: assumed of all that start equal, until an iteration tells them
+    apart."""
     first = [loop.begin.inputs.index(i) for i in loop.begin.inputs]
     while True:
         numbers: dict[Any, int] = {}

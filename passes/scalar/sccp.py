@@ -209,7 +209,7 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
 
 
 def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:
-    """The value of the one branch that is ever taken, or the initial value of a loop that never turns."""
+    """The value of the one branch that is ever taken, or the initial value of a loop that never iterations."""
     if node.op not in (PHI, PROJ):
         return None
     source, k = node.inputs[0], node.attrs[0]

@@ -1,4 +1,4 @@
-"""The unroll pass: short loops written out, so that what follows sees through their turns."""
+"""The unroll pass: short loops written out, so that what follows sees through their iterations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepx_graph.rewrite.base import Pass, RewriteControl
 
 @dataclass(frozen=True)
 class Unroll(Pass):
-    """Writes out loops that go round a known, small number of times and hold no other loop."""
+    """Writes out loops that iterate a known, small number of times and hold no other loop."""
 
     name: ClassVar[str] = "unroll"
     max_trips: int = 8

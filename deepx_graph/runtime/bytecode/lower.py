@@ -105,7 +105,7 @@ class _Lowering:
         """Records that the slot is read here."""
         slot, spans = self.slots[number], self.spans
         if slot.span is not None and (len(spans) < slot.depth or spans[slot.depth - 1] is not slot.span):
-            # Made in a once block and read after it: it holds for as long as the loops go round which that block outlives.
+            # Made in a once block and read after it: it holds for as long as the loops iterate which that block outlives.
             slot.depth = slot.span.outer
             slot.span = spans[slot.depth - 1] if slot.depth else None
             slot.first = spans[slot.depth].start

@@ -110,13 +110,13 @@ class NativeEngine(NumexprEngine):
         return blocks
 
     def canonicalize(self, function: Function) -> Function:
-        """The function as it runs best: what follows a convolution or a product is done where that is in a cache; some loops are
+        """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; some loops are
         kernels."""
         function = with_fused_epilogue(super().canonicalize(function), self._accepts)
         return outlined(with_fused_epilogue(function, self._accepts, dot_general), self._runs)
 
     def _accepts(self, body: Function) -> bool:
-        """Whether there is a kernel for a convolution or a product and what follows."""
+        """Whether there is a kernel for a convolution or a product and its epilogue."""
         if body not in self._built:
             found = self.build(body)
             if found is None:

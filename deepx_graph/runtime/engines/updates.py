@@ -1,8 +1,8 @@
 """Updates of a part of an array, done in the array itself where nobody else can see it.
 
-A loop that writes a row a turn would otherwise copy the whole array every turn. Whether an array is held by this call alone is told
-by reference counts: of the array, and of the memory behind it where that is lent by the recycler. Whoever else holds the array, or
-a view of it, raises one of them; then the array is copied.
+A loop that writes a row an iteration would otherwise copy the whole array every iteration. Whether an array is held by this call
+alone is told by reference counts: of the array, and of the memory behind it where that is lent by the recycler. Whoever else holds
+the array, or a view of it, raises one of them; then the array is copied.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def forwarded_buffers(code: Code, flow: AliasAnalysis, pieces: Sequence[tuple[An
 
 
 def with_forwarding(code: Code, pieces: Sequence[tuple[Any, bool]], given: dict[int, int]) -> list[tuple[Any, bool]]:
-    """The pieces when operands are handed on: such an operand has memory of its own, for as long as the result lives."""
+    """The pieces when operands are forwarded: such an operand has memory of its own, for as long as the result lives."""
     until = {code.instructions[p.at].sources[given[p.at]]: p for p, _ in pieces if p.at in given}
     made: list[tuple[Any, bool]] = []
     for piece, shared in pieces:

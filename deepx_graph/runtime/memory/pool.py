@@ -53,7 +53,7 @@ class MemoryUse:
 
 
 class BufferPool:
-    """Keeps at most `limit` bytes, lent or not."""
+    """Keeps at most `limit` bytes, in use or not."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = _limit() if limit is None else limit
@@ -74,7 +74,7 @@ class BufferPool:
         return block[:nbytes].view(dtype).reshape(shape)
 
     def lends_to_one(self, array: Array) -> bool:
-        """Whether the array lies in memory lent by this recycler, and no other array does."""
+        """Whether the array lies in memory in use from this pool, and no other array does."""
         block = array.base
         if type(block) is not np.ndarray:
             return False
@@ -95,7 +95,7 @@ class BufferPool:
             self._drop_unused()
 
     def clear(self) -> None:
-        """Keeps nothing any more; what is lent stays its holder's."""
+        """Keeps nothing any more; what is in use stays its holder's."""
         with self._lock:
             self._blocks.clear()
             self._total = 0

@@ -264,7 +264,7 @@ def _sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
 
 
 def room(size: int) -> Array:
-    """Bytes on a cache line, of memory that is lent again when they are large."""
+    """Bytes on a cache line, from the buffer pool when they are large."""
     if size < LEAST_BYTES:
         return aligned(size)
     whole = RESULTS.empty((size + ALIGNMENT,), np.dtype(np.uint8))

@@ -148,7 +148,7 @@ class Printer:
         return found
 
     def bind(self, source: Node, key: Node | None = None) -> list[str]:
-        """Names the values of a call, branch or loop; those of a loop's turn under the key of its begin."""
+        """Names the values of a call, branch or loop; those of a loop's iteration under the key of its begin."""
         key = key or source
         assert isinstance(source.type, TupleType)
         alone = source.name if len(source.type.items) == 1 else ""

@@ -19,11 +19,11 @@ from deepx_graph.runtime.native.gemm.microkernel import iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
 
 NEST, NEST_TABLE, SLOTS = range(3, 6)
-"""The slots of the table behind X, W and Y: the function of what follows and its own table; and how many there are."""
+"""The slots of the table behind X, W and Y: the function of the epilogue and its own table; and how many there are."""
 
 
 def module_text(plan: ConvolutionPlan, rows: int = 0) -> str:
-    """The IR of a whole convolution. `rows`: how many rows of what follows there are; 0 where nothing does."""
+    """The IR of a whole convolution. `rows`: how many rows of the epilogue there are; 0 where nothing does."""
     emitter = _Emitter(plan, rows)
     tiles = emitter.tiles
     overlaps = plan.method.lanes is Lanes.WINDOWS and plan.in_lanes >= plan.span
@@ -107,7 +107,7 @@ class _Emitter:
         t.line(f"br label %{there}")
         t.start(there)
 
-    # --- what follows
+    # --- the epilogue
 
     def _features(self, t: IRBuilder, group: str, part: str) -> tuple[str, str]:
         """The first output feature of a share, and how many there are."""
@@ -124,7 +124,7 @@ class _Emitter:
         return t.let(f"add i64 {first}, {begin}"), t.let(f"select i1 {less}, i64 {most}, i64 {whole}")
 
     def _follow(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
-        """Runs what follows over the rows of the share, whose results are still in a cache."""
+        """Runs the epilogue over the rows of the share, whose results are still in a cache."""
         nest, table = self._slot(t, NEST), self._slot(t, NEST_TABLE)
         cut = self.plan.extents[: self.plan.apart]
         each = self.rows // math.prod(e.size for e in cut)

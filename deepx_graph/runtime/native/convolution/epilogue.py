@@ -1,4 +1,4 @@
-"""What follows a convolution, share by share: elementwise steps on its results while they are in a cache.
+"""The epilogue of a convolution, share by share: elementwise steps on its results while they are in a cache.
 
 A function of one convolution and elementwise steps is taken apart here; the steps become a kernel of their own, of which each share
 of the convolution runs the rows that it has finished. They read and write the results in place. `with_fused_epilogue` makes such
@@ -21,7 +21,7 @@ from deepx_graph.runtime.native.kernel import NativeKernel, attempt
 
 @dataclass(frozen=True)
 class FusedConvolution:
-    """A convolution of parameters and constants, and the function of what follows: its first parameter is the convolution's
+    """A convolution of parameters and constants, and the function of the epilogue: its first parameter is the convolution's
     result, the others are the parameters `params` of the whole. None where nothing follows."""
 
     node: Node
@@ -30,7 +30,7 @@ class FusedConvolution:
 
 
 def parts_of(function: Function, op: Op = convolution) -> FusedConvolution | str:
-    """A function taken apart, or why it is not one operation of that kind and what follows."""
+    """A function taken apart, or why it is not one operation of that kind and its epilogue."""
     nodes = [n for n in function.nodes if n.op is op]
     if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in nodes[0].inputs) or len(function.results) != 1:
         return f"not one {op.name} of what is given"
@@ -48,7 +48,7 @@ def parts_of(function: Function, op: Op = convolution) -> FusedConvolution | str
 
 
 def epilogue_of(parts: FusedConvolution, plan: ConvolutionPlan, threads: int) -> NativeKernel | str | None:
-    """The kernel of what follows, one sweep of rows of which none belongs to two shares; or why there is none."""
+    """The kernel of the epilogue, one sweep of rows of which none belongs to two shares; or why there is none."""
     if parts.epilogue is None:
         return None
     if plan.apart == len(plan.extents):

@@ -78,7 +78,7 @@ class _Workspace:
 
 
 class ConvolutionKernel:
-    """Compiled shares and how to call them. `then` is the kernel of what follows."""
+    """Compiled shares and how to call them. `then` is the kernel of the epilogue."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
@@ -101,13 +101,13 @@ class ConvolutionKernel:
         self._node = node
 
     def scratch(self, loose: Mapping[int, int]) -> int:
-        """What each thread has, packed weights, copies of operands that may not lie in order, and the memory of what follows."""
+        """What each thread has, packed weights, copies of operands that may not lie in order, and the memory of the epilogue."""
         problem = self.plan.problem
         then = 0 if self.then is None else self.then.scratch({k + 1: loose[p] for k, p in enumerate(self._params) if p in loose})
         return self.threads * self.scratch_bytes + packed_size(self.plan) * problem.dtype.itemsize + sum(loose.values()) + then
 
     def predicted(self) -> cost.ForecastParts:
-        """How long a call takes by the cost model; what follows is done while it is in cache."""
+        """How long a call takes by the cost model; the epilogue is done while it is in cache."""
         return parts_alone(self._node, min(self.threads, self.plan.shares))
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:

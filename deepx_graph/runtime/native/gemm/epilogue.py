@@ -1,6 +1,6 @@
-"""What follows a product, chunk by chunk: elementwise steps, and reductions of whole rows, while the chunk is in a cache.
+"""The epilogue of a product, chunk by chunk: elementwise steps, and reductions of whole rows, while the chunk is in a cache.
 
-A function of one product and what follows is taken apart; what follows becomes a kernel of one sweep that reads and writes the
+A function of one product and its epilogue is taken apart; the epilogue becomes a kernel of one sweep that reads and writes the
 result in place. Its machine code takes a range of columns, too, so that a chunk need not have whole rows where no row is reduced.
 """
 
@@ -30,7 +30,7 @@ from deepx_graph.runtime.native.loopnest.nest import together
 from deepx_graph.types import TensorType
 
 MOST_ROW_BYTES = 2 << 20
-"""Of the columns that are packed at a time where what follows needs whole rows: every chunk packs them again."""
+"""Of the columns that are packed at a time where the epilogue needs whole rows: every chunk packs them again."""
 
 
 class _EpilogueEmitter(NestEmitter):
@@ -61,7 +61,7 @@ class _EpilogueEmitter(NestEmitter):
 
 
 def attempt_fused(function: Function, threads: int) -> FusedGemm | str:
-    """The kernel of a function of one product and what follows, or why there is none."""
+    """The kernel of a function of one product and its epilogue, or why there is none."""
     parts = parts_of(function, dot_general)
     if isinstance(parts, str):
         return parts
@@ -102,14 +102,14 @@ def _code(kernel: NativeKernel) -> _EpilogueEmitter:
 
 
 def _follow(kernel: NativeKernel) -> Follow:
-    """The machine function of what follows."""
+    """The machine function of the epilogue."""
     code = _code(kernel)
     text = "\n".join([code.function("follow"), *code.t.declarations, ""])
     return Follow(codes.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
 
 
 class FusedGemm:
-    """A product and what follows. May be called from several threads at once."""
+    """A product and its epilogue. May be called from several threads at once."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
     way = "machine code, with what follows"
@@ -125,14 +125,14 @@ class FusedGemm:
         self._spare: list[tuple[KernelMemory, bytearray]] = []
 
     def scratch(self, loose: Mapping[int, int]) -> int:
-        """Packed operands, copies of those that do not lie as they are read, and the memory of what follows."""
+        """Packed operands, copies of those that do not lie as they are read, and the memory of the epilogue."""
         params = {k: n for n, k in enumerate(self._operands) if isinstance(k, int)}
         copies = self._stacks.copied([n for k, n in params.items() if k in loose])
         then = {k + 1: loose[p] for k, p in enumerate(self._params) if p in loose}
         return self._multiply.workspace_bytes + copies + self._then.scratch(then)
 
     def predicted(self) -> cost.ForecastParts:
-        """How long a call takes by the cost model; what follows is done while it is in cache."""
+        """How long a call takes by the cost model; the epilogue is done while it is in cache."""
         return parts_alone(self._node, self._threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:

@@ -44,7 +44,7 @@ PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 1024, 512, 1024
 """Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
 
 FOLLOWED_BYTES, LEAST_ROWS = 512 << 10, 56
-"""What follows is done with at most so much of the result at a time, but not with fewer rows."""
+"""The epilogue is done with at most so much of the result at a time, but not with fewer rows."""
 
 CHUNKS_EACH = 4
 """How many chunks a worker should have, so that all end nearly together."""
@@ -166,12 +166,12 @@ class GemmKernel:
 
     @property
     def workspace_bytes(self) -> int:
-        """Packed operands, and what follows needs."""
+        """Packed operands, and the epilogue needs."""
         return self.packed_bytes + 64 + self.threads * self.scratch_bytes
 
     def __call__(self, x: Array, y: Array, into: Array, following: int = 0) -> None:
         """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `following` is the address
-        of the table of what follows."""
+        of the table of the epilogue."""
         left, right, result = _seen(x), _seen(y), _seen(into)
         if left is None or right is None or result is None:
             return self(contiguous(x, self.threads), contiguous(y, self.threads), into, following)

@@ -128,7 +128,7 @@ class _Multiplying:
         either(t, t.let(f"icmp ne ptr {f.follow}, null"), lambda: self.follow(matrix, right))
 
     def follow(self, matrix: str, right: str) -> None:
-        """What follows, on the chunk."""
+        """The epilogue, on the chunk."""
         t, f = self.t, self.f
         above = t.let(f"mul i64 {matrix}, {f.rows}")
         low, high = (t.let(f"add i64 {above}, {f.panel(t, p)[0]}") for p in (self.low, self.high))

@@ -1,7 +1,7 @@
 """Micro-kernels: sums of products of two operands for a small tile of results, all of which stay in vector registers.
 
 A tile has rows of vectors. Each operand has an element, or a vector of neighbouring elements, for every place of the tile; it is
-read at a pointer that moves on by a constant step with each turn of each loop. That is enough for matrix products over packed
+read at a pointer that moves on by a constant step with each iteration of each loop. That is enough for matrix products over packed
 panels and for convolutions of any layout. Nothing is masked: all that the loops reach must be readable memory.
 
 A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `depth` deep:
@@ -51,7 +51,7 @@ class TileOperand:
 
 @dataclass(frozen=True)
 class PointerLoop:
-    """A loop that runs `count` times, at least once; the pointers move on by `steps` elements a turn. All are IR operands."""
+    """A loop that runs `count` times, at least once; the pointers move on by `steps` elements an iteration. All are IR operands."""
 
     count: str
     steps: tuple[str, str]

@@ -1,11 +1,12 @@
 """Loops in which every element goes its own way: what makes a loop such that its elements may take their turns one by one.
 
-The loop's variables are arrays of one shape and scalars; a turn computes each element from the same elements and from scalars, and
-scalars from scalars. It goes on while a test of the scalars holds and, where it has one, while any element is `live`. An element
-that is not live must stay as it is, so that it does not matter how many more turns it takes:
+The loop's variables are arrays of one shape and scalars; an iteration computes each element from the same elements and from
+scalars, and scalars from scalars. It goes on while a test of the scalars holds and, where it has one, while any element is `live`.
+An element that is not live must stay as it is, so that it does not matter how many more turns it takes:
 
-- Where the test looks at the elements as they are, a turn must give such an element's variables back unchanged.
-- Where it looks at a flag that the turn before has set, that turn has run for every element. Then a variable may also become
+- Where the test looks at the elements as they are, an iteration must give such an element's variables back unchanged.
+- Where it looks at a flag that the iteration before has set, that iteration has run for every element. Then a variable may also
+become
   `x + 0.0`, which changes at most the sign of a zero and only once.
 
 In both cases whether an element is live depends only on variables that a dead element keeps and on what the loop does not change.
@@ -32,7 +33,7 @@ from deepx_graph.types import BOOL, TensorType
 
 @dataclass(frozen=True)
 class MaskedLoop:
-    """A loop by its turn. Parameters of `turn`: the `arrays` variables, the `scalars` variables, then the `given` values of
+    """A loop by its iteration. Parameters of `turn`: the `arrays` variables, the `scalars` variables, then the `given` values of
     outside. Its results: the next arrays, the next scalars, whether the scalars' test holds, and whether an element is live."""
 
     turn: Function
@@ -40,7 +41,7 @@ class MaskedLoop:
     """Numbers of the variables that are arrays."""
     scalars: tuple[int, ...]
     flag: int | None
-    """The variable that says whether any element was live in the turn before; None where the test looks itself."""
+    """The variable that says whether any element was live in the iteration before; None where the test looks itself."""
     has_live: bool
     """Whether elements may end before the scalars' test does."""
     asks_all: bool
@@ -145,12 +146,12 @@ class _Recogniser:
             raise NotPerElement("a reduction beside the test")
 
     def _bound(self) -> int | None:
-        """The fewest turns that some test of scalars alone would allow."""
+        """The fewest iterations that some test of scalars alone would allow."""
         found = [trip_count(Node(LOOP_END, (self.begin, t, *self.nexts), (), self.end.type)) for t in self.tests]
         return min((n for n in found if n is not None), default=None)
 
     def _asks(self, node: Node) -> bool:
-        """Whether the node is the reduction, or the variable that carries it from the turn before."""
+        """Whether the node is the reduction, or the variable that carries it from the iteration before."""
         if node in self.reductions:
             return True
         return node.op is PHI and self.nexts[node.attrs[0]] in self.reductions
@@ -197,7 +198,7 @@ class _Recogniser:
         return arrays, tuple(k for k in rest if k not in arrays)
 
     def _dependent(self) -> list[Node]:
-        """The nodes that change from turn to turn."""
+        """The nodes that change from iteration to iteration."""
         found: set[Node] = set()
         for n in self.body.nodes:
             variable = n.op is PHI
@@ -244,7 +245,7 @@ class _Recogniser:
         if any(kept[n] != "same" for n in read if n.op is PHI):
             raise NotPerElement("whether an element goes on depends on what changes all the same")
 
-    # --- one turn as a function
+    # --- one iteration as a function
 
     def _turn(self, b: Builder, arrays: Sequence[int], scalars: Sequence[int], test: Node,
               live: Node | None) -> tuple[Function, tuple[Node, ...]]:

@@ -1,7 +1,7 @@
 """A loop whose elements go their own way and that ends soon, by a count: one call of machine code, as for any kernel.
 
-What `element_kernel` does in rounds is done in one here, since the turns are few; so such a loop can stand in a row of kernels that
-Python enters once. Its results are arrays alone.
+What `element_kernel` does in rounds is done in one here, since the iterations are few; so such a loop can stand in a row of kernels
+that Python enters once. Its results are arrays alone.
 """
 
 from __future__ import annotations

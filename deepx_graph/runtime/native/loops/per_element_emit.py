@@ -1,8 +1,8 @@
-"""A loop whose elements go their own way as LLVM IR: a few vectors at a time take all their turns in registers.
+"""A loop whose elements go their own way as LLVM IR: a few vectors at a time take all their iterations in registers.
 
 `nest0(table, low, high, scratch, chunk)` does pieces low..high of the elements and notes in its row of memory how many turns it
-took and what the scalars were then. No vector takes more turns than the limit, so that Python is asked for interrupts now and then:
-`left` says which vectors are not done, and a further round takes those alone up where they were.
+took and what the scalars were then. No vector takes more iterations than the limit, so that Python is asked for interrupts now and
+then: `left` says which vectors are not done, and a further round takes those alone up where they were.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ REGISTERS = 32
 """Vector registers that the vectors of one group share."""
 
 TURNS, STATE, SCALARS = 0, 8, 16
-"""Offsets in the row of a piece: the most turns taken (-1 at first), the bits below, and each scalar."""
+"""Offsets in the row of a piece: the most iterations taken (-1 at first), the bits below, and each scalar."""
 
 OPEN, FLAG = 1, 2
-"""That some vector is not done, and that at the end the last turn had left some element live."""
+"""That some vector is not done, and that at the end the last iteration had left some element live."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TableSlots:
     """Slots of the table: array objects first, then plain addresses."""
 
     leaves: tuple[int, ...]
-    """Of what comes in: one for each parameter of the turn."""
+    """Of what comes in: one for each parameter of the iteration."""
     stores: tuple[int, ...]
     """Of the arrays that variables go to."""
     left: int
@@ -43,7 +43,8 @@ class TableSlots:
     rows: int
     """Of a row for each piece."""
     control: int
-    """The limit of turns, whether all vectors are taken up (or those with `left` set), and whether elements are live at first."""
+    """The limit of iterations, whether all vectors are taken up (or those with `left` set), and whether elements are live at
+    first."""
     objects: int
     size: int
 
@@ -115,7 +116,7 @@ class _LoopEmitter:
         self.scalar_dtypes = [self.dtypes[r] for r in self.next_scalars]
 
     def _parts(self) -> tuple[list[Step], list[Step], list[Step]]:
-        """The steps that no turn changes, those that the test needs, and the others."""
+        """The steps that no iteration changes, those that the test needs, and the others."""
         changing = {r for r in (*self.array_leaves, *self.scalar_leaves) if r is not None}
         before: list[Step] = []
         rest: list[Step] = []
@@ -200,7 +201,7 @@ class _LoopEmitter:
     # --- a group of vectors
 
     def _group(self, indices: Sequence[str], mask: str | None) -> None:
-        """All turns of the vectors that begin at these elements; skipped where an earlier round has finished them."""
+        """All iterations of the vectors that begin at these elements; skipped where an earlier round has finished them."""
         t = self.t
         self.marks = [t.let(f"getelementptr i8, ptr {self.left}, i64 {t.let(f'udiv i64 {i}, {self.lanes}')}") for i in indices]
         wanted = self.fresh
@@ -334,7 +335,7 @@ class _LoopEmitter:
             t.start(kept)
 
     def _note(self, count: str, scalars: Sequence[VectorValue], alive: str, live: str) -> None:
-        """In the row of the piece: the most turns of a group, the scalars after so many, and how the group stands."""
+        """In the row of the piece: the most iterations of a group, the scalars after so many, and how the group stands."""
         t = self.t
         most = t.let(f"load i64, ptr {self.row}")
         better, note, noted = t.let(f"icmp sgt i64 {count}, {most}"), t.name("note"), t.name("noted")

@@ -1,7 +1,8 @@
 """A loop whose elements go their own way as a callable of machine code (see `elements`).
 
 The elements are shared out among the workers in pieces. A call is one round or several: after a round in which some vector has come
-to the limit of its turns Python has the floor for a moment, so that an endless loop can be interrupted, and the next round goes on.
+to the limit of its iterations Python has the floor for a moment, so that an endless loop can be interrupted, and the next round
+goes on.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROUND_NANOSECONDS = 50_000_000
 """About how long a round takes at most."""
 
 TURNS_EXPECTED = 16
-"""For how many turns work is shared out, where nothing tells how many there will be."""
+"""For how many iterations work is shared out, where nothing tells how many there will be."""
 
 PIECE_NANOSECONDS, MOST_PIECES, LEAST_PIECE = 20_000, 128, 1024
 """The least work of a piece, the most pieces, and the fewest elements of one: pieces take unequal time, so there are many."""
@@ -52,7 +53,7 @@ _ALONE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void
 
 @dataclass(frozen=True)
 class Shares:
-    """How the elements are shared out, and what that costs: nanoseconds of one thread for a turn of all elements."""
+    """How the elements are shared out, and what that costs: nanoseconds of one thread for an iteration of all elements."""
 
     size: int
     piece: int
@@ -167,7 +168,7 @@ class MaskedLoopKernel:
         return self.workspace_bytes + sum(loose.values())
 
     def predicted(self) -> cost.ForecastParts:
-        """How long a call takes by the cost model, if the loop goes round as often as is expected of any."""
+        """How long a call takes by the cost model, if the loop iterates as often as is expected of any."""
         return cost.machine_code(constants(), [self._sweep], 0, self.threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
@@ -218,7 +219,7 @@ class MaskedLoopKernel:
             fresh = 0
 
     def _outcome(self, workspace: _Workspace) -> tuple[Array, int]:
-        """The row of a piece with the most turns, and the states of all pieces together."""
+        """The row of a piece with the most iterations, and the states of all pieces together."""
         rows = workspace.rows.reshape(self.pieces, -1)
         heads = rows[:, :SCALARS].view(np.int64)
         if self.pieces == 1:

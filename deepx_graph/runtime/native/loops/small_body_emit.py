@@ -1,4 +1,4 @@
-"""Steps on storages as one LLVM function that calls kernels where they are and goes round by itself.
+"""Steps on storages as one LLVM function that calls kernels where they are and iterates by itself.
 
 `turns(table, scratch)`: `table` holds the arguments and results as array objects and the address of the words. A storage is what
 kernels take for an array object: its buffer's address stands where an array keeps that of its elements, and a swap exchanges two of
@@ -200,7 +200,7 @@ class _Writer:
         return self.word(base + 8 * self.marks[mark])
 
     def _again(self, to: int, at: int) -> None:
-        """Back to the head of a loop, unless the call has had its share of turns."""
+        """Back to the head of a loop, unless the call has had its share of iterations."""
         word = self.word(LEFT)
         left = self.let(f"sub i64 {self.let(f'load i64, ptr {word}')}, 1")
         self.line(f"store i64 {left}, ptr {word}")

@@ -1,7 +1,7 @@
-"""A loop over small tensors as one callable: a machine function that calls the kernels of a turn and goes round by itself.
+"""A loop over small tensors as one callable: a machine function that calls the kernels of an iteration and iterates by itself.
 
-One call has as many turns as take some milliseconds; then Python has the floor for a moment, so that an endless loop can be
-interrupted, and the next call goes on. A loop of few turns, by its count, needs one call and can stand in a row of kernels.
+One call has as many iterations as take some milliseconds; then Python has the floor for a moment, so that an endless loop can be
+interrupted, and the next call goes on. A loop of few iterations, by its count, needs one call and can stand in a row of kernels.
 The words of a kernel are its own: it runs once at a time, as kernels of an engine do.
 """
 
@@ -93,7 +93,7 @@ class SmallBodyKernel(MachineCode):
         return self.workspace_bytes + sum(form.nbytes for form in self.results) + sum(loose.values())
 
     def predicted(self) -> cost.ForecastParts:
-        """How long a call takes by the cost model; of a loop whose turns are not known, one turn."""
+        """How long a call takes by the cost model; of a loop whose iterations are not known, one iteration."""
         return cost.ForecastParts(0.0, self.nanoseconds, 0.0)
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:

@@ -54,7 +54,8 @@ def _outlined(function: Function, taken: set[str], give: Callable[[Function], No
 
 
 def _body(function: Function, end: Node) -> list[Node]:
-    """The nodes that a turn computes, in order: those that the condition and the next values need and that the variables change.
+    """The nodes that an iteration computes, in order: those that the condition and the next values need and that the variables
+    change.
 
     What may fail or not end, and only the loop needs, is among them: before the loop it would be computed without being asked for.
     """
@@ -74,7 +75,7 @@ def _body(function: Function, end: Node) -> list[Node]:
 
 
 def _outside(function: Function, end: Node) -> set[Node]:
-    """What is needed otherwise than by the turns of a loop."""
+    """What is needed otherwise than by the iterations of a loop."""
     seen: set[Node] = set()
     stack = list(function.results)
     while stack:

@@ -1,0 +1,116 @@
+"""Names and arrangement: the field's words, one class for a name, no crowded folder, attributes by name, tests as the package.
+
+Each list of exceptions may only shrink: a test fails as soon as an entry allows more than there is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.allowed import HOMONYMS, POSITIONS, WORDS
+from tests.architecture.test_architecture import SOURCES, source_files
+from tests.support.paths import ROOT
+
+MOST_MODULES = 18
+MAY_BE_POSITIONAL = ("deepx_graph/ir/structure.py", "deepx_graph/ops/")
+"""Where attributes are declared: an op's own functions get them in the order of the declaration."""
+
+DIALECT = re.compile(r"(?<!in )\bturns?\b|\bhanded\b|\blent\b|[Ww]hat follows|\bgoes? round\b|asked for ahead|asks? ahead")
+IN_NAMES = re.compile(r"(?:^|_)(?:turns?|handed|lent)(?:_|$)|(?:Turn|Turns|Handed|Lent)(?=[A-Z]|$)")
+
+
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    """Every module by its path."""
+    return [(p.relative_to(ROOT).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in source_files()]
+
+
+def dialect(tree: ast.Module) -> int:
+    """Definitions whose public name, or whose first line, has a word that the field has another for."""
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            name, first = getattr(node, "name", "_"), (ast.get_docstring(node) or "").partition("\n")[0]
+            count += bool(DIALECT.search(first) or (not name.startswith("_") and IN_NAMES.search(name)))
+    return count
+
+
+def positions(tree: ast.Module) -> int:
+    """Reads of `.attrs` by a number."""
+    return sum(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Attribute) and n.value.attr == "attrs"
+               and isinstance(n.slice, ast.Constant) and isinstance(n.slice.value, int) for n in ast.walk(tree))
+
+
+def beyond(found: dict[str, int], allowed: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """What there is and what is allowed, where the two differ."""
+    return {k: (found.get(k, 0), allowed.get(k, 0)) for k in {*found, *allowed} if found.get(k, 0) != allowed.get(k, 0)}
+
+
+def counted(count: Callable[[ast.Module], int]) -> dict[str, int]:
+    """What there is by file, where there is any and it matters."""
+    free = MAY_BE_POSITIONAL if count is positions else ()
+    return {path: n for path, tree in trees() if not path.startswith(free) and (n := count(tree))}
+
+
+def homonyms(modules: Iterable[tuple[str, ast.Module]]) -> dict[str, int]:
+    """Public classes at the top of a module by name, where there are several."""
+    found = Counter(n.name for _, tree in modules for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_"))
+    return {name: n for name, n in found.items() if n > 1}
+
+
+def crowded(files: Iterable[Path]) -> list[str]:
+    """Folders with more modules than a reader takes in at once."""
+    folders = Counter(p.parent.as_posix() for p in files if p.name != "__init__.py")
+    return [folder for folder, n in folders.items() if n > MOST_MODULES]
+
+
+def strays(files: Iterable[Path], parts: dict[str, set[str]]) -> list[str]:
+    """Tests in a folder that mirrors no part of the package; `parts` are the folders of each part."""
+    wrong = []
+    for path in files:
+        part, *inner = path.parts[:-1] or ("",)
+        if part not in parts or "/".join(inner) not in {"", *parts[part]}:
+            wrong.append(path.as_posix())
+    return wrong
+
+
+def test_the_checks_find_what_is_wrong() -> None:
+    assert dialect(ast.parse('def turn_count():\n  """Iterations."""\ndef f():\n  """What follows a product."""')) == 2
+    assert dialect(ast.parse('def _turn():\n  """Returns an iteration."""')) == 0
+    assert positions(ast.parse("x.attrs[0]; x.attrs[k]; x.attr('k')")) == 1
+    assert homonyms([("a", ast.parse("class A: 1")), ("b", ast.parse("class A: 1\nclass _B: 1"))]) == {"A": 2}
+    assert crowded(Path(f"a/m{k}.py") for k in range(19)) == ["a"]
+    assert strays([Path("ops/test_a.py"), Path("opps/test_a.py"), Path("ops/x/test_a.py"), Path("test_a.py")], {"ops": set()}) == [
+        "opps/test_a.py", "ops/x/test_a.py", "test_a.py"]
+    assert beyond({"a": 1}, {"a": 2}) == {"a": (1, 2)}, "a list may only shrink"
+
+
+@pytest.mark.parametrize(("count", "allowed"), [(dialect, WORDS), (positions, POSITIONS)], ids=["words", "positions"])
+def test_no_file_has_more_than_it_is_allowed(count: Callable[[ast.Module], int], allowed: dict[str, int]) -> None:
+    assert beyond(counted(count), allowed) == {}, "(found, allowed): use the field's word or `.attr(name)`, or shrink the list"
+
+
+def test_a_name_belongs_to_one_class() -> None:
+    assert beyond(homonyms(trees()), HOMONYMS) == {}, "(found, allowed)"
+
+
+def test_no_folder_is_crowded() -> None:
+    assert crowded(source_files()) == []
+
+
+def test_tests_mirror_the_package() -> None:
+    parts: dict[str, set[str]] = defaultdict(set, {name: set() for name in ("conformance", "architecture", "support", "bench")})
+    for path in source_files():
+        inner = path.parent.relative_to(ROOT).parts
+        inner = inner[1:] if inner[0] == SOURCES[0] else inner
+        if inner:
+            parts[inner[0]].add("/".join(inner[1:]))
+    tests = (p.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("test_*.py"))
+    assert strays(tests, parts) == []

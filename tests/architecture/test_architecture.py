@@ -227,6 +227,12 @@ def test_the_operation_of_the_guide_can_be_declared_and_obeys_the_laws() -> None
     assert [n.op.name for n in module.entry.nodes] == ["param", "fusion"]
     x = np.linspace(-2, 2, 7, dtype="f4")
     np.testing.assert_allclose(dx.compile(module)(x)[0], np.log1p(1 + np.exp(x)), rtol=1e-5)
+    slope = dx.compile(dx.grad(dx.Module((twice,))), engine="native")(x, np.ones_like(x))[-1]
+    np.testing.assert_allclose(slope, np.exp(x) / (1 + np.exp(x)) * (1 + np.exp(x)) / (2 + np.exp(x)), rtol=1e-5)
+    for language in ("hlo", "stablehlo", "relay", "deepx"):
+        again = dx.loads(dx.dumps(dx.Module((twice,)), language), language)
+        np.testing.assert_allclose(dx.compile(again)(x)[0], np.log1p(1 + np.exp(x)), rtol=1e-5, err_msg=language)
+    assert all("softplus" in dx.dumps(dx.Module((twice,)), language) for language in ("sea", "anf", "cps"))
 
 
 def test_the_reference_of_operations_is_what_the_declarations_say() -> None:

@@ -144,8 +144,9 @@ def test_sizes_that_are_not_known() -> None:
 
 
 def test_what_relay_has_no_words_for_is_named() -> None:
-    module = dx.loads("HloModule m\nENTRY main {\n  x = f32[2] parameter(0)\n  ROOT odd = f32[2] cbrt(x)\n}\n")
-    with pytest.raises(VerifyError, match=r"odd: Relay has no words for cbrt : f32\[2\]") as caught:
+    odd = "reduce-precision(x), exponent_bits=5, mantissa_bits=10"
+    module = dx.loads(f"HloModule m\nENTRY main {{\n  x = f32[2] parameter(0)\n  ROOT odd = f32[2] {odd}\n}}\n")
+    with pytest.raises(VerifyError, match=r"odd: Relay has no words for reduce_precision : f32\[2\]") as caught:
         write(module, "relay")
     assert caught.value.diagnostics[0].span is not None
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.rewrite.legalise import Legaliser
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.deepx import read
 from deepx_graph.text.deepx.printer.forms import Argument, Instruction, Number, Seed, Tensor, Tensors
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
-from deepx_graph.text.deepx.printer.module import straight_line
+from deepx_graph.text.deepx.printer.module import TARGET, straight_line
 from deepx_graph.text.deepx.reader.rules import rule_named
 from deepx_graph.types import TensorType, Type
 
@@ -30,7 +31,7 @@ def write_backward(module: Module, gradient: Module) -> str | None:
     if len(module.functions) > 1 or scalars or not all(isinstance(t, TensorType) and t.is_static for t in types):
         return None
     try:
-        text = _Backward(entry, wanted).text()
+        text = _Backward(Legaliser(TARGET).function(entry), wanted).text()
         return text if text is not None and _reads_as(text, wanted) else None
     except DeepxGraphError:
         return None

@@ -15,9 +15,11 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PARTIAL, PROJ
 from deepx_graph.literal import Literal
 from deepx_graph.ops import load
+from deepx_graph.rewrite.legalise import Target, legalise
 from deepx_graph.text.deepx.printer.forms import Argument, Form, Functional, Instruction, Seed, Tensor, Tensors, Vector, Wire
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
-from deepx_graph.text.deepx.printer.structure import loaded_name
+from deepx_graph.text.deepx.printer.ops import EMITTERS, is_unsaid
+from deepx_graph.text.deepx.printer.structure import STRUCTURE, loaded_name
 from deepx_graph.text.deepx.reader.functions import KEYWORDS
 from deepx_graph.text.deepx.reader.rules import rule_named
 from deepx_graph.types import ANY, TensorType, is_state, is_static
@@ -25,6 +27,14 @@ from deepx_graph.types import ANY, TensorType, is_state, is_static
 DIALECTS = ("seed", "wire", "function")
 
 Results = list[tuple[Node, Tensor]]
+
+
+def _has(node: Node) -> bool:
+    return node.op is PARAM or node.op in STRUCTURE or (node.op in EMITTERS and not is_unsaid(node))
+
+
+TARGET = Target(_has)
+"""What deepx has."""
 
 
 def write(module: Module, dialect: str | None = None) -> str:
@@ -37,6 +47,7 @@ def write(module: Module, dialect: str | None = None) -> str:
     if dialect not in DIALECTS:
         raise UsageError(Diagnostic(f"unknown deepx dialect '{dialect}'", expected=" | ".join(DIALECTS),
                                     hint=suggest(dialect, DIALECTS)))
+    module = legalise(module, TARGET)
     lines = _functions(module) if dialect == "function" else _program(module, dialect)
     return "\n".join(lines) + "\n"
 

@@ -1,8 +1,8 @@
 """How each of our operations is said in deepx: one table, from an op to the small function that writes it.
 
 Each writes its node with deepx's own operations, so that they compute the same from the same inputs; what deepx cannot say has
-no row, or says in its row why. A function gets the writer, the node and the tensor to write to; what it needs on the way it makes
-with `w.apply`. Numbers are written as numbers where deepx has a form for them.
+no row and is legalised before, or says in its row why. A function gets the writer, the node and the tensor to write to; what it
+needs on the way it makes with `w.apply`. Numbers are written as numbers where deepx has a form for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from deepx_graph.ops import (
     exponential,
     floor_mod,
     log,
-    logistic,
     maximum,
     minimum,
     multiply,
@@ -37,7 +36,6 @@ from deepx_graph.ops import (
     reduce,
     rng_normal,
     rng_uniform,
-    rsqrt,
     select,
     sine,
     sqrt,
@@ -84,24 +82,18 @@ def _by_minus_one(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 
 def _magnitude(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    """The greater of x and -x; of two zeros deepx may give either, and the sum with 0 is the one without a sign."""
     x = w.tensor(node.inputs[0])
     if x.type.dtype is not out.type.dtype:
         w.fail(node, "deepx has no complex numbers")
     if x.type.dtype.kind in ("uint", "bool"):
         w.emit("copytensor", x, into=out)
-    else:
-        w.emit("max", x, w.apply("mulscalar", x.type, x, w.number(-1, x.type.dtype)), into=out)
-
-
-def _reciprocal_root(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    root = w.apply("sqrt", out.type, w.tensor(node.inputs[0]))
-    w.emit("rdivscalar", w.number(1, out.type.dtype), root, into=out)
-
-
-def _sigmoid(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    t = out.type
-    inverse = w.apply("exp", t, w.apply("mulscalar", t, w.tensor(node.inputs[0]), w.number(-1, t.dtype)))
-    w.emit("rdivscalar", w.number(1, t.dtype), w.apply("addscalar", t, inverse, w.number(1, t.dtype)), into=out)
+        return
+    opposite = w.apply("mulscalar", x.type, x, w.number(-1, x.type.dtype))
+    if not x.type.dtype.is_float:
+        w.emit("max", x, opposite, into=out)
+        return
+    w.emit("addscalar", w.apply("max", x.type, x, opposite), w.number(0, x.type.dtype), into=out)
 
 
 # --- bools --------------------------------------------------------------------------------------------------------
@@ -246,8 +238,8 @@ def _draw(name: str) -> Emit:
 
 EMITTERS: dict[Op, Emit] = {
     sqrt: _plain("sqrt"), exponential: _plain("exp"), log: _plain("log"), sine: _plain("sin"), cosine: _plain("cos"),
-    tan: _plain("tan"), not_: _plain("invert"), negate: _by_minus_one, abs_: _magnitude, rsqrt: _reciprocal_root,
-    logistic: _sigmoid, add: _with_number("add", commutes=True), multiply: _with_number("mul", commutes=True),
+    tan: _plain("tan"), not_: _plain("invert"), negate: _by_minus_one, abs_: _magnitude,
+    add: _with_number("add", commutes=True), multiply: _with_number("mul", commutes=True),
     subtract: _with_number("sub", "rsubscalar"), divide: _with_number("div", "rdivscalar"),
     power: _with_number("pow", "rpowscalar"), floor_mod: _with_number("mod"), maximum: _with_number("max", commutes=True),
     minimum: _with_number("min", commutes=True), and_: _logical("min"), or_: _logical("max"), xor: _differ,
@@ -255,3 +247,10 @@ EMITTERS: dict[Op, Emit] = {
     rng_uniform: _draw("uniform"), rng_normal: _draw("normal"),
 }  # fmt: skip
 """Every operation with one tensor as result that deepx can say."""
+
+
+def is_unsaid(node: Node) -> bool:
+    """Whether it is of a form that deepx has no words for."""
+    if node.op in (and_, or_, xor):
+        return isinstance(node.type, TensorType) and node.type.dtype is not BOOL
+    return node.op is compare and node.attr("compare_type") == "TOTALORDER"

@@ -1,4 +1,4 @@
-"""Writing what is not an operation on tensors: constants, tuples, calls, fusions and effects; the same table, `STRUCTURE`.
+"""Writing what is not an operation on tensors: constants, tuples, calls and effects; the same table, `STRUCTURE`.
 
 Each function gives the value that the node has from then on (see `print_function`); a state has the value None, as it is only the
 order of instructions.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.structure import CALL, CONSTANT, PROJ, TUPLE
-from deepx_graph.ops import fusion, load, module_seed, print_, save
+from deepx_graph.ops import load, module_seed, print_, save
 from deepx_graph.text.deepx.printer.forms import Instruction, Tensor, Text, Vector
 from deepx_graph.types import FunctionType, TensorType, is_state
 
@@ -49,24 +49,6 @@ def _item_target(w: FunctionWriter, node: Node, index: int, type: Any) -> Tensor
         out = Tensor(w.name_for(""), type)
         w.create(out, node)
     return out
-
-
-def _fusion(w: FunctionWriter, node: Node) -> Any:
-    """The body in place; its results go where the fusion's are to go."""
-    body = node.attrs[0]
-    for inner in body.nodes:
-        w.values.pop(inner, None)
-        w.targets.pop(inner, None)
-    for param, given in zip(body.params, node.inputs, strict=True):
-        w.values[param] = w.values[given]
-    single = len(body.results) == 1
-    for k, result in enumerate(body.results):
-        out = w.targets.get(node) if single else w.item_targets.get((node, k))
-        if out is not None:
-            w.targets.setdefault(result, out)
-    w.nodes(body.nodes)
-    results = tuple(w.values[r] for r in body.results)
-    return results[0] if single else results
 
 
 # --- effects ------------------------------------------------------------------------------------------------------
@@ -117,5 +99,5 @@ def _load(w: FunctionWriter, node: Node) -> Any:
 
 STRUCTURE: dict[Op, Write] = {
     CONSTANT: lambda w, node: node.attrs[0], TUPLE: lambda w, node: tuple(w.values[i] for i in node.inputs), PROJ: _item,
-    CALL: _call, fusion: _fusion, print_: _print, save: _save, load: _load, module_seed: lambda w, node: None,
+    CALL: _call, print_: _print, save: _save, load: _load, module_seed: lambda w, node: None,
 }  # fmt: skip

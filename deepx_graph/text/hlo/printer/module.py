@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
+from deepx_graph.rewrite.legalise import Legaliser
 from deepx_graph.text.hlo.printer.body import Emit, Writer, shown_results
 from deepx_graph.text.hlo.printer.loops import without_fixed_variables
 from deepx_graph.text.hlo.printer.notes import Notes, noted_names, shape_text
-from deepx_graph.text.hlo.printer.ops import EMITTERS
+from deepx_graph.text.hlo.printer.ops import EMITTERS, TARGET
 from deepx_graph.text.hlo.printer.place import Placement, Scope
 from deepx_graph.text.hlo.printer.values import NoWord, legal, tuple_text, word
 from deepx_graph.types import STATE
@@ -37,6 +38,7 @@ class Printer:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.emitters: dict[Op, Emit] = EMITTERS
+        self.legaliser = Legaliser(TARGET)
         self.blocks: dict[str, str] = {}
         self.uses: dict[str, dict[str, Node]] = {}
         self._functions: dict[str, str] = {}
@@ -108,7 +110,7 @@ class Printer:
         return self.body(self._foreign[name])
 
     def _whole(self, function: Function) -> str:
-        function = without_fixed_variables(function)
+        function = without_fixed_variables(self.legaliser.function(function))
         name = self._reserve(function.name or "computation")
 
         def job() -> None:

@@ -1,23 +1,23 @@
 """What each operation looks like in HLO: one table from op to emitter, and the only place where opcodes are named for writing.
 
-An op that is ours alone is written as the few HLO instructions that compute the same. An op without a row cannot be written.
+`TARGET` tells the legaliser what is here; an op without a row that has no decomposition into others cannot be written.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 from deepx_graph import ops
 from deepx_graph.errors import an
-from deepx_graph.ir import Builder, Node, Op
-from deepx_graph.ir.node import reachable
+from deepx_graph.ir import Node, Op
+from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.ops.host import custom_calls
+from deepx_graph.rewrite.legalise import Target
 from deepx_graph.text.hlo.printer import index
 from deepx_graph.text.hlo.printer.body import Emit, Writer
 from deepx_graph.text.hlo.printer.control import control_table, kept
 from deepx_graph.text.hlo.printer.devices import DEVICE_EMITTERS, custom_call
-from deepx_graph.text.hlo.printer.formulas import FORMULAS, formula
 from deepx_graph.text.hlo.printer.values import ints, labels_text, listed, present, string_text, window_text
 from deepx_graph.text.hlo.reader.rules import BINARY, IDENTITY, UNARY
 from deepx_graph.types import BOOL, DType, TensorType, as_tensor
@@ -61,10 +61,6 @@ def _flags(node: Node, *names: str) -> str:
     return present(*(f"{name}=true" for name in names if node.attr(name)))
 
 
-def _same_value(w: Writer, node: Node) -> str:
-    return w.value(node.inputs[0])
-
-
 _ROLES = {role: opcode for opcode, role in reversed(IDENTITY.items())}
 
 
@@ -83,27 +79,6 @@ def _compare(w: Writer, node: Node) -> str:
     type_ = f"type={node.attr('compare_type')}" if node.attr("compare_type") else ""
     given = present(f"direction={node.attr('direction')}", type_)
     return w.write(node, "compare", [w.spread(i, dims) for i in node.inputs], given)
-
-
-def _composed(emit: Emit | None) -> Emit:
-    """The formula of an op; `emit` where that leaves the opcode as it is."""
-
-    def compose(w: Writer, node: Node) -> str | None:
-        b = Builder(intern=True)
-        params = [b.param(k, i.type) for k, i in enumerate(node.inputs)]
-        result = formula(node, params, b)
-        if result is None:
-            if emit is None:
-                raise w.fail(node, f"HLO has no operation for '{node.op.name}' of {node.inputs[0].type}")
-            return emit(w, node)
-        w.values.update(zip(params, map(w.value, node.inputs), strict=True))
-        for n in reachable([result]):
-            if n not in w.values:
-                named = replace(n, origin=node.origin) if n is result else n
-                w.values[n] = EMITTERS[n.op](w, named) or ""
-        return w.values[result]
-
-    return compose
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------
@@ -266,8 +241,6 @@ EMITTERS: dict[Op, Emit] = {
     ops.dynamic_update_slice: _plain("dynamic-update-slice"),
     ops.gather: index.gather,
     ops.scatter: index.scatter,
-    ops.torch_index_select: index.index_select,
-    ops.index_add: index.index_add,
     ops.reduce: _with_body("reduce", "body", dimensions="dimensions"),
     ops.reduce_window: _reduce_window,
     ops.select_and_scatter: _select_and_scatter,
@@ -288,9 +261,35 @@ EMITTERS: dict[Op, Emit] = {
     ops.get_dimension_size: lambda w, n: w.apply(n, "get-dimension-size", listed("dimensions", n.attrs)),
     ops.rng_bit_generator: _rng_bits,
     ops.module_seed: _seed,
-    ops.stop_gradient: _same_value,
     ops.identity: _identity,
     ops.ensure_type: _ensure_type,
 }  # fmt: skip
-EMITTERS |= {op: _composed(EMITTERS.get(op)) for op in FORMULAS}
 """Every op that can be written."""
+
+
+def _is_unsigned(node: Node) -> bool:
+    return as_tensor(node.type).dtype.kind == "uint"
+
+
+def _is_real(node: Node) -> bool:
+    return as_tensor(node.type).dtype.kind != "complex"
+
+
+def _drops_imaginary(node: Node) -> bool:
+    return as_tensor(node.inputs[0].type).dtype.kind == "complex" and _is_real(node)
+
+
+LACKING: dict[Op, Callable[[Node], bool]] = {
+    ops.abs_: _is_unsigned, ops.sign: _is_unsigned, ops.convert: _drops_imaginary, ops.cosh: lambda node: True,
+    ops.sinh: lambda node: True, **dict.fromkeys((ops.asin, ops.acos, ops.acosh, ops.asinh, ops.atanh), _is_real),
+}  # fmt: skip
+"""Which uses of ops that have an opcode HLO has not, or XLA parses and cannot run."""
+
+
+def _has(node: Node) -> bool:
+    lacking = LACKING.get(node.op)
+    return (node.op in EMITTERS or node.op in STRUCTURAL) and not (lacking and lacking(node))
+
+
+TARGET = Target(_has)
+"""What HLO has."""

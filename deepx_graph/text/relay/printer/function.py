@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deepx_graph import ops
-from deepx_graph.ir import Builder, Data, Function, Node
+from deepx_graph.ir import Data, Function, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, PROJ, REGION, branch_width
 from deepx_graph.literal import Literal
-from deepx_graph.ops.data.fusion import fusion, inlined
 from deepx_graph.text.relay.printer.names import Names
 from deepx_graph.text.relay.printer.ops import call, said, tuple_text, unsaid, writing
 from deepx_graph.text.relay.printer.place import Block, Placement, Text, is_effect, values, whole
@@ -330,20 +329,3 @@ def _indented(lines: list[str], pad: str) -> list[str]:
 
 def _called_in(function: Function) -> set[str]:
     return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
-
-
-def legal(function: Function) -> Function:
-    """The function without fusions; itself when it has none."""
-    while any(n.op is fusion for n in function.nodes):
-        b, new = Builder(), dict[Node, Node]()
-        for node in function.nodes:
-            b.origin = node.origin
-            inputs = tuple(new[i] for i in node.inputs)
-            if node.op is fusion:
-                made = inlined(b, node.attrs[0], inputs)
-                new[node] = made[0] if len(made) == 1 else b.pack(*made)
-            else:
-                new[node] = b.make(node.op, inputs, node.attrs, node.type)
-        params, results = tuple(new[p] for p in function.params), tuple(new[r] for r in function.results)
-        function = function.with_(params=params, results=results)
-    return function

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Data, Function, Module
-from deepx_graph.text.relay.printer.function import Shared, Writer, legal
+from deepx_graph.rewrite.legalise import legalise
+from deepx_graph.text.relay.printer.function import Shared, Writer
 from deepx_graph.text.relay.printer.literals import literals
 from deepx_graph.text.relay.printer.loops import without_loops
 from deepx_graph.text.relay.printer.names import Names, global_names
-from deepx_graph.text.relay.printer.ops import writing
+from deepx_graph.text.relay.printer.ops import TARGET, writing
 from deepx_graph.text.relay.reader.lower import EXPRESSION
 from deepx_graph.text.relay.reader.metadata import section
 from deepx_graph.text.relay.words import result_text, type_text, variables
@@ -24,7 +25,7 @@ HEADER = '#[version = "0.0.5"]'
 
 def write(module: Module) -> str:
     """The text of the module. Raises VerifyError with what Relay cannot express, naming the nodes."""
-    module = without_loops(module.with_functions(map(legal, module.functions)))
+    module = without_loops(legalise(module, TARGET))
     inside = literals(module)
     written = [f for f in module.functions if f.name not in inside and (f.params or f.results or not module.datas)]
     names = global_names([f.name for f in written], _main(module, written))

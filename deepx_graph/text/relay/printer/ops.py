@@ -15,7 +15,8 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.ir.structure import PROJ, STRUCTURAL, TUPLE
+from deepx_graph.rewrite.legalise import Target
 from deepx_graph.text.relay.printer.place import Text
 from deepx_graph.text.relay.printer.window import WINDOW
 from deepx_graph.text.relay.reader.literals import NAMES
@@ -74,6 +75,11 @@ def _compare(node: Node) -> Text | None:
 def _convert(node: Node) -> Text | None:
     name = NAMES.get(as_tensor(node.type).dtype)
     return None if name is None else call("cast", node.inputs[0], dtype=name)
+
+
+def _shift(kind: str) -> Say:
+    """Relay's is arithmetic for signed and logical for unsigned integers."""
+    return lambda node: call("right_shift", *node.inputs) if as_tensor(node.type).dtype.kind == kind else None
 
 
 def _clamp(node: Node) -> Text:
@@ -332,22 +338,16 @@ _PAIR = {op: n for n, op in BINARY.items()}
 SAY: dict[Op, Say] = {
     **{op: _plain(n) for op, n in _UNIT.items()}, **{op: _plain(n) for op, n in _PAIR.items()},
     **{op: _logical(n, f"bitwise_{n.removeprefix('logical_')}") for n, op in LOGICAL.items()},
-    ops.not_: _logical("logical_not", "bitwise_not"), ops.atan2: _plain("atan2"), ops.shift_right_arithmetic: _plain("right_shift"),
-    ops.shift_right_logical: _plain("right_shift"), ops.compare: _compare, ops.convert: _convert, ops.clamp: _clamp,
+    ops.not_: _logical("logical_not", "bitwise_not"), ops.atan2: _plain("atan2"), ops.shift_right_arithmetic: _shift("int"),
+    ops.shift_right_logical: _shift("uint"), ops.compare: _compare, ops.convert: _convert, ops.clamp: _clamp,
     ops.select: _plain("where"), ops.reshape: _reshape, ops.broadcast_in_dim: _broadcast,
     ops.transpose: lambda node: call("transpose", node.inputs[0], axes=node.attrs[0]), ops.slice_: _slice,
     ops.concatenate: _concatenate, ops.pad: _pad, ops.reverse: _reverse, ops.iota: _iota, ops.reduce: _reduce, ops.sort: _sort,
     ops.top_k: _top_k, ops.torch_index_select: _take, ops.gather: _gather, ops.dot_general: _dot, **WINDOW,
     TUPLE: lambda node: tuple_text(node.inputs), PROJ: _item, ops.construct: _construct, ops.tag: _tag, ops.opaque: _opaque,
     ops.square: lambda node: call("multiply", node.inputs[0], node.inputs[0]), ops.stop_gradient: _plain("copy"),
-    ops.exponential_minus_one: lambda node: ["exp(", node.inputs[0], f") - {_one(node)}"],
-    ops.log_plus_one: lambda node: ["log(", node.inputs[0], f" + {_one(node)})"],
 }  # fmt: skip
 """Every operation that Relay has words for."""
-
-
-def _one(node: Node) -> str:
-    return {"f16": "1f16", "f64": "1f64"}.get(as_tensor(node.type).dtype.name, "1f")
 
 
 def said(node: Node) -> Text:
@@ -357,3 +357,17 @@ def said(node: Node) -> Text:
     if text is None:
         raise unsaid(node)
     return text
+
+
+_ELSEWHERE = {*STRUCTURAL, ops.ref_create, ops.ref_read, ops.ref_write, ops.field, ops.match_failed}
+"""What has no row because the function's writer says it."""
+
+
+def _has(node: Node) -> bool:
+    """An elementwise op in a form that has words; of others it is told where they are written."""
+    rule = SAY.get(node.op)
+    return node.op in _ELSEWHERE or (rule is not None and (not node.op.elementwise or rule(node) is not None))
+
+
+TARGET = Target(_has)
+"""What Relay has."""

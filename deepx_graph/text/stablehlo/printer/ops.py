@@ -1,7 +1,7 @@
 """Our operations in StableHLO's terms: one table, and the only place where they are named for printing.
 
 A rule gives the operation's name, its attributes as text and the functions that become its regions; operands, types and
-results are the writer's business. What StableHLO does not have is not in the table; `printer_legal` spells that in others.
+results are the writer's business. What StableHLO does not have is not in the table, and legalised before (`legal.py`).
 """
 
 from __future__ import annotations

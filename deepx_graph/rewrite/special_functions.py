@@ -1,15 +1,15 @@
-"""Special functions as formulas of plain operations, for languages without an operation for them.
+"""Special functions as formulas of plain operations, for targets without an operation for them.
 
 f32 and f64 are computed in their own precision. Polynomials are those of Cephes (erfc, and the Chebyshev series of the Bessel
 functions) and of Giles, "Approximating the erfinv function";
 lgamma and digamma are the Lanczos sum with g = 7, reflected below 1/2; zeta is Euler-Maclaurin summation.
-Every function but `in_f32` takes operands of one float type, f32 or f64.
+Every function takes operands of one float type, f32 or f64.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,26 +17,14 @@ from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.types import F32, as_tensor
 
-Formula = Callable[..., Node | None]
-"""`formula(b, *operands)` makes nodes of other ops; None where it does not apply."""
-
-
-def in_f32(formula: Callable[..., Node]) -> Formula:
-    """The formula on real floats, narrow ones by way of f32 and rounded once; None for other types."""
-
-    def wide(b: Builder, *xs: Node) -> Node | None:
-        dtype = as_tensor(xs[0].type).dtype
-        if not dtype.is_float:
-            return None
-        if dtype.bits >= 32:
-            return formula(b, *xs)
-        return b(ops.convert, formula(b, *(b(ops.convert, x, dtype=F32) for x in xs)), dtype=dtype)
-
-    return wide
-
 
 def _single(x: Node) -> bool:
     return as_tensor(x.type).dtype is F32
+
+
+def greatest(x: Node) -> float:
+    """The greatest finite number of the node's type."""
+    return float(np.finfo(np.float32 if _single(x) else np.float64).max)
 
 
 def _is(b: Builder, x: Node, direction: str, y: Node | float) -> Node:
@@ -57,6 +45,42 @@ def _polynomial(b: Builder, x: Node, coefficients: Sequence[float]) -> Node:
     for c in coefficients[1:]:
         total = _with(b, ops.add, b(ops.multiply, total, x), c)
     return total
+
+
+# --- the angle of a point -----------------------------------------------------------------------------------------
+
+_ATAN_F32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+_ATAN_P = (-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1, -1.228866684490136173410e2,
+           -6.485021904942025371773e1)  # fmt: skip
+_ATAN_Q = (1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2, 4.853903996359136964868e2,
+           1.945506571482613964425e2)  # fmt: skip
+
+
+def _atan_within_1(b: Builder, t: Node) -> Node:
+    """Of 0 to 1; beyond tan(pi / 8) by atan(t) = pi / 4 + atan((t - 1) / (t + 1))."""
+    beyond = _is(b, t, "GT", math.tan(math.pi / 8))
+    x = _choose(b, beyond, b(ops.divide, _with(b, ops.subtract, t, 1), _with(b, ops.add, t, 1)), t)
+    z = b(ops.multiply, x, x)
+    above, below = (_ATAN_F32, (1.0,)) if _single(t) else (_ATAN_P, _ATAN_Q)
+    slope = b(ops.divide, _polynomial(b, z, above), _polynomial(b, z, below))
+    angle = b(ops.add, b(ops.multiply, b(ops.multiply, slope, z), x), x)
+    return _choose(b, beyond, _with(b, ops.add, angle, math.pi / 4), angle)
+
+
+def _is_negative(b: Builder, x: Node) -> Node:
+    """Whether its sign is set, that of a zero too."""
+    return _is(b, _choose(b, _is(b, x, "EQ", 0), b(ops.divide, b.like(1, x), x), x), "LT", 0)
+
+
+def atan2(b: Builder, y: Node, x: Node) -> Node:
+    """The angle of the point (x, y), from its octant in the first quadrant."""
+    a, c = b(ops.abs_, y), b(ops.abs_, x)
+    most = b(ops.maximum, a, c)
+    t = _choose(b, _is(b, a, "EQ", c), 1, b(ops.divide, b(ops.minimum, a, c), most))
+    angle = _atan_within_1(b, _choose(b, _is(b, most, "EQ", 0), 0, t))
+    angle = _choose(b, _is(b, a, "GT", c), b(ops.subtract, b.like(math.pi / 2, x), angle), angle)
+    angle = _choose(b, _is_negative(b, x), b(ops.subtract, b.like(math.pi, x), angle), angle)
+    return _choose(b, _is_negative(b, y), b(ops.negate, angle), angle)
 
 
 # --- error functions ----------------------------------------------------------------------------------------------
@@ -87,24 +111,33 @@ _ERFC_S = (
 )
 
 
+def _erf_within_1(b: Builder, x: Node, square: Node) -> Node:
+    if _single(x):
+        return b(ops.multiply, x, _polynomial(b, square, _ERFC_1_F32))
+    return b(ops.multiply, x, b(ops.divide, _polynomial(b, square, _ERFC_T), _polynomial(b, square, _ERFC_U)))
+
+
 def erfc(b: Builder, x: Node) -> Node:
     """1 - erf(x): a polynomial of x^2 within 1, outside e^(-x^2) times one; 0 where that underflows."""
     a, square = b(ops.abs_, x), b(ops.multiply, x, x)
     e = b(ops.exponential, b(ops.negate, square))
     if _single(x):
-        near = _polynomial(b, square, _ERFC_1_F32)
         inverse = b(ops.divide, b.like(1, x), square)
         far = _choose(b, _is(b, a, "LT", 2), _polynomial(b, inverse, _ERFC_2_F32), _polynomial(b, inverse, _ERFC_3_F32))
         far = b(ops.divide, b(ops.multiply, e, far), a)
     else:
-        near = b(ops.divide, _polynomial(b, square, _ERFC_T), _polynomial(b, square, _ERFC_U))
         middle = b(ops.divide, _polynomial(b, a, _ERFC_P), _polynomial(b, a, _ERFC_Q))
         outer = b(ops.divide, _polynomial(b, a, _ERFC_R), _polynomial(b, a, _ERFC_S))
         far = b(ops.multiply, e, _choose(b, _is(b, a, "LT", 8), middle, outer))
-    most = math.log(float(np.finfo(np.float32 if _single(x) else np.float64).max))
-    far = _choose(b, _is(b, square, "GT", most), 0, far)
+    far = _choose(b, _is(b, square, "GT", math.log(greatest(x))), 0, far)
     far = _choose(b, _is(b, x, "LT", 0), b(ops.subtract, b.like(2, x), far), far)
-    return _choose(b, _is(b, a, "LT", 1), b(ops.subtract, b.like(1, x), b(ops.multiply, x, near)), far)
+    return _choose(b, _is(b, a, "LT", 1), b(ops.subtract, b.like(1, x), _erf_within_1(b, x, square)), far)
+
+
+def erf(b: Builder, x: Node) -> Node:
+    """A polynomial within 1, outside 1 - erfc(x)."""
+    a, square = b(ops.abs_, x), b(ops.multiply, x, x)
+    return _choose(b, _is(b, a, "LT", 1), _erf_within_1(b, x, square), b(ops.subtract, b.like(1, x), erfc(b, x)))
 
 
 _ERF_INV_F32 = (

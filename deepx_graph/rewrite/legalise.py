@@ -1,0 +1,144 @@
+"""Legalisation: a function of our operations as one of those that a target has, meaning the same.
+
+A `Target` tells of a node, over operands that are legal already, whether it has it as it stands. What it lacks is decomposed: by a
+rule of the target's own, by the op's decomposition (`rewrite/decompositions.py`), or by the kernel expression of its declaration,
+until everything is legal. A node for which that does not succeed stays as it is, for the target to refuse by the name that its user
+knows; so every node of the result is either legal or one of the program's own. Only bodies of functions in attributes recurse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
+from deepx_graph.ir import Builder, Function, Module, Node, Op
+from deepx_graph.ir.node import Origin
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
+from deepx_graph.rewrite.base import PassError
+from deepx_graph.rewrite.decompositions import decomposed
+
+Rule = Callable[[Builder, Node], Node | None]
+"""`rule(b, node)` makes what the node means out of other nodes, or gives None where it does not apply."""
+
+LONGEST = 10_000
+"""More decompositions than any node needs."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a language has, and `rules` for what it says in a way of its own; the rule at None is asked for every node."""
+
+    has: Callable[[Node], bool]
+    rules: Mapping[Op | None, Rule] = field(default_factory=dict)
+
+    def lacks(self, node: Node) -> bool:
+        """Whether the node must be decomposed."""
+        return node.op is not PARAM and node.op is not CONSTANT and not self.has(node)
+
+    def decomposed(self, b: Builder, node: Node) -> Node | None:
+        """One step: the node by other nodes; None where nothing helps."""
+        for key in (None, node.op):
+            rule = self.rules.get(key)
+            if rule is not None and (made := rule(b, node)) is not None:
+                return made
+        return decomposed(b, node)
+
+
+def legalise(module: Module, target: Target) -> Module:
+    """The module with every function legal for the target, as far as it can be made so; itself when it is."""
+    legaliser = Legaliser(target)
+    functions = [legaliser.function(f) for f in module.functions]
+    return module if all(a is b for a, b in zip(functions, module.functions, strict=True)) else module.with_functions(functions)
+
+
+class Legaliser:
+    """Makes functions legal for one target, each once."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._done: dict[int, tuple[Function, Function]] = {}
+
+    def function(self, function: Function) -> Function:
+        """The function in the target's operations; itself when it has no others. Raises VerifyError at a node whose shape is needed
+        and not known."""
+        if id(function) not in self._done:  # not by equality, which names are no part of
+            self._done[id(function)] = function, self._legal(function)
+        return self._done[id(function)][1]
+
+    def _legal(self, function: Function) -> Function:
+        new: dict[Node, Node] = {}
+        changed = False
+        for node in function.nodes:  # all are made anew, which keeps their order
+            inputs, attrs = tuple([new[i] for i in node.inputs]), self._attrs(node)
+            if node.op is PROJ and inputs[0].op is TUPLE and node.inputs[0].op is not TUPLE:
+                new[node] = inputs[0].inputs[node.attrs[0]]
+                continue
+            kept = Node(node.op, inputs, attrs, node.type, node.origin)
+            new[node] = self._settled(kept) if self.target.lacks(kept) else kept
+            changed |= new[node] is not kept or attrs is not node.attrs
+        if not changed:
+            return function
+        return function.with_(params=tuple(new[p] for p in function.params), results=tuple(new[r] for r in function.results))
+
+    def _attrs(self, node: Node) -> tuple[object, ...]:
+        attrs = node.attrs
+        for k, a in enumerate(node.op.attrs):
+            if a.kind == "function" and (body := self.function(attrs[k])) is not attrs[k]:
+                attrs = (*attrs[:k], body, *attrs[k + 1 :])
+        return attrs
+
+    def _settled(self, node: Node) -> Node:
+        """The node in the target's operations, under its own name; itself where that cannot be."""
+        legal = _Decomposition(self.target, node).run()
+        if legal is None:
+            return node
+        return legal if legal in node.inputs else replace(legal, origin=node.origin)
+
+
+class _Decomposition:
+    """One node taken apart until all parts are legal, on a stack of its own."""
+
+    def __init__(self, target: Target, root: Node) -> None:
+        self.target, self.root = target, root
+        self.builder = Builder(intern=True, origin=Origin("", root.origin.spans))
+        self.legal: dict[Node, Node] = {i: i for i in root.inputs}
+        self.follows: dict[Node, Node] = {}
+
+    def run(self) -> Node | None:
+        stack = [self.root]
+        while stack:
+            node = stack[-1]
+            if node in self.legal:
+                stack.pop()
+                continue
+            pending = [self.follows[node]] if node in self.follows else [i for i in node.inputs if i not in self.legal]
+            pending = [n for n in pending if n not in self.legal]
+            if pending:
+                stack.extend(pending)
+            elif not self._advance(node):
+                return None
+        return self.legal[self.root]
+
+    def _advance(self, node: Node) -> bool:
+        """One step with a node whose operands, or whose decomposition, are legal; False where nothing helps."""
+        if node in self.follows:
+            self.legal[node] = self.legal[self.follows[node]]
+            return True
+        inputs = tuple([self.legal[i] for i in node.inputs])
+        over = node if inputs == node.inputs else self.builder.intern(node.op, inputs, node.attrs, node.type, node.origin)
+        if not self.target.lacks(over):
+            self.legal[node] = over
+            return True
+        made = self._step(over)
+        if made is not None:
+            self.follows[node] = made
+        return made is not None
+
+    def _step(self, node: Node) -> Node | None:
+        if len(self.follows) > LONGEST:
+            raise PassError(Diagnostic(f"legalising {self.root!r} does not end at {node!r}", self.root.span))
+        try:
+            return self.target.decomposed(self.builder, node)
+        except InferError as e:
+            raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: ")) from None

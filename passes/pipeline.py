@@ -15,6 +15,7 @@ from deepx_graph.ir import Module
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.observer import Observer
 from deepx_graph.passes.options import PipelineReader, format_pass
+from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
 
 PIPELINES: dict[str, str] = {
@@ -51,7 +52,8 @@ def run_pipeline(module: Module, passes: Sequence[Pass], observers: Sequence[Obs
     listeners = tuple(o.on_rewrite for o in observers if type(o).on_rewrite is not Observer.on_rewrite)
     control = control or RewriteControl(limit)
     control.listeners += listeners
-    for pass_ in passes:
+    for k, pass_ in enumerate(passes):
+        stage(pass_.name, k, len(passes))
         control.pass_name = pass_.name
         for o in observers:
             o.before_pass(pass_, module)

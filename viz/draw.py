@@ -14,6 +14,7 @@ from pathlib import Path
 from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
 from deepx_graph.ir import Module
+from deepx_graph.progress import stage
 from deepx_graph.viz.folding.fanout import inline_hubs
 from deepx_graph.viz.folding.fold import MAX_NODES, fold
 from deepx_graph.viz.page.detail_levels import levels_of
@@ -63,6 +64,7 @@ def draw(
     """
     _writer(format or _suffix(path))
     theme_named(theme)
+    stage("draw")
     named = None if function is None else [function]
     view = build_view(module, named, collapse=collapse, title=_title(module) if title is None else title)
     if keep is not None:

@@ -16,6 +16,7 @@ from deepx_graph.errors import UsageError
 
 def add_tui(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the program to look at")
+    parser.set_defaults(quiet=True)  # the whole terminal is its own
     parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
     add_reading(parser)
 

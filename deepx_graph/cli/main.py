@@ -28,6 +28,7 @@ from deepx_graph.cli import (
     gradients,
     options,
     programs,
+    progress,
     reports,
     running,
 )
@@ -68,6 +69,7 @@ def make_parser() -> Parser:
     for name, (summary, add, _) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
         command.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of diagnostics")
+        command.add_argument("--quiet", action="store_true", help="do not say on a terminal what is being done")
         add(command)
     return parser
 
@@ -102,7 +104,7 @@ def _main(argv: Sequence[str] | None) -> int:
             parser.print_help()
             return 0
         options.COLOUR = args.color
-        with vectors(getattr(args, "vector_bits", None)):
+        with vectors(getattr(args, "vector_bits", None)), progress.shown(sys.stderr, not args.quiet):
             return COMMANDS[args.command][2](args)
     except DeepxGraphError as e:
         say(str(e))

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from deepx_graph.cli.progress import aside
 from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
 from deepx_graph.runtime.native.llvm.width import WIDTHS
 
@@ -210,7 +211,7 @@ def say(text: str) -> None:
     if _colour(stream):
         for word, code in (("error:", "31"), ("warning:", "33")):
             text = text.replace(word, f"\x1b[1;{code}m{word}\x1b[0m", 1)
-    with contextlib.suppress(OSError):  # when there is nowhere to say it, the exit code still says it
+    with contextlib.suppress(OSError), aside():  # when there is nowhere to say it, the exit code still says it
         print(text, file=stream)
 
 
@@ -254,9 +255,10 @@ def _to_standard_output(data: bytes) -> None:
     if sys.stdout.isatty():
         data = printable_lines(data.decode("utf-8", "backslashreplace")).encode()
     try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with aside():
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
     except OSError as e:
         if isinstance(e, BrokenPipeError) or is_interrupt(e):
             raise

@@ -24,6 +24,7 @@ from deepx_graph.cli.options import (
     watch,
 )
 from deepx_graph.errors import Diagnostic, UsageError, suggest
+from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
@@ -144,6 +145,7 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
     from deepx_graph import session
     from deepx_graph.text import FORMATS
 
+    stage("write")
     if form in PICTURES:
         from deepx_graph.session.show.picture import picture
 

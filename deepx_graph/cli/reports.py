@@ -6,6 +6,7 @@ import argparse
 
 from deepx_graph.cli.options import Arguments, add_engine, add_input, add_json, add_reading, emit, emit_json, read_program
 from deepx_graph.errors import printable
+from deepx_graph.progress import stage
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
@@ -81,9 +82,11 @@ def run_info(args: Arguments) -> int:
     from deepx_graph.session.report.metrics import table
 
     module = read_program(args).module
+    stage("count")
     info = session.module_info(module)
     done = session.optimise(module, args.pass_pipeline)
     compared = table(module, done.module, args.pass_pipeline) if done.passes else None
+    stage("kernels")
     found = kernels(done.module, args.engine, args.threads)
     if args.json:
         emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {})

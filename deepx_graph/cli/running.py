@@ -28,6 +28,7 @@ from deepx_graph.cli.options import (
     watch,
 )
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
@@ -171,8 +172,11 @@ def _run(args: Arguments) -> int:
         say(str(f.schedule))
     if args.print_plan:
         say(str(f.plan))
+    stage("compile and run")
     outputs = f(**inputs)
-    for _ in range(_repeats(args, f)):
+    again = _repeats(args, f)
+    for k in range(again):
+        stage("run", k, again)
         outputs = f(**inputs)
     named = spread(outputs, unique_names([p.name for p in f.outputs]), f.grid.count)
     if args.output:

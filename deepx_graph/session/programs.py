@@ -17,6 +17,7 @@ from deepx_graph.ir import Module
 from deepx_graph.passes.interprocedural.inline import call_order
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
 from deepx_graph.passes.pipeline import format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
 from deepx_graph.types import DataType, FunctionType, RefType
@@ -42,6 +43,7 @@ def load(path: str | Path, format: str | None = None, options: ReadOptions | Non
     Raises UsageError when it cannot be opened, ParseError, VerifyError or LimitError when it is no valid program.
     """
     options = options or ReadOptions()
+    stage("read")
     if str(path) == STDIN:
         if sys.stdin is None:
             raise UsageError("standard input is closed")
@@ -57,6 +59,7 @@ def loads(source: Source | str | bytes | bytearray | memoryview, format: str | N
         source = decode_source(bytes(source), "<bytes>", options.max_file_bytes)
     source = Source("<text>", source) if isinstance(source, str) else source
     found = read(source, format, options)
+    stage("verify")
     verify(found.module)
     return Loaded(found.module, found.warnings)
 

@@ -1,7 +1,8 @@
-"""What a terminal is sent: nothing from a file can move its cursor; files and pipes get the text as it is."""
+"""What a terminal is sent: nothing from a file can move its cursor, and a line that says what takes so long."""
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
@@ -10,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from deepx_graph.cli import main as cli
+from deepx_graph.cli import options, progress
+from deepx_graph.cli.progress import Line
 from deepx_graph.errors import printable_lines
+from deepx_graph.progress import Stage, listening
 from tests.support.cli_runner import Run
 
 HOSTILE = """HloModule m
@@ -47,7 +52,7 @@ def _drained(master: int) -> bytes:
 def test_a_terminal_gets_no_control_characters_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "hostile.hlo"
     path.write_text(HOSTILE)
-    out, err = on_terminal("opt", str(path), "-p", "cse", "--print-ir-before-all", "--color", "never")
+    out, err = on_terminal("opt", str(path), "-p", "cse", "--print-ir-before-all", "--color", "never", "--quiet")
     assert "custom-call" in out and "before cse" in err
     assert r"\x1b]0;title\x07" in out and r"\u202eevil\u2066" in out
     assert not set(UNSAFE) & set(out + err)
@@ -67,3 +72,63 @@ def test_files_and_pipes_get_the_text_as_it_is(run: Run, tmp_path: Path) -> None
 def test_lines_keep_their_ends_and_tabs(text: str, shown: str) -> None:
     assert printable_lines(text) == shown
     assert printable_lines(shown) == shown
+
+
+# --- signs of life
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_comes_after_a_second_and_goes() -> None:
+    terminal = Terminal()
+    line = Line(terminal)
+    line.heard(Stage("simp\x1blify", 8, 10))
+    line.update(0.9)
+    line.hide()
+    assert terminal.getvalue() == ""
+    line.update(3.2)
+    assert terminal.getvalue() == "\r\x1b[2Ksimp\\x1blify 8/10, 3 s\r"
+    line.hide()
+    assert terminal.getvalue().endswith("s\r\r\x1b[2K")
+    before = terminal.getvalue()
+    line.hide()
+    assert terminal.getvalue() == before
+
+
+@pytest.mark.parametrize(("arguments", "stages"), [
+    (("opt",), {"read", "verify", "simplify", "fuse", "write"}), (("info",), {"read", "fuse", "count", "kernels"}),
+    (("check-grad", "--samples", "1"), {"read", "sample 1, differences"}), (("draw", "-o", "OUT.svg"), {"read", "draw", "layout"}),
+    (("run", "--random-inputs", "--repeat", "3"), {"read", "compile and run", "run"}),
+])
+def test_every_slow_command_says_what_it_does(run: Run, sea: str, tmp_path: Path, arguments: tuple[str, ...],
+                                              stages: set[str]) -> None:
+    command, *rest = arguments
+    seen: list[Stage] = []
+    with listening(seen.append):
+        assert run(command, sea, *(a.replace("OUT", str(tmp_path / "o")) for a in rest)).code == 0
+    assert stages <= {s.name for s in seen}
+    assert all(0 <= s.done < max(s.total, 1) for s in seen)
+
+
+@pytest.mark.parametrize(("arguments", "shown"), [((), True), (("--quiet",), False)])
+def test_what_is_said_takes_the_line_away_first(run: Run, sea: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...],
+                                                shown: bool) -> None:
+    terminal = Terminal()
+
+    def slow(args: object) -> int:
+        if progress._line is not None:
+            progress._line.update(2)
+        options.say("note: here")
+        if progress._line is not None:
+            progress._line.update(3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "PERIOD", 3600)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setitem(cli.COMMANDS, "info", (*cli.COMMANDS["info"][:2], slow))
+    assert cli.main(["info", sea, "--color", "never", *arguments]) == 130
+    line = "\r\x1b[2Kstart, {} s\r\r\x1b[2K" if shown else ""
+    assert terminal.getvalue() == f"{line.format(2)}note: here\n{line.format(3)}interrupted\n"

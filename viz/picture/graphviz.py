@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from deepx_graph.errors import RunError, is_interrupt
+from deepx_graph.progress import stage
 from deepx_graph.viz.view.model import View, levels
 
 Speed = Literal["full", "fast"]
@@ -57,6 +58,7 @@ def render(dot_text: str, format: str, timeout: float = 20.0, *, large: bool = F
     Raises LayoutError when no engine is there or none of its settings gets done within `timeout` seconds.
     """
     found = engine()
+    stage("layout")
     if found is None:
         raise LayoutError(f"no layout engine found: {INSTALL}")
     tries: list[tuple[Speed, float]] = [("full", timeout * SHARE_OF_FULL), ("fast", timeout * (1 - SHARE_OF_FULL))]

@@ -28,6 +28,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops import evaluate, pullback
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.fusion.fuse import unfused
+from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
@@ -174,7 +175,8 @@ class _Check:
             outs = self.f(*args)
         cts = [random_value(self.rng, TensorType(dtype_of(o.dtype), o.shape)) for o in outs if o.dtype.kind in "fcV"]
         gradients = self.g(*args, *cts)
-        for at, gradient in zip(self.places, gradients, strict=True):
+        for done, (at, gradient) in enumerate(zip(self.places, gradients, strict=True)):
+            stage(f"sample {number + 1}, differences", done, len(self.places))
             if scale != SCALES[0] and at not in self.unchecked:
                 continue
             direction = random_value(self.rng, TensorType(dtype_of(gradient.dtype), gradient.shape))
@@ -278,7 +280,8 @@ class _Recorder(NumpyEngine):
         """The operations whose rule disagrees with differences at the values met, worst first."""
         rng = np.random.default_rng(seed)
         found = []
-        for node, values in self.met.items():
+        for done, (node, values) in enumerate(self.met.items()):
+            stage("rules of operations", done, len(self.met))
             error = _error_of_rule(node, values, rng)
             if error is not None and error > tolerance:
                 where = f" at {node.span}" if node.span else ""

@@ -138,7 +138,10 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Module(InNotebook):
-    """A program: functions in order, one of them the entry."""
+    """A program: functions in order, one of them the entry.
+
+    It can be pickled; as with every pickle, load only what comes from where you trust.
+    """
 
     functions: tuple[Function, ...]
     entry_name: str = "main"

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -133,14 +134,36 @@ def test_every_package_is_listed() -> None:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy so that no build folder of the checkout leaks into it."""
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, so that no build folder of the checkout leaks into what is built."""
     copy = tmp_path_factory.mktemp("source") / "checkout"
     skip = shutil.ignore_patterns(".git", ".venv", "out", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(ROOT, copy, symlinks=True, ignore=skip)
-    done = run_python("-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return next((copy / "dist").glob("*.whl"))
+    return copy
+
+
+def build(checkout: Path, kind: str, pattern: str) -> Path:
+    """A distribution, made without a warning about what stands in it."""
+    done = run_python("-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(checkout / "dist"), str(checkout))
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert not [line for line in said.splitlines() if any(word in line for word in ("would be ignored", "Warning", "deprecat"))]
+    return next((checkout / "dist").glob(pattern))
+
+
+@pytest.fixture(scope="session")
+def wheel(checkout: Path) -> Path:
+    return build(checkout, "wheel", "*.whl")
+
+
+@pytest.mark.conformance
+def test_the_source_archive_has_all_that_a_reader_needs(checkout: Path) -> None:
+    with tarfile.open(build(checkout, "sdist", "*.tar.gz")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    files = (p for folder in ("docs", "examples", "bench") for p in (ROOT / folder).rglob("*") if p.is_file())
+    wanted = {str(p.relative_to(ROOT)) for p in files if "__pycache__" not in p.parts}
+    assert wanted | {"CHANGELOG.md", "LICENSE", "Makefile", "README.md", "tests/conftest.py"} <= names
+    assert not [name for name in names if name.endswith(".pyc") or ".venv" in name]
 
 
 def test_the_wheel_has_every_module_once_and_nothing_generic(wheel: Path) -> None:

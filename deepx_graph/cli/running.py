@@ -257,7 +257,8 @@ def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
     ports = [p for p in f.outputs for _ in range(f.grid.count)]
     if args.json:
         rows = [_row(name, str(p.type), a) for p, (name, a) in zip(ports, named.items(), strict=True)]
-        emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "profile": f.profile.to_json() if f.profile else None})
+        emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "scratch_bytes": f.plan.scratch_bytes,
+                   "profile": f.profile.to_json() if f.profile else None})
         return
     if not args.output:
         for port, (name, array) in zip(ports, named.items(), strict=True):
@@ -266,3 +267,4 @@ def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
     if f.profile is not None:
         say(str(f.profile))
         say(f"{f.plan.peak_bytes:,} bytes at the peak, as planned")
+        say(f"{f.plan.scratch_bytes:,} bytes of scratch memory, at the most, while one kernel runs")

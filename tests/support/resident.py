@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import deepx_graph as dx
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ops import OPS
 from deepx_graph.ops.contract.convolution import conv_attrs
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.math.elementwise import add, compare, maximum, multiply, select
@@ -279,8 +281,18 @@ LARGE: dict[str, Callable[[Any], Any]] = {
 
 # --- in a process of its own ------------------------------------------------------------------------------------------
 
-FEW = ("divide", "popcnt", "erf", "remainder", "digamma")
+SOME = ("divide", "popcnt", "erf", "remainder", "digamma")
 """Elementwise operations that are enough where not all are wanted: those whose formulas make much on their way."""
+
+FEW = ("divide", "reduce", "gather", "sort")
+"""Operations of which one sample is enough where time is short."""
+
+SELECTIONS: dict[str, Callable[[Any], slice]] = {
+    "few": lambda op: slice(1 if op.name in FEW else 0),
+    "some": lambda op: slice(0, 0 if op.elementwise and op.name not in SOME else None, 1 if op.elementwise else 4),
+    "whole": lambda op: slice(None),
+}
+"""Which samples of an operation are tried."""
 
 
 def grown(module: Module, engine: str, args: Any) -> tuple[int, int]:
@@ -296,28 +308,28 @@ def grown(module: Module, engine: str, args: Any) -> tuple[int, int]:
     return took, made[0].plan.peak_bytes
 
 
-def measured(engine: str, *, whole: bool) -> Iterator[tuple[str, int, int]]:
+def measured(engine: str, selection: str) -> Iterator[tuple[str, int, int]]:
     """An operation and its operands in words, what it took, and what was planned."""
-    np.matmul(np.ones((300, 300)), np.ones((300, 300)))  # a library of products takes its memory once
+    np.matmul(np.ones((300, 300)), np.ones((300, 300)))  # a library of products takes its memory once, and so does a compiler
+    grown(Module((one_op(OPS["divide"], [np.ones((4000,), "f4")] * 2, {}),), "law"), engine, [np.ones((4000,), "f4")] * 2)
     for op in LAWFUL:
-        if op.elementwise and not whole and op.name not in FEW:
-            continue
-        for k, (arrays, attrs) in enumerate(large(op)):
-            if not whole and not op.elementwise and k % 4:
-                continue
+        tried = SELECTIONS[selection](op)
+        for k, (arrays, attrs) in itertools.islice(enumerate(large(op)), tried.start, tried.stop, tried.step):
             args = [np.array(a, order="C") for a in arrays]
+            if op.elementwise and k == 0:  # what its formula imports and tabulates, once
+                grown(Module((one_op(op, [a[:8] for a in arrays], attrs),), "law"), engine, [a[:8] for a in args])
             took, planned = grown(Module((one_op(op, arrays, attrs),), "law"), engine, args)
             yield f"{op.name}, sample {k}: {', '.join(str(type_of_array(a)) for a in args)}", took, planned
 
 
-def measured_apart(engine: str, *, whole: bool) -> list[tuple[str, int, int]]:
+def measured_apart(engine: str, selection: str) -> list[tuple[str, int, int]]:
     """That, by a process whose allocator gives back what is freed."""
     env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.support.resident", engine, *(["whole"] if whole else [])]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.resident", engine, selection]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return [tuple(row) for row in json.loads(done.stdout)]
 
 
 if __name__ == "__main__":
-    json.dump(list(measured(sys.argv[1], whole="whole" in sys.argv)), sys.stdout)
+    json.dump(list(measured(*sys.argv[1:])), sys.stdout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
 from deepx_graph.ir import Function, Module, Node
@@ -14,6 +14,9 @@ from deepx_graph.ops import FAMILY_OF
 from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
 from deepx_graph.runtime.cost.runs import NEVER, function_times, node_times, open_loops
 from deepx_graph.types import is_state, is_static, nbytes
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.memory.assignment import BufferAssignment
 
 SHOWN_PLACES = 6
 """How many lines of the user's program a report names."""
@@ -46,6 +49,9 @@ class FunctionInfo:
     flops: int | None
     bytes_moved: int | None
     peak_bytes: int | None
+    """Of values and the scratch memory of kernels, where every kernel is the operation's own evaluation."""
+    scratch_bytes: int | None
+    """The most that one kernel has for itself."""
     places: dict[str, int]
     """Lines of the user's own program, where the text tells them, with how many nodes each has become; the most first."""
     open: tuple[str, ...] = ()
@@ -139,6 +145,7 @@ def function_info(function: Function) -> FunctionInfo:
     body = [n for n in function.nodes if n.op is not PARAM]
     work, times = kernels(function), node_times(function)
     known = all(is_static(n.type) for n in function.nodes)
+    planned = _plan(function) if known else None
     inputs = [(p.name or f"arg{k}", p.type) for k, p in enumerate(function.params)]
     outputs = [(function.result_name(k), r.type) for k, r in enumerate(function.results)]
     data = [t for _, t in inputs if not is_state(t)]
@@ -158,7 +165,8 @@ def function_info(function: Function) -> FunctionInfo:
         len(work),
         sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
         sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,
-        _peak(function) if known else None,
+        planned.peak_bytes if planned is not None else None,
+        planned.scratch_bytes if planned is not None else None,
         dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
         tuple(f"iterations of {loop_title(n)}" for n in open_loops(function)),
     )
@@ -183,12 +191,13 @@ def critical_path(function: Function) -> list[Node]:
     return [n for n in nodes if n.op is not PARAM and n.op is not CONSTANT]
 
 
-def _peak(function: Function) -> int | None:
+def _plan(function: Function) -> BufferAssignment | None:
+    """What is in memory when; None where sizes are not known."""
     from deepx_graph.analysis.schedule import schedule
     from deepx_graph.runtime.memory.assignment import plan
 
     try:
-        return plan(schedule(function)).peak_bytes
+        return plan(schedule(function))
     except (InferError, DeepxGraphError):
         return None
 
@@ -210,7 +219,8 @@ def _ports(word: str, noun: str, ports: Sequence[tuple[str, str]], most: int | N
 def _costs(f: FunctionInfo) -> str:
     if f.flops is None or f.bytes_moved is None:
         return "costs are not known before the inputs are"
-    peak = f", {f.peak_bytes:,} bytes at the peak" if f.peak_bytes is not None else ""
+    scratch = f", of scratch memory up to {f.scratch_bytes:,}" if f.scratch_bytes else ""
+    peak = f", {f.peak_bytes:,} bytes at the peak{scratch}" if f.peak_bytes is not None else ""
     return (f"{counted(f.kernels, 'kernel')}: {counted(f.flops, 'operation')}, {counted(f.bytes_moved, 'byte')} moved"
             f"{once_each(f.open)}{peak}")
 

@@ -75,8 +75,7 @@ BODIES["kernels"] = """%s = stablehlo.sine %x : tensor<16xf32>
 @pytest.mark.parametrize("body", BODIES)
 def test_a_deadline_ends_an_endless_loop(engine: str, body: str, error: type[BaseException]) -> None:
     f = dx.compile(dx.optimize(dx.loads(ENDLESS.replace("BODY", BODIES[body]))), engine=engine)
-    signal.setitimer(signal.ITIMER_REAL, 0.03)
-    caught(error, lambda: f(ONES))
+    caught(error, lambda: (signal.setitimer(signal.ITIMER_REAL, 0.03), f(ONES)))
 
 
 CALL = """HloModule m

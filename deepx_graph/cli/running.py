@@ -71,6 +71,7 @@ def spread(results: Sequence[Any], names: Sequence[str], devices: int) -> dict[s
 def read_infeed(path: str | None, devices: int, max_bytes: int | None) -> Any:
     """The arrays of an archive in their order; on several devices those named `NAME@1` for device 1. Raises UsageError."""
     from deepx_graph.session.run.arrays import read_npz
+    from deepx_graph.text.common.numbers import whole
 
     if path is None:
         return None
@@ -79,10 +80,10 @@ def read_infeed(path: str | None, devices: int, max_bytes: int | None) -> Any:
         return list(arrays.values())
     feeds: list[list[Array]] = [[] for _ in range(devices)]
     for name, array in arrays.items():
-        _, _, device = name.rpartition("@")
-        if not device.isdecimal() or int(device) >= devices:
+        device = whole(name.rpartition("@")[2])
+        if device is None or device >= devices:
             raise UsageError(Diagnostic(f"'{name}' in {path} names no device", expected=f"NAME@0 to NAME@{devices - 1}"))
-        feeds[int(device)].append(array)
+        feeds[device].append(array)
     return feeds
 
 

@@ -22,6 +22,7 @@ from deepx_graph.types import (
 Sizes = dict[str, Any]
 """What each symbol is: the size of a dimension, and of a type variable, under `$name`, the type."""
 
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _TOKEN = re.compile(r"[()+*]|[^()+*]+")
 
 
@@ -57,7 +58,7 @@ def dim_value(dim: Dim, sizes: Sizes) -> Dim:
                 return dim
             terms[-1][-1].append(value)
         elif token != "*":
-            if token not in sizes and not token.removeprefix("-").isdecimal():
+            if token not in sizes and not _INTEGER.fullmatch(token):
                 return dim
             terms[-1][-1].append(sizes[token] if token in sizes else int(token))
     return sum(map(math.prod, terms[0])) if len(terms) == 1 else dim

@@ -1,7 +1,7 @@
 """What is asked of a damaged program: it is refused with a diagnostic, or all that is done with programs can be done with it.
 
-Trials run in child processes, whose memory and time are bounded: `python -m tests.support.mutant_trials COUNT [FIRST]` reports by
-kind of failure and keeps the texts.
+Trials run in child processes, whose memory and time are bounded: `python -m tests.support.mutant_trials KIND COUNT [FIRST]` reports
+by language and kind of failure.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Module
 from deepx_graph.session.run.inputs import random_inputs
 from deepx_graph.text import FORMATS
-from tests.support.mutants import ROOT, Seed, corpus_seeds, mutant, own_seeds
+from tests.support.mutants import ROOT, Seed, corpus_seeds, exaggerated, mutant, op_seeds, own_seeds
 
 MEMORY = 1 << 30
 """Bytes that a child may have beyond what it has at its start."""
@@ -41,6 +42,7 @@ KILLED, LONG = "killed", f"longer than {SECONDS} s"
 ENDS = ("refused", "loaded")
 """How a mutant may end."""
 Step = Callable[[Module], None]
+Mutants = Callable[[int], tuple[Seed, str]]
 WRITERS = tuple(name for name, f in FORMATS.items() if f.writes and name != "cps")
 LARGEST = 1 << 24
 """Bytes that a damaged program may ask for when it runs."""
@@ -150,18 +152,30 @@ def _same(x: np.ndarray, y: np.ndarray) -> bool:
 # --- children -----------------------------------------------------------------------------------------------------
 
 
-def seeds(own: bool) -> list[Seed]:
-    return own_seeds() if own else [*own_seeds(), *corpus_seeds()]
+def own() -> Mutants:
+    return partial(mutant, own_seeds())
 
 
-def child(own: bool) -> None:
+def corpus() -> Mutants:
+    return partial(mutant, [*own_seeds(), *corpus_seeds()])
+
+
+def numbers() -> Mutants:
+    return partial(exaggerated, tuple(op_seeds()))
+
+
+KINDS: dict[str, Callable[[], Mutants]] = {"own": own, "corpus": corpus, "numbers": numbers}
+"""Of what is in this checkout; with the shared corpus; of all operations, with one hostile number each."""
+
+
+def child(kind: str) -> None:
     """Trials of the numbers on standard input, one line of JSON each on standard output."""
     warnings.simplefilter("ignore")
-    found = seeds(own)
+    mutants = KINDS[kind]()
     bound_memory()
     print(json.dumps(("", "ready")), flush=True)
     for number in map(int, sys.stdin):
-        seed, text = mutant(found, number)
+        seed, text = mutants(number)
         step = random.Random(number).choice(STEPS)
         print(json.dumps((seed.language, verdict(seed, text, [step]))), flush=True)
 
@@ -193,8 +207,8 @@ def processor_seconds(pid: int) -> float:
 class Child:
     """A process that tries mutants, and is made again when it dies or takes too long."""
 
-    def __init__(self, own: bool) -> None:
-        self.arguments = [sys.executable, "-m", "tests.support.mutant_trials", "--child", *(["--own"] if own else [])]
+    def __init__(self, kind: str) -> None:
+        self.arguments = [sys.executable, "-m", "tests.support.mutant_trials", "--child", kind]
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> subprocess.Popen[str]:
@@ -259,9 +273,9 @@ class Report:
         return "\n".join(lines)
 
 
-def run(numbers: Sequence[int], own: bool, progress: Callable[[Report], object] = lambda report: None) -> Report:
-    """The report of the mutants of these numbers; `own`: of the seeds in this checkout alone."""
-    report, worker = Report(), Child(own)
+def run(numbers: Iterable[int], kind: str, progress: Callable[[Report], object] = lambda report: None) -> Report:
+    """The report of the mutants of these numbers."""
+    report, worker = Report(), Child(kind)
     try:
         for number in numbers:
             report.add(number, *worker.ask(number))
@@ -273,10 +287,10 @@ def run(numbers: Sequence[int], own: bool, progress: Callable[[Report], object] 
 
 def main(arguments: Sequence[str]) -> None:
     if "--child" in arguments:
-        child("--own" in arguments)
+        child(arguments[-1])
         return
-    count, first = int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 0
-    print(run(range(first, first + count), own=False))
+    kind, count, first = arguments[0], int(arguments[1]), int(arguments[2]) if len(arguments) > 2 else 0
+    print(run(range(first, first + count), kind))
 
 
 if __name__ == "__main__":

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.text import FORMATS
+from deepx_graph.ir import Module, Op
+from deepx_graph.ops import OPS
+from deepx_graph.text import FORMATS, sea
 from tests.conformance.test_xla_damaged import CONVOLUTION, REDUCE
+from tests.support.laws import LAWFUL, one_op, samples
 from tests.support.paths import ROOT
 from tests.text.hlo.test_read import LOOP
 from tests.text.stablehlo.test_read import ADD
@@ -70,6 +74,20 @@ def corpus_seeds() -> list[Seed]:
     return found
 
 
+def op_seeds() -> list[Seed]:
+    """A program of each operation, in every language that can say it."""
+    found: list[Seed] = []
+    for op in OPS.values():
+        text = op.example or next((sea.write(_alone(op, *s)) for s in samples(op)), None) if op.example or op in LAWFUL else None
+        if text is not None:
+            found += translated(Seed(op.name, "sea", text))
+    return found
+
+
+def _alone(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> Module:
+    return Module((one_op(op, arrays, attrs),), "law")
+
+
 def translated(seed: Seed) -> Iterator[Seed]:
     """The seed, and the same program in every language that can say it."""
     yield seed
@@ -96,6 +114,23 @@ def mutant(seeds: list[Seed], number: int) -> tuple[Seed, str]:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         text = rng.choice(MUTATIONS)(rng, text, rng.choice(same))
     return seed, text.replace(WIDE, "") if seed.binary else text
+
+
+HOSTILE = ("-1", "2147483648", "9223372036854775808", "1" + "0" * 30, "9" * 5000)
+_NUMBER = re.compile(r"(?<![A-WYZa-wyz_.\d])\d+")
+
+
+@cache
+def _numbers(seeds: tuple[Seed, ...]) -> list[tuple[Seed, int, int]]:
+    return [(seed, m.start(), m.end()) for seed in seeds for m in _NUMBER.finditer(seed.text)]
+
+
+def exaggerated(seeds: tuple[Seed, ...], number: int) -> tuple[Seed, str]:
+    """One number of one seed replaced by a hostile one. Cases in sequence lie far apart; every case has its number."""
+    places = _numbers(seeds)
+    at, value = divmod(number * 1_000_003 % (len(places) * len(HOSTILE)), len(HOSTILE))
+    seed, start, end = places[at]
+    return seed, seed.text[:start] + HOSTILE[value] + seed.text[end:]
 
 
 def _cut(rng: random.Random, text: str, other: Seed) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import struct
+import tracemalloc
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +19,12 @@ import pytest
 import deepx_graph as dx
 from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyError
+from deepx_graph.session.query.language import parse_query
 from deepx_graph.session.run.arrays import read_npy, read_npz
 from deepx_graph.text.formats import decode_source
+from deepx_graph.text.mindir import dump_values
+from deepx_graph.text.mindir.lower import place_of
+from deepx_graph.text.mindir.schema import Attribute
 from tests.support.mutant_trials import WRITERS, run, written
 
 SAMPLED = 1000
@@ -24,7 +32,7 @@ WHOLE = int(os.environ.get("DEEPX_GRAPH_MUTANTS", "20000"))
 
 
 def test_damaged_programs_sampled() -> None:
-    report = run(range(SAMPLED), own=True)
+    report = run(range(SAMPLED), "own")
     assert not report.failures, str(report)
     assert min(report.counts[k] for k in ("refused", "loaded")) > SAMPLED // 20
 
@@ -32,7 +40,19 @@ def test_damaged_programs_sampled() -> None:
 @pytest.mark.conformance
 def test_damaged_programs() -> None:
     """Of the whole corpus; DEEPX_GRAPH_MUTANTS says how many."""
-    report = run(range(WHOLE), own=False)
+    report = run(range(WHOLE), "corpus")
+    assert not report.failures, str(report)
+
+
+def test_hostile_numbers_sampled() -> None:
+    """Any number in a program of any operation, in any language: negative, past a machine word, past what Python reads."""
+    report = run(range(SAMPLED // 4), "numbers")
+    assert not report.failures, str(report)
+
+
+@pytest.mark.conformance
+def test_hostile_numbers() -> None:
+    report = run(range(4 * WHOLE), "numbers")
     assert not report.failures, str(report)
 
 
@@ -153,6 +173,7 @@ func public @{entry}({params}) -> (%out: {type}) {{
     ("%x: f32[2,3]", "broadcast_in_dim %x, dims = [0, 1]", "f32[n,3]"),
     ("%x: f32[n,3]", "broadcast_in_dim %x, dims = [1, 2]", "f32[4,2,3]"),
     ("%x: f32[n,3]", "broadcast_in_dim %x, dims = [0, 2]", "f32[2,4,3]"),
+    ('%x: f32["n)","]"]', "negate %x", 'f32["n)","]"]'),
     ("%x: any[*]", "convert %x", "f32[*]"),
     ("%x: i32[*]", "convert %x", "f32[*]"),
     ('%"65536": f32[], %x: f32[]', 'add %"65536", %x', "f32[]"),
@@ -164,9 +185,76 @@ def test_what_writers_write_reads_back_as_the_same_program(params: str, line: st
         written(name)(session.loads(PROGRAM.format(entry=entry, params=params, line=line, type=type), "sea").module)
 
 
-@pytest.mark.parametrize("dim", ["0x7f", "*096", "n*", "+n", "1e999", "n**2", "()"])
+@pytest.mark.parametrize("dim", ["0x7f", "*096", "n*", "+n", "1e999", "n**2", "()", "n)", "(n", ")n("])
 def test_a_dimension_is_a_size_a_symbol_or_arithmetic_on_them(dim: str) -> None:
     for right in ("n", "?1", "n+1", "2*(n+1)", "(a.b*3)"):
         session.loads(PROGRAM.format(entry="f", params=f"%x: f32[{right}]", line="negate %x", type=f"f32[{right}]"), "sea")
     with pytest.raises(ParseError, match="is no dimension"):
         session.loads(PROGRAM.format(entry="f", params=f"%x: f32[{dim}]", line="negate %x", type=f"f32[{dim}]"), "sea")
+
+
+LONG = "9" * 5000
+SUMMED = """HloModule m
+{tables}s {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+ENTRY e {{
+  x = f32[{size}]{{{order}}} parameter({number})
+  ROOT r = f32[2] all-reduce(x), replica_groups={groups}, to_apply=s
+}}
+"""
+PLAIN = {"tables": "", "size": "2", "order": "0", "number": "0", "groups": "[1,1]<=[1]"}
+
+
+@pytest.mark.parametrize("wrong", [
+    {"size": LONG}, {"order": LONG}, {"number": LONG}, {"number": "\u00b2"}, {"number": "-1"},
+    {"tables": f'\nFileNames\n{LONG} "a"\n\n'},
+    {"groups": "[4611686018427387904,4]<=[4611686018427387904,4]"}, {"groups": f"[1,{LONG}]<=[1]"}, {"groups": "[1,,1]<=[1]"},
+    {"groups": "[2,1]<=[2,1]T(1,7)"}, {"groups": "[1000000000,1]<=[1000000000]"},
+], ids=str)  # fmt: skip
+def test_numbers_of_hlo_are_bounded(wrong: dict[str, str]) -> None:
+    session.loads(SUMMED.format(**PLAIN), "hlo")
+    with pytest.raises(DeepxGraphError):
+        session.loads(SUMMED.format(**PLAIN | wrong), "hlo")
+
+
+@pytest.mark.parametrize("axes", [f'["a"={LONG}]', '["a"=4000000000], device_ids=[1,0]', '["a"=2, "b"=4000000], device_ids=[0,1]'])
+def test_a_mesh_is_not_laid_out_to_be_looked_at(axes: str) -> None:
+    text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
+    with memory_of(1 << 24):
+        session.loads(f"sdy.mesh @mesh = <{axes}>\n{text}", "stablehlo")
+
+
+@contextmanager
+def memory_of(limit: int) -> Iterator[None]:
+    """Fails where Python's objects take more."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", [
+    f"Int64({LONG})", "F32(1e999)", f"Int64({'9' * 400})", "Tensor(shape=[1], dtype=Float16, value=[1e10])",
+    f"Tensor(shape=[{LONG}], dtype=Float32, value=[1])", "Tensor(shape=[\u00b2], dtype=Float32, value=[1])",
+])  # fmt: skip
+def test_constants_of_dumps_are_read_or_left_out(text: str) -> None:
+    dump_values.value_of(text)
+
+
+def test_what_a_dump_repeats_is_made_as_it_is_asked_for() -> None:
+    kinds = ", ".join(["Tensor[Float32]*999999999"] * 100)
+    with memory_of(1 << 20):
+        found = dump_values.type_of(f"<Tuple[{kinds}], TupleShape((2), (3))>")
+    assert isinstance(found, Attribute)
+
+
+def test_places_of_dumps_have_lines_of_some_length() -> None:
+    assert place_of(f"model.py:{LONG}").line == 0  # type: ignore[union-attr]
+    assert place_of("model.py:\u00b2").line == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("word", ["#" + LONG, "#\u00b2", f"at:#{LONG}"])
+def test_queries_take_numbers_of_some_length(word: str) -> None:
+    with contextlib.suppress(DeepxGraphError):
+        parse_query(word)

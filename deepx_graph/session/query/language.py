@@ -20,6 +20,7 @@ from deepx_graph.errors import Diagnostic, Source, Span, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.session.query.fields import FLAGS, NUMBERS, RELATIONS, TEXTS, WORDS
 from deepx_graph.session.query.node_facts import Facts
+from deepx_graph.text.common.numbers import whole
 
 Test = Callable[[Facts, Node], bool]
 
@@ -244,15 +245,15 @@ def _searching(pattern: re.Pattern[str]) -> Callable[[str], bool]:
 
 def _anchor(text: str) -> Test:
     """The node that is called so: by number, or by its whole name."""
-    if text.startswith("#") and text[1:].isdecimal():
-        number = int(text[1:])
+    number = whole(text[1:])
+    if text.startswith("#") and number is not None:
         return lambda facts, node: facts.number[node] == number
     return lambda facts, node: node.name == text
 
 
 def _anywhere(word: str) -> Test:
     """A word alone: in the name or in the operation, or the number of a node."""
-    if word.startswith("#") and word[1:].isdecimal():
+    if word.startswith("#") and whole(word[1:]) is not None:
         return _anchor(word)
     low = word.lower()
     return lambda facts, node: low in node.name.lower() or low in node.op.name

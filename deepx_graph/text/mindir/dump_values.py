@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
+from deepx_graph.text.common.numbers import whole
 from deepx_graph.text.mindir.schema import Attribute, TensorData
 from deepx_graph.text.mindir.values import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, IOMONAD, NONE, STRING, TENSORS, TUPLE, UMONAD
 
@@ -71,19 +73,21 @@ def _type(kind: str, shape: str) -> Attribute:
     if kind in ("UMonad", "IOMonad"):
         return Attribute(type=UMONAD if kind == "UMonad" else IOMONAD)
     if kind.startswith("Tuple[") and shape.startswith("TupleShape("):
-        kinds = [k for item in pieces(kind[6:-1]) for k in _repeated(item)]
+        kinds = chain.from_iterable(map(_repeated, pieces(kind[6:-1])))
         return Attribute(type=TUPLE, values=[_type(k, s) for k, s in zip(kinds, pieces(shape[11:-1]), strict=False)])
     kind = kind[4:-1] if kind.startswith("Ref[") else kind
     number = _NAMES.get(kind.removeprefix("Tensor[").removesuffix("]"))
     if number is None:
         return Attribute()
-    dims = [int(d) if d.lstrip("-").isdigit() else -1 for d in pieces(shape.strip("()"))] if shape.startswith("(") else []
+    dims = [-1 if (size := whole(d.strip())) is None else size for d in pieces(shape.strip("()"))] if shape.startswith("(") else []
     return Attribute(type=TENSORS, tensors=[TensorData(dims, number)])
 
 
-def _repeated(item: str) -> list[str]:
+def _repeated(item: str) -> Iterator[str]:
+    """The items that `kind*3` stands for, made as they are taken."""
     kind, _, times = item.rpartition("*")
-    return [kind] * int(times) if kind and times.isdigit() and int(times) < 10_000 else [item]
+    count = whole(times)
+    return repeat(item, 1) if not kind or count is None else repeat(kind, count)
 
 
 def value_of(text: str) -> Any:
@@ -108,16 +112,17 @@ def _scalar(kind: str, text: str) -> Any:
     type = _SCALARS.get(kind)
     try:
         value = float(text) if type in (FLOAT, DOUBLE) else int(text)
-    except ValueError:
+        real = float(value)
+    except (ValueError, OverflowError):
         return ELIDED
     if type is None:
         return ELIDED
-    return Attribute(type=type, f=float(value), d=float(value), i=int(value) if type not in (FLOAT, DOUBLE) else 0)
+    return Attribute(type=type, f=real, d=real, i=int(value) if type not in (FLOAT, DOUBLE) else 0)
 
 
 def _tensor(dims: str, kind: str, text: str) -> Any:
     number = _NAMES.get(kind)
-    shape = [int(d) for d in dims.split(",") if d.strip()]
+    shape = [whole(d.strip()) or 0 for d in dims.split(",") if d.strip()]
     code = _CODES.get(number or 0)
     words = text.replace("[", " ").replace("]", " ").replace(",", " ").split()
     size = 1
@@ -128,6 +133,6 @@ def _tensor(dims: str, kind: str, text: str) -> Any:
     try:
         values = [float(w) if code in "efd" else w == "true" or w == "True" if code == "?" else int(w) for w in words]
         raw = struct.pack(f"<{size}{code}", *values)
-    except (ValueError, struct.error):
+    except (ValueError, OverflowError, struct.error):
         return ELIDED
     return Attribute(type=TENSORS, tensors=[TensorData(shape, number, raw=raw)])

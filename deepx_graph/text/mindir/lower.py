@@ -16,6 +16,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, P
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Literal
+from deepx_graph.text.common.numbers import whole
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.args import Args
 from deepx_graph.text.mindir.control import SPECIAL, Choice, Closure, call
@@ -31,8 +32,9 @@ from deepx_graph.types import ANY, STATE, TupleType, Type, tensor
 def place_of(domain: str) -> Place | None:
     """Where the user's program has it: `model.py:42` in a dump, the scope of the layers in a binary file."""
     file, _, line = domain.rpartition(":")
-    if file and line.isdigit():
-        return Place(file, int(line))
+    number = whole(line)
+    if file and number is not None:
+        return Place(file, number)
     return Place(label=domain) if domain else None
 
 

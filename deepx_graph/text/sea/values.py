@@ -13,7 +13,7 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, LimitError, suggest
 from deepx_graph.ir import Function
 from deepx_graph.text.sea.cursor import STRING, Cursor
-from deepx_graph.text.sea.words import BARE_DIM, float_of, literal_of
+from deepx_graph.text.sea.words import float_of, is_bare_dim, literal_of
 from deepx_graph.types import (
     STATE,
     TAPE,
@@ -128,7 +128,7 @@ class Values:
             word = found[1] if found else text[place:]
             if word.isdecimal() and word.isascii() and len(word) < 20:
                 dims.append(int(word))
-            elif found and (word.startswith('"') or BARE_DIM.fullmatch(word)):
+            elif found and (word.startswith('"') or is_bare_dim(word)):
                 dims.append(self.cursor.unquote(word, at))
             else:
                 self.cursor.fail(f"'{word}' is no dimension", start=at, end=at + len(text), expected="a size or a symbol")

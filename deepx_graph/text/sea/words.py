@@ -11,6 +11,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,13 @@ DENSE_LIMIT = 64
 
 BARE_NAME = re.compile(r"[A-Za-z_][\w.$-]*", re.ASCII)
 _FACTOR = r"\(*(?:\d+|[A-Za-z_?][\w?.]*)\)*"
-BARE_DIM = re.compile(rf"(?!\d+\Z){_FACTOR}(?:[+*]{_FACTOR})*", re.ASCII)
-"""A symbol, or a sum or product of symbols and sizes."""
+_BARE_DIM = re.compile(rf"(?!\d+\Z){_FACTOR}(?:[+*]{_FACTOR})*", re.ASCII)
+
+
+def is_bare_dim(text: str) -> bool:
+    """Whether it is a symbol, or a sum or product of symbols and sizes, which needs no quotes."""
+    depths = list(accumulate((c == "(") - (c == ")") for c in text))
+    return bool(_BARE_DIM.fullmatch(text)) and min(depths) >= 0 and depths[-1] == 0
 
 
 def quote(text: str) -> str:
@@ -78,7 +84,7 @@ def type_text(type: Type) -> str:
 
 
 def _dim_text(dim: int | str) -> str:
-    return str(dim) if isinstance(dim, int) or BARE_DIM.fullmatch(dim) else quote(dim)
+    return str(dim) if isinstance(dim, int) or is_bare_dim(dim) else quote(dim)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------

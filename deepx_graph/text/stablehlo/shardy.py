@@ -63,7 +63,8 @@ def parse_mesh(text: str) -> Mesh:
     axes = tuple((name, int(size)) for name, size in _AXIS.findall(text.partition("device_ids")[0]))
     mesh = Mesh(axes)
     given = re.search(r"device_ids\s*=\s*\[([\d,\s]*)\]", text)
-    if given and axes and [int(n) for n in given[1].split(",")] != list(range(mesh.count)):
+    order = [int(n) for n in given[1].split(",")] if given and axes else []
+    if order and (len(order) != mesh.count or order != list(range(mesh.count))):
         raise ValueError("a mesh of devices in an order of their own")
     return mesh
 

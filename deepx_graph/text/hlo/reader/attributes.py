@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,12 +58,12 @@ def _iota_groups(text: str) -> tuple[tuple[int, ...], ...]:
     match = re.fullmatch(r"\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?)?", text)
     if not match:
         raise AttributeFault(f"'{text}' is not a list of groups", "{{0,1},{2,3}} or [2,2]<=[4]")
-    shape = [int(d) for d in match[1].split(",")]
-    source = [int(d) for d in (match[2] or match[1]).split(",")]
-    order = [int(d) for d in match[3].split(",")] if match[3] else list(range(len(source)))
-    if np.prod(source) > 1 << 20 or np.prod(shape) != np.prod(source):
+    shape, source = parse_ints(match[1]), parse_ints(match[2] or match[1])
+    order = parse_ints(match[3]) if match[3] else tuple(range(len(source)))
+    count = math.prod(source)
+    if count > 1 << 20 or math.prod(shape) != count or sorted(order) != list(range(len(source))):
         raise AttributeFault(f"'{text}' does not make groups", "as many replicas on both sides")
-    flat = np.arange(int(np.prod(source))).reshape(source).transpose(order).reshape(shape)
+    flat = np.arange(count).reshape(source).transpose(order).reshape(shape)
     return tuple(tuple(int(i) for i in row) for row in flat.reshape(shape[0], -1))
 
 

@@ -13,6 +13,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, V
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.text.common.numbers import whole
 from deepx_graph.text.hlo.reader.attributes import parse_names
 from deepx_graph.text.hlo.reader.check import check_instruction, check_program
 from deepx_graph.text.hlo.reader.context import Context
@@ -84,10 +85,11 @@ class Lowering:
         found: dict[int, Instruction] = {}
         for i in c.instructions:
             if i.opcode == "parameter":
-                number = i.payload.text.strip()
-                if not number.isdigit() or int(number) in found:
-                    raise self.program.error(f"parameter '{number}'", i, "each number from 0 on, once")
-                found[int(number)] = i
+                text = i.payload.text.strip()
+                number = whole(text)
+                if number is None or number in found:
+                    raise self.program.error(f"parameter '{text}'", i, "each number from 0 on, once")
+                found[number] = i
         if sorted(found) != list(range(len(found))):
             raise self.program.error(f"'{c.name}' has parameters {sorted(found)}", c.instructions[0], "each number from 0 on, once")
         return [found[k] for k in range(len(found))]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from deepx_graph.errors import Place
+from deepx_graph.text.common.numbers import whole
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[\w.\-]+)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
@@ -70,8 +71,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _number(fields: Mapping[str, str], name: str) -> int:
-    text = fields.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
+    return whole(fields.get(name, ""), 9) or 0
 
 
 def unescape(text: str) -> str:

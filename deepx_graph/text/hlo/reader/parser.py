@@ -16,7 +16,7 @@ from deepx_graph.types import Type
 NAME = r"[A-Za-z_0-9][\w.\-]*"
 _HEAD = re.compile(rf"HloModule\s+({NAME})")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
-_ROW = re.compile(r"[ \t]*(\d+)[ \t]+([^\n]+)\n?")
+_ROW = re.compile(r"[ \t]*(\d{1,9})[ \t]+([^\n]+)\n?")
 _COMPUTATION = re.compile(rf"(ENTRY\s+)?%?({NAME})\s*")
 _INSTRUCTION = re.compile(rf"(ROOT\s+)?%?({NAME})\s*=\s*")
 _PLAIN_INSTRUCTION = re.compile(

@@ -20,7 +20,7 @@ HLO_DTYPES: dict[str, DType] = {_dtype_word(d): d for d in DTYPES if d is not AN
 SPACE = re.compile(r"(?:\s|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _LAYOUT = r"\{\s*(?:\d+(?:\s*,\s*\d+)*)?\s*(?::(?:[A-Z]*\([^(){}]*\)|\s)*)?\}"
 _ARRAY = re.compile(rf"([a-z]\w*)\[([^\]\[]*)\]({_LAYOUT})?")
-_DIM = re.compile(r"(?:<=)?(\d+)|\?")
+_DIM = re.compile(r"(?:<=)?(\d{1,19})|\?")
 MAX_RANK = 64
 MAX_DEPTH = 200
 
@@ -88,10 +88,13 @@ def _row_major(dims: str) -> str:
 
 
 def layout_of(text: str) -> tuple[int, ...]:
-    """The dimensions of an array shape from minor to major, as its layout says; empty for none."""
+    """The dimensions of an array shape from minor to major, as its layout says; empty for none. Raises ShapeError."""
     found = _ARRAY.match(text)
     order = found[3].strip("{}").partition(":")[0] if found and found[3] else ""
-    return tuple(int(k) for k in order.split(",")) if order.strip() else ()
+    try:
+        return tuple(int(k) for k in order.split(",")) if order.strip() else ()
+    except ValueError:
+        raise ShapeError(f"'{{{order[:40]}}}' is no layout", 0, "every dimension once, minor first") from None
 
 
 @lru_cache(maxsize=65536)

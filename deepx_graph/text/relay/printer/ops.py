@@ -226,7 +226,10 @@ def _sorted_item(node: Node) -> Text | None:
     return call("argsort", whole.inputs[0], **attrs, dtype="int32") if node.attrs[0] else call("sort", whole.inputs[0], **attrs)
 
 
-def _top_k(node: Node) -> Text:
+def _top_k(node: Node) -> Text | None:
+    """Relay takes 0 for all."""
+    if node.attrs[0] == 0:
+        return None
     return call("topk", node.inputs[0], k=node.attrs[0], axis=-1, ret_type="both", is_ascend=False, dtype="int32")
 
 

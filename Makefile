@@ -12,7 +12,7 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench counts conformance docs clean
+.PHONY: help demo test lint bench counts conformance docs pictures clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r n t; do printf '%-13s%s\n' "$$n" "$$t"; done
@@ -39,6 +39,9 @@ counts: $(STAMP)  ## write bench/counts.md: kernels, bytes and allocations of th
 
 docs: $(STAMP)  ## write docs/ops.md from the declarations of the operations
 	$(BIN)/deepx-graph ops --markdown -o docs/ops.md
+
+pictures: $(STAMP)  ## draw the pictures of README.md and docs/viz.md
+	$(BIN)/python examples/pictures.py docs/images
 
 clean:  ## remove what was made, except the virtual environment
 	rm -rf build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import Provider
@@ -21,6 +20,7 @@ from textual.widgets import ContentSwitcher, Footer, Static
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
 from deepx_graph.session.progress import Monitor
 from deepx_graph.session.session import Session, Version
+from deepx_graph.tui.bar import Bar
 from deepx_graph.tui.help import HelpScreen, MessageScreen
 from deepx_graph.tui.prompt import Prompt
 from deepx_graph.tui.style import CSS, THEMES
@@ -45,7 +45,7 @@ def palette() -> type[Provider]:
 
 
 class Browser(Telling):
-    """The terminal browser of one file."""
+    """The terminal browser of one file, which may be compared with another."""
 
     CSS = CSS
     TITLE = "deepx-graph"
@@ -56,40 +56,41 @@ class Browser(Telling):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(k + 1), f"view('{v}')", f"View: {VIEWS[v][0]}", show=False) for k, v in enumerate(VIEWS)),
         Binding("slash", "ask_query", "Query"),
-        Binding("n", "hit(1)", "Next found", show=False),
-        Binding("N", "hit(-1)", "Found before", show=False),
+        Binding("n", "hit(1)", "Next match", show=False),
+        Binding("N", "hit(-1)", "Previous match", show=False),
         Binding("number_sign", "ask_node", "Go to a node", show=False),
         Binding("w", "why", "Why (not) in one kernel: mark one node, then another", show=False),
         Binding("i", "pane('inspector')", "Inspector", show=False),
         Binding("s", "pane('source')", "Source", show=False),
         Binding("t", "pane('outline')", "Outline", show=False),
         Binding("tab", "app.focus_next", "Next pane", show=False),
-        Binding("shift+tab", "app.focus_previous", "Pane before", show=False),
-        Binding("b", "history(-1)", "Back to the node before", show=False),
+        Binding("shift+tab", "app.focus_previous", "Previous pane", show=False),
+        Binding("b", "history(-1)", "Back to the previous node", show=False),
         Binding("f", "history(1)", "Forward again", show=False),
         Binding("u", "undo", "Undo", show=False),
         Binding("U", "redo", "Redo", show=False),
         Binding("y", "copy('name')", "Copy the name", show=False),
         Binding("Y", "copy('text')", "Copy all that is known of the node", show=False),
-        Binding("x", "story", "When did this node appear or vanish", show=False),
-        Binding("e", "export", "Export", show=False, tooltip="Write what is shown: a picture, or a program cut out"),
+        Binding("x", "story", "When did this node appear or vanish?", show=False),
+        Binding("e", "export", "Export", show=False, tooltip="Write what is shown: as a picture, or as a program"),
         Binding("T", "theme", "Next theme", show=False),
-        Binding("escape", "cancel", "Cancel the work, else back to the list", show=False),
+        Binding("escape", "cancel", "Cancel the work, or go back to the list", show=False),
         Binding("ctrl+p", "command_palette", "Commands", show=False),
         Binding("question_mark", "help", "Keys"),
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, open_session: Callable[[], Session], path: str = "", *, theme: str | None = None) -> None:
+    def __init__(self, open_session: Callable[[], Session], path: str = "", *, theme: str | None = None,
+                 against: str | None = None) -> None:
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.open_session, self.path = open_session, path
+        self.open_session, self.path, self.against = open_session, path, against
         if theme is not None and theme not in self.available_themes:
             raise UsageError(Diagnostic(f"no theme '{theme}'", expected=", ".join(sorted(self.available_themes)),
                                         hint=suggest(theme, self.available_themes)))
         self.first_theme = theme or ("ansi-dark" if self.no_color else THEMES[0])
 
     def compose(self) -> ComposeResult:
-        yield Static(id="bar", markup=False)
+        yield Bar(id="bar")
         with Container(id="body"):
             yield Outline(id="outline")
             with Vertical(id="centre"):
@@ -146,6 +147,15 @@ class Browser(Telling):
     async def _looked(self, _: None) -> None:
         await self.mount_views()
         self.selection_changed()
+        if self.against is not None:
+            self._compare(self.against)
+
+    def _compare(self, path: str) -> None:
+        """Opens the view of differences, from the program in another file."""
+        from deepx_graph.tui.views.compare import CompareView
+
+        self.action_view("compare")
+        self.query_one(CompareView).read_other(path)
 
     async def mount_views(self) -> None:
         """Makes the views that are not there yet."""
@@ -249,20 +259,25 @@ class Browser(Telling):
         self.selection_changed()
 
     def _show_bar(self) -> None:
-        text = Text(no_wrap=True, overflow="ellipsis")
-        for k, (name, (title, *_)) in enumerate(VIEWS.items()):
-            text.append(f" {k + 1} {title} ", "reverse bold" if name == self.view else "")
-        if self.session is not None:
-            session = self.session
-            text.append(f"  {plain(os.path.basename(self.path), 30)}", "bold")
-            step = f" · {session.at + 1}/{len(session.versions)}" if len(session.versions) > 1 else ""
-            text.append(f"{step} {plain(session.version.title, 24)} · {sum(session.version.counts.values()):,} nodes")
-        self.query_one("#bar", Static).update(text, layout=False)
+        bar, session = self.query_one(Bar), self.session
+        if session is None:
+            bar.show(self.view)
+            return
+        step = f" · {session.at + 1}/{len(session.versions)}" if len(session.versions) > 1 else ""
+        rest = f"{step} {plain(session.version.title, 24)} · {sum(session.version.counts.values()):,} nodes"
+        bar.show(self.view, plain(os.path.basename(self.path), 30), rest)
+
+    def on_bar_chosen(self, message: Bar.Chosen) -> None:
+        self.action_view(message.view)
 
     def focus_view(self) -> None:
         self.action_view(self.view)
 
     # --- small things
+
+    def action_help_quit(self) -> None:
+        """What ctrl+c does, of which many expect that it quits."""
+        self.notify("q quits; esc cancels the work that is under way")
 
     def action_theme(self) -> None:
         at = THEMES.index(self.theme) if self.theme in THEMES else -1

@@ -51,13 +51,22 @@ def by_cells(text: str) -> str:
 
 def human(number: float | None) -> str:
     """A count in few characters: `999`, `1.5K`, `12M`; `?` for what is not known."""
+    return _scaled(number, 1000, ("", "K", "M", "G", "T"))
+
+
+def sized(number: float | None) -> str:
+    """Bytes in few characters: `999 B`, `1.5 KiB`, `12 MiB`; `?` for what is not known."""
+    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def _scaled(number: float | None, base: int, units: Sequence[str]) -> str:
     if number is None:
         return "?"
-    for unit in ("", "K", "M", "G"):
-        if abs(number) < 1000:
-            return f"{number:.3g}{unit}" if unit else f"{number:g}"
-        number /= 1000
-    return f"{number:.3g}T"
+    for unit in units:
+        if abs(number) < base or unit is units[-1]:
+            break
+        number /= base
+    return f"{number:.3g}{unit}" if abs(number) < 100 else f"{number:.0f}{unit}"
 
 
 def milliseconds(seconds: float) -> str:
@@ -93,7 +102,7 @@ def cost(node: Node, facts: Facts, overlay: str) -> Piece:
         return f"{bar(found.share, 4)}{found.share:>5.0%}", "hot" if found.share >= 0.1 else "faint"
     if overlay == "none" or node.op is PARAM:
         return "", "faint"
-    return human(size_of(node) if overlay == "bytes" else work_of(node)), "faint"
+    return sized(size_of(node)) if overlay == "bytes" else human(work_of(node)), "faint"
 
 
 def left_of(row: Row, facts: Facts) -> list[Piece]:
@@ -137,4 +146,4 @@ def type_of(node: Node, width: int) -> str:
 
 def details(node: Node) -> str:
     """What a node moves and computes, on one line."""
-    return f"{human(size_of(node))} bytes, {human(moved_by(node))} moved, {human(work_of(node))} flops"
+    return f"{sized(size_of(node))}, {sized(moved_by(node))} moved, {human(work_of(node))} flops"

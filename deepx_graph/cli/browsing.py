@@ -16,13 +16,14 @@ from deepx_graph.errors import UsageError
 
 def add_tui(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the program to look at")
+    parser.add_argument("other", nargs="?", help="another, from which it differs: opens the view of differences")
     parser.set_defaults(quiet=True)  # the whole terminal is its own
     parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
     add_reading(parser)
 
 
 def run_tui(args: Arguments) -> int:
-    if args.file == "-":
+    if "-" in (args.file, args.other):
         raise UsageError("the browser needs a file: the terminal is for the keys")
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
@@ -41,7 +42,7 @@ def run_tui(args: Arguments) -> int:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
         return session
 
-    app = Browser(open_session, args.file, theme=args.theme)
+    app = Browser(open_session, args.file, theme=args.theme, against=args.other)
     threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     app.run()
     if app.failed is not None:

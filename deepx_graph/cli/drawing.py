@@ -34,15 +34,17 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="OUT.svg",
                         help="the picture: .dot, .svg, .png, .html; or - with --as")
     parser.add_argument("--as", dest="form", choices=PICTURES, help="the form, where the file's name does not say it")
-    parser.add_argument("--stage", default="input", metavar="STAGE",
-                        help="input (default), output (after the pipeline), grad, or the name of a pass: the module after it")
+    parser.add_argument("--stage", metavar="STAGE",
+                        help="input (default), output (after the pipeline; default with --profile), grad, or the name of a pass: "
+                             "the module after it")
     parser.add_argument("--function", metavar="NAME", help="only this function")
     parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
     parser.add_argument("--max-visible", type=count, default=500, metavar="N", help="fold above so many boxes (default 500)")
     parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")
     parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
-    parser.add_argument("--profile", action="store_true", help="HTML: run it on generated inputs, and show the time of nodes")
+    parser.add_argument("--profile", action="store_true",
+                        help="HTML: run it several times on generated inputs; show kernels as boxes, with the median time of each")
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
@@ -68,7 +70,8 @@ def run_draw(args: Arguments) -> int:
 def _options(args: Arguments, module: Module) -> dict[str, Any]:
     part = chosen_part(args, args.where, args.function)
     return {"function": args.function, "around": args.around, "depth": args.depth, "max_nodes": args.max_visible,
-            "collapse": args.collapse, "timeout": args.timeout, "keep": part.addresses(module) if part else None}  # fmt: skip
+            "collapse": args.collapse or args.profile, "timeout": args.timeout,
+            "keep": part.addresses(module) if part else None}  # fmt: skip
 
 
 def _picture(args: Arguments) -> Drawing:
@@ -84,22 +87,33 @@ def _page(args: Arguments) -> Drawing:
     from deepx_graph.session.show.explore import Choice, explore, explore_stages, measured, stages_of
 
     files = args.files or ["-"]
+    if args.timeline and (len(files) > 1 or args.profile):
+        raise UsageError("a timeline is of one program, without --profile")
     modules = [_stage(args, read_program(args, file).module) for file in files]
     if args.timeline:
-        if len(files) > 1:
-            raise UsageError("a time line is of one program")
         choice = Choice(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
         return explore_stages(stages_of(modules[0], args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
     sessions = [measured(m) if args.profile else Session(m) for m in modules]
+    for file, session in zip(files, sessions, strict=True):
+        if session.result is not None:
+            say(f"note: {file}: {_timing(session.result.runs)}")
     choice = Choice(**_options(args, sessions[0].module), theme=args.theme or "auto")
     named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
     return explore(named, choice, title=" and ".join(files))
 
 
+def _timing(runs: int) -> str:
+    """What the times of a profile are."""
+    if runs == 1:
+        return "times are those of the first run, which is slower than others"
+    return f"times are medians of {runs} runs, the first left out"
+
+
 def _stage(args: Arguments, module: Module) -> Module:
-    """The module that --stage names."""
+    """The module that --stage names; to be measured, that which would be run."""
     from deepx_graph import session
 
+    args.stage = args.stage or ("output" if args.profile else "input")
     if args.stage == "input":
         return module
     if args.stage == "grad":

@@ -55,7 +55,7 @@ def run_grad(args: Arguments) -> int:
     module = read_program(args).module
     if args.loop_bytes:
         for choice in session.gradient_choices(module, _wrt(args)):
-            more = f", and {choice.turn_bytes} for a turn of each loop of unknown length" if choice.turn_bytes else ""
+            more = f", and {choice.turn_bytes} for an iteration of each loop of unknown length" if choice.turn_bytes else ""
             say(f"loop={choice.loop}: {choice.row_bytes} bytes{more}")
     gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
     done = session.optimise(gradient, args.pass_pipeline, watch(args))

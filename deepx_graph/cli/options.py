@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         elif "unrecognized arguments: " in message:
             wrong = message.split("unrecognized arguments: ")[1].split()[0].split("=")[0]
             hint = suggest(wrong, [o for a in self._actions for o in a.option_strings])
-        raise UsageError(Diagnostic(f"{self.prog}: {message}", hint=hint or f"{self.prog} --help lists what there is"))
+        raise UsageError(Diagnostic(f"{self.prog}: {message}", hint=hint or f"{self.prog} --help lists them"))
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:

@@ -43,8 +43,8 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
     add_part(parser, "--extract", "cut these nodes out first, as a program of its own: a query, such as 'op:dot_general'")
     parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
-    parser.add_argument("--timing", action="store_true", help="say how long every pass took")
-    parser.add_argument("--pass-statistics", action="store_true", help="say how often every rule was applied")
+    parser.add_argument("--timing", action="store_true", help="report the time of every pass")
+    parser.add_argument("--pass-statistics", action="store_true", help="report how often each rule was applied")
     parser.add_argument("--dump-rewrites", action="store_true", help="list every rewrite")
     parser.add_argument("--json", action="store_true",
                         help="a report as JSON: on standard output with -o FILE, else on standard error")

@@ -83,7 +83,7 @@ PROJ = Op(
 )  # fmt: skip
 
 PHI = Op(
-    "phi", "Value k of the branch that was taken, or loop variable k in this turn of the loop.",
+    "phi", "Value k of the branch that was taken, or loop variable k in this iteration of the loop.",
     operands=(Operand("control", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
     infer=_item, foldable=False, assembly="$control[$index]",
     example=examples.BRANCH, results=_VALUE, source="C. Click, Combining Analyses, Combining Optimizations",

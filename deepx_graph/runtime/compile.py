@@ -269,7 +269,7 @@ class Compiled:
 
 def _over_limit(plan: BufferAssignment) -> str:
     named = largest(plan)
-    return f"{named}{'; ' if named else ''}raise --max-bytes, if the machine has them"
+    return f"{named}{'; ' if named else ''}raise --max-bytes if the machine has that much memory"
 
 
 def _same_interface(before: Module, after: Module) -> Module:

@@ -102,6 +102,11 @@ class Profile(InNotebook):
         total = sum(m.median() * m.calls for m in meters) or 1.0
         return [_row(m, total) for m in meters]
 
+    def per_run(self, runs: int) -> dict[Node, tuple[float, int]]:
+        """Seconds and calls of one of `runs` runs, of every kernel by its node: the median call as often as a run makes it."""
+        calls = {n: max(1, round(m.calls / runs)) for n, m in self._meters.items() if m.calls}
+        return {n: (self._meters[n].median() / 1e9 * k, k) for n, k in calls.items()}
+
     def seconds(self) -> dict[Node, tuple[float, int, int]]:
         """Seconds, calls and bytes of every kernel that ran, by its node."""
         return {n: (m.nanoseconds / 1e9, m.calls, m.bytes) for n, m in self._meters.items() if m.calls}

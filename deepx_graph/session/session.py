@@ -6,6 +6,7 @@ Modules never change, so a version costs what differs. Long work takes a `Monito
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -231,12 +232,13 @@ class Session:
         return wished_inputs(ports, wishes, seed, max_bytes)
 
     def run(self, inputs: Mapping[str, Any], *, engine: str = "auto", seed: int = 0, keep: bool = True, runs: int = 1,
-            max_bytes: int | None = None, data_root: str | None = None, monitor: Monitor | None = None) -> RunResult:
+            within: float = math.inf, max_bytes: int | None = None, data_root: str | None = None,
+            monitor: Monitor | None = None) -> RunResult:
         """Runs the version that is looked at and looks on; does not `accept` the result. Raises as running does, and Cancelled."""
         from deepx_graph.session.run.instrumented import watch_run
 
-        return watch_run(self.module, inputs, engine=engine, seed=seed, keep=keep, runs=runs, max_bytes=max_bytes,
-                         data_root=data_root, monitor=monitor)
+        return watch_run(self.module, inputs, engine=engine, seed=seed, keep=keep, runs=runs, within=within,
+                         max_bytes=max_bytes, data_root=data_root, monitor=monitor)
 
     def accept(self, result: RunResult) -> None:
         """Makes a run the last one. When it had to know more types than the module, the module with them is a new version."""

@@ -38,7 +38,7 @@ BUDGET = 1 << 30
 
 @dataclass(frozen=True)
 class Grad(Pass):
-    """Replace the program by the one that computes its gradients.
+    """Replaces the program by the one that computes its gradients.
 
     `wrt` names the inputs whose gradients are wanted, in order; all floating and complex ones when it is empty. `loop` is one of
     LOOPS or `auto`: the first of them under which loops keep no more than `budget` bytes, else the one that keeps least.

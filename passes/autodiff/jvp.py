@@ -32,7 +32,7 @@ from deepx_graph.types import FunctionType, TupleType, is_state
 
 @dataclass(frozen=True)
 class Jvp(Pass):
-    """Replace the program by the one that computes its outputs' tangents from its inputs and theirs.
+    """Replaces the program by the one that computes its outputs' tangents from its inputs and theirs.
 
     `wrt` names the inputs that move, in order; all floating and complex ones when it is empty.
     """

@@ -21,7 +21,7 @@ from deepx_graph.rewrite.base import Pass, RewriteControl
 
 @dataclass(frozen=True)
 class Fuse(Pass):
-    """Join operations into kernels that go through their data once.
+    """Joins operations into kernels that go through their data once.
 
     `max_ops` and `max_inputs` bound a kernel; `reductions` lets it reduce; `duplicate` computes cheap operations again in each
     kernel that needs them. Raises UsageError for a bound below 2 operations or 1 input.
@@ -51,7 +51,7 @@ class Fuse(Pass):
 
 @dataclass(frozen=True)
 class Unfuse(Pass):
-    """Put the operations of every kernel back into the function."""
+    """Puts the operations of every kernel back into the function."""
 
     name: ClassVar[str] = "unfuse"
 

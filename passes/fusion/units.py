@@ -92,7 +92,7 @@ class Order(Generic[U]):
         self.position[new] = position
 
 
-_WORDS = {"branch": "a branch of", "header": "the test of", "body": "the body of", "once": "the first turn of"}
+_WORDS = {"branch": "a branch of", "header": "the test of", "body": "the body of", "once": "the first iteration of"}
 
 
 def places(function: Function) -> dict[Node, Draft]:

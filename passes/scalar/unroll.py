@@ -12,7 +12,7 @@ from deepx_graph.rewrite.base import Pass, RewriteControl
 
 @dataclass(frozen=True)
 class Unroll(Pass):
-    """Writes out loops that iterate a known, small number of times and hold no other loop."""
+    """Writes out loops that run a known, small number of times and hold no other loop."""
 
     name: ClassVar[str] = "unroll"
     max_trips: int = 8

@@ -17,6 +17,7 @@ from deepx_graph.cli.programs import PICTURES
 from deepx_graph.rewrite.base import PassError
 from deepx_graph.text import FORMATS
 from tests.support.cli_runner import BLOCK, PLAIN, ROOT, SEA, Run
+from tests.support.pages import data_of
 
 # --- the frame
 
@@ -279,6 +280,19 @@ def test_draw_shows_a_stage_a_function_or_a_neighbourhood(run: Run, tmp_path: Pa
     near = picture("--function", "gelu", "--around", "slope", "--depth", "1")
     assert len(near) < len(picture("--function", "gelu"))
     assert run("draw", BLOCK, "-o", str(tmp_path / "x.dot"), "--stage", "nonsense").code == 2
+
+
+def test_a_profile_is_of_the_kernels_that_run_and_of_warm_calls(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "p.html"
+    done = run("draw", BLOCK, "-o", str(path), "--profile")
+    assert done.code == 0
+    assert re.search(r"times are medians of \d+ runs, the first left out", done.err)
+    boxes = [n for n in data_of(path.read_bytes())["graphs"][0]["nodes"] if "time" in n]
+    assert {n["op"] for n in boxes} >= {"fusion", "dot_general"}
+    read = run("draw", BLOCK, "-o", str(path), "--profile", "--stage", "input")
+    assert read.code == 0
+    assert "fusion" not in {n.get("op") for n in data_of(path.read_bytes())["graphs"][0]["nodes"]}
+    assert "timeline" in run("draw", BLOCK, "-o", str(path), "--profile", "--timeline").err
 
 
 # --- reports

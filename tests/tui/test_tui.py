@@ -332,3 +332,34 @@ waiting.join()
 """
     ended = subprocess.run([sys.executable, "-c", code], timeout=60, start_new_session=True, check=False)
     assert ended.returncode == -signal.SIGHUP
+
+
+@piloted
+async def test_a_click_on_a_tab_opens_its_view(tmp_path: Path) -> None:
+    async with browser(program(tmp_path)) as pilot:
+        line = screen(pilot)[0]
+        for title, name in (("Passes", "passes"), ("Map", "map"), ("List", "list")):
+            await pilot.click("#bar", offset=(line.index(title), 0))
+            await settled(pilot)
+            assert app_of(pilot).view == name
+        await pilot.click("#bar", offset=(line.index("nodes"), 0))
+        assert app_of(pilot).view == "list"
+
+
+@piloted
+async def test_ctrl_c_says_which_key_quits(tmp_path: Path) -> None:
+    async with browser(program(tmp_path)) as pilot:
+        await press(pilot, "ctrl+c")
+        (told,) = (n.message for n in pilot.app._notifications)
+        assert "q quits" in told and "ctrl+q" not in told
+
+
+@piloted
+async def test_a_second_file_is_compared_from_the_start(tmp_path: Path) -> None:
+    other = tmp_path / "q.sea"
+    other.write_text(SEA.replace("exponential", "sine"))
+    app = Browser(lambda: Session.open(program(tmp_path)), "p.sea", against=str(other))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        assert app.view == "compare"
+        assert "q.sea" in shown(pilot) and "sine" in shown(pilot)

@@ -113,7 +113,7 @@ def test_long_programs_are_listed_without_recursion(depth: int) -> None:
 
     found = listing(Module((b.function("main", [("x", tensor(F32, (4,)))], body),)))
     assert len(found.row_of) == 2 * depth + 1 and found.lanes == 2
-    assert [found.rows[k].title for k in found.visible] == ["main", "", f"{depth:,} × block of 2: tanh, add"]
+    assert [found.rows[k].title for k in found.visible] == ["main", "", f"add + tanh ×{depth:,}, each of 2 rows"]
     found.fold_all(lambda row: False)
     assert len(found.visible) == len(found.rows) == 2 * depth + 3
 
@@ -135,10 +135,12 @@ def test_equal_layers_are_one_row_that_unfolds_into_each() -> None:
     found = listing(layered(12))
     shown = [found.rows[k] for k in found.visible]
     assert [r.title or (r.node is not None and r.node.op.name) for r in shown] == [
-        "f", "25 parameters", "tanh", "12 × block of 6: 2 add, multiply, tanh, …"]  # fmt: skip
+        "f", "25 parameters", "tanh",
+        "add + exponential + multiply + … ×12, each of 6 rows"]  # fmt: skip
     assert len(found.row_of) == 25 + 1 + 12 * 6
     assert found.toggle(found.visible[-1])
-    assert [found.rows[k].title for k in found.visible[-12:]] == [f"{k} of 12" for k in range(1, 13)]
+    assert [found.rows[k].title for k in found.visible[-12:]] == [
+        f"add + exponential + multiply + … ({k} of 12)" for k in range(1, 13)]  # fmt: skip
     assert found.toggle(found.visible[-1])
     assert [r.node.op.name for k in found.visible[-6:] if (r := found.rows[k]).node is not None] == [
         "multiply", "add", "tanh", "exponential", "negate", "add"]  # fmt: skip

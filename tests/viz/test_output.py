@@ -15,6 +15,9 @@ from deepx_graph.viz.picture import graphviz as layout
 from deepx_graph.viz.picture import layered, svg
 from tests.support import viz_modules as programs
 
+LONG = 600.0
+"""Seconds that no layout takes here: what is drawn must not depend on how busy the machine is."""
+
 HOSTILE = [
     "<<TABLE><TR><TD HREF='javascript:alert(1)'>x</TD></TR></TABLE>>",
     "<b>bold</b>",
@@ -70,9 +73,10 @@ def test_dot_has_only_our_ids_and_quoted_labels(name: str) -> None:
 
 
 def test_equal_programs_give_equal_bytes() -> None:
-    for program in (programs.loop, programs.fused, lambda: programs.tangle(900)):
+    for program in (programs.loop, programs.fused, lambda: programs.tangle(60)):
         for format in ("dot", "svg", "html"):
-            assert draw(program(), format=format).data == draw(program(), format=format).data
+            one, other = (draw(program(), format=format, max_nodes=40, timeout=LONG) for _ in range(2))
+            assert one.data == other.data
 
 
 def test_kinds_of_edges_differ_in_dot() -> None:
@@ -202,6 +206,21 @@ def test_the_fast_settings_come_second(tmp_path: Path, monkeypatch: pytest.Monke
     assert draw(programs.straight(), format="svg").notes == (
         "full layout: the engine failed (status 3)", "drawn with fast layout settings: straight edges, more crossings",
     )  # fmt: skip
+
+
+def test_a_layout_that_waits_has_not_used_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path, 'cat >/dev/null; sleep 1.3; echo "<svg xmlns=\'http://www.w3.org/2000/svg\'><text>$*</text></svg>"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    drawing = draw(programs.straight(), format="svg", timeout=2.0)
+    assert texts(drawing.data) == ["-Tsvg"]
+    assert drawing.notes == ()
+
+
+@pytest.mark.skipif(layout.OUT_OF_TIME is None, reason="no limit on processor time on this system")
+def test_a_layout_that_has_used_up_its_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path, "cat >/dev/null; kill -XCPU $$")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert "full layout: not finished in 12 s" in draw(programs.straight(), format="svg", timeout=20.0).notes[-1]
 
 
 @pytest.mark.parametrize("reply", ["not xml", "<html/>", "<svg xmlns='http://www.w3.org/2000/svg'>"])

@@ -18,6 +18,7 @@ from deepx_graph.viz import draw
 from deepx_graph.viz.picture import graphviz as layout
 from tests.support import viz_modules as programs
 from tests.support.browser import Browser, executable
+from tests.support.pages import data_of
 from tests.support.paths import ROOT
 from tests.viz.test_output import HOSTILE
 
@@ -43,13 +44,6 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "block.html"
     dx.draw(dx.load(BLOCK), path)
     return path
-
-
-def data_of(page: bytes) -> dict[str, object]:
-    """The data that a page shows."""
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.decode(), re.DOTALL)
-    found: dict[str, object] = json.loads(text)
-    return found
 
 
 def count(browser: Browser, selector: str) -> int:
@@ -237,6 +231,29 @@ def test_two_programs_side_by_side(browser: Browser, tmp_path: Path) -> None:
     names = browser.run("panes.map(p => p.graph.nodes[p.boxes.find(b => b.g.classList.contains('selected')).box.members[0]].title)")
     assert names[0] == names[1]
     assert browser.messages == []
+
+
+@needs_browser
+def test_what_differs_is_in_the_legend_and_both_sides_open_at_the_same_level(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "x.html"
+    page.write_bytes(explore([("long", Session(programs.tangle(120))), ("short", Session(programs.tangle(45, 2)))]).data)
+    browser.open(page)
+    sizes = browser.run("GRAPHS.map(g => g.scenes[g.top - 1].boxes.length)")
+    assert sizes[1] <= 150 < sizes[0], "one would be readable whole, the other not"
+    assert browser.run("panes.map(p => p.at)") == [0, 0]
+    samples = "[...document.querySelectorAll('footer .difference')]"
+    shown = browser.run(f"{samples}.map(e => [e.textContent, getComputedStyle(e.querySelector('rect')).fill])")
+    assert [text for text, _ in shown] == ["only in the first", "only in the second", "not the same in both"]
+    assert len({colour for _, colour in shown}) == 3
+
+
+@needs_browser
+def test_a_profile_opens_with_its_times(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "x.html"
+    assert cli.main(["draw", str(BLOCK), "-o", str(page), "--profile"]) == 0
+    browser.open(page)
+    assert text(browser, "#overlay option:checked") == "time"
+    assert count(browser, ".tag") >= 5
 
 
 @needs_browser

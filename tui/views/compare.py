@@ -10,7 +10,6 @@ from textual.binding import Binding, BindingType
 
 from deepx_graph.ir import Module, Node
 from deepx_graph.session.programs import load
-from deepx_graph.session.progress import Monitor
 from deepx_graph.session.report.diff import Difference, diff
 from deepx_graph.tui.texts import padded, plain
 from deepx_graph.tui.views.base import View
@@ -64,13 +63,11 @@ class CompareView(View):
         self.opened()
 
     def action_open(self) -> None:
-        def read(path: str) -> None:
-            self.browser.work_on("reading", lambda m: self._read(path.strip(), m), self._opened)
+        self.browser.prompt("the file to compare with", lambda text: self.read_other(text.strip()))
 
-        self.browser.prompt("the file to compare with", read)
-
-    def _read(self, path: str, monitor: Monitor) -> tuple[str, Module]:
-        return path, load(path).module
+    def read_other(self, path: str) -> None:
+        """Reads the other file, and compares."""
+        self.browser.work_on("reading", lambda m: (path, load(path).module), self._opened)
 
     def _opened(self, found: tuple[str, Module]) -> None:
         self.file = found

@@ -23,13 +23,13 @@ class LaneList(Rows):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "fold", "Fold"),
-        Binding("left,h", "outward", "Fold, or out of it", show=False),
+        Binding("left,h", "outward", "Collapse / parent", show=False),
         Binding("right,l", "inward", "Unfold", show=False),
         Binding("z", "fold_all", "Fold all / kernels / none", show=False),
         Binding("left_square_bracket", "walk('operand')", "Operand"),
         Binding("right_square_bracket", "walk('user')", "User"),
         Binding("o", "overlay", "Cost"),
-        Binding("c", "numbers", "Rows for numbers", show=False),
+        Binding("c", "numbers", "Show scalar constants", show=False),
     ]
 
     overlay: reactive[str] = reactive("bytes")

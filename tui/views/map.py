@@ -34,8 +34,8 @@ class FocusMap(Styled, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "walk('down')", "To a user", show=False),
         Binding("up,k", "walk('up')", "To an operand", show=False),
-        Binding("left,h", "walk('left')", "Beside", show=False),
-        Binding("right,l", "walk('right')", "Beside", show=False),
+        Binding("left,h", "walk('left')", "Sideways", show=False),
+        Binding("right,l", "walk('right')", "Sideways", show=False),
         Binding("enter,space", "centre", "Centre here"),
         Binding("plus,equals_sign", "depth(1)", "Wider"),
         Binding("minus", "depth(-1)", "Narrower"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,7 +14,7 @@ from deepx_graph.session.pipelines import complete_passes, explain_pass, items
 from deepx_graph.session.report.info import module_info
 from deepx_graph.session.session import Version
 from deepx_graph.session.timeline import op_changes
-from deepx_graph.tui.texts import human, padded, plain
+from deepx_graph.tui.texts import human, padded, plain, sized
 from deepx_graph.tui.views.base import View
 from deepx_graph.tui.views.rows import Line, Table, said, titled
 
@@ -152,11 +153,11 @@ class PipelineView(View):
         return lines
 
 
-def _row(name: str, before: float | None, after: float | None) -> Line:
+def _row(name: str, before: float | None, after: float | None, shown: Callable[[float | None], str] = human) -> Line:
     better = before is not None and after is not None and after < before
     worse = before is not None and after is not None and after > before
     style = "added" if better else "removed" if worse else "faint"
-    return said(f"{padded(plain(name, 21), 22)}{human(before):>10}", (f"{human(after):>10}", style))
+    return said(f"{padded(plain(name, 21), 22)}{shown(before):>10}", (f"{shown(after):>10}", style))
 
 
 def _costs(before: Version, after: Version) -> list[Line]:
@@ -165,5 +166,6 @@ def _costs(before: Version, after: Version) -> list[Line]:
     entry_a, entry_b = a.functions[0], b.functions[0]
     return [
         _row("kernels", entry_a.kernels, entry_b.kernels), _row("flops", a.flops, b.flops),
-        _row("bytes moved", a.bytes_moved, b.bytes_moved), _row("peak bytes", entry_a.peak_bytes, entry_b.peak_bytes),
+        _row("bytes moved", a.bytes_moved, b.bytes_moved, sized),
+        _row("peak memory", entry_a.peak_bytes, entry_b.peak_bytes, sized),
     ]  # fmt: skip

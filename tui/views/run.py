@@ -14,7 +14,7 @@ from deepx_graph.session.progress import Monitor
 from deepx_graph.session.run.inputs import WISHES
 from deepx_graph.session.run.instrumented import RunResult
 from deepx_graph.tui.plots import columns
-from deepx_graph.tui.texts import bar, human, milliseconds, padded, plain
+from deepx_graph.tui.texts import bar, milliseconds, padded, plain, sized
 from deepx_graph.tui.views.base import View
 from deepx_graph.tui.views.rows import Line, Table, said, titled
 
@@ -141,9 +141,9 @@ class RunView(View):
 
 def _summary(result: RunResult) -> list[Line]:
     busy = sum(m.seconds for m in result.measured.values())
-    runs = f"{result.runs} runs, " if result.runs > 1 else ""
-    lines = [said((f" {runs}{milliseconds(result.seconds)}", "head"), f"  kernels {milliseconds(busy)}, "
-                  f"planned peak {human(result.memory.peak_bytes)} bytes")]  # fmt: skip
+    runs, each = (f"{result.runs} runs, ", " per run (medians)") if result.runs > 1 else ("", "")
+    lines = [said((f" {runs}{milliseconds(result.seconds)}", "head"), f"  kernels {milliseconds(busy)}{each}, "
+                  f"planned peak {sized(result.memory.peak_bytes)}")]  # fmt: skip
     for name, array in result.outputs[:8]:
         lines.append(said((f" ⇒ {plain(name, 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
     if result.printed:
@@ -169,8 +169,8 @@ def _memory(result: RunResult, width: int) -> list[Line]:
         return []
     plot = columns(memory.alive, width, 4)
     lines = [titled(" memory over time")]
-    lines += [said((f"{human(max(memory.alive)) if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
-    largest = ", ".join(f"{n.op.name} {plain(n.name, 20)} {human(life.bytes)}" for n, life in memory.at_peak(3))
+    lines += [said((f"{sized(max(memory.alive)) if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
+    largest = ", ".join(f"{n.op.name} {plain(n.name, 20)} {sized(life.bytes)}" for n, life in memory.at_peak(3))
     return [*lines, said((f"{'':>8} most at step {memory.peak_at} of {len(memory.alive)}: {largest}", "faint"))]
 
 

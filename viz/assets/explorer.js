@@ -53,6 +53,12 @@ function drawBox(parent, box, graph) {
   return g;
 }
 
+/* Graphs that are compared open at the same level: the finest if all of them are readable there, else the coarsest. */
+function firstLevel(graph) {
+  const compared = DATA.timeline ? [graph] : GRAPHS;
+  return compared.every(g => g.scenes[g.top - 1].boxes.length <= 150) ? graph.top - 1 : 0;
+}
+
 /* --- panes ----------------------------------------------------------------------------------------------------------- */
 
 class Pane {
@@ -69,7 +75,7 @@ class Pane {
     }
     this.world = draw(this.svg, "g");
     this.listen();
-    this.show(graph, graph.scenes[graph.top - 1].boxes.length <= 150 ? graph.top - 1 : 0);
+    this.show(graph, firstLevel(graph));
   }
 
   get scene() { return this.graph.scenes[this.at]; }
@@ -283,7 +289,7 @@ function goto(pane, node) {
 }
 
 function describe(graph, box) {
-  if (box.members.length > 1) return `${box.title}\n${box.subtitle}\n${box.inside >= 0 ? "double click or Enter opens it" : ""}`.trim();
+  if (box.members.length > 1) return `${box.title}\n${box.subtitle}\n${box.inside >= 0 ? "double-click or Enter opens it" : ""}`.trim();
   const n = graph.nodes[box.members[0]];
   return n.tip || [`${n.at} ${n.title}`, n.name ? `name ${n.name}` : "", (n.type && [].concat(n.type)[0]) || ""].filter(Boolean).join("\n");
 }
@@ -320,7 +326,7 @@ function inspect() {
     make(side, "h2", {}, box ? box.title : `${nodes.length} nodes`);
     if (box) make(side, "p", {}, box.subtitle);
     if (box && box.inside >= 0) make(side, "button", { onclick: () => panes[state.pane].enter(box) }, "open (Enter)");
-    section(side, "holds", list(nodes), graph);
+    section(side, "contains", list(nodes), graph);
     return;
   }
   const k = nodes[0], n = graph.nodes[k];
@@ -401,14 +407,14 @@ function openSelected() {
 const KEYS = [
   ["/", "search", () => $("search").focus()],
   ["n", "next match", () => step(1)],
-  ["N", "match before", () => step(-1)],
+  ["N", "previous match", () => step(-1)],
   ["Enter", "open the selected box", openSelected],
   ["Backspace", "back", () => panes[state.pane].back()],
   ["i", "first input of the selected node", () => walk("inputs")],
   ["u", "first user of the selected node", () => walk("users")],
   ["+", "zoom in", () => panes[state.pane].zoom(1.25)],
   ["-", "zoom out", () => panes[state.pane].zoom(0.8)],
-  ["f", "readable size, from the top left", () => panes[state.pane].fit()],
+  ["f", "readable size, at the top left", () => panes[state.pane].fit()],
   ["w", "the whole picture", () => panes[state.pane].whole()],
   ["ArrowLeft", "move", () => panes[state.pane].pan(80, 0)],
   ["ArrowRight", "move", () => panes[state.pane].pan(-80, 0)],
@@ -418,8 +424,8 @@ const KEYS = [
   ["2", "next level", () => level(1)],
   ["3", "next level", () => level(2)],
   ["o", "next overlay", () => cycle($("overlay"))],
-  ["t", "light, dark or as the system", () => cycle($("theme"))],
-  [",", "stage before", () => DATA.timeline && stage(panes[0].graph.number_in_page - 1)],
+  ["t", "theme: light, dark, or that of the system", () => cycle($("theme"))],
+  [",", "previous stage", () => DATA.timeline && stage(panes[0].graph.number_in_page - 1)],
   [".", "next stage", () => DATA.timeline && stage(panes[0].graph.number_in_page + 1)],
   ["?", "this help", () => { $("help").hidden = !$("help").hidden; }],
   ["Escape", "close, clear", () => { if (!$("help").hidden) $("help").hidden = true; else { $("search").value = ""; search(""); select(null); } }],
@@ -439,9 +445,9 @@ function help() {
     make(make(row, "td"), "kbd", {}, key);
     make(row, "td", {}, what);
   }
-  make(box, "p", {}, "Drag moves, the wheel zooms, a click selects, a double click opens what stands for several nodes.");
+  make(box, "p", {}, "Drag to move, turn the wheel to zoom, click to select, double-click to open a box that stands for several nodes.");
   make(box, "h3", {}, "search");
-  make(box, "p", {}, "words are looked for in names and operations; op:dot* name:~attn users>2 bytes>=1M not const (a or b) #17 before:#17");
+  make(box, "p", {}, "Words are looked for in names and operations; op:dot* name:~attn users>2 bytes>=1M not const (a or b) #17 before:#17");
   make(box, "p", {}, `fields: ${[...FIELDS.texts].join(", ")}; numbers: ${[...FIELDS.numbers].join(", ")}; words: ${[...FIELDS.flags].join(", ")}`);
   make(box, "button", { onclick: () => { box.hidden = true; } }, "close");
 }
@@ -466,7 +472,7 @@ function bar() {
     const overlay = make(make(head, "label", {}, "overlay"), "select", { id: "overlay", "aria-label": "overlay" });
     names.forEach(n => option(overlay, n));
     overlay.addEventListener("change", () => { state.overlay = overlay.value; refresh(); });
-    if (names.includes("difference")) { overlay.value = "difference"; state.overlay = "difference"; }
+    state.overlay = overlay.value = ["difference", "time"].find(n => names.includes(n)) || "none"; // what the page was asked for
   } else make(head, "select", { id: "overlay", hidden: true });
   const theme = make(make(head, "label", {}, "theme"), "select", { id: "theme", "aria-label": "theme" });
   ["auto", "light", "dark"].forEach(n => option(theme, n));
@@ -475,11 +481,18 @@ function bar() {
   make(head, "button", { title: "help (?)", "aria-label": "help", onclick: () => { $("help").hidden = !$("help").hidden; } }, "?");
 }
 
+/* What the colours of differences mean. */
+function differences() {
+  if (DATA.timeline) return [["added", "new in this stage"], ["changed", "changed in this stage"]];
+  const [here, there] = GRAPHS.length > 2 ? ["not in the next program", "not in the previous program"] : ["only in the first", "only in the second"];
+  return [["removed", here], ["added", there], ["changed", "not the same in both"]];
+}
+
 function foot() {
   const bottom = make(document.body, "footer");
   if (DATA.timeline) {
     const time = make(bottom, "div", { id: "time" });
-    make(time, "button", { title: "stage before (,)", onclick: () => stage(panes[0].graph.number_in_page - 1) }, "◀");
+    make(time, "button", { title: "previous stage (,)", onclick: () => stage(panes[0].graph.number_in_page - 1) }, "◀");
     const slider = make(time, "input", { id: "stage", type: "range", min: 0, max: GRAPHS.length - 1, value: 0, "aria-label": "stage" });
     slider.addEventListener("input", () => stage(Number(slider.value)));
     make(time, "button", { title: "next stage (.)", onclick: () => stage(panes[0].graph.number_in_page + 1) }, "▶");
@@ -490,8 +503,11 @@ function foot() {
     const s = make(bottom, "span", { className: "sample" }), picture = draw(s, "svg", { viewBox: "0 0 14 10" });
     draw(picture, name, name === "rect" ? { x: 1, y: 1, width: 12, height: 8, rx: 2, class: cls } : { d: "M0,5L14,5", class: cls });
     s.append(text);
+    return s;
   };
   for (const f of [...families].sort()) sample(`shape f-${f}`, "rect", f);
+  const differ = new Set(GRAPHS.flatMap(g => g.nodes.map(n => n.diff)));
+  for (const [kind, text] of differences()) if (differ.has(kind)) sample("shape", "rect", text).classList.add("difference", `d-${kind}`);
   const kinds = new Set(GRAPHS.flatMap(g => g.edges.map(e => e[2])));
   for (const [kind, text] of Object.entries(DATA.kinds)) {
     if (kinds.has(kind)) sample(`edge e-${kind}`, "path", text);

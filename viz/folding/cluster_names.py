@@ -6,7 +6,7 @@ The words are a reading of the operations, for a person's eye only: nothing is d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.viz.view.labels import short
@@ -44,12 +44,16 @@ def op_of(node: ViewNode) -> str:
 
 def contents(members: Sequence[ViewNode]) -> str:
     """A name for the nodes together; `nodes` where there is nothing to say."""
-    ops = Counter(op_of(n) for n in members if n.kind not in ("param", "constant", "result"))
+    named = [n for n in members if n.kind not in ("param", "constant", "result")]
+    return name_of(Counter(map(op_of, named)), {op_of(n): n.family for n in named})
+
+
+def name_of(ops: Counter[str], families: Mapping[str, str]) -> str:
+    """A name for so many of each operation, from the family of each; `nodes` where there is nothing to say."""
     words = _words(ops)
     if words:
         return " + ".join(words)
-    family = {op_of(n): n.family in TELLING for n in members}
-    telling = sorted(ops, key=lambda op: (not family.get(op, False), -ops[op], op))
+    telling = sorted(ops, key=lambda op: (families[op] not in TELLING, -ops[op], op))
     return short(" + ".join(telling[:LISTED]) + (" + …" if len(telling) > LISTED else ""), 48) or "nodes"
 
 

@@ -1,7 +1,7 @@
 """Rows of a listing under heads that fold them: blocks that repeat, and long runs of parameters or constants.
 
-Equal layers of a network become one row, `12 × block of 37 rows`, with a row for each of them inside. Only what stands at the top
-of a function is looked at, and what is short stays as it is. Near-linear.
+Equal layers of a network become one row, `norm + attention + mlp ×12`, with a row for each of them inside. Only what stands at
+the top of a function is looked at, and what is short stays as it is. Near-linear.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.viz.folding.cluster_names import name_of
 from deepx_graph.viz.folding.repeats import best_period
 from deepx_graph.viz.listing.lanes import Row
+from deepx_graph.viz.view.labels import family_of
 
 WORTH = 16
 """Rows that a head must at least hide."""
@@ -68,11 +70,12 @@ def _repeated(units: list[Unit]) -> list[Row]:
         if sum(map(len, blocks)) < WORTH:
             continue
         found += _flat(units[at:start])
+        name = contents(blocks[0])
         if len(blocks[0]) >= LONG:
-            inner = [row for k, block in enumerate(blocks, 1) for row in _under(f"{k} of {repeats}", block, "repeat")]
+            inner = [row for k, block in enumerate(blocks, 1) for row in _under(f"{name} ({k} of {repeats:,})", block, "repeat")]
         else:
             inner = _flat(blocks)
-        found += _under(f"{repeats:,} × block of {len(blocks[0]):,}: {contents(blocks[0])}", inner)
+        found += _under(f"{name} ×{repeats:,}, each of {len(blocks[0]):,} rows", inner)
         at = start + repeats * period
     return found + _constants(units[at:]) if at else _constants(units)
 
@@ -92,10 +95,9 @@ def _token(unit: Unit) -> tuple[object, ...]:
 
 
 def contents(rows: Sequence[Row]) -> str:
-    """The most numerous operations of rows."""
-    counts = Counter(r.node.op.name for r in rows if r.node is not None and r.node.op is not CONSTANT)
-    listed = ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.most_common(3))
-    return listed + (", …" if len(counts) > 3 else "")
+    """What the rows are together: the name that a picture gives to such a box."""
+    ops = [r.node.op for r in rows if r.node is not None and r.node.op not in (CONSTANT, PARAM)]
+    return name_of(Counter(op.name for op in ops), {op.name: family_of(op) for op in ops})
 
 
 def _flat(units: Sequence[Unit]) -> list[Row]:

@@ -6,12 +6,12 @@ and time cannot be opened; the box then only lists what it holds.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 
 from deepx_graph.viz.folding.fanout import inline_hubs
 from deepx_graph.viz.folding.fold import MAX_NODES, fold
 from deepx_graph.viz.page.scene import Scene, lay_out, lay_out_all
+from deepx_graph.viz.picture.graphviz import processor_seconds
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import EdgeKind, View, ViewEdge, ViewNode, renumbered
 
@@ -51,7 +51,7 @@ class Levels:
 def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max_scenes: int = MAX_SCENES) -> Levels:
     """The scenes of a view; the finest level has at most `max_nodes` boxes.
 
-    Layout takes at most `timeout` seconds for each level, and a quarter of that for all that is inside.
+    Layout takes at most `timeout` seconds of processor time for each level, and a quarter of that for all that is inside.
     """
     view = renumbered(view)
     found = Levels(view)
@@ -63,14 +63,14 @@ def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max
         found.scenes.append(lay_out(folded, timeout))
         found.titles.append("everything" if len(folded.nodes) >= len(view.nodes) else f"{len(folded.nodes)} boxes")
     found.top = len(found.scenes)
-    _open_all(found, max_scenes, time.monotonic() + timeout / 4)
+    _open_all(found, max_scenes, processor_seconds() + timeout / 4)
     return found
 
 
 def _open_all(found: Levels, max_scenes: int, until: float) -> None:
     """Adds the scenes inside of boxes, breadth first, as many as fit."""
     done = 0
-    while done < len(found.scenes) and len(found.scenes) < max_scenes and time.monotonic() < until:
+    while done < len(found.scenes) and len(found.scenes) < max_scenes and processor_seconds() < until:
         groups: dict[Members, ViewNode] = {}
         while done < len(found.scenes) and len(groups) < BATCH:
             for n in found.scenes[done].view.nodes:
@@ -79,7 +79,7 @@ def _open_all(found: Levels, max_scenes: int, until: float) -> None:
             done += 1
         chosen = list(groups.items())[: max_scenes - len(found.scenes)]
         views = [_inside(found.view, n) for _, n in chosen]
-        for k, scene in enumerate(lay_out_all(views, max(1.0, until - time.monotonic()))):
+        for k, scene in enumerate(lay_out_all(views, max(1.0, until - processor_seconds()))):
             found.inside[chosen[k][0]] = len(found.scenes)
             found.scenes.append(scene)
             found.titles.append(chosen[k][1].title)

@@ -31,7 +31,7 @@ class Tape:
 
 EMPTY = Tape(None, None)
 
-WHY_TAPES = ("a loop whose number of turns is not known keeps values on a tape: let a counter be compared with a constant, "
+WHY_TAPES = ("a loop whose number of iterations is not known keeps values on a tape: let a counter be compared with a constant, "
              "or write sea, which has tapes")
 """A hint for a form without tapes."""
 

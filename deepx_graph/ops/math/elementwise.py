@@ -46,12 +46,12 @@ from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, Ten
 # --- arithmetic ---------------------------------------------------------------------------------------------------
 
 add: Op = binary(
-    "add", "Sum; or of bools.", ufunc(np.add), kernel="x + y", kinds=EVERY,
+    "add", "The sum; of bools, logical or.", ufunc(np.add), kernel="x + y", kinds=EVERY,
     vjp=lambda b, x, y, node, g: (g, g),
     commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=UfuncMonoid(np.add, rounds=True),
 )  # fmt: skip
 subtract: Op = binary(
-    "subtract", "Difference.", ufunc(np.subtract), kernel="x - y",
+    "subtract", "The difference.", ufunc(np.subtract), kernel="x - y",
     vjp=lambda b, x, y, node, g: (g, b(negate, g)), identity=0,
 )  # fmt: skip
 
@@ -67,7 +67,7 @@ def _multiply_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence
 
 
 multiply: Op = binary(
-    "multiply", "Product; and of bools. Of complex numbers the sums of four products, also at infinities.",
+    "multiply", "The product; of bools, logical and. Of complex numbers the sums of four products, also at infinities.",
     ufunc(np.multiply), kernel="x * y", kinds=EVERY,
     vjp=_multiply_vjp, commutative=True, associative=True, identity=1, absorber=0, monoid=UfuncMonoid(np.multiply, rounds=True),
 )  # fmt: skip
@@ -188,12 +188,12 @@ def _winner_takes(direction: str) -> Callable[[Builder, Node, Node, Node, Node],
 
 
 maximum: Op = binary(
-    "maximum", "The greater; NaN when either is; complex numbers by their real parts first. Or of bools.", ufunc(np.maximum),
+    "maximum", "The greater; NaN when either is; complex numbers by their real parts; of bools, logical or.", ufunc(np.maximum),
     kernel="max(x, y)", kinds=EVERY,
     vjp=_winner_takes("GT"), commutative=True, associative=True, idempotent=True, identity=lowest, monoid=UfuncMonoid(np.maximum),
 )  # fmt: skip
 minimum: Op = binary(
-    "minimum", "The lesser; NaN when either is; complex numbers by their real parts first. And of bools.", ufunc(np.minimum),
+    "minimum", "The lesser; NaN when either is; complex numbers by their real parts; of bools, logical and.", ufunc(np.minimum),
     kernel="min(x, y)", kinds=EVERY,
     vjp=_winner_takes("LT"), commutative=True, associative=True, idempotent=True, identity=highest, monoid=UfuncMonoid(np.minimum),
 )  # fmt: skip
@@ -215,15 +215,15 @@ def _all_ones(dtype: DType) -> Any:
 
 
 and_: Op = binary(
-    "and", "Logical and of bools, bitwise of integers.", ufunc(np.bitwise_and), kernel="x & y", kinds=LOGICAL, commutative=True,
+    "and", "Logical and of bools, bitwise and of integers.", ufunc(np.bitwise_and), kernel="x & y", kinds=LOGICAL, commutative=True,
     associative=True, idempotent=True, identity=_all_ones, absorber=0, monoid=UfuncMonoid(np.bitwise_and),
 )  # fmt: skip
 or_: Op = binary(
-    "or", "Logical or of bools, bitwise of integers.", ufunc(np.bitwise_or), kernel="x | y", kinds=LOGICAL, commutative=True,
+    "or", "Logical or of bools, bitwise or of integers.", ufunc(np.bitwise_or), kernel="x | y", kinds=LOGICAL, commutative=True,
     associative=True, idempotent=True, identity=0, monoid=UfuncMonoid(np.bitwise_or),
 )  # fmt: skip
 xor: Op = binary(
-    "xor", "Exclusive or of bools, bitwise of integers.", ufunc(np.bitwise_xor), kernel="x ^ y", kinds=LOGICAL,
+    "xor", "Exclusive or of bools, bitwise exclusive or of integers.", ufunc(np.bitwise_xor), kernel="x ^ y", kinds=LOGICAL,
     commutative=True, associative=True, identity=0, monoid=UfuncMonoid(np.bitwise_xor),
 )  # fmt: skip
 not_: Op = unary("not", "Logical not of bools, bitwise of integers.", ufunc(np.invert), kernel="~x", kinds=LOGICAL,
@@ -231,7 +231,7 @@ not_: Op = unary("not", "Logical not of bools, bitwise of integers.", ufunc(np.i
 
 # --- functions of one operand -------------------------------------------------------------------------------------
 
-negate: Op = unary("negate", "The negative.", ufunc(np.negative), kernel="-x", kinds=NUMERIC, involution=True,
+negate: Op = unary("negate", "The negative, -x.", ufunc(np.negative), kernel="-x", kinds=NUMERIC, involution=True,
                    vjp=lambda b, x, y, g: b(negate, g))
 
 
@@ -284,9 +284,9 @@ def _sign_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node | None:
 
 sign: Op = unary("sign", "Minus one, zero or one; of a float zero or NaN the value itself.", _sign, kernel="sign(x)", kinds=NUMERIC,
                  vjp=_sign_vjp)
-floor: Op = unary("floor", "Rounded down.", ufunc(np.floor), kernel="floor(x)", kinds=("float",),
+floor: Op = unary("floor", "Rounded down to an integer.", ufunc(np.floor), kernel="floor(x)", kinds=("float",),
                   vjp=flat)
-ceil: Op = unary("ceil", "Rounded up.", ufunc(np.ceil), kernel="ceil(x)", kinds=("float",),
+ceil: Op = unary("ceil", "Rounded up to an integer.", ufunc(np.ceil), kernel="ceil(x)", kinds=("float",),
                  vjp=flat)
 round_nearest_even: Op = unary(
     "round_nearest_even", "Rounded to the nearest integer, halves to the even one.", ufunc(np.rint), kernel="rint(x)",

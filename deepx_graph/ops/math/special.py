@@ -200,9 +200,9 @@ def _class_of(name: str, summary: str, function: Callable[[Array], Any]) -> Op:
                  source=f"CHLO {name}")
 
 
-is_inf: Op = _class_of("is_inf", "Whether infinite.", np.isinf)
-is_pos_inf: Op = _class_of("is_pos_inf", "Whether plus infinity.", lambda x: x == np.inf)
-is_neg_inf: Op = _class_of("is_neg_inf", "Whether minus infinity.", lambda x: x == -np.inf)
+is_inf: Op = _class_of("is_inf", "Whether it is infinite.", np.isinf)
+is_pos_inf: Op = _class_of("is_pos_inf", "Whether it is plus infinity.", lambda x: x == np.inf)
+is_neg_inf: Op = _class_of("is_neg_inf", "Whether it is minus infinity.", lambda x: x == -np.inf)
 
 SPECIAL: tuple[Op, ...] = (
     cosh, sinh, acos, asin, atan, acosh, asinh, atanh, square, conj, erf, erfc, erf_inv, lgamma, digamma, polygamma, zeta,

@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run measured of a node: seconds over all calls, their share of all kernels, and odd elements of its last value."""
+    """What was measured of a node: seconds and calls of one run, their share of all kernels, and odd elements of its last value."""
 
     seconds: float
     share: float

@@ -7,6 +7,7 @@ kernel and nothing else. Of a node that runs several times the last value counts
 from __future__ import annotations
 
 import io
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,8 +138,9 @@ class RunResult:
 
 def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int | None = None, seed: int = 0,
               max_bytes: int | None = None, data_root: str | None = None, keep: bool = True, runs: int = 1,
-              monitor: Monitor | None = None) -> RunResult:
-    """Runs the entry `runs` times; with `keep`, statistics and values of the last run are recorded.
+              within: float = math.inf, monitor: Monitor | None = None) -> RunResult:
+    """Runs the entry `runs` times, fewer when `within` seconds are over; with `keep`, statistics and values of the last run are
+    recorded.
 
     Raises what compiling and running raise, and Cancelled.
     """
@@ -155,13 +157,15 @@ def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto"
     watched.calls = 0
     start = time.perf_counter()
     outputs = f(**inputs)
-    for _ in range(runs - 1):
+    done = 1
+    while done < runs and time.perf_counter() - start < within:
         outputs = f(**inputs)
+        done += 1
     spent = time.perf_counter() - start
     seen = values or Values()
     _inputs_seen(ready[0].entry, f, inputs, seen)
     named = tuple(zip((p.name for p in f.outputs), outputs, strict=True))
-    return RunResult(ready[0], dict(inputs), named, spent, _measured(profile, seen), seen, from_plan(f.plan), runs,
+    return RunResult(ready[0], dict(inputs), named, spent, _measured(profile, done, seen), seen, from_plan(f.plan), done,
                      printed.getvalue())
 
 
@@ -174,12 +178,12 @@ def _inputs_seen(entry: Function, f: Compiled, inputs: Mapping[str, Any], values
             values.take(p, np.asarray(inputs[name]), ())
 
 
-def _measured(profile: Profile, values: Values) -> dict[Node, Measured]:
-    times = profile.seconds()
-    total = sum(s for s, _, _ in times.values()) or 1.0
+def _measured(profile: Profile, runs: int, values: Values) -> dict[Node, Measured]:
+    times = profile.per_run(runs)
+    total = sum(s for s, _ in times.values()) or 1.0
     found: dict[Node, Measured] = {}
     for node in times.keys() | values.seen.keys():
-        seconds, calls, _ = times.get(node, (0.0, 0, 0))
+        seconds, calls = times.get(node, (0.0, 0))
         seen = values.seen.get(node)
         nans, infs = (seen.statistics.nans, seen.statistics.infs) if seen else (0, 0)
         found[node] = Measured(seconds, seconds / total, calls, nans, infs)

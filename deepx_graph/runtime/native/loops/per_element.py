@@ -175,10 +175,10 @@ class _Recogniser:
         inside = self._dependent()
         users = [n for n in inside if n.op is not LOOP_END]
         if self.reductions and any(i in self.reductions for n in users if n not in self._test_nodes() for i in n.inputs):
-            raise NotPerElement("a reduction that a turn uses")
+            raise NotPerElement("a reduction that an iteration uses")
         flag = self.phis.get(self.flag) if self.flag is not None else None
         if flag is not None and any(flag in n.inputs for n in users if n not in self._test_nodes()):
-            raise NotPerElement("a flag that a turn uses")
+            raise NotPerElement("a flag that an iteration uses")
         carriers = {k for k, n in enumerate(self.nexts) if n in self.reductions}
         if carriers - {self.flag}:
             raise NotPerElement("a reduction that the loop carries and does not test")
@@ -270,7 +270,7 @@ class _Recogniser:
             if node.op is CONSTANT:
                 new[node] = node
             elif node.op is PHI:
-                raise NotPerElement("a flag that a turn uses")
+                raise NotPerElement("a flag that an iteration uses")
             elif node.op is PARAM:
                 if node in self.body.params and self._is_read(node, order, wanted):
                     new[node] = param(node)

@@ -85,7 +85,7 @@ def attempt(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop | st
         loop = recognise(body)
         program = lower(loop.turn)
         if program is None or not _is_plain(program, loop):
-            return "a turn that is no elementwise kernel"
+            return "an iteration that is no elementwise kernel"
         shares = Shares.of(loop, program)
         if is_bounded(loop, shares, threads):
             return BoundedLoop(loop, program, shares, threads)

@@ -1,6 +1,6 @@
 """Legalisation: a function of our operations as one of those that a target has, meaning the same.
 
-A `Target` tells of a node, over operands that are legal already, whether it has it as it stands. What it lacks is decomposed: by a
+A `ConversionTarget` tells of a node, over operands that are legal already, whether it has it as it stands. What it lacks is decomposed: by a
 rule of the target's own, by the op's decomposition (`rewrite/decompositions.py`), or by the kernel expression of its declaration,
 until everything is legal. A node for which that does not succeed stays as it is, for the target to refuse by the name that its user
 knows; so every node of the result is either legal or one of the program's own. Only bodies of functions in attributes recurse.
@@ -26,7 +26,7 @@ LONGEST = 10_000
 
 
 @dataclass(frozen=True)
-class Target:
+class ConversionTarget:
     """What a language has, and `rules` for what it says in a way of its own; the rule at None is asked for every node."""
 
     has: Callable[[Node], bool]
@@ -45,7 +45,7 @@ class Target:
         return decomposed(b, node)
 
 
-def legalise(module: Module, target: Target) -> Module:
+def legalise(module: Module, target: ConversionTarget) -> Module:
     """The module with every function legal for the target, as far as it can be made so; itself when it is."""
     legaliser = Legaliser(target)
     functions = [legaliser.function(f) for f in module.functions]
@@ -55,7 +55,7 @@ def legalise(module: Module, target: Target) -> Module:
 class Legaliser:
     """Makes functions legal for one target, each once."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ConversionTarget) -> None:
         self.target = target
         self._done: dict[int, tuple[Function, Function]] = {}
 
@@ -72,7 +72,7 @@ class Legaliser:
         for node in function.nodes:  # all are made anew, which keeps their order
             inputs, attrs = tuple([new[i] for i in node.inputs]), self._attrs(node)
             if node.op is PROJ and inputs[0].op is TUPLE and node.inputs[0].op is not TUPLE:
-                new[node] = inputs[0].inputs[node.attrs[0]]
+                new[node] = inputs[0].inputs[node.attr("index")]
                 continue
             kept = Node(node.op, inputs, attrs, node.type, node.origin)
             new[node] = self._settled(kept) if self.target.lacks(kept) else kept
@@ -99,7 +99,7 @@ class Legaliser:
 class _Decomposition:
     """One node taken apart until all parts are legal, on a stack of its own."""
 
-    def __init__(self, target: Target, root: Node) -> None:
+    def __init__(self, target: ConversionTarget, root: Node) -> None:
         self.target, self.root = target, root
         self.builder = Builder(intern=True, origin=Origin("", root.origin.spans))
         self.legal: dict[Node, Node] = {i: i for i in root.inputs}

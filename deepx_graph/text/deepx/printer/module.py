@@ -15,7 +15,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PARTIAL, PROJ
 from deepx_graph.literal import Literal
 from deepx_graph.ops import load
-from deepx_graph.rewrite.legalise import Target, legalise
+from deepx_graph.rewrite.legalise import ConversionTarget, legalise
 from deepx_graph.text.deepx.printer.forms import Argument, Form, Functional, Instruction, Seed, Tensor, Tensors, Vector, Wire
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
 from deepx_graph.text.deepx.printer.ops import EMITTERS, is_unsaid
@@ -33,7 +33,7 @@ def _has(node: Node) -> bool:
     return node.op is PARAM or node.op in STRUCTURE or (node.op in EMITTERS and not is_unsaid(node))
 
 
-TARGET = Target(_has)
+TARGET = ConversionTarget(_has)
 """What deepx has."""
 
 

@@ -13,7 +13,7 @@ from deepx_graph.errors import an
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.rewrite.legalise import Target
+from deepx_graph.rewrite.legalise import ConversionTarget
 from deepx_graph.text.hlo.printer import index
 from deepx_graph.text.hlo.printer.body import Emit, Writer
 from deepx_graph.text.hlo.printer.control import control_table, kept
@@ -291,5 +291,5 @@ def _has(node: Node) -> bool:
     return (node.op in EMITTERS or node.op in STRUCTURAL) and not (lacking and lacking(node))
 
 
-TARGET = Target(_has)
+TARGET = ConversionTarget(_has)
 """What HLO has."""

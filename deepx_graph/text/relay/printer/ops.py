@@ -16,7 +16,7 @@ from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import PROJ, STRUCTURAL, TUPLE
-from deepx_graph.rewrite.legalise import Target
+from deepx_graph.rewrite.legalise import ConversionTarget
 from deepx_graph.text.relay.printer.place import Text
 from deepx_graph.text.relay.printer.window import WINDOW
 from deepx_graph.text.relay.reader.literals import NAMES
@@ -372,5 +372,5 @@ def _has(node: Node) -> bool:
     return node.op in _ELSEWHERE or (rule is not None and (not node.op.elementwise or rule(node) is not None))
 
 
-TARGET = Target(_has)
+TARGET = ConversionTarget(_has)
 """What Relay has."""

@@ -10,7 +10,7 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, STRUCTURAL
-from deepx_graph.rewrite.legalise import Legaliser, Target
+from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
 from deepx_graph.text.stablehlo.printer.flat import flattened
 from deepx_graph.text.stablehlo.printer.ops import FORMS
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, as_tensor, scalar
@@ -115,7 +115,7 @@ def _has(node: Node) -> bool:
     return node.op in WRITTEN and not (lacking and lacking(node)) and not _is_mixed(node)
 
 
-TARGET = Target(_has, {
+TARGET = ConversionTarget(_has, {
     None: _widened, CALL_VALUE: _call_value, REGION: _region, ops.rng_uniform: _draw, ops.rng_normal: _draw,
     ops.ensure_type: lambda b, node: node.inputs[0], ops.iota: lambda b, node: b.splat(0, scalar(node.attr("dtype"))),
 })  # fmt: skip

@@ -1,6 +1,6 @@
 """Legalisation: a function of our operations as one of those that a target has, meaning the same.
 
-A `ConversionTarget` tells of a node, over operands that are legal already, whether it has it as it stands. What it lacks is decomposed: by a
+A `ConversionTarget` tells of a node over legal operands whether it has it as it stands. What it lacks is decomposed: by a
 rule of the target's own, by the op's decomposition (`rewrite/decompositions.py`), or by the kernel expression of its declaration,
 until everything is legal. A node for which that does not succeed stays as it is, for the target to refuse by the name that its user
 knows; so every node of the result is either legal or one of the program's own. Only bodies of functions in attributes recurse.

@@ -23,7 +23,7 @@ NETWORK_LAYERS = 12
 
 def attention() -> dx.Module:
     """The attention of the transformer block, optimised."""
-    block = dx.load(ROOT / "examples" / "transformer_block.dx")
+    block = dx.load("examples/transformer_block.dx")  # the tooltips name the file as it is called here
     return dx.optimize(block.with_entry("attention"), "internalize,inline,dce,default")
 
 
@@ -43,11 +43,14 @@ def example_of_the_page() -> str:
 
 def main(folder: str) -> None:
     """Draws all of them into a folder."""
-    os.chdir(folder)
+    target = Path(folder).resolve()
+    os.chdir(ROOT)
+    block, layers, example = attention(), network(), example_of_the_page()
+    os.chdir(target)
     for theme, name in (("light", "attention.svg"), ("dark", "attention-dark.svg")):
-        dx.draw(attention(), name, title="", theme=theme, timeout=600)
-    dx.draw(network(), "folded.svg", title="", max_nodes=BOXES, timeout=600)
-    exec(compile(example_of_the_page(), "docs/viz.md", "exec"), {})
+        dx.draw(block, name, title="", theme=theme, timeout=600)
+    dx.draw(layers, "folded.svg", title="", max_nodes=BOXES, timeout=600)
+    exec(compile(example, "docs/viz.md", "exec"), {})
 
 
 if __name__ == "__main__":

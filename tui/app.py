@@ -20,7 +20,7 @@ from textual.widgets import ContentSwitcher, Footer, Static
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
 from deepx_graph.session.progress import Monitor
 from deepx_graph.session.session import Session, Version
-from deepx_graph.tui.bar import Bar
+from deepx_graph.tui.bar import TabBar
 from deepx_graph.tui.help import HelpScreen, MessageScreen
 from deepx_graph.tui.prompt import Prompt
 from deepx_graph.tui.style import CSS, THEMES
@@ -90,7 +90,7 @@ class Browser(Telling):
         self.first_theme = theme or ("ansi-dark" if self.no_color else THEMES[0])
 
     def compose(self) -> ComposeResult:
-        yield Bar(id="bar")
+        yield TabBar(id="bar")
         with Container(id="body"):
             yield Outline(id="outline")
             with Vertical(id="centre"):
@@ -259,7 +259,7 @@ class Browser(Telling):
         self.selection_changed()
 
     def _show_bar(self) -> None:
-        bar, session = self.query_one(Bar), self.session
+        bar, session = self.query_one(TabBar), self.session
         if session is None:
             bar.show(self.view)
             return
@@ -267,7 +267,7 @@ class Browser(Telling):
         rest = f"{step} {plain(session.version.title, 24)} · {sum(session.version.counts.values()):,} nodes"
         bar.show(self.view, plain(os.path.basename(self.path), 30), rest)
 
-    def on_bar_chosen(self, message: Bar.Chosen) -> None:
+    def on_tab_bar_chosen(self, message: TabBar.Chosen) -> None:
         self.action_view(message.view)
 
     def focus_view(self) -> None:

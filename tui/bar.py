@@ -10,7 +10,7 @@ from textual.widgets import Static
 from deepx_graph.tui.views.table import VIEWS
 
 
-class Bar(Static):
+class TabBar(Static):
     """A tab for each view, then the program."""
 
     class Chosen(Message):

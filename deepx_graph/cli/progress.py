@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from deepx_graph.errors import printable
-from deepx_graph.progress import Stage, listening
+from deepx_graph.progress import Step, listening
 
 DELAY, PERIOD = 1.0, 0.2
 """Seconds until the line is shown, and between two looks at it."""
@@ -18,11 +18,11 @@ DELAY, PERIOD = 1.0, 0.2
 ERASED = "\r\x1b[2K"
 
 
-class Line:
+class StatusLine:
     """The last line of a terminal; `update` writes it and `hide` takes it away."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream, self.stage, self.start = stream, Stage("start"), time.monotonic()
+        self.stream, self.stage, self.start = stream, Step("start"), time.monotonic()
         self.shown = False
         self.lock = threading.RLock()
 
@@ -47,7 +47,7 @@ class Line:
             self.stream.write(text)
             self.stream.flush()
 
-    def heard(self, stage: Stage) -> None:
+    def heard(self, stage: Step) -> None:
         self.stage = stage
 
     def run(self, ended: threading.Event) -> None:
@@ -56,7 +56,7 @@ class Line:
             self.update(time.monotonic() - self.start)
 
 
-_line: Line | None = None
+_line: StatusLine | None = None
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def shown(stream: TextIO, wanted: bool = True) -> Iterator[None]:
     if not wanted or not stream.isatty():
         yield
         return
-    _line, ended = Line(stream), threading.Event()
+    _line, ended = StatusLine(stream), threading.Event()
     thread = threading.Thread(target=_line.run, args=(ended,), daemon=True)
     thread.start()
     try:

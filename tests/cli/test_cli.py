@@ -339,7 +339,7 @@ def test_why(run: Run) -> None:
 
 
 def test_ops(run: Run) -> None:
-    assert "Sum; or of bools." in run("ops").out
+    assert "The sum; of bools, logical or." in run("ops").out
     assert "attribute  dimension: int, required" in run("ops", "concatenate").out
     names = [op["name"] for op in run("ops", "--json").json]
     assert len(names) == len(set(names)) > 60

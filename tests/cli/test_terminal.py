@@ -13,7 +13,7 @@ import pytest
 
 from deepx_graph.cli import main as cli
 from deepx_graph.cli import options, progress
-from deepx_graph.cli.progress import Line
+from deepx_graph.cli.progress import StatusLine
 from deepx_graph.errors import printable_lines
 from deepx_graph.progress import Stage, listening
 from tests.support.cli_runner import Run
@@ -84,7 +84,7 @@ class Terminal(io.StringIO):
 
 def test_a_line_comes_after_a_second_and_goes() -> None:
     terminal = Terminal()
-    line = Line(terminal)
+    line = StatusLine(terminal)
     line.heard(Stage("simp\x1blify", 8, 10))
     line.update(0.9)
     line.hide()

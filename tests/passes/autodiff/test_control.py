@@ -223,7 +223,7 @@ def test_a_tape_is_read_back_from_sea_and_refused_where_there_are_none() -> None
             dx.dumps(g, form)
         first = refused.value.diagnostics[0]
         assert "'tape_empty'" in first.message
-        assert "number of turns is not known" in str(first.hint)
+        assert "number of iterations is not known" in str(first.hint)
         dx.dumps(dx.optimize(dx.grad(module(nested, M, M), loop="recompute"), "clean"), form)
 
 

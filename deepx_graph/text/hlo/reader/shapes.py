@@ -111,6 +111,6 @@ def array_type(dtype: str, dims: str) -> Type:
     for k, part in enumerate(parts):
         match = _DIM.fullmatch(part)
         if not match:
-            raise ShapeError(f"'{part}' is not a dimension", 0)
+            raise ShapeError(f"'{part[:40]}' is not a dimension", 0)
         sizes.append(int(match[1]) if match[1] else f"?{k}")
     return tensor(HLO_DTYPES[dtype], tuple(sizes))

@@ -228,7 +228,7 @@ def _sorted_item(node: Node) -> Text | None:
 
 def _top_k(node: Node) -> Text | None:
     """Relay takes 0 for all."""
-    if node.attrs[0] == 0:
+    if node.attr("k") == 0:
         return None
     return call("topk", node.inputs[0], k=node.attrs[0], axis=-1, ret_type="both", is_ascend=False, dtype="int32")
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 
-class Step(NamedTuple):
+class StageProgress(NamedTuple):
     """A stage by name; where its steps can be counted, how many of them are done."""
 
     name: str
@@ -22,7 +22,7 @@ class Step(NamedTuple):
         return f"{self.name} {self.done}/{self.total}" if self.total else self.name
 
 
-Listener = Callable[[Step], object]
+Listener = Callable[[StageProgress], object]
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
@@ -31,7 +31,7 @@ def stage(name: str, done: int = 0, total: int = 0) -> None:
     """From now on this is being done."""
     listener = _LISTENER.get()
     if listener is not None:
-        listener(Step(name, done, total))
+        listener(StageProgress(name, done, total))
 
 
 @contextlib.contextmanager

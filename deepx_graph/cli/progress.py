@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from deepx_graph.errors import printable
-from deepx_graph.progress import Step, listening
+from deepx_graph.progress import StageProgress, listening
 
 DELAY, PERIOD = 1.0, 0.2
 """Seconds until the line is shown, and between two looks at it."""
@@ -22,7 +22,7 @@ class StatusLine:
     """The last line of a terminal; `update` writes it and `hide` takes it away."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream, self.stage, self.start = stream, Step("start"), time.monotonic()
+        self.stream, self.stage, self.start = stream, StageProgress("start"), time.monotonic()
         self.shown = False
         self.lock = threading.RLock()
 
@@ -47,7 +47,7 @@ class StatusLine:
             self.stream.write(text)
             self.stream.flush()
 
-    def heard(self, stage: Step) -> None:
+    def heard(self, stage: StageProgress) -> None:
         self.stage = stage
 
     def run(self, ended: threading.Event) -> None:

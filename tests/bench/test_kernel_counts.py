@@ -45,7 +45,7 @@ def test_every_program_is_in_the_table() -> None:
 
 
 def test_counts_of_a_known_program() -> None:
-    """a*b + c - d*2 over 1000 floats: four kernels of three arrays each without fusion, one of five with it, and two blocks of scratch."""
+    """a*b + c - d*2 over 1000 floats: four kernels of three arrays each without fusion, one of five and two of scratch with it."""
     module = dx.load(PROGRAMS / "axpy.small.stablehlo")
     kernels, moved, *_, results, peak = counts.counts(dx.compile(module, engine="numexpr"))
     assert (kernels, moved, results) == (4, 48_000, 4_000)

@@ -119,7 +119,7 @@ def test_bounds_and_weights_of_reading_are_options_of_the_library(program: str, 
 
 def test_numbers_of_thousands_of_digits_are_a_bound_and_no_crash() -> None:
     text = f"HloModule m\n\nENTRY main {{\n  ROOT x = f32[{'9' * 5000}] parameter(0)\n}}\n"
-    with pytest.raises(dx.ParseError, match="9{40}' is not a dimension"):
+    with pytest.raises(dx.ParseError, match=r"9{40}' is not a dimension"):
         dx.loads(text)
 
 

@@ -15,7 +15,7 @@ from deepx_graph.cli import main as cli
 from deepx_graph.cli import options, progress
 from deepx_graph.cli.progress import StatusLine
 from deepx_graph.errors import printable_lines
-from deepx_graph.progress import Stage, listening
+from deepx_graph.progress import StageProgress, listening
 from tests.support.cli_runner import Run
 
 HOSTILE = """HloModule m
@@ -85,7 +85,7 @@ class Terminal(io.StringIO):
 def test_a_line_comes_after_a_second_and_goes() -> None:
     terminal = Terminal()
     line = StatusLine(terminal)
-    line.heard(Stage("simp\x1blify", 8, 10))
+    line.heard(StageProgress("simp\x1blify", 8, 10))
     line.update(0.9)
     line.hide()
     assert terminal.getvalue() == ""
@@ -106,7 +106,7 @@ def test_a_line_comes_after_a_second_and_goes() -> None:
 def test_every_slow_command_says_what_it_does(run: Run, sea: str, tmp_path: Path, arguments: tuple[str, ...],
                                               stages: set[str]) -> None:
     command, *rest = arguments
-    seen: list[Stage] = []
+    seen: list[StageProgress] = []
     with listening(seen.append):
         assert run(command, sea, *(a.replace("OUT", str(tmp_path / "o")) for a in rest)).code == 0
     assert stages <= {s.name for s in seen}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from deepx_graph.errors import printable
+from deepx_graph.forking import renew_after_fork
 from deepx_graph.progress import StageProgress, listening
 
 DELAY, PERIOD = 1.0, 0.2
@@ -24,6 +25,11 @@ class StatusLine:
     def __init__(self, stream: TextIO) -> None:
         self.stream, self.stage, self.start = stream, StageProgress("start"), time.monotonic()
         self.shown = False
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds; one that a signal handler may take again."""
         self.lock = threading.RLock()
 
     def update(self, seconds: float) -> None:

@@ -69,7 +69,7 @@ Function = Callable[..., None]
 
 def functions() -> tuple[int, dict[str, Function]]:
     """The lanes of a register, and the compiled functions. Raises ImportError without llvmlite."""
-    from deepx_graph.runtime.native.llvm.cache import functions as compiled
+    from deepx_graph.runtime.native.llvm.machine_code import functions as compiled
     from deepx_graph.runtime.native.llvm.target import this_machine
 
     machine = this_machine()

@@ -19,8 +19,7 @@ from deepx_graph.viz.folding.fanout import inline_hubs
 from deepx_graph.viz.folding.fold import MAX_NODES, fold
 from deepx_graph.viz.page.detail_levels import levels_of
 from deepx_graph.viz.page.html import Graph, page
-from deepx_graph.viz.picture import graphviz as layout
-from deepx_graph.viz.picture import layered, svg
+from deepx_graph.viz.picture import graphviz, layered, svg
 from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.picture.theme import theme_named
 from deepx_graph.viz.view.build import build_view
@@ -115,18 +114,18 @@ def _dot(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -
 def _svg(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
     view = inline_hubs(fold(view, max_nodes))
     try:
-        data, notes = layout.render(to_dot(view, theme, legend=legend), "svg", timeout, large=layout.is_large(view))
+        data, notes = graphviz.render(to_dot(view, theme, legend=legend), "svg", timeout, large=graphviz.is_large(view))
         return Drawing(svg.filtered(data, view), view.notes + notes)
-    except layout.LayoutError as e:
+    except graphviz.LayoutError as e:
         view = view.noted(f"simple layout, without frames, because: {e.diagnostics[0].message}")
         return Drawing(layered.to_svg(view, theme), view.notes)
 
 
 def _png(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
     view = inline_hubs(fold(view, max_nodes))
-    if layout.engine() is None:
-        raise UsageError(f"PNG needs a layout engine: {layout.INSTALL}; SVG and HTML do without")
-    data, notes = layout.render(to_dot(view, theme, legend=legend), "png", timeout, large=layout.is_large(view))
+    if graphviz.engine() is None:
+        raise UsageError(f"PNG needs a layout engine: {graphviz.INSTALL}; SVG and HTML do without")
+    data, notes = graphviz.render(to_dot(view, theme, legend=legend), "png", timeout, large=graphviz.is_large(view))
     return Drawing(data, view.notes + notes)
 
 

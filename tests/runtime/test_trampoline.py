@@ -37,7 +37,7 @@ from deepx_graph.runtime.engines.native_engine import is_exact
 from deepx_graph.runtime.kernels import spelling
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.call import trampoline as entry
-from deepx_graph.runtime.native.call import trampoline_ir as enter
+from deepx_graph.runtime.native.call import trampoline_ir
 from deepx_graph.runtime.native.call.kernel_call import quick
 from deepx_graph.runtime.native.kernel import build
 from deepx_graph.runtime.straightline.segment import ArrayType
@@ -401,7 +401,7 @@ def test_a_profile_sees_every_kernel() -> None:
 
 
 def test_ir_is_that_of_no_machine() -> None:
-    assert "x86" not in enter.IR and "aarch64" not in enter.IR
+    assert "x86" not in trampoline_ir.IR and "aarch64" not in trampoline_ir.IR
 
 
 def test_without_the_machine_function(monkeypatch: pytest.MonkeyPatch) -> None:

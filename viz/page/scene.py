@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.viz.picture import graphviz as layout
-from deepx_graph.viz.picture import layered
+from deepx_graph.viz.picture import graphviz, layered
 from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.view.model import View, ViewEdge
 
@@ -50,9 +49,9 @@ class Scene:
 def lay_out(view: View, timeout: float = 20.0) -> Scene:
     """The scene of one view, by the best layout that is done in time."""
     try:
-        data, notes = layout.render(_dot(view), "json0", timeout, large=layout.is_large(view))
+        data, notes = graphviz.render(_dot(view), "json0", timeout, large=graphviz.is_large(view))
         return next(_scenes(data, [view], notes))
-    except layout.LayoutError as e:
+    except graphviz.LayoutError as e:
         return simple(view, f"simple layout, without frames, because: {e.diagnostics[0].message}")
 
 
@@ -61,9 +60,9 @@ def lay_out_all(views: Sequence[View], timeout: float) -> list[Scene]:
     if not views:
         return []
     try:
-        data, _ = layout.render("\n".join(map(_dot, views)), "json0", timeout, large=False)
+        data, _ = graphviz.render("\n".join(map(_dot, views)), "json0", timeout, large=False)
         found = list(_scenes(data, views, ()))
-    except layout.LayoutError:
+    except graphviz.LayoutError:
         return [simple(v) for v in views]
     return found
 
@@ -90,7 +89,7 @@ def _scenes(data: bytes, views: Sequence[View], notes: tuple[str, ...]) -> Itera
             found, at = decoder.raw_decode(text, text.index("{", at))
             yield _scene(found, view, notes)
         except (ValueError, KeyError, TypeError) as e:
-            raise layout.LayoutError(f"the layout engine wrote no valid layout: {e}") from None
+            raise graphviz.LayoutError(f"the layout engine wrote no valid layout: {e}") from None
 
 
 def _scene(found: dict[str, Any], view: View, notes: tuple[str, ...]) -> Scene:

@@ -26,7 +26,7 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Leaf, Step
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.module import module_text
 from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, NestStage, arrange, registers_used, sums_columns, together
@@ -338,7 +338,7 @@ class NativeKernel(MachineCode):
 
     def _functions(self, ir: str, nests: int) -> None:
         names = [f"{kind}{k}" for kind in ("nest", "work", "total") for k in range(nests)] + ["whole"]
-        at = codes.functions(ir, names, self)
+        at = machine_code.functions(ir, names, self)
         self.nest_addresses = [at[f"nest{k}"] for k in range(nests)]
         """The functions `nest(table, low, high, scratch, chunk)`, for who calls them where rows are ready."""
         self._works = [_WORK(at[f"work{k}"]) for k in range(nests)]

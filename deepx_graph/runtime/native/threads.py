@@ -17,7 +17,7 @@ import numpy as np
 
 from deepx_graph.forking import Lock, renew_after_fork
 from deepx_graph.runtime.kernels.memory import aligned
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 
 SPIN = 1500
 """How often a worker looks for a job, a pause between, before it sleeps."""
@@ -193,7 +193,7 @@ class WorkerPool:
     """
 
     def __init__(self) -> None:
-        at = codes.functions(_IR, ["serve", "share"])
+        at = machine_code.functions(_IR, ["serve", "share"])
         self._serve = ctypes.CFUNCTYPE(None, _POINTER)(at["serve"])
         self._share = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64, *[_POINTER] * 4)(at["share"])
         self.share_address: int = at["share"]

@@ -17,7 +17,7 @@ from typing import Any
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 
 LANES = {4: 16, 8: 8}
@@ -99,7 +99,7 @@ def _taken(items: Any) -> Callable[[], Any]:
 @cache
 def _function(size: int, machine: Target) -> Callable[..., None]:
     """Kept for each machine, that is for each width of its vectors."""
-    return _TURN(codes.functions(text(size), [f"turn{size}"])[f"turn{size}"])
+    return _TURN(machine_code.functions(text(size), [f"turn{size}"])[f"turn{size}"])
 
 
 def text(size: int) -> str:

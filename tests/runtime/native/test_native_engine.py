@@ -22,7 +22,7 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
-from deepx_graph.runtime.native.llvm.cache import functions
+from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import arrange

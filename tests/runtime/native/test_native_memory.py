@@ -16,7 +16,7 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.llvm.math import FORMATS
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest import nest as nests
+from deepx_graph.runtime.native.loopnest import nest
 from deepx_graph.runtime.native.loopnest import nontemporal as streaming
 from deepx_graph.runtime.native.loopnest.module import module_text
 from deepx_graph.runtime.native.loopnest.nest import arrange
@@ -62,7 +62,7 @@ def kernel_of(make: object, *arrays: Array) -> NativeKernel:
     return kernel
 
 
-SIZES = [8 * nests.STRIP - 1, 8 * nests.STRIP, 8 * nests.STRIP + 1, 40_009]
+SIZES = [8 * nest.STRIP - 1, 8 * nest.STRIP, 8 * nest.STRIP + 1, 40_009]
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -180,7 +180,7 @@ def test_the_next_rows_are_asked_for_while_the_dearest_stage_runs() -> None:
     program = lower(function_of(_softmax, x))
     assert program is not None
     plan = arrange(program)
-    later = nests.prefetches(plan.nests[0], False)
+    later = nest.prefetches(plan.nests[0], False)
     assert later is plan.nests[0].stages[1], "the exponentials are"
     ir = module_text(program, plan, layout(program, plan), [Chunks(1)], this_machine())
     assert "call void @llvm.prefetch" in ir

@@ -13,7 +13,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
-from deepx_graph.runtime.native.llvm import cache, target
+from deepx_graph.runtime.native.llvm import machine_code, target
 from deepx_graph.runtime.native.llvm.width import VARIABLE, WIDTHS, asked, vectors
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
@@ -67,8 +67,8 @@ def test_narrower_code_keeps_to_its_registers_and_instructions(bits: int, monkey
         written.append(machine._machine.emit_assembly(module))
         return original(ir, *rest, **named)
 
-    original = cache.functions
-    monkeypatch.setattr(cache, "functions", functions)
+    original = machine_code.functions
+    monkeypatch.setattr(machine_code, "functions", functions)
     x, w = inputs()
     dx.compile(dx.optimize(dx.loads(PROGRAM)), engine="native", vector_bits=bits)(x, w)
     text = "\n".join(written)

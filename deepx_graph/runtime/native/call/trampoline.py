@@ -23,10 +23,10 @@ import numpy as np
 
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
-from deepx_graph.runtime.native.call import trampoline_ir as enter
+from deepx_graph.runtime.native.call import trampoline_ir
 from deepx_graph.runtime.native.call.trampoline_ir import FRAME, PARAM, RESULT
 from deepx_graph.runtime.native.kernel import LONG_NANOSECONDS, KernelMemory, MachineCode, address_of
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.threads import WorkerPool, pool
 from deepx_graph.runtime.straightline.segment import (
     ArgBuffer,
@@ -161,15 +161,15 @@ def _maker(form: ArrayType) -> Any:
 
 def _kind(dtype: np.dtype[Any]) -> int:
     """The eight bytes by which a dtype is told from others."""
-    return ctypes.c_int64.from_address(id(dtype) + enter.KIND).value
+    return ctypes.c_int64.from_address(id(dtype) + trampoline_ir.KIND).value
 
 
 @cache
 def _has_plain_numbers(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy's numbers of that type, which are no arrays, have their bytes where `enter` reads them."""
+    """Whether numpy's numbers of that type, which are no arrays, have their bytes where the trampoline reads them."""
     ones = np.frombuffer(bytes([1] * dtype.itemsize), dtype)
-    return dtype.kind in "biuf" and dtype.isbuiltin == 1 and ctypes.string_at(id(ones[0]) + enter.NUMBER, dtype.itemsize) == (
-        ones.tobytes())
+    return dtype.kind in "biuf" and dtype.isbuiltin == 1 and (
+        ctypes.string_at(id(ones[0]) + trampoline_ir.NUMBER, dtype.itemsize) == ones.tobytes())
 
 
 class _Method(ctypes.Structure):
@@ -182,7 +182,7 @@ class _Machine:
     """What all entries share: the machine function and numpy's own."""
 
     def __init__(self, new_array: int) -> None:
-        at = codes.functions(enter.IR, ["enter", "copied"])
+        at = machine_code.functions(trampoline_ir.IR, ["enter", "copied"])
         self.new_array, self.copied = new_array, at["copied"]
         self._method = _Method(b"entry", at["enter"], _FASTCALL, None)
         new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
@@ -210,19 +210,19 @@ def _fields_are_as_expected() -> bool:
     probe = np.empty((2, 3), "f4")[:, ::-1]
     whole, at = np.empty((2, 3), "f4"), id(probe)
     items = (object(), object())
-    dims = ctypes.c_void_p.from_address(at + enter.DIMS).value
+    dims = ctypes.c_void_p.from_address(at + trampoline_ir.DIMS).value
     return (
         ctypes.sizeof(ctypes.c_void_p) == 8 and sys.byteorder == "little"
-        and ctypes.c_void_p.from_address(at + enter.TYPE).value == id(np.ndarray)
-        and ctypes.c_void_p.from_address(at + enter.DATA).value == probe.ctypes.data
-        and ctypes.c_int32.from_address(at + enter.RANK).value == 2
+        and ctypes.c_void_p.from_address(at + trampoline_ir.TYPE).value == id(np.ndarray)
+        and ctypes.c_void_p.from_address(at + trampoline_ir.DATA).value == probe.ctypes.data
+        and ctypes.c_int32.from_address(at + trampoline_ir.RANK).value == 2
         and dims is not None and tuple((ctypes.c_int64 * 2).from_address(dims)) == (2, 3)
-        and ctypes.c_void_p.from_address(at + enter.DTYPE).value == id(probe.dtype)
-        and ctypes.c_int32.from_address(at + enter.FLAGS).value == probe.flags.num
-        and ctypes.c_int32.from_address(id(whole) + enter.FLAGS).value == whole.flags.num
+        and ctypes.c_void_p.from_address(at + trampoline_ir.DTYPE).value == id(probe.dtype)
+        and ctypes.c_int32.from_address(at + trampoline_ir.FLAGS).value == probe.flags.num
+        and ctypes.c_int32.from_address(id(whole) + trampoline_ir.FLAGS).value == whole.flags.num
         and (whole.flags.num & _READABLE, whole.flags.num & _WRITEABLE) == (_READABLE, _WRITEABLE)
         and all(_kind_is_as_expected(np.dtype(d)) for d in ("?", "i1", "u2", "i8", "f4", ">f4", "f8", "c16"))
-        and [ctypes.c_void_p.from_address(id(items) + enter.ITEMS + 8 * k).value for k in range(2)] == list(map(id, items))
+        and [ctypes.c_void_p.from_address(id(items) + trampoline_ir.ITEMS + 8 * k).value for k in range(2)] == list(map(id, items))
     )  # fmt: skip
 
 

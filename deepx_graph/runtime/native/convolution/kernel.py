@@ -27,9 +27,9 @@ from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, ep
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, scratch_bytes
 from deepx_graph.runtime.native.convolution.problem import problem_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
-from deepx_graph.runtime.native.gemm import microkernel as micro
+from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.kernel import KEPT_BYTES, KernelMemory, NativeKernel, address_of, room
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.transpose import contiguous
@@ -46,7 +46,7 @@ def planned(node: Node) -> ConvolutionPlan | str:
     if isinstance(problem, str):
         return problem
     machine = this_machine()
-    return plan(problem, machine.register_bytes, micro.registers(machine.register_bytes, machine.triple) - _BESIDE)
+    return plan(problem, machine.register_bytes, microkernel.registers(machine.register_bytes, machine.triple) - _BESIDE)
 
 
 def attempt(function: Function, threads: int) -> ConvolutionKernel | str:
@@ -93,7 +93,7 @@ class ConvolutionKernel:
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
         names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = {name: _WORK(address) for name, address in codes.functions(module_text(plan, rows), names, self).items()}
+        at = {name: _WORK(address) for name, address in machine_code.functions(module_text(plan, rows), names, self).items()}
         self._work = at["work"]
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
         self._w = _Source(function, node.inputs[1], WeightPacker(plan, at.get("pack"), threads))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, phase_columns, scratch_steps
 from deepx_graph.runtime.native.convolution.weights import weights_of
-from deepx_graph.runtime.native.gemm import microkernel as micro
+from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
@@ -55,8 +55,8 @@ class TileCode:
         first = t.address("%x", str(start), self.dtype)
         outer, inner = self._in_parts(loops, len(steps))
 
-        def part(pointers: tuple[str, str]) -> micro.Tiles:
-            return micro.accumulate(t, self.dtype, tile, (x, w), pointers, inner, steps)
+        def part(pointers: tuple[str, str]) -> microkernel.Tiles:
+            return microkernel.accumulate(t, self.dtype, tile, (x, w), pointers, inner, steps)
 
         sums = self._in_memory(t, outer, (first, "%w"), part) if outer else part((first, "%w"))
         if self.method.lanes is Lanes.OUTPUTS and self.problem.y[2] != 1:
@@ -119,7 +119,7 @@ class TileCode:
         return [], inner
 
     def _in_memory(self, t: IRBuilder, loops: Sequence[PointerLoop], pointers: tuple[str, str],
-                   part: Callable[[tuple[str, str]], micro.Tiles]) -> micro.Tiles:
+                   part: Callable[[tuple[str, str]], microkernel.Tiles]) -> microkernel.Tiles:
         """The totals of the parts that loops go through."""
         tile = self.method.tile
         totals = t.let(f"alloca [{tile.rows * tile.vectors} x {t.vector(self.dtype)}], align 64")
@@ -158,14 +158,14 @@ class TileCode:
         width = self.plan.width
         return None if lanes >= width else f"<{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 
-    def _store(self, t: IRBuilder, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         for row, vectors in zip(rows, sums, strict=True):
             for v, value in enumerate(vectors):
                 left = lanes - v * t.lanes
                 if left > 0:
                     t.store(value, t.address("%y", str(row[Y] + v * t.lanes), self.dtype), self._mask(left))
 
-    def _kept(self, t: IRBuilder, sums: micro.Tiles) -> str:
+    def _kept(self, t: IRBuilder, sums: microkernel.Tiles) -> str:
         """Memory of the sums, row after row, and room for a square from any place in it."""
         tile = self.method.tile
         kept = t.let(f"alloca [{(tile.rows + t.lanes) * tile.vectors} x {t.vector(self.dtype)}], align 64")
@@ -174,7 +174,7 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_turned(self, t: IRBuilder, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_turned(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Rows are neighbours in memory: as many as there are lanes at a time change places with them."""
         kept, span, step = self._kept(t, sums), self.plan.span, self.problem.y[2]
         for start in range(0, len(rows), t.lanes):
@@ -184,7 +184,7 @@ class TileCode:
                 t.line(f"call void @turn(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
                        f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
-    def _store_scattered(self, t: IRBuilder, sums: micro.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Element by element."""
         kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
 

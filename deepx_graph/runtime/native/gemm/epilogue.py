@@ -23,7 +23,7 @@ from deepx_graph.runtime.kernels.program import Array, Shape
 from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, parts_of
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, Follow, GemmKernel, fits
 from deepx_graph.runtime.native.kernel import KernelMemory, NativeKernel, address_of, attempt
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.emit import NestEmitter
 from deepx_graph.runtime.native.loopnest.nest import together
@@ -105,7 +105,7 @@ def _follow(kernel: NativeKernel) -> Follow:
     """The machine function of the epilogue."""
     code = _code(kernel)
     text = "\n".join([code.function("follow"), *code.t.declarations, ""])
-    return Follow(codes.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
+    return Follow(machine_code.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
 
 
 class FusedGemm:

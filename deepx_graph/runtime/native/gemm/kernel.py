@@ -22,7 +22,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.loops import PANEL_GAP, Fields, module_text
 from deepx_graph.runtime.native.gemm.tile import VECTORS
 from deepx_graph.runtime.native.kernel import address_of
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.threads import pool
@@ -206,7 +206,7 @@ def _even(total: int, most: int, grain: int) -> int:
 
 @cache
 def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
-    return _WORK(codes.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
+    return _WORK(machine_code.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
 
 
 _POINTERS, _PACKED, _FOLLOW_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW_TABLE))

@@ -19,7 +19,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.kernel import MachineCode, Workspace
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
@@ -342,7 +342,7 @@ class SmallGemm(MachineCode):
         self.layout = Layout({}, {}, {}, 0, 0, 3, 3)
         self.threads = 1
         self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
-        address = codes.functions(function_text(plan, register_bytes), ["product"], self)["product"]
+        address = machine_code.functions(function_text(plan, register_bytes), ["product"], self)["product"]
         self.calls = ((address, 0),)
         self._call = _CALL(address)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
-from deepx_graph.runtime.native.llvm import primitives as spelling
+from deepx_graph.runtime.native.llvm import primitives
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loopnest import nontemporal as streaming
+from deepx_graph.runtime.native.loopnest import nontemporal
 from deepx_graph.runtime.native.loopnest.nest import STRIP, Nest, Nests, NestStage, prefetches, registers_used, together, unrolled
 from deepx_graph.runtime.native.loopnest.table import (
     DATA,
@@ -71,7 +71,7 @@ class Partials:
 
     def _join(self, step: Step, dtype: DType) -> Callable[[VectorValue, VectorValue], VectorValue]:
         assert step.reduction is not None
-        write = spelling.lower_primitive(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
+        write = primitives.lower_primitive(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
         if write is None:
             raise Unwritten(f"a reduction of {dtype}")
         return lambda x, y: write(self.t, (x, y))
@@ -115,7 +115,7 @@ class Partials:
                 for k in range(1, self.chunks.count):
                     at = t.let(f"add i64 {i}, {k * size}")
                     total = join(total, t.load(t.address(source, at, partial), partial, mask))
-                t.store(spelling.cast(t, total, dtype), t.address(target, i, dtype), mask)
+                t.store(primitives.cast(t, total, dtype), t.address(target, i, dtype), mask)
             return ()
 
         t.sweep(str(size), 1, size % self.lanes != 0, (), body, ())
@@ -143,7 +143,7 @@ class NestEmitter(Partials):
         for step in crossing:
             self._clear(step)
         self._begin_on_line()
-        streams = streaming.streamed(self.program, self.nests, self.nest, self.lanes)
+        streams = nontemporal.streamed(self.program, self.nests, self.nest, self.lanes)
         if streams:
             self._in_two_versions(streams)
         else:
@@ -170,23 +170,23 @@ class NestEmitter(Partials):
 
     def _apart(self, streams: tuple[int, ...]) -> str:
         t, found = self.t, "true"
-        first = streaming.reference(self.program, self.nests, self.nest)
+        first = nontemporal.reference(self.program, self.nests, self.nest)
         start = "0" if first is None else t.let(f"ptrtoint ptr {self.pointers[first]} to i64")
         loaded = {r for stage in self.nest.stages for r in stage.loads if r in self.pointers}
         for r in streams:
             address = t.let(f"ptrtoint ptr {self.pointers[r]} to i64")
             distance = t.let(f"sub i64 {address}, {start}")
-            inside = t.let(f"and i64 {distance}, {streaming.LINE - 1}")
+            inside = t.let(f"and i64 {distance}, {nontemporal.LINE - 1}")
             conditions = [f"icmp eq i64 {inside}, 0", *(f"icmp ne ptr {self.pointers[r]}, {self.pointers[x]}" for x in loaded)]
             for condition in conditions:
                 found = t.let(f"and i1 {found}, {t.let(condition)}")
         return found
 
     def _begin_on_line(self) -> None:
-        t, first = self.t, streaming.reference(self.program, self.nests, self.nest)
+        t, first = self.t, nontemporal.reference(self.program, self.nests, self.nest)
         if first is not None:
             address, size = t.let(f"ptrtoint ptr {self.pointers[first]} to i64"), self.dtypes[first].itemsize
-            to_line = t.let(f"and i64 {t.let(f'sub i64 0, {address}')}, {streaming.LINE - 1}")
+            to_line = t.let(f"and i64 {t.let(f'sub i64 0, {address}')}, {nontemporal.LINE - 1}")
             self.before_line = t.let(f"sub i64 {STRIP}, {t.let(f'udiv i64 {to_line}, {size}')}")
 
     def _all_rows(self) -> None:
@@ -289,7 +289,7 @@ class NestEmitter(Partials):
         return [values[s] for s in step.sources]
 
     def _written(self, step: Step) -> Write:
-        found = spelling.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
+        found = primitives.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
                                          self.machine)
         if found is None:
             raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
@@ -317,7 +317,7 @@ class NestEmitter(Partials):
                 self._add_along(s, _padded(values[s.sources[0]], len(rows) * len(at)), partials[s.target], at, mask)
             found = [_padded(values[s.sources[0]], len(rows) * len(at)) for s in carried]
             factors = [None if mask else self._factors(stage, s, d) for s, d in zip(carried, types, strict=True)]
-            return [join(self._masked(spelling.cast(t, x, d), start, mask), old) if pair is None
+            return [join(self._masked(primitives.cast(t, x, d), start, mask), old) if pair is None
                     else t.intrinsic("fma", values[pair[0]], values[pair[1]], old)
                     for x, pair, d, start, join, old in zip(found, factors, types, starts, joins, olds, strict=True)]
 
@@ -330,11 +330,11 @@ class NestEmitter(Partials):
             if s.target in self.nests.crossing:
                 self._add_to(s, one, rows)
             else:
-                self.row_values[s.target] = spelling.cast(t, one, self.dtypes[s.target])
+                self.row_values[s.target] = primitives.cast(t, one, self.dtypes[s.target])
 
     def _asks_ahead(self) -> NestStage | None:
         together_now = together(self.nests, self.nest) > 1
-        return prefetches(self.nest, streaming.is_out_of_cache(self.program, self.nest)) if together_now else None
+        return prefetches(self.nest, nontemporal.is_out_of_cache(self.program, self.nest)) if together_now else None
 
     def _coming(self, rows: int) -> Iterator[tuple[str, int, DType]]:
         """What the first stage of the next rows loads: addresses of these rows, how many elements on it lies, and its dtype."""
@@ -422,7 +422,7 @@ class NestEmitter(Partials):
         addresses = self._partials(step, rows)
         for k, part in enumerate(_padded(x, len(rows)).parts):
             at = addresses[k % len(addresses)]
-            t.store_one(join(spelling.cast(t, VectorValue(part, x.dtype), dtype), t.load_one(at, dtype)), at)
+            t.store_one(join(primitives.cast(t, VectorValue(part, x.dtype), dtype), t.load_one(at, dtype)), at)
 
     def _add_along(self, step: Step, x: VectorValue, bases: Sequence[str], at: Sequence[str], mask: str | None) -> None:
         """Joins vectors with the partial results of their columns; those of several rows with each other first."""
@@ -433,7 +433,7 @@ class NestEmitter(Partials):
             rows = [near(rows[k], rows[k + 1]) if k + 1 < len(rows) else rows[k] for k in range(0, len(rows), 2)]
         for row, base in zip(rows, bases, strict=True):
             addresses = [t.address(base, i, dtype) for i in at]
-            t.stores(join(spelling.cast(t, row, dtype), t.loads(addresses, dtype, mask)), addresses, mask)
+            t.stores(join(primitives.cast(t, row, dtype), t.loads(addresses, dtype, mask)), addresses, mask)
 
 
 def _widened(x: VectorValue, each: int) -> VectorValue:

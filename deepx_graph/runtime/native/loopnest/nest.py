@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from deepx_graph.ir import scalar_expr as kernel
+from deepx_graph.ir import scalar_expr
 from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 
 STRIP = 4096
@@ -26,7 +26,7 @@ ROWS_BYTES = 24 << 10
 CHEAP, CHEAP_LEAVES = 6, 2
 """A value of at most this price, made of at most so many arrays, is computed again instead of being stored and loaded."""
 
-SLOW = frozenset(name for name, price in kernel.PRICES.items() if price >= kernel.FUNCTION_PRICE)
+SLOW = frozenset(name for name, price in scalar_expr.PRICES.items() if price >= scalar_expr.FUNCTION_PRICE)
 
 Place = tuple[int, int]
 """Nest and stage."""
@@ -34,7 +34,7 @@ Place = tuple[int, int]
 
 def price(step: Step) -> int:
     """What a step costs an element, in additions."""
-    return kernel.price(step.primitive)
+    return scalar_expr.price(step.primitive)
 
 
 @dataclass

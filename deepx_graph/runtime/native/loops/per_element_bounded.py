@@ -20,10 +20,10 @@ from deepx_graph.runtime.kernels.program import Array, KernelProgram
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.kernel import MachineCode, Workspace
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.table import Layout
-from deepx_graph.runtime.native.loops import per_element_kernel as element_kernel
+from deepx_graph.runtime.native.loops import per_element_kernel
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop
 from deepx_graph.runtime.native.loops.per_element_emit import module_text, plain_table_slots, row_bytes
 from deepx_graph.runtime.native.loops.per_element_kernel import Shares, source_of
@@ -39,13 +39,13 @@ def is_bounded(loop: MaskedLoop, shares: Shares, threads: int) -> bool:
     if loop.bound is None or not set(loop.columns) <= set(loop.arrays):
         return False
     known = loop.flag is None or loop.inits[loop.flag].op is CONSTANT
-    return known and loop.bound * shares.turn / min(threads, shares.pieces) <= element_kernel.ROUND_NANOSECONDS
+    return known and loop.bound * shares.turn / min(threads, shares.pieces) <= per_element_kernel.ROUND_NANOSECONDS
 
 
 class BoundedLoop(MachineCode):
     """A compiled loop and how to call it."""
 
-    way = element_kernel.MaskedLoopKernel.way
+    way = per_element_kernel.MaskedLoopKernel.way
 
     def __init__(self, loop: MaskedLoop, program: KernelProgram, shares: Shares, threads: int) -> None:
         assert loop.bound is not None
@@ -64,7 +64,7 @@ class BoundedLoop(MachineCode):
         self.in_place = (frozenset[int](),) * len(self.results)
         self.nanoseconds = loop.bound * shares.turn
         self._sweep = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
-        at = codes.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
+        at = machine_code.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
         self._spare: list[Workspace] = []
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.kernels.program import KernelProgram, Step
-from deepx_graph.runtime.native.llvm import primitives as spelling
+from deepx_graph.runtime.native.llvm import primitives
 from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loopnest.module import worker
@@ -273,7 +273,7 @@ class _LoopEmitter:
     def _steps(self, steps: Sequence[Step], values: Sequence[dict[int, VectorValue]]) -> None:
         """Each step for every vector of the group; one that is the same for all elements once."""
         for step in steps:
-            found = spelling.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
+            found = primitives.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
                                              self.machine)
             if found is None:
                 raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")

@@ -27,7 +27,7 @@ from deepx_graph.runtime.kernels.program import Array, KernelProgram
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.kernel import KEPT_BYTES, room
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import price
 from deepx_graph.runtime.native.loopnest.table import Unwritten
@@ -141,7 +141,8 @@ class MaskedLoopKernel:
         self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.turn))
         self._leaves = [*(source_of(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(source_of, loop.given)]
         self._flag = None if loop.flag is None else source_of(loop.inits[loop.flag])
-        address = codes.functions(module_text(loop, program, shares.piece, self.places, this_machine()), ["work0"], self)["work0"]
+        text = module_text(loop, program, shares.piece, self.places, this_machine())
+        address = machine_code.functions(text, ["work0"], self)["work0"]
         self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
         self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
         self._spare: list[_Workspace] = []

@@ -22,9 +22,9 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.kernel import KernelMemory, MachineCode, Workspace, address_of, workspace_bytes
-from deepx_graph.runtime.native.llvm import cache as codes
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
-from deepx_graph.runtime.native.loops import small_body_emit as turns_emit
+from deepx_graph.runtime.native.loops import small_body_emit
 from deepx_graph.runtime.native.loops.small_body import LoopPlan, MachineOf, NotSmallBody, planned
 from deepx_graph.runtime.straightline.segment import form_of
 
@@ -54,7 +54,7 @@ class SmallBodyKernel(MachineCode):
     way = "machine code: a loop as a whole"
 
     def __init__(self, body: Function, turns: LoopPlan) -> None:
-        kernels = [c.kernel for c in turns_emit.kernels_of(turns)]
+        kernels = [c.kernel for c in small_body_emit.kernels_of(turns)]
         if any(k.nanoseconds > KERNEL_NANOSECONDS for k in kernels):
             raise NotSmallBody("kernels that take long")
         self.params = tuple(range(len(body.params)))
@@ -73,7 +73,7 @@ class SmallBodyKernel(MachineCode):
         objects = len(self.params) + len(self.results)
         self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
         self.threads = 1
-        address = codes.functions(turns_emit.function_text(turns, self.params), ["turns"], self)["turns"]
+        address = machine_code.functions(small_body_emit.function_text(turns, self.params), ["turns"], self)["turns"]
         self.calls = ((address, 0),)
         self._call = _CALL(address)
         self._workspace = Workspace(self)
@@ -105,10 +105,10 @@ class SmallBodyKernel(MachineCode):
         arrays = [np.asarray(args[k], order="C") for k in self.params]
         results = [RESULTS.empty(form.shape, form.dtype) for form in self.results]
         self._workspace.fill([*arrays, *results])
-        self._words.array[turns_emit.RESUME // 8] = 0
+        self._words.array[small_body_emit.RESUME // 8] = 0
         while True:
             self._call(self._workspace.address, None)
-            if not self._words.array[turns_emit.RESUME // 8]:
+            if not self._words.array[small_body_emit.RESUME // 8]:
                 break
         if out is None:
             return results
@@ -122,20 +122,20 @@ class _Words:
     """The words of a kernel, and everything that they point to."""
 
     def __init__(self, turns: LoopPlan, kernels: Sequence[MachineCode], limit: int) -> None:
-        self.array = aligned(turns_emit.words_bytes(turns)).view(np.int64)
+        self.array = aligned(small_body_emit.words_bytes(turns)).view(np.int64)
         self.array[:] = 0
         base = self.array.ctypes.data
         memory = KernelMemory(kernels)
         self.bytes = self.array.nbytes + workspace_bytes(kernels)
         self._kept: list[Any] = [memory, kernels]
-        self.array[turns_emit.LIMIT // 8] = limit
-        self.array[turns_emit.SCRATCH // 8] = memory.scratch[0]
+        self.array[small_body_emit.LIMIT // 8] = limit
+        self.array[small_body_emit.SCRATCH // 8] = memory.scratch[0]
         self._fill_storages(turns)
-        at = turns_emit.calls_at(turns) // 8
-        for called in turns_emit.kernels_of(turns):
+        at = small_body_emit.calls_at(turns) // 8
+        for called in small_body_emit.kernels_of(turns):
             table = memory.table(called.kernel)
             objects = np.frombuffer(table, np.int64)
-            objects[: len(called.objects)] = [base + turns_emit.cell(s) for s in called.objects]
+            objects[: len(called.objects)] = [base + small_body_emit.cell(s) for s in called.objects]
             self._kept.append(table)
             for function, _ in called.kernel.calls:
                 self.array[at : at + 2] = function, address_of(table)
@@ -150,7 +150,7 @@ class _Words:
         for number, (storage, size) in enumerate(zip(turns.storages, sizes, strict=True)):
             if storage.param is None:
                 where = start if storage.array is None else storage.array.ctypes.data
-                self.array[(turns_emit.cell(number) + DATA) // 8] = where
+                self.array[(small_body_emit.cell(number) + DATA) // 8] = where
             start += size
             self._kept.append(storage)
 

@@ -26,8 +26,7 @@ from deepx_graph.ops import (
     subtract,
     tan,
 )
-from deepx_graph.text.deepx.reader import declarations as naming
-from deepx_graph.text.deepx.reader import values
+from deepx_graph.text.deepx.reader import declarations, values
 from deepx_graph.text.deepx.reader.line import Rule
 
 
@@ -71,15 +70,15 @@ TABLE: tuple[Rule, ...] = (
     _rule("indexselect", "T I A", values.take),
     _rule("repeat", "T V", values.repeat),
     _rule("copytensor", "T", values.copy),
-    _rule("newtensor", "V D?", act=naming.new_tensor, creates=naming.created_outputs),
-    _rule("clonetensor", "T", act=naming.clone_tensor, creates=naming.created_outputs),
-    _rule("deltensor argdel", "", act=naming.delete, typed="none", needs_arrow=False),
-    _rule("renametensor", "X", act=naming.rename_tensor, typed="none", creates=naming.created_by_rename),
-    _rule("argset vecset", "", act=naming.set_argument, typed="none"),
-    _rule("print", "P X?", act=naming.print_tensor, has_effect=True, needs_arrow=False),
-    _rule("save", "T X", act=naming.save_tensor, has_effect=True, needs_arrow=False),
-    _rule("load", "X", act=naming.load_tensor, has_effect=True, needs_arrow=False, creates=naming.created_by_load),
-    _rule("loadtensordata", "X", act=naming.load_data, has_effect=True),
+    _rule("newtensor", "V D?", act=declarations.new_tensor, creates=declarations.created_outputs),
+    _rule("clonetensor", "T", act=declarations.clone_tensor, creates=declarations.created_outputs),
+    _rule("deltensor argdel", "", act=declarations.delete, typed="none", needs_arrow=False),
+    _rule("renametensor", "X", act=declarations.rename_tensor, typed="none", creates=declarations.created_by_rename),
+    _rule("argset vecset", "", act=declarations.set_argument, typed="none"),
+    _rule("print", "P X?", act=declarations.print_tensor, has_effect=True, needs_arrow=False),
+    _rule("save", "T X", act=declarations.save_tensor, has_effect=True, needs_arrow=False),
+    _rule("load", "X", act=declarations.load_tensor, has_effect=True, needs_arrow=False, creates=declarations.created_by_load),
+    _rule("loadtensordata", "X", act=declarations.load_data, has_effect=True),
 )
 
 _BY_NAME: dict[str, Rule] = {name: rule for rule in TABLE for name in rule.names}

@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTHON ?=
 PYTEST_ARGS ?=
+# Tests start hundreds of processes, which would compile every module anew without bytecode.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2
 BENCH  ?= quick
 comma  := ,
 
@@ -21,10 +23,10 @@ demo: $(STAMP)  ## price options; optimise, differentiate, run and draw a transf
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP)  ## the tests, the long suites sampled
-	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 conformance: $(STAMP)  ## all tests, the long suites whole
-	$(BIN)/pytest -n 2 -m 'conformance or not conformance' $(PYTEST_ARGS)
+	$(PYTEST) -m 'conformance or not conformance' $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## style, types, and which module may import which
 	$(BIN)/ruff check .

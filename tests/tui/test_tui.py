@@ -320,9 +320,10 @@ async def test_without_colour_the_cursor_is_reversed(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals hang up in this way on Linux")
 def test_the_browser_ends_when_its_terminal_vanishes() -> None:
-    """Not the process's controlling terminal, so that no signal comes by itself."""
+    """Not the process's controlling terminal, so that no signal comes by itself. Under nohup it would be ignored."""
     code = """
-import os, pty, threading
+import os, pty, signal, threading
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from deepx_graph.cli.browsing import _end_with_terminal
 master, terminal = pty.openpty()
 waiting = threading.Thread(target=_end_with_terminal, args=(terminal,))

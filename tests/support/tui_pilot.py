@@ -1,10 +1,18 @@
-"""What tests of the browser share: opening it on a program, pressing keys, waiting for its work, reading its screen."""
+"""What tests of the browser share: opening it on a program, pressing keys, waiting for its work, reading its screen.
+
+No wait is for a time: textual's own pilot takes a process that gets no processor for one that has nothing to do, and its pauses
+end before a key has arrived on a machine that is busy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from textual._context import message_hook
+from textual.events import Key
+from textual.keys import key_to_character
+from textual.message import Message
 from textual.pilot import Pilot
 
 from deepx_graph.ir import Module
@@ -14,6 +22,23 @@ from deepx_graph.tui.prompt import Prompt
 
 KEYS = {" ": "space", "]": "right_square_bracket", ")": "right_parenthesis", "*": "asterisk", "}": "right_curly_bracket"}
 """What textual calls the keys that are no letters."""
+
+ROUNDS = 10_000
+"""Rounds of messages after which a browser counts as one that never comes to rest."""
+
+
+class Traffic:
+    """Counts the messages that the parts of all apps receive."""
+
+    def __init__(self) -> None:
+        self.received = 0
+
+    def __call__(self, message: Message) -> None:
+        self.received += 1
+
+
+TRAFFIC = Traffic()
+message_hook.set(TRAFFIC)  # for every app of this process: tasks inherit the context in which they are made
 
 
 @asynccontextmanager
@@ -25,18 +50,33 @@ async def browser(module: Module | str, size: tuple[int, int] = (120, 40), path:
 
     app = Browser(opened, path if not isinstance(module, str) else module)
     async with app.run_test(size=size) as pilot:
+        app.animation_level = "none"
         await settled(pilot)
         yield pilot
 
 
 async def settled(pilot: Pilot[int]) -> None:
-    """Waits until nothing is under way."""
-    for _ in range(200):
-        await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
-        app = pilot.app
-        if isinstance(app, Browser) and not app.is_working and not app._stale and not app.workers:
+    """Waits until nothing is under way: no work, no message that somebody has not dealt with, nothing to be painted."""
+    app = app_of(pilot)
+    for _ in range(ROUNDS):
+        await app.workers.wait_for_complete()
+        parts = [app, *app.screen.walk_children(with_self=True)]
+        received = TRAFFIC.received
+        await pilot.pause(0)  # one message through the queue of each part, behind all that is there; then it paints
+        quiet = TRAFFIC.received - received == len(parts) and not any(p.message_queue_size for p in parts)
+        if quiet and not app.workers and not app.is_working:
             return
+    raise AssertionError("the browser never comes to rest")
+
+
+async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:
+    """Waits for what may come about after the app has ended, or while it ends."""
+    for _ in range(ROUNDS):
+        if condition():
+            return
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause(0)
+    raise AssertionError("it never comes about")
 
 
 async def press(pilot: Pilot[int], *keys: str) -> None:
@@ -47,7 +87,8 @@ async def press(pilot: Pilot[int], *keys: str) -> None:
             line.value = key[1:-1]
             line.cursor_position = len(line.value)
             key = key[-1]
-        await pilot.press(KEYS.get(key, key))
+        name = KEYS.get(key, key)
+        pilot.app.post_message(Key(name, key_to_character(name)))
         await settled(pilot)
 
 

@@ -30,7 +30,7 @@ from deepx_graph.tui.views.source import SourcePane
 from deepx_graph.types import F32, tensor
 from tests.cli.test_browsing import foldable
 from tests.support import viz_modules
-from tests.support.tui_pilot import app_of, browser, press, screen, settled, shown
+from tests.support.tui_pilot import app_of, browser, press, screen, settled, shown, until
 
 SEA = """sea 1
 entry @f
@@ -272,10 +272,7 @@ async def test_a_file_that_is_no_program_ends_with_its_diagnostic(tmp_path: Path
     path.write_text("sea 1\nentry @f\nfunc oops\n")
     app = Browser(lambda: app_module.Session.open(path), str(path))
     async with app.run_test() as pilot:
-        for _ in range(500):
-            if app.failed is not None:
-                break
-            await pilot.pause(0.01)
+        await until(pilot, lambda: app.failed is not None)
     assert app.failed is not None and app.failed.exit_code == 3
 
 

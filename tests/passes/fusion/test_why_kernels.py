@@ -14,12 +14,12 @@ from deepx_graph.ops import add, dot_general, fusion, tanh, transpose
 from deepx_graph.passes.fusion.fuse import Fuse
 from deepx_graph.passes.fusion.reason import Kind
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines import has_native
 from deepx_graph.session.run.kernel_of import Placing
 from deepx_graph.text import sea
 from deepx_graph.types import F32, tensor
 from tests.support import jax_corpus
 from tests.support.cli_runner import Run
+from tests.support.widths import has_native_gemm
 
 BLOCK = "examples/transformer_block.dx"
 PAIRS = 60
@@ -82,8 +82,8 @@ def test_why_tells_what_runs_of_programs_by_jax(name: str) -> None:
     agreement(jax_corpus.load(f"{name}.hlo"))
 
 
-@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
-def test_a_product_and_what_follows_are_one_kernel(run: Run) -> None:
+@pytest.mark.skipif(not has_native_gemm(), reason="no matrix products in machine code on this machine")
+def test_a_product_and_its_epilogue_are_one_kernel(run: Run) -> None:
     done = run("why", BLOCK, "products", "weights")
     first, second, third, _ = done.out.split("\n")
     assert "run in one kernel, which the engine joins (native: machine code, with what follows)" in first

@@ -18,6 +18,7 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.native.llvm.width import vectors
 from deepx_graph.types import type_of_array
+from tests.support.widths import has_native_gemm
 
 Array = np.ndarray[Any, Any]
 BOUND = {"f4": 2e-6, "f8": 1e-14, "c8": 2e-6}
@@ -144,11 +145,11 @@ def test_wide_and_narrow_machines() -> None:
 
 def _native() -> Any:
     pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
-    from deepx_graph.runtime.native.gemm import kernel as product
+    from deepx_graph.runtime.native.gemm import kernel
 
-    if product.pool() is None or product.this_machine().register_bytes not in product.TALLEST:
-        pytest.skip("no products in machine code on this machine")
-    return product
+    if not has_native_gemm():
+        pytest.skip("no matrix products in machine code on this machine")
+    return kernel
 
 
 # --- through the engines

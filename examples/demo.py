@@ -18,6 +18,7 @@ import numpy as np
 import deepx_graph as dx
 from deepx_graph.session import module_info
 from deepx_graph.types import TensorType
+from deepx_graph.units import sized
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "out"
@@ -90,15 +91,24 @@ def inputs_of(module: dx.Module) -> list[tuple[str, TensorType]]:
 
 
 def table(before: dx.Module, after: dx.Module) -> None:
-    """How much smaller the entry became."""
+    """How much smaller the entry became, and what is in memory at the peak on the engine that runs each."""
     old, new = (next(f for f in module_info(m).functions if f.name == m.entry_name) for m in (before, after))
     rows: Sequence[tuple[str, int | None, int | None]] = (
         ("nodes", old.nodes, new.nodes), ("kernels", old.kernels, new.kernels),
-        ("bytes moved", old.bytes_moved, new.bytes_moved), ("bytes at the peak", old.peak_bytes, new.peak_bytes),
+        ("bytes moved", old.bytes_moved, new.bytes_moved),
     )  # fmt: skip
     for name, a, b in rows:
         if a and b:
-            print(f"               {name:<18}{a:>13,} -> {b:>11,}   {changed(a, b, 'less', 'more')}")
+            row(name, f"{a:,}", f"{b:,}", changed(a, b, "less", "more"))
+    was, now = (dx.compile(m, engine=engine).plan for m, engine in ((before, "numpy"), (after, "auto")))
+    values = (was.value_bytes, now.value_bytes)
+    row("values in memory", *map(sized, values), changed(*values, "less", "more"))
+    row("scratch memory", *(sized(plan.peak_bytes - plan.value_bytes) for plan in (was, now)), "beside the values, at the peak")
+
+
+def row(name: str, before: str, after: str, words: str) -> None:
+    """One line of a table."""
+    print(f"               {name:<18}{before:>13} -> {after:>11}   {words}")
 
 
 def compare(what: str, plain: dx.Module, best: dx.Module, inputs: Mapping[str, Any]) -> None:

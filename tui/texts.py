@@ -13,6 +13,7 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.node_facts import Facts, moved_by, size_of, work_of
+from deepx_graph.units import human, sized
 from deepx_graph.viz.listing.lanes import Row
 from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, short
 
@@ -47,26 +48,6 @@ def by_cells(text: str) -> str:
     """The text with one character for every cell."""
     widths = ((c, cell_len(c)) for c in text)
     return "".join(c + FILLER * (width - 1) for c, width in widths if width)
-
-
-def human(number: float | None) -> str:
-    """A count in few characters: `999`, `1.5K`, `12M`; `?` for what is not known."""
-    return _scaled(number, 1000, ("", "K", "M", "G", "T"))
-
-
-def sized(number: float | None) -> str:
-    """Bytes in few characters: `999 B`, `1.5 KiB`, `12 MiB`; `?` for what is not known."""
-    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
-
-
-def _scaled(number: float | None, base: int, units: Sequence[str]) -> str:
-    if number is None:
-        return "?"
-    for unit in units:
-        if abs(number) < base or unit is units[-1]:
-            break
-        number /= base
-    return f"{number:.3g}{unit}" if abs(number) < 100 else f"{number:.0f}{unit}"
 
 
 def milliseconds(seconds: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from deepx_graph.cli.options import Arguments, add_json, emit, emit_json, natural, say, size
 from deepx_graph.errors import printable
+from deepx_graph.units import sized
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def run_cache(args: Arguments) -> int:
     objection = "there is no folder for it" if folder is None else store.objection(folder)
     if args.clear or args.limit is not None or args.days is not None:
         count, nbytes = store.prune(0 if args.clear else args.limit, args.days)
-        say(f"entries: {count} removed, {nbytes:,} bytes")
+        say(f"entries: {count} removed, {sized(nbytes)}")
     known = store.entries(folder) if folder is not None and objection is None else []
     report: dict[str, Any] = {
         "folder": None if folder is None else str(folder), "used": objection is None, "entries": len(known),
@@ -33,7 +34,7 @@ def run_cache(args: Arguments) -> int:
     if args.json:
         emit_json(report)
         return 0
-    rows = {"folder": printable(report["folder"] or "none"), "entries": f"{len(known):,}", "bytes": f"{report['bytes']:,}",
-            "limit": f"{report['limit']:,} bytes, {report['days']} days without use"}  # fmt: skip
+    rows = {"folder": printable(report["folder"] or "none"), "entries": f"{len(known):,}", "bytes": sized(report["bytes"]),
+            "limit": f"{sized(report['limit'])}, {report['days']} days without use"}  # fmt: skip
     emit("".join(f"{name:<9}{value}\n" for name, value in rows.items()), None)
     return 0

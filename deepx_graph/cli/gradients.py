@@ -20,6 +20,7 @@ from deepx_graph.cli.options import (
     watch,
 )
 from deepx_graph.cli.programs import DIALECTS, rendered, wanted_form
+from deepx_graph.units import sized
 
 PIPELINE = "clean"
 """What is done to a gradient program where nothing is asked for."""
@@ -55,8 +56,8 @@ def run_grad(args: Arguments) -> int:
     module = read_program(args).module
     if args.loop_bytes:
         for choice in session.gradient_choices(module, _wrt(args)):
-            more = f", and {choice.turn_bytes} for an iteration of each loop of unknown length" if choice.turn_bytes else ""
-            say(f"loop={choice.loop}: {choice.row_bytes} bytes{more}")
+            more = f", and {sized(choice.turn_bytes)} for an iteration of each loop of unknown length" if choice.turn_bytes else ""
+            say(f"loop={choice.loop}: {sized(choice.row_bytes)}{more}")
     gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
     done = session.optimise(gradient, args.pass_pipeline, watch(args))
     is_deepx = (form or session.own_format(done.module)) == "deepx" and args.dialect in (None, "seed")

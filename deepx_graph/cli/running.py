@@ -31,10 +31,9 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
+    from deepx_graph.literal import Array
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
-if TYPE_CHECKING:
-    from deepx_graph.literal import Array
 
 T = TypeVar("T")
 
@@ -255,10 +254,12 @@ def _row(name: str, type: str, array: Any) -> dict[str, Any]:
 def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
     import numpy as np
 
+    from deepx_graph.runtime.memory.peak import in_words
+
     ports = [p for p in f.outputs for _ in range(f.grid.count)]
     if args.json:
         rows = [_row(name, str(p.type), a) for p, (name, a) in zip(ports, named.items(), strict=True)]
-        emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "scratch_bytes": f.plan.scratch_bytes,
+        emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "value_bytes": f.plan.value_bytes,
                    "profile": f.profile.to_json() if f.profile else None})
         return
     if not args.output:
@@ -267,5 +268,4 @@ def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
             emit(f"{printable(name)}: {port.type}\n{text}\n", None)
     if f.profile is not None:
         say(str(f.profile))
-        say(f"{f.plan.peak_bytes:,} bytes at the peak, as planned")
-        say(f"{f.plan.scratch_bytes:,} bytes of scratch memory, at the most, while one kernel runs")
+        say(f"planned memory: {in_words(f.plan.value_bytes, f.plan.peak_bytes)}")

@@ -26,15 +26,14 @@ from deepx_graph.ops import Cell, DataValue, Feed, Host
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
-from deepx_graph.runtime.engines.base import Canonicalizes, Counting, Engine, EntryFn, InPlace
+from deepx_graph.runtime.engines.base import Canonicalizes, Engine, EntryFn
 from deepx_graph.runtime.inputs import Closure, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
-from deepx_graph.runtime.memory.assignment import BufferAssignment, of_eval
-from deepx_graph.runtime.memory.forwarding import nothing
+from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.memory.peak import largest
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.native.llvm.width import vectors
 from deepx_graph.runtime.profile import Profile
-from deepx_graph.runtime.program import Unit, plan_functions
+from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.runtime.straightline.run import NONE, StraightLine, straight_line
 from deepx_graph.types import Type, is_static
@@ -254,9 +253,7 @@ class Compiled:
         if isinstance(self.engine, Canonicalizes):
             module = module.with_functions(map(self.engine.canonicalize, module.functions))
         try:
-            overwrites = self.engine.overwrites if isinstance(self.engine, InPlace) else nothing
-            scratch = self.engine.scratch if isinstance(self.engine, Counting) else of_eval
-            plans = plan_functions(module, self.engine.writes, overwrites, scratch)
+            plans = engine_plans(module, self.engine)
         except InferError as e:
             raise RunError(e.diagnostic(module.entry.span)) from None
         check_ready(module, plans, worlds(self._world, self.grid, self._feeds)[0])

@@ -18,6 +18,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import collected
 from deepx_graph.runtime.engines.base import Engine, Explains, Forecasting, KernelFn
 from deepx_graph.runtime.inputs import flatten
+from deepx_graph.units import sized
 
 SAMPLES = 1000
 """Calls of a kernel of which the times are kept for their median."""
@@ -119,10 +120,10 @@ class Profile(InNotebook):
         rows = self.rows()
         said = "times are medians of calls, the first left out" if any(r.warm for r in rows) else \
             "times are those of first calls, which are slower than others"
-        lines = [said, f"{'share':>6} {'ms/call':>10} {'predicted':>10} {'calls':>7} {'MB/call':>10} {'GB/s':>7}  kernel"]
+        lines = [said, f"{'share':>6} {'ms/call':>10} {'predicted':>10} {'calls':>7} {'per call':>9} {'GB/s':>7}  kernel"]
         lines += (
             f"{r.share:>6.1%} {r.median * 1e3:>10.3f} {'-' if r.predicted is None else f'{r.predicted * 1e3:.3f}':>10}"
-            f" {r.calls:>7} {r.bytes / r.calls / 1e6:>10.3f} {r.gb_per_s:>7.2f}"
+            f" {r.calls:>7} {sized(r.bytes / r.calls):>9} {r.gb_per_s:>7.2f}"
             f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
             f"{f' [general: {r.fallback}]' if r.fallback else ''}{f' [{r.way}]' if r.way else ''}"
             for r in rows

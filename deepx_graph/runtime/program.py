@@ -17,9 +17,9 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.bytecode.code import Instruction, Run, follows, reads, writes
-from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Engine, Explains, InPlace, KernelFn
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Counting, Engine, Explains, InPlace, KernelFn
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.memory.assignment import BufferAssignment, Scratch, of_eval, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
 from deepx_graph.runtime.memory.forwarding import Overwrites, nothing, over_operand
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.types import TensorType, leaves
@@ -168,7 +168,7 @@ def callees(function: Function) -> set[str]:
     return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
 
 
-def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: Overwrites = nothing,
+def plan_functions(module: Module, writes: Callable[[Node], bool] = always, overwrites: Overwrites = nothing,
                    scratch: Scratch = of_eval) -> dict[str, BufferAssignment]:
     """The plans of the entry and every function it may run, callees first."""
     graph = _call_graph(module)
@@ -176,18 +176,27 @@ def plan_functions(module: Module, writes: Callable[[Node], bool], overwrites: O
     plans: dict[str, BufferAssignment] = {}
     closures = {n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL}
 
-    def call_bytes(node: Node) -> int:
+    def call_needs(node: Node) -> CallNeeds:
         names = (node.attrs[0],) if node.op is CALL else closures
         devices = node.attr("replicas") * node.attr("partitions") if node.op is run_parallel else 1
-        return devices * max((plans[n].peak_bytes - plans[n].output_bytes for n in names if n in plans), default=0)
+        called = [plans[n] for n in names if n in plans]
+        return CallNeeds(devices * max((p.value_bytes - p.output_bytes for p in called), default=0),
+                         devices * max((p.peak_bytes - p.output_bytes for p in called), default=0))
 
     def fills(node: Node) -> bool:
         return is_kernel(node) and writes(node)
 
     for name in _callees_first(graph, module.entry_name):
-        plans[name] = plan(schedule(module[name]), writes=fills, call_bytes=call_bytes, recursive=name in recursive,
+        plans[name] = plan(schedule(module[name]), writes=fills, call_needs=call_needs, recursive=name in recursive,
                            overwrites=lambda n: overwrites(n) if fills(n) else (), scratch=scratch)
     return plans
+
+
+def engine_plans(module: Module, engine: Engine) -> dict[str, BufferAssignment]:
+    """The plans of those functions by what the kernels of an engine need. Raises InferError where a size is not known."""
+    overwrites = engine.overwrites if isinstance(engine, InPlace) else nothing
+    scratch = engine.scratch if isinstance(engine, Counting) else of_eval
+    return plan_functions(module, engine.writes, overwrites, scratch)
 
 
 def call_order(module: Module) -> tuple[list[str], set[str]]:

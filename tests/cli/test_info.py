@@ -38,7 +38,7 @@ def test_many_inputs_are_counted_not_listed(run: Run, tmp_path: Path) -> None:
     assert lines[2] == "function main"
     assert sum(line.startswith("  in ") for line in lines) == SHOWN_PORTS + 1  # and the helper's one
     assert f"  and {40 - SHOWN_PORTS} more inputs (--all lists them)" in lines
-    assert "  40 inputs, 1,600 bytes" in lines
+    assert "  40 inputs, 1.56 KiB" in lines
     whole = run("info", str(path), "-p", "none", "--all").out
     assert whole.count("  in   w") == 40 and "more input" not in whole
 
@@ -57,7 +57,7 @@ def test_a_state_is_no_input() -> None:
     (facts,) = module_info(Module((body,))).functions
     assert facts.inputs == (("x", "f32[10]"),) and facts.effects and facts.input_bytes == 40
     assert [type for _, type in facts.outputs] == ["f32[10]"]
-    assert "1 input, 40 bytes; takes and gives the state of effects" in str(facts)
+    assert "1 input, 40 B; takes and gives the state of effects" in str(facts)
 
 
 @pytest.mark.parametrize(("thing", "said"), [

@@ -14,9 +14,10 @@ from deepx_graph.session.pipelines import complete_passes, explain_pass, items
 from deepx_graph.session.report.info import module_info
 from deepx_graph.session.session import Version
 from deepx_graph.session.timeline import op_changes
-from deepx_graph.tui.texts import human, padded, plain, sized
+from deepx_graph.tui.texts import padded, plain
 from deepx_graph.tui.views.base import View
 from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.units import human, sized
 
 
 class PipelineView(View):

@@ -14,9 +14,10 @@ from deepx_graph.session.progress import Monitor
 from deepx_graph.session.run.inputs import WISHES
 from deepx_graph.session.run.instrumented import RunResult
 from deepx_graph.tui.plots import columns
-from deepx_graph.tui.texts import bar, milliseconds, padded, plain, sized
+from deepx_graph.tui.texts import bar, milliseconds, padded, plain
 from deepx_graph.tui.views.base import View
 from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.units import sized
 
 KERNELS = 200
 """Kernels that are listed, the most expensive first."""

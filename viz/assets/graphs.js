@@ -124,11 +124,16 @@ const OVERLAYS = [
 ].filter(([name]) => FIELDS.numbers.has(name));
 
 function size(v) {
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) { if (v < 1024) return `${+v.toPrecision(3)} ${unit}`; v /= 1024; }
-  return `${+v.toPrecision(3)} TiB`;
+  return scaled(v, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);
 }
 
 function count(v) {
-  for (const unit of ["", " k", " M", " G"]) { if (v < 1000) return `${+v.toPrecision(3)}${unit}`; v /= 1000; }
-  return `${+v.toPrecision(3)} T`;
+  return scaled(v, 1000, ["", "K", "M", "G", "T"]);
+}
+
+/* Three digits, as in every report of the program (units.py). */
+function scaled(v, base, units) {
+  let k = 0;
+  for (; k + 1 < units.length && v >= base - 0.5; k++) v /= base;
+  return (v < 99.95 ? +v.toPrecision(3) : Math.round(v)) + units[k];
 }

@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from deepx_graph.analysis.schedule import Schedule
 from deepx_graph.errors import printable
@@ -53,8 +54,9 @@ class Allocation:
 class BufferAssignment:
     """The plan of one function. `str()` is a table.
 
-    `peak_bytes` bounds what one activation has alive at once, shared buffers, results and called functions included; where a
-    function calls itself (`recursive`) it holds for one level.
+    `peak_bytes` bounds what one activation has alive at once, shared buffers, results, called functions and the scratch memory of
+    kernels included, `value_bytes` the same without that scratch memory; where a function calls itself (`recursive`) they hold
+    for one level.
     """
 
     code: Code
@@ -64,6 +66,7 @@ class BufferAssignment:
     copied: frozenset[int]
     """The numbers of the results that must be copied for the caller, being (views of) inputs, constants or one another."""
     peak_bytes: int
+    value_bytes: int
     recursive: bool = False
     forwarded: dict[int, int] = field(default_factory=dict)
     """Positions of kernels whose result takes the memory of an operand that has memory of its own, with the operand's number."""
@@ -127,11 +130,23 @@ def always(node: Node) -> bool:
     return True
 
 
-def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_bytes: Callable[[Node], int] | None = None,
+def no_scratch(node: Node, loose: frozenset[int]) -> int:
+    """For a plan of the values alone, which is the same for every engine."""
+    return 0
+
+
+class CallNeeds(NamedTuple):
+    """What a call has in memory at the most, beside its results: values, and the same with the scratch memory of its kernels."""
+
+    values: int = 0
+    peak: int = 0
+
+
+def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_needs: Callable[[Node], CallNeeds] | None = None,
          recursive: bool = False, overwrites: Overwrites = nothing, scratch: Scratch = of_eval) -> BufferAssignment:
     """The plan of a schedule whose types are static.
 
-    `writes(node)` says whether the engine puts the node's result where it is told; `call_bytes(node)` is what a call needs
+    `writes(node)` says whether the engine puts the node's result where it is told; `call_needs(node)` is what a call needs
     beside its results; `overwrites(node)` over which operands, beside those of pointwise nodes, each result may go;
     `scratch(node, loose)` what its kernel has for itself where the operands numbered `loose` may not lie in the order of C.
     Raises InferError when a size is not known.
@@ -148,11 +163,11 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_by
     copied = frozenset(flow.borrowed_results(final.sources))
     alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None and p.at not in given]
     alive.append((end, end, sum(sizes[k] for k in copied)))
-    alive += ((at, at, bytes_) for at, bytes_ in own.items())
-    if call_bytes is not None:
-        alive += ((at, at, call_bytes(run.node)) for at, run in _runs(code) if is_call(run.node))
-    return BufferAssignment(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + most_alive(alive), recursive,
-                            given, own)
+    needs = [(at, call_needs(run.node)) for at, run in _runs(code) if is_call(run.node)] if call_needs is not None else []
+    values = most_alive([*alive, *((at, at, n.values) for at, n in needs)])
+    peak = most_alive([*alive, *((at, at, n.peak) for at, n in needs), *((at, at, bytes_) for at, bytes_ in own.items())])
+    return BufferAssignment(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + peak, sum(buffers) + values,
+                            recursive, given, own)
 
 
 def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:

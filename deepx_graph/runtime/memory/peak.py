@@ -7,9 +7,15 @@ from itertools import accumulate
 from deepx_graph.errors import printable
 from deepx_graph.runtime.bytecode.code import Run
 from deepx_graph.runtime.memory.assignment import Allocation, BufferAssignment
+from deepx_graph.units import sized
 
 SHOWN = 3
 """How many values a message names."""
+
+
+def in_words(values: int, peak: int) -> str:
+    """A peak, and how much of it is there for values alone."""
+    return f"{sized(peak)} at the peak: {sized(values)} of values, {sized(peak - values)} of scratch memory"
 
 
 def changes(plan: BufferAssignment) -> list[int]:

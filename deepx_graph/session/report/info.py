@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
 from deepx_graph.ir import Function, Module, Node
@@ -13,10 +13,9 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
 from deepx_graph.runtime.cost.runs import NEVER, function_times, node_times, open_loops
+from deepx_graph.runtime.program import callees
 from deepx_graph.types import is_state, is_static, nbytes
-
-if TYPE_CHECKING:
-    from deepx_graph.runtime.memory.assignment import BufferAssignment
+from deepx_graph.units import sized
 
 SHOWN_PLACES = 6
 """How many lines of the user's program a report names."""
@@ -49,9 +48,8 @@ class FunctionInfo:
     flops: int | None
     bytes_moved: int | None
     peak_bytes: int | None
-    """Of values and the scratch memory of kernels, where every kernel is the operation's own evaluation."""
-    scratch_bytes: int | None
-    """The most that one kernel has for itself."""
+    """The most that values have at once, those of called functions included, where every kernel writes into the buffer that it is
+    given. What kernels need beside them is a matter of the engine."""
     places: dict[str, int]
     """Lines of the user's own program, where the text tells them, with how many nodes each has become; the most first."""
     open: tuple[str, ...] = ()
@@ -67,10 +65,10 @@ class FunctionInfo:
         yield from _ports("in ", "input", self.inputs, most)
         yield from _ports("out", "output", self.outputs, most)
         if self.inputs:
-            size = "of sizes not known yet" if self.input_bytes is None else f"{self.input_bytes:,} bytes"
+            size = "of sizes not known yet" if self.input_bytes is None else sized(self.input_bytes)
             yield f"  {counted(len(self.inputs), 'input')}, {size}{'; takes and gives the state of effects' * self.effects}"
         yield (f"  {counted(self.nodes, 'node')}, {counted(self.edges, 'edge')}, {self.depth} deep; "
-               f"constants {self.constant_bytes:,} bytes")
+               f"constants {sized(self.constant_bytes)}")
         yield f"  {_costs(self)}"
         yield "  " + ", ".join(f"{count} {name}" for name, count in self.ops.items())
         if self.places:
@@ -115,7 +113,7 @@ class ModuleInfo:
         """The facts as text, with at most so many inputs and outputs of each function."""
         yield f"{self.name or 'module'} ({self.format or 'built'}), entry {self.entry}"
         if self.flops is not None and self.bytes_moved is not None:
-            yield f"one run: {counted(self.flops, 'operation')}, {counted(self.bytes_moved, 'byte')} moved{once_each(self.open)}"
+            yield f"one run: {counted(self.flops, 'operation')}, {sized(self.bytes_moved)} moved{once_each(self.open)}"
         for f in self.functions:
             yield from f.lines(most)
 
@@ -135,17 +133,20 @@ def module_info(module: Module) -> ModuleInfo:
     """The facts of all functions."""
     times = function_times(module)
     functions = sorted(module.functions, key=lambda f: f.name != module.entry_name)
-    found = (replace(function_info(f), runs=t.count, runs_known=t.is_known)
+    peaks = _peaks(module)
+    found = (replace(function_info(f), runs=t.count, runs_known=t.is_known, peak_bytes=peaks.get(f.name))
              for f in functions for t in [times.get(f.name, NEVER)])  # fmt: skip
     return ModuleInfo(module.source.name if module.source else "", module.format, module.entry_name, tuple(found))
 
 
 def function_info(function: Function) -> FunctionInfo:
-    """The facts of one function. The depth is that of its critical path, in operations."""
+    """The facts of one function, as if nothing called it. The depth is that of its critical path, in operations.
+
+    Where it calls others, its peak is not known, as they are not.
+    """
     body = [n for n in function.nodes if n.op is not PARAM]
     work, times = kernels(function), node_times(function)
     known = all(is_static(n.type) for n in function.nodes)
-    planned = _plan(function) if known else None
     inputs = [(p.name or f"arg{k}", p.type) for k, p in enumerate(function.params)]
     outputs = [(function.result_name(k), r.type) for k, r in enumerate(function.results)]
     data = [t for _, t in inputs if not is_state(t)]
@@ -165,8 +166,7 @@ def function_info(function: Function) -> FunctionInfo:
         len(work),
         sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
         sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,
-        planned.peak_bytes if planned is not None else None,
-        planned.scratch_bytes if planned is not None else None,
+        None if callees(function) else _peaks(Module((function,), function.name)).get(function.name),
         dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
         tuple(f"iterations of {loop_title(n)}" for n in open_loops(function)),
     )
@@ -191,15 +191,20 @@ def critical_path(function: Function) -> list[Node]:
     return [n for n in nodes if n.op is not PARAM and n.op is not CONSTANT]
 
 
-def _plan(function: Function) -> BufferAssignment | None:
-    """What is in memory when; None where sizes are not known."""
-    from deepx_graph.analysis.schedule import schedule
-    from deepx_graph.runtime.memory.assignment import plan
+def _peaks(module: Module) -> dict[str, int]:
+    """The most bytes that values have at once in one call of a function, for each whose sizes and callees' sizes are known."""
+    from deepx_graph.runtime.memory.assignment import no_scratch
+    from deepx_graph.runtime.program import plan_functions
 
-    try:
-        return plan(schedule(function))
-    except (InferError, DeepxGraphError):
-        return None
+    found: dict[str, int] = {}
+    for name in (module.entry_name, *(f.name for f in module.functions)):
+        if name not in found:
+            try:
+                plans = plan_functions(module.with_entry(name), scratch=no_scratch)
+            except (InferError, DeepxGraphError):
+                continue
+            found |= {called: plan.peak_bytes for called, plan in plans.items()}
+    return found
 
 
 def _called(f: FunctionInfo) -> str:
@@ -219,9 +224,8 @@ def _ports(word: str, noun: str, ports: Sequence[tuple[str, str]], most: int | N
 def _costs(f: FunctionInfo) -> str:
     if f.flops is None or f.bytes_moved is None:
         return "costs are not known before the inputs are"
-    scratch = f", of scratch memory up to {f.scratch_bytes:,}" if f.scratch_bytes else ""
-    peak = f", {f.peak_bytes:,} bytes at the peak{scratch}" if f.peak_bytes is not None else ""
-    return (f"{counted(f.kernels, 'kernel')}: {counted(f.flops, 'operation')}, {counted(f.bytes_moved, 'byte')} moved"
+    peak = f", {sized(f.peak_bytes)} of values at the peak" if f.peak_bytes is not None else ""
+    return (f"{counted(f.kernels, 'kernel')}: {counted(f.flops, 'operation')}, {sized(f.bytes_moved)} moved"
             f"{once_each(f.open)}{peak}")
 
 

@@ -19,8 +19,10 @@ from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.program import is_kernel
+from deepx_graph.runtime.memory.peak import in_words
+from deepx_graph.runtime.program import engine_plans, is_kernel
 from deepx_graph.types import is_static
+from deepx_graph.units import sized
 
 MOST = 200
 """Kernels that are made for a report: those of most bytes and operations."""
@@ -66,6 +68,10 @@ class Kernels:
     note: str
     rows: tuple[KernelRow, ...]
     left: int
+    value_bytes: int | None = None
+    """The most that values of one run have at once; None, as `peak_bytes`, where not all kernels were made."""
+    peak_bytes: int | None = None
+    """The same with the scratch memory of the kernels, which `--max-bytes` bounds."""
 
     @property
     def predicted_us(self) -> float:
@@ -82,16 +88,19 @@ class Kernels:
         unknown = "" if all(r.runs_known for r in self.rows) else " x ? (what runs an unknown number of times is counted once)"
         yield (f"  kernels on {self.engine}, {counted(self.threads, 'thread')}, by {self.constants} constants: "
                f"{self.predicted_us:,.1f} us for one run{unknown}")
+        if self.value_bytes is not None and self.peak_bytes is not None:
+            yield f"  memory on {self.engine}: {in_words(self.value_bytes, self.peak_bytes)}"
         if self.note:
             yield f"  note: {self.note}"
         if self.rows:
             yield "  " + ", ".join(f"{n} {way}" for way, n in Counter(r.way.partition(':')[0] for r in self.rows).most_common())
-            yield f"  {'share':>6} {'runs':>9} {'us per run':>12} {'bytes':>14} {'operations':>14}  kernel"
+            yield f"  {'share':>6} {'runs':>9} {'us per run':>12} {'bytes':>9} {'operations':>14}  kernel"
         for r in self.rows[:SHOWN]:
             predicted = "-" if r.predicted_us is None else f"{r.predicted_us:,.2f}"
             runs = str(Times(r.runs, r.runs_known))
-            yield (f"  {r.share:>6.1%} {runs:>9} {predicted:>12} {r.bytes:>14,} {r.flops:>14,}  {printable(r.kernel)}: {r.type}"
-                   f"{f' (line {r.line})' if r.line else ''} [{r.way}{f'; {r.bound}' if r.bound else ''}]")
+            line = f" (line {r.line})" if r.line else ""
+            yield (f"  {r.share:>6.1%} {runs:>9} {predicted:>12} {sized(r.bytes):>9} {r.flops:>14,}  "
+                   f"{printable(r.kernel)}: {r.type}{line} [{r.way}{f'; {r.bound}' if r.bound else ''}]")
         if len(self.rows) > SHOWN or self.left:
             yield f"  and {max(0, len(self.rows) - SHOWN) + self.left} more"
 
@@ -114,23 +123,26 @@ def _version(package: str) -> str:
 def kernels(module: Module, engine: str = "auto", threads: int | None = None) -> Kernels | None:
     """The kernels of all functions of a module; None where sizes are not known. Raises UsageError for an engine that is none."""
     chosen = engines.get(engine, threads)
-    functions = module.functions
-    if not all(is_static(n.type) for f in functions for n in f.nodes):
+    if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         return None
     if isinstance(chosen, Canonicalizes):
-        functions = tuple(map(chosen.canonicalize, functions))
-    times = _times(module, functions)
-    nodes = [(f, n) for f in functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
+        module = module.with_functions(map(chosen.canonicalize, module.functions))
+    times = _times(module)
+    nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
     nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
     known = cost_file.known()
-    return Kernels(chosen.name, getattr(chosen, "threads", None) or 1, known.source, known.note,
-                   _rows(chosen, nodes[:MOST], times), max(0, len(nodes) - MOST))
+    found = Kernels(chosen.name, getattr(chosen, "threads", None) or 1, known.source, known.note,
+                    _rows(chosen, nodes[:MOST], times), max(0, len(nodes) - MOST))
+    if found.left:
+        return found
+    plan = engine_plans(module, chosen)[module.entry_name]
+    return replace(found, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes)
 
 
-def _times(module: Module, functions: Sequence[Function]) -> dict[Node, Times]:
-    """How often one run of the module runs each node of its functions, which may have been arranged for an engine."""
+def _times(module: Module) -> dict[Node, Times]:
+    """How often one run of the module runs each node of its functions."""
     calls = function_times(module)
-    return {n: t * calls[f.name] for f in functions if f.name in calls for n, t in node_times(f).items()}
+    return {n: t * calls[f.name] for f in module.functions if f.name in calls for n, t in node_times(f).items()}
 
 
 def computes(node: Node) -> bool:

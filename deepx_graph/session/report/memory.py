@@ -11,7 +11,7 @@ from itertools import accumulate
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
-from deepx_graph.runtime.memory.assignment import BufferAssignment, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, no_scratch, plan
 from deepx_graph.runtime.memory.peak import changes
 
 
@@ -28,10 +28,12 @@ class Life:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes alive at each instruction (`alive`), the most at once, and the life of each node's value."""
+    """Bytes alive at each instruction (`alive`), the most at once, with and without the scratch memory of kernels, and the life of
+    each node's value."""
 
     alive: tuple[int, ...]
     peak_bytes: int
+    value_bytes: int
     lives: dict[Node, Life]
 
     @property
@@ -47,14 +49,14 @@ class Memory:
 
 
 def memory(function: Function) -> Memory | None:
-    """The memory of a function; None where a size is not known or it has no schedule."""
+    """The memory of a function's values, on any engine; None where a size is not known or it has no schedule."""
     try:
-        return from_plan(plan(schedule(function)))
+        return from_plan(plan(schedule(function), scratch=no_scratch))
     except (InferError, DeepxGraphError):
         return None
 
 
 def from_plan(found: BufferAssignment) -> Memory:
-    """The memory that a plan stands for."""
+    """The memory that a plan stands for, with the scratch memory of its kernels."""
     lives = {p.node: Life(p.first, p.last, p.bytes, p.buffer, p.in_place) for p in found.pieces}
-    return Memory(tuple(accumulate(changes(found)[:-1])), found.peak_bytes, lives)
+    return Memory(tuple(accumulate(changes(found)[:-1])), found.peak_bytes, found.value_bytes, lives)

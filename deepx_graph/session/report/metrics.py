@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from deepx_graph.ir import Module
 from deepx_graph.runtime.program import callees
 from deepx_graph.session.report.info import FunctionInfo, ModuleInfo, module_info
-
-MEBIBYTE = 1 << 20
+from deepx_graph.units import sized
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ FIGURES: Mapping[str, Figure] = {
     "flops": Figure("arithmetic operations of one run", lambda m: m.flops, runs=True),
     "bytes_moved": Figure("bytes of operands and results of the kernels of one run", lambda m: m.bytes_moved, True, True),
     "constant_bytes": Figure("bytes of constants", _together(lambda f: f.constant_bytes), True),
-    "peak_bytes": Figure("bytes alive at once, at most", _together(lambda f: f.peak_bytes, max), True),
+    "peak_bytes": Figure("bytes of values alive at once, at most", _together(lambda f: f.peak_bytes, max), True),
 }
 
 
@@ -135,7 +134,7 @@ def _shown(name: str, value: int | None, open: Sequence[str]) -> str:
     if value is None:
         return "not known"
     figure = FIGURES.get(name)
-    text = f"{value / MEBIBYTE:,.2f} MiB" if figure and figure.binary and value >= MEBIBYTE else f"{value:,}"
+    text = sized(value) if figure and figure.binary else f"{value:,}"
     return f"{text} x ?" if figure and figure.runs and open else text
 
 

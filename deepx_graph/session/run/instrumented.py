@@ -20,9 +20,10 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import Compiled, compile
-from deepx_graph.runtime.engines.base import Engine, KernelFn
+from deepx_graph.runtime.engines.base import Counting, Engine, KernelFn
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.runtime.memory.alias import makes_memory
+from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.session.progress import Monitor
 from deepx_graph.session.query.node_facts import Measured
@@ -89,6 +90,10 @@ class WatchedEngine:
     def writes(self, node: Node) -> bool:
         """As the inner engine."""
         return self.inner.writes(node)
+
+    def scratch(self, node: Node, loose: frozenset[int]) -> int:
+        """As the inner engine."""
+        return self.inner.scratch(node, loose) if isinstance(self.inner, Counting) else of_eval(node, loose)
 
     def kernel(self, node: Node) -> KernelFn:
         """The inner engine's kernel, timed, reported and its result recorded."""

@@ -20,6 +20,7 @@ from deepx_graph.runtime.program import is_kernel
 from deepx_graph.session.report.kernels import KernelRow, computes, row
 from deepx_graph.session.run.inputs import random_inputs
 from deepx_graph.types import is_static
+from deepx_graph.units import sized
 
 RUNS = 5
 """Calls that a measurement takes the mean of, after one to warm up."""
@@ -37,7 +38,7 @@ class Placed:
         k = self.kernel
         predicted = "nothing is predicted" if k.predicted_us is None else f"predicted {k.predicted_us:,.2f} us ({k.bound})"
         measured = "" if self.measured_us is None else f", measured {self.measured_us:,.2f} us"
-        return (f"{printable(self.node)} is in {printable(k.kernel)}: {k.type} [{k.way}], {k.bytes:,} bytes, "
+        return (f"{printable(self.node)} is in {printable(k.kernel)}: {k.type} [{k.way}], {sized(k.bytes)}, "
                 f"{k.flops:,} operations: {predicted}{measured}")
 
     def to_json(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.node_facts import moved_by, size_of, work_of
 from deepx_graph.session.session import Session
+from deepx_graph.units import sized
 
 SHOWN = 40
 """Operands and users that are listed."""
@@ -114,8 +115,10 @@ def _users(function: Function, node: Node) -> Iterator[Entry]:
 
 def _cost(session: Session, function: Function, node: Node) -> Iterator[Entry]:
     facts = session.facts(function)
-    for label, found in (("bytes", size_of(node)), ("moved", moved_by(node)), ("flops", work_of(node))):
-        yield Entry(label, "not known" if found is None else f"{found:,}")
+    for label, found in (("bytes", size_of(node)), ("moved", moved_by(node))):
+        yield Entry(label, "not known" if found is None else sized(found))
+    work = work_of(node)
+    yield Entry("flops", "not known" if work is None else f"{work:,}")
     if node in facts.number:
         yield Entry("depth", f"{facts.depth[node]}")
         place = facts.place(node)

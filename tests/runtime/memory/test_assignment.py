@@ -138,6 +138,7 @@ def test_a_call_counts_what_the_callee_needs() -> None:
     plans = plan_functions(Module((main, f)), lambda node: False)
     assert plans["f"].peak_bytes == 64 + 4 + plans["f"].scratch_bytes
     assert plans["main"].peak_bytes == 4 + 64 + plans["f"].scratch_bytes
+    assert plans["f"].value_bytes == plans["main"].value_bytes == 64 + 4, "the negated vector and the sum"
     assert plans["f"].scratch_bytes == 8 + 4, "the sum in double precision, then rounded, before the initial value is added"
     assert not plans["f"].recursive
 

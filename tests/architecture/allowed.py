@@ -137,7 +137,6 @@ HOMONYMS: dict[str, int] = {
     "Closure": 2,
     "Const": 2,
     "Context": 3,
-    "Cursor": 2,
     "Facts": 2,
     "Flag": 2,
     "Form": 2,

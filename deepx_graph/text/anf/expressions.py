@@ -16,13 +16,11 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOO
 from deepx_graph.literal import Literal
 from deepx_graph.ops import OPS, not_
 from deepx_graph.text.anf.forms import Forms
-from deepx_graph.text.sea.cursor import VALUE
-from deepx_graph.text.sea.reader import plain_name, told
+from deepx_graph.text.sea.reader import told
 from deepx_graph.text.sea.values import Values
 from deepx_graph.text.sea.words import literal_of, name_text
 from deepx_graph.types import BOOL, FunctionType, TupleType, Type, as_tensor, compatible, dtype_named, scalar
 
-_VALUE = re.compile(VALUE, re.ASCII)
 _SCALAR = re.compile(r'([^\s():;"%@]+):(\w+)', re.ASCII)
 
 
@@ -83,7 +81,7 @@ class Expressions:
         span = self.cursor.span(at, max(self.cursor.at, at))
         if self._count > self.max_nodes:
             raise LimitError(Diagnostic(f"more than {self.max_nodes} nodes", span))
-        return Node(op, inputs, attrs, type, Origin(plain_name(self.cursor, word) if word else "", (span,)))
+        return Node(op, inputs, attrs, type, Origin(self.cursor.plain_name(word) if word else "", (span,)))
 
     def made(self, op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], at: int, stated: Type | None = None,
              word: str = "") -> Node:
@@ -101,39 +99,28 @@ class Expressions:
     def _items(self, source: Node, words: Sequence[str], at: int) -> list[Node]:
         """The values of a call, branch or loop, under these names where there are as many."""
         if not isinstance(source.type, TupleType):
-            self.cursor.fail(f"{source.op.name} has one value", start=at, end=self.cursor.at, expected="one name, not in brackets")
+            self.cursor.fail(f"{source.op.name} has one value", at, self.cursor.at, expected="one name, not in brackets")
         op, types = PHI if source.op in (REGION, LOOP_BEGIN) else PROJ, source.type.items
         names = words if len(words) == len(types) else [""] * len(types)
         return [self.node(op, (source,), (k,), t, names[k], at) for k, t in enumerate(types)]
 
     # --- atoms
 
-    def value_name(self) -> str:
-        """Passes the name of a value; gives its one spelling. Raises ParseError."""
-        c = self.cursor
-        found = c.match(_VALUE)
-        if found is None:
-            c.fail(f"found {c.next_word()}", expected="a value, like %x")
-        if '"' not in found[0]:
-            return found[0]
-        quoted, _, number = found[0][1:].rpartition('"')
-        return f"%{name_text(c.unquote(quoted + chr(34), found.start()))}{number}"
-
     def atom(self, scope: Scope) -> Node:
         """Passes `%x`, `1:i32` or `@f`. Raises ParseError."""
         c = self.cursor
         at = c.skip()
         if c.peek("%"):
-            word = self.value_name()
+            word = c.value_name()
             if word not in scope.values:
-                c.fail(f"no value {word} is known here", start=at, end=c.at, hint=suggest(word, scope.values))
+                c.fail(f"no value {word} is known here", at, c.at, hint=suggest(word, scope.values))
             return scope.values[word]
         if c.accept("@"):
             name = c.name("the name of a function")
             return self.made(PARTIAL, (), (name, self._type_of(name, at)), at)
         found = c.match(_SCALAR)
         if found is None:
-            c.fail(f"found {c.next_word()}", expected="a value, like %x or 1:i32")
+            c.mismatch("a value, like %x or 1:i32")
         return self._scalar(scope, found)
 
     def _scalar(self, scope: Scope, found: re.Match[str]) -> Node:
@@ -143,15 +130,15 @@ class Expressions:
         try:
             value: Literal = literal_of(found[1], scalar(dtype_named(found[2])))
         except KeyError:
-            self.cursor.fail(f"unknown dtype '{found[2]}'", start=found.start(2), end=found.end(2))
+            self.cursor.fail(f"unknown dtype '{found[2]}'", found.start(2), found.end(2))
         except InferError as e:
-            self.cursor.fail(e.message, start=found.start(), end=found.end(), expected=e.expected)
+            self.cursor.fail(e.message, found.start(), found.end(), expected=e.expected)
         scope.constants[found[0]] = node = self.node(CONSTANT, (), (value,), value.type, "", found.start())
         return node
 
     def _type_of(self, name: str, at: int) -> FunctionType:
         if name not in self.heads:
-            self.cursor.fail(f"no function '{name}' is defined", start=at, end=self.cursor.at, hint=suggest(name, self.heads))
+            self.cursor.fail(f"no function '{name}' is defined", at, self.cursor.at, hint=suggest(name, self.heads))
         return self.heads[name].type
 
     def _atoms(self, scope: Scope) -> list[Node]:
@@ -163,10 +150,10 @@ class Expressions:
 
     # --- lets
 
-    def expression(self, scope: Scope, depth: int, again: str = "") -> list[Node]:
+    def expression(self, scope: Scope, again: str = "") -> list[Node]:
         """Passes lets and the values that they are for; with `again`, the arguments of `(@again ...)`. Raises ParseError."""
         c, mark = self.cursor, scope.mark()
-        count = self._lets(scope, depth)
+        count = self._lets(scope)
         if again:
             c.expect("(", f"and @{again}, with nothing left to do after it")
             self._loop_name(again)
@@ -174,7 +161,7 @@ class Expressions:
         elif c.form("values"):
             found = self._atoms(scope)
         elif c.peek("("):
-            found = self._compound(scope, depth, (), None)
+            found = self._compound(scope, (), None)
         else:
             found = [self.atom(scope)]
         self._close(count)
@@ -186,21 +173,21 @@ class Expressions:
         start = c.skip()
         c.expect("@", "and the name of the loop")
         if c.name("the name of the loop") != wanted:
-            c.fail("the loop does not go round here", start=start, end=c.at, expected=f"@{wanted}")
+            c.fail("the loop does not go round here", start, c.at, expected=f"@{wanted}")
 
     def _close(self, count: int) -> None:
         for _ in range(count):
             self.cursor.expect(")")
 
-    def _lets(self, scope: Scope, depth: int) -> int:
+    def _lets(self, scope: Scope) -> int:
         """Passes lets as far as they go; how many there were, none of them closed yet."""
         c, count = self.cursor, 0
         while c.form("let"):
             c.expect("(", "around a name and its value")
             at = c.at
             words, several = self._names()
-            stated = self.words.type(depth) if c.accept(":") else None
-            for word, node in zip(words, self._bound(scope, depth, words, several, stated, at), strict=True):
+            stated = self.words.type() if c.accept(":") else None
+            for word, node in zip(words, self._bound(scope, words, several, stated, at), strict=True):
                 scope.define(word, node)
             c.expect(")", "after the value")
             count += 1
@@ -210,18 +197,18 @@ class Expressions:
         """Passes `%x`, or `(%x %y)`."""
         c = self.cursor
         if not c.accept("("):
-            return [self.value_name()], False
+            return [c.value_name()], False
         words = []
         while not c.accept(")"):
-            words.append(self.value_name())
+            words.append(c.value_name())
         return words, True
 
-    def _bound(self, scope: Scope, depth: int, words: list[str], several: bool, stated: Type | None, at: int) -> list[Node]:
+    def _bound(self, scope: Scope, words: list[str], several: bool, stated: Type | None, at: int) -> list[Node]:
         """The nodes that names are given to."""
         c = self.cursor
-        found = self._compound(scope, depth, words, stated, several) if c.peek("(") else [self.atom(scope)]
+        found = self._compound(scope, words, stated, several) if c.peek("(") else [self.atom(scope)]
         if len(found) != len(words):
-            c.fail(f"{len(words)} names for {len(found)} values", start=at, end=c.at)
+            c.fail(f"{len(words)} names for {len(found)} values", at, c.at)
         types = stated.items if several and isinstance(stated, TupleType) else (stated,) * len(found)
         for node, type in zip(found, types, strict=True):
             if type is not None and not compatible(node.type, type):
@@ -230,21 +217,22 @@ class Expressions:
 
     # --- compound expressions
 
-    def _compound(self, scope: Scope, depth: int, words: Sequence[str], stated: Type | None,
+    def _compound(self, scope: Scope, words: Sequence[str], stated: Type | None,
                   several: bool = False) -> list[Node]:
         """Passes a form in brackets: the values of a call, branch or loop, or the one value of an operation."""
         c = self.cursor
         at = c.skip()
         whole = stated if several or stated is None else TupleType((stated,))
         if c.form("if"):
-            region = self._region(scope, c.nested(depth), at, whole)
+            region = self._region(scope, at, whole)
             if region.attrs[0] != 2 or as_tensor(region.inputs[0].type).dtype is not BOOL:
-                c.fail("this is no choice of two", start=at, end=c.at, expected="(if c then else) of a bool, or (case n ...)")
+                c.fail("this is no choice of two", at, c.at, expected="(if c then else) of a bool, or (case n ...)")
             return self._items(region, words, at)
         if c.form("case"):
-            return self._items(self._region(scope, c.nested(depth), at, whole), words, at)
+            return self._items(self._region(scope, at, whole), words, at)
         if c.form("letrec"):
-            return self._loop(scope, c.nested(depth), words, at)
+            with c.nested():
+                return self._loop(scope, words, at)
         if c.form("partial") and c.peek("@"):
             name, place = self._callee()
             return [self.made(PARTIAL, self._atoms(scope), (name, self._type_of(name, place)), at, stated, *words[:1])]
@@ -256,25 +244,25 @@ class Expressions:
             return self._items(self.made(CALL, self._atoms(scope), (name, signature), at, whole), words, at)
         if c.peek("%"):
             return self._items(self.made(CALL_VALUE, self._atoms(scope), (), at, whole), words, at)
-        return self._primitive(scope, depth, at, stated, words, several)
+        return self._primitive(scope, at, stated, words, several)
 
     def _callee(self) -> tuple[str, int]:
         place = self.cursor.skip()
         self.cursor.expect("@", "and the name of a function")
         return self.cursor.name("the name of a function"), place
 
-    def _primitive(self, scope: Scope, depth: int, at: int, stated: Type | None, words: Sequence[str],
+    def _primitive(self, scope: Scope, at: int, stated: Type | None, words: Sequence[str],
                    several: bool) -> list[Node]:
         """Passes `op %x %y {attribute = value})`."""
         c = self.cursor
         start = c.skip()
         name = c.name("an operation")
         if name not in OPS:
-            c.fail(f"unknown operation '{name}'", start=start, end=c.at, expected="an operation", hint=suggest(name, OPS))
+            c.fail(f"unknown operation '{name}'", start, c.at, expected="an operation", hint=suggest(name, OPS))
         op, inputs = OPS[name], list[Node]()
         while not c.peek(")") and not c.peek("{"):
             inputs.append(self.atom(scope))
-        given = self.words.attributes(depth) if c.peek("{") else {}
+        given = self.words.attributes() if c.peek("{") else {}
         c.expect(")")
         try:
             attrs = op.bind(told(op, given, stated))
@@ -285,19 +273,20 @@ class Expressions:
             return self._items(self.made(op, inputs, attrs, at, whole), words, at)
         return [self.made(op, inputs, attrs, at, stated, *words[:1])]
 
-    def _region(self, scope: Scope, depth: int, at: int, stated: Type | None) -> Node:
+    def _region(self, scope: Scope, at: int, stated: Type | None) -> Node:
         """Passes what follows `(if` or `(case`: a selector, and a branch for each value of it."""
         c = self.cursor
         selector, branches = self.atom(scope), list[list[Node]]()
-        while not c.accept(")"):
-            branches.append(self.expression(scope, depth))
+        with c.nested():
+            while not c.accept(")"):
+                branches.append(self.expression(scope))
         if not branches or len({len(b) for b in branches}) != 1:
-            c.fail("the branches do not give equally many values", start=at, end=c.at)
+            c.fail("the branches do not give equally many values", at, c.at)
         return self.made(REGION, [selector, *(v for b in branches for v in b)], (len(branches),), at, stated)
 
     # --- loops
 
-    def _loop(self, scope: Scope, depth: int, words: Sequence[str], at: int) -> list[Node]:
+    def _loop(self, scope: Scope, words: Sequence[str], at: int) -> list[Node]:
         """Passes `(@loop (lambda ((%x : T)) lets (if c side side))) (@loop inits))`, what follows `(letrec`."""
         c, mark = self.cursor, scope.mark()
         c.expect("(", "around the name and the function of the loop")
@@ -309,14 +298,14 @@ class Expressions:
         end = c.at
         c.at = function
         variables = self._variables(scope, begin, at)
-        count = self._lets(scope, depth)
+        count = self._lets(scope)
         if not c.form("if"):
-            c.fail(f"found {c.next_word()}", expected=f"(if c ... ...), one side of which calls @{name} again")
+            c.mismatch(f"(if c ... ...), one side of which calls @{name} again")
         condition = self.atom(scope)
         sides = [c.skip(), c.end_of_form()]
         first = re.search(rf"\(\s*@{re.escape(name_text(name))}[\s)]", c.text[sides[0] : sides[1]]) is not None
         c.at = sides[0] if first else sides[1]
-        nexts = self.expression(scope, depth, again=name)
+        nexts = self.expression(scope, again=name)
         if not first:
             condition = self.made(not_, [condition], (), at)
         close = self.made(LOOP_END, [begin, condition, *nexts], (), at)
@@ -325,7 +314,7 @@ class Expressions:
             scope.define(word, value)
         after = c.at
         c.at = sides[1] if first else sides[0]
-        results = self.expression(scope, depth)
+        results = self.expression(scope)
         if first:
             after = c.at
         c.at = after
@@ -345,14 +334,14 @@ class Expressions:
         """Passes `(lambda ((%x : T) (%y : U))`, and gives the loop variables their names."""
         c, words = self.cursor, list[str]()
         if not c.form("lambda"):
-            c.fail(f"found {c.next_word()}", expected="(lambda ((%x : T)) ...)")
+            c.mismatch("(lambda ((%x : T)) ...)")
         c.expect("(", "around the variables")
         assert isinstance(begin.type, TupleType)
         while not c.accept(")"):
             c.expect("(", "around a variable")
-            words.append(self.value_name())
+            words.append(c.value_name())
             if c.accept(":"):
-                self.words.type(0)
+                self.words.type()
             c.expect(")")
         if len(words) != len(begin.type.items):
             c.fail(f"{len(words)} variables for {len(begin.type.items)} first values")

@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Diagnostic, ParseError, Source
-from deepx_graph.text.sea.cursor import STRING, Cursor
+from deepx_graph.text.sea.cursor import STRING, SeaCursor
 
-_BLANK = re.compile(r"(?:\s|;[^\n]*)*+")
 _MARK = re.compile(rf'{STRING}|;[^\n]*|[()"]')
 
 
-class Forms(Cursor):
+class Forms(SeaCursor):
     """A position in a text of S-expressions. Raises ParseError at once when its brackets do not match."""
 
-    def __init__(self, source: Source, depth_limit: int) -> None:
-        super().__init__(source, depth_limit)
+    BLANK = re.compile(r"(?:\s|;[^\n]*)*+")
+    COMMENT = ";"
+
+    def __init__(self, source: Source, max_depth: int) -> None:
+        super().__init__(source, max_depth)
         self._closes: dict[int, int] = {}
         self.tops: list[int] = []
         """Where the outermost forms begin."""
@@ -31,19 +33,11 @@ class Forms(Cursor):
                 opened.append(mark.start())
             elif mark[0] == ")":
                 if not opened:
-                    self.fail("this bracket closes nothing", start=mark.start(), end=mark.end())
+                    self.fail("this bracket closes nothing", mark.start(), mark.end())
                 self._closes[opened.pop()] = mark.end()
         if opened:
             at = opened[-1]
             raise ParseError(Diagnostic("this bracket is never closed", self.span(at, at + 1), expected="')'"))
-
-    def skip(self) -> int:
-        if self.text[self.at : self.at + 1] in "()%@:{}":  # most often there is nothing to pass
-            return self.at
-        found = _BLANK.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
-        return self.at
 
     def form(self, word: str) -> bool:
         """Passes `(word` if it comes next as a whole."""

@@ -16,7 +16,6 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.text.anf.expressions import Expressions, Head, Scope
 from deepx_graph.text.anf.forms import Forms
 from deepx_graph.text.common.options import ReadOptions, ReadResult
-from deepx_graph.text.sea.reader import plain_name
 from deepx_graph.text.sea.values import Values
 from deepx_graph.types import Type, compatible
 
@@ -29,13 +28,14 @@ _DEPTH_LIMIT = 100
 class _Words(Values):
     """Attribute values, functions among them as lambdas."""
 
-    def value(self, depth: int) -> Any:
+    def value(self) -> Any:
         if self.cursor.peek("("):
             start = self.cursor.at
             if isinstance(self.cursor, Forms) and self.cursor.form("lambda"):
                 self.cursor.at = start
-                return self.function(self.cursor.nested(depth))
-        return super().value(depth)
+                with self.cursor.nested():
+                    return self.function()
+        return super().value()
 
 
 class Reader:
@@ -52,11 +52,13 @@ class Reader:
         """The module. Raises ParseError, VerifyError, LimitError."""
         c = self.cursor
         header = c.match(_HEADER)
-        if header is None or int(header[1]) != VERSION:
-            c.fail(f"found {c.next_word() if header is None else 'version ' + header[1]}", expected=f"anf {VERSION}")
+        if header is None:
+            c.mismatch(f"anf {VERSION}")
+        if int(header[1]) != VERSION:
+            c.fail(f"found version {header[1]}", expected=f"anf {VERSION}")
         c.expect("(")
-        self._word("entry")
-        entry = self._at_name("the name of the entry function")
+        c.expect_word("entry")
+        entry = c.at_name("the name of the entry function")
         c.expect(")")
         datas = []
         while c.skip() < len(c.text):
@@ -65,7 +67,7 @@ class Reader:
             elif c.form("define"):
                 self._define()
             else:
-                c.fail(f"found {c.next_word()}", expected="(define ...) or (data ...)")
+                c.mismatch("(define ...) or (data ...)")
         if entry not in self.heads:
             raise ParseError(Diagnostic(f"the entry '{entry}' is no function of the text",
                                         c.span(header.start(), header.end()), hint=suggest(entry, self.heads)))
@@ -73,28 +75,19 @@ class Reader:
 
     # --- definitions
 
-    def _word(self, word: str) -> None:
-        if not self.cursor.accept_word(word):
-            self.cursor.fail(f"found {self.cursor.next_word()}", expected=f"'{word}'")
-
-    def _at_name(self, what: str) -> str:
-        self.cursor.expect("@", f"and {what}")
-        return self.cursor.name(what)
-
     def _data(self) -> Data:
         """Passes what follows `(data`: `@List ($A) (Cons $A @List<$A>) (Nil))`."""
         c, params, constructors = self.cursor, list[str](), list[Constructor]()
         extern = c.accept_word("extern")
-        name = self._at_name("the name of the data type")
+        name = c.at_name("the name of the data type")
         c.expect("(", "around the type parameters")
         while not c.accept(")"):
-            c.expect("$", "and the name of a type parameter")
-            params.append(c.name("the name of a type parameter"))
+            params.append(c.type_param())
         while not c.accept(")"):
             c.expect("(", "around a constructor")
             made, fields = c.name("the name of a constructor"), list[Type]()
             while not c.accept(")"):
-                fields.append(self.words.type(0))
+                fields.append(self.words.type())
             constructors.append(Constructor(made, tuple(fields)))
         return Data(name, tuple(params), tuple(constructors), extern)
 
@@ -104,13 +97,13 @@ class Reader:
         start = c.at
         public = c.accept_word("public")
         c.expect("(", "around the function's name and parameters")
-        name = self._at_name("the function's name")
+        name = c.at_name("the function's name")
         params = []
         while not c.accept(")"):
             params.append(self._param())
         head = self._signature(name, params, public, start)
         if name in self.heads:
-            c.fail(f"two functions are named '{name}'", start=start, end=c.at)
+            c.fail(f"two functions are named '{name}'", start, c.at)
         self.heads[name] = head
         c.at = c.end_of_form()
         c.expect(")", "after the body")
@@ -120,9 +113,9 @@ class Reader:
         c = self.cursor
         c.expect("(", "around a parameter")
         at = c.skip()
-        word = self.body.value_name()
+        word = c.value_name()
         c.expect(":")
-        found = word, self.words.type(0), at
+        found = word, self.words.type(), at
         c.expect(")")
         return found
 
@@ -134,8 +127,8 @@ class Reader:
         results = []
         while not c.accept(")"):
             word, type, _ = self._param()
-            results.append((plain_name(c, word), type))
-        vjp = self._at_name("the name of the derivative") if c.accept_word("vjp") else None
+            results.append((c.plain_name(word), type))
+        vjp = c.at_name("the name of the derivative") if c.accept_word("vjp") else None
         said = list[tuple[str, str]]()
         if c.accept_word("with"):
             while not c.peek("(") and not c.peek("%") and not c.peek("@"):
@@ -146,17 +139,17 @@ class Reader:
 
     def _function(self, head: Head) -> Function:
         self.cursor.at = head.body
-        return self._with_body(head, 0)
+        return self._with_body(head)
 
-    def _with_body(self, head: Head, depth: int) -> Function:
+    def _with_body(self, head: Head) -> Function:
         """Passes the body."""
         scope = Scope()
         params = [self.body.node(PARAM, (), (k, t), t, word, at) for k, (word, t, at) in enumerate(head.params)]
         for (word, _, at), node in zip(head.params, params, strict=True):
             if word in scope.values:
-                self.cursor.fail(f"two parameters are named {word}", start=at, end=at + len(word))
+                self.cursor.fail(f"two parameters are named {word}", at, at + len(word))
             scope.define(word, node)
-        nodes = self.body.expression(scope, depth)
+        nodes = self.body.expression(scope)
         given, types = [n.type for n in nodes], [t for _, t in head.results]
         span = self.cursor.span(head.start, head.body)
         if len(given) != len(types) or not all(map(compatible, given, types)):
@@ -165,17 +158,17 @@ class Reader:
         return Function(head.name, tuple(params), tuple(nodes), tuple(n for n, _ in head.results), head.public, head.vjp,
                         span, head.attributes)
 
-    def _lambda(self, depth: int) -> Function:
+    def _lambda(self) -> Function:
         """Passes `(lambda [@f] ((%x : T)) -> ((%y : T)) body)`: a function as the value of an attribute."""
         c = self.cursor
         start = c.at
         c.form("lambda")
-        name = self._at_name("the function's name") if c.peek("@") else "lambda"
+        name = c.at_name("the function's name") if c.peek("@") else "lambda"
         c.expect("(", "around the parameters")
         params = []
         while not c.accept(")"):
             params.append(self._param())
-        function = self._with_body(self._signature(name, params, True, start), depth)
+        function = self._with_body(self._signature(name, params, True, start))
         c.expect(")")
         return function
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from deepx_graph.ir import Attr, Node, Op
 from deepx_graph.ir.signature import SEGMENTS
-from deepx_graph.text.sea.cursor import VALUE, Cursor
+from deepx_graph.text.sea.cursor import VALUE, SeaCursor
 from deepx_graph.text.sea.values import Values
 
 _TOKEN = re.compile(r"\$(\w+)|(\()|(\)\?)|(\w+|[^\w\s])")
@@ -58,10 +58,9 @@ class Part:
 class FormText:
     """What a form is read from: the text at a cursor; `resolve` gives the nodes of a list of values that stands somewhere."""
 
-    cursor: Cursor
+    cursor: SeaCursor
     values: Values
     resolve: Callable[[str, int], tuple[Node, ...]]
-    depth: int
 
     def word(self, text: str) -> bool:
         """Passes a word or sign if it comes next."""
@@ -70,20 +69,20 @@ class FormText:
     def need(self, text: str) -> None:
         """Passes a word or sign. Raises ParseError."""
         if not self.word(text):
-            self.cursor.fail(f"found {self.cursor.next_word()}", expected=f"'{text}'")
+            self.cursor.missing(text, "")
 
     def operands(self, single: bool) -> tuple[Node, ...]:
         """Passes one value, or any number of them. Raises ParseError."""
         found = self.cursor.match(_ONE if single else _RUN)
         if found is None and single:
-            self.cursor.fail(f"found {self.cursor.next_word()}", expected="a value, like %x")
+            self.cursor.mismatch("a value, like %x")
         return self.resolve(found[0], found.start()) if found else ()
 
     def value(self, attr: Attr) -> Any:
         """Passes the value of an attribute; a word may stand without quotes. Raises ParseError."""
         if attr.kind == "str" and not self.cursor.peek('"'):
             return self.cursor.name(f"a word, {attr.check.words}" if attr.check else "a word")
-        return self.values.value(self.depth)
+        return self.values.value()
 
 
 @dataclass(frozen=True)

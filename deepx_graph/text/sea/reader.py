@@ -6,6 +6,7 @@ what the ops infer, and kept where they say more. Nodes are neither interned nor
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,9 +18,9 @@ from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
 from deepx_graph.ops import OPS
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.sea.assembly import FormText, assembly_of
-from deepx_graph.text.sea.cursor import NAME, VALUE, Cursor
+from deepx_graph.text.sea.cursor import NAME, VALUE, SeaCursor
 from deepx_graph.text.sea.values import Values
-from deepx_graph.text.sea.words import VERSION, name_text
+from deepx_graph.text.sea.words import VERSION
 from deepx_graph.types import TupleType, Type, compatible
 
 _OPERANDS = rf"(?:{VALUE}(?:\s*,\s*{VALUE})*)?"
@@ -46,7 +47,7 @@ class Reader:
 
     def __init__(self, source: Source, options: ReadOptions) -> None:
         self.source, self.options = source, options
-        self.cursor = Cursor(source, min(options.max_depth, _DEPTH_LIMIT))
+        self.cursor = SeaCursor(source, min(options.max_depth, _DEPTH_LIMIT))
         self.values = Values(self.cursor, options.max_rank, self.function)
         self._attrs: dict[tuple[Op, str | None, Type | None], tuple[Any, ...]] = {}
         self._count = 0
@@ -56,9 +57,9 @@ class Reader:
         c = self.cursor
         header = c.match(_HEADER)
         if header is None:
-            c.fail(f"found {c.next_word()}", expected=f"sea {VERSION}")
+            c.mismatch(f"sea {VERSION}")
         if int(header[1]) != VERSION:
-            c.fail(f"version {header[1]} of the form is not known", start=header.start(), end=header.end(),
+            c.fail(f"version {header[1]} of the form is not known", header.start(), header.end(),
                    expected=f"sea {VERSION}")
         c.expect("entry")
         c.expect("@", "and the name of the entry function")
@@ -69,9 +70,9 @@ class Reader:
             datas.append(self._data())
         while c.skip() < len(c.text):
             start = c.at
-            function = self.function(0)
+            function = self.function()
             if function.name in functions:
-                c.fail(f"two functions are named '{function.name}'", start=start, end=c.text.find("{", start))
+                c.fail(f"two functions are named '{function.name}'", start, c.text.find("{", start))
             functions[function.name] = function
         if entry not in functions:
             raise ParseError(Diagnostic(f"the entry '{entry}' is no function of the text",
@@ -82,43 +83,36 @@ class Reader:
         """Passes `[extern] @List<$A> { Cons($A, @List<$A>), Nil() }`."""
         c = self.cursor
         extern = c.accept_word("extern")
-        name, params = self._at_name("the name of the data type"), list[str]()
-        if c.accept("<"):
-            while not c.accept(">"):
-                c.expect("$", "and the name of a type parameter")
-                params.append(c.name("the name of a type parameter"))
-                if not c.peek(">"):
-                    c.expect(",", "or '>'")
-        constructors = []
+        name = c.at_name("the name of the data type")
+        params = c.items(">", c.type_param) if c.accept("<") else []
         c.expect("{")
-        while not c.accept("}"):
-            constructor = c.name("the name of a constructor")
-            fields = self.values.type(0)
-            if not isinstance(fields, TupleType):
-                c.fail("the fields of a constructor stand in brackets")
-            constructors.append(Constructor(constructor, fields.items))
-            if not c.peek("}"):
-                c.expect(",", "or '}'")
-        return Data(name, tuple(params), tuple(constructors), extern)
+        return Data(name, tuple(params), tuple(c.items("}", self._constructor)), extern)
+
+    def _constructor(self) -> Constructor:
+        name = self.cursor.name("the name of a constructor")
+        fields = self.values.type()
+        if not isinstance(fields, TupleType):
+            self.cursor.fail("the fields of a constructor stand in brackets")
+        return Constructor(name, fields.items)
 
     # --- functions
 
-    def function(self, depth: int) -> Function:
+    def function(self) -> Function:
         """Passes `func [public] @name(params) -> (results) [vjp @name] { body }`."""
         c, scope = self.cursor, Scope()
         start = c.skip()
         if not c.accept_word("func"):
-            c.fail(f"found {c.next_word()}", expected="func, or the end of the text")
+            c.mismatch("func, or the end of the text")
         public = c.accept_word("public")
-        name = self._at_name("the function's name")
+        name = c.at_name("the function's name")
         params = self._params(scope)
         c.expect("->")
         results = self._results()
-        vjp = self._at_name("the name of the derivative") if c.accept_word("vjp") else None
+        vjp = c.at_name("the name of the derivative") if c.accept_word("vjp") else None
         attributes = self._said() if c.accept_word("with") else ()
         end = c.at
         c.expect("{")
-        nodes = self._body(scope, depth)
+        nodes = self._body(scope)
         self._check_results(nodes, [t for _, t in results], start, end)
         return Function(name, tuple(self._param(scope, p, k, at) for k, (p, at) in enumerate(params)), nodes,
                         tuple(n for n, _ in results), public, vjp, c.span(start, end), attributes)
@@ -132,48 +126,35 @@ class Reader:
             said.append((name, c.string()))
         return tuple(said)
 
-    def _at_name(self, what: str) -> str:
-        self.cursor.expect("@", f"and {what}")
-        return self.cursor.name(what)
-
     def _params(self, scope: Scope) -> list[tuple[str, int]]:
         """The parameters' names and places. One without a type is made by a `param` line in the body."""
-        c, params = self.cursor, list[tuple[str, int]]()
-        c.expect("(")
-        while not c.accept(")"):
-            word, at = self._value_name()
+        c, count = self.cursor, itertools.count()
+
+        def param() -> tuple[str, int]:
+            at, word, index = c.skip(), c.value_name(), next(count)
             if c.accept(":"):
-                type = self.values.type(0)
-                self._define(scope, word, at, c.at, PARAM, (), (len(params), type), type)
-            params.append((word, at))
-            if not c.peek(")"):
-                c.expect(",", "or ')'")
-        return params
+                type = self.values.type()
+                self._define(scope, word, at, c.at, PARAM, (), (index, type), type)
+            return word, at
+
+        c.expect("(")
+        return c.items(")", param)
 
     def _param(self, scope: Scope, word: str, index: int, at: int) -> Node:
         node = scope.values.get(word)
         if node is None or node.op is not PARAM or node.attrs[0] != index:
-            self.cursor.fail(f"parameter {word} has no type here and no line in the body", start=at, end=at + len(word),
+            self.cursor.fail(f"parameter {word} has no type here and no line in the body", at, at + len(word),
                              expected=f"{word}: TYPE, or a line {word} = param {{index = {index}, ...}}")
         return node
 
     def _results(self) -> list[tuple[str, Type]]:
-        c, results = self.cursor, []
-        c.expect("(")
-        while not c.accept(")"):
-            word, _ = self._value_name()
-            c.expect(":")
-            results.append((plain_name(c, word), self.values.type(0)))
-            if not c.peek(")"):
-                c.expect(",", "or ')'")
-        return results
+        self.cursor.expect("(")
+        return self.cursor.items(")", self._result)
 
-    def _value_name(self) -> tuple[str, int]:
-        c = self.cursor
-        found = c.match(_VALUE)
-        if found is None:
-            c.fail(f"found {c.next_word()}", expected="a value, like %x")
-        return self._key(found[0], found.start()), found.start()
+    def _result(self) -> tuple[str, Type]:
+        word = self.cursor.value_name()
+        self.cursor.expect(":")
+        return self.cursor.plain_name(word), self.values.type()
 
     def _check_results(self, nodes: tuple[Node, ...], types: list[Type], start: int, end: int) -> None:
         given = [n.type for n in nodes]
@@ -183,20 +164,20 @@ class Reader:
 
     # --- nodes
 
-    def _body(self, scope: Scope, depth: int) -> tuple[Node, ...]:
+    def _body(self, scope: Scope) -> tuple[Node, ...]:
         c = self.cursor
         while True:
             found = c.match(_STATEMENT)
             if found is not None:
-                self._statement(scope, found, depth)
+                self._statement(scope, found)
                 continue
             final = c.match(_RETURN)
             if final is None:
-                c.fail(f"found {c.next_word()}", expected="a line like %z = add %x, %y : f32[2], or return")
+                c.mismatch("a line like %z = add %x, %y : f32[2], or return")
             c.expect("}", "after the returned values")
             return self._operands(scope, final[1], final.start(1))
 
-    def _statement(self, scope: Scope, found: re.Match[str], depth: int) -> None:
+    def _statement(self, scope: Scope, found: re.Match[str]) -> None:
         word, name, operands, attr_text, type_text = found.groups()
         op = self._op(name, found.start(2))
         inputs = self._operands(scope, operands, found.start(3)) if operands else ()
@@ -204,10 +185,10 @@ class Reader:
         stated = None if type_text is None else self.values.known_type(type_text, end)
         try:
             if attr_text is None and (c.peek("{") or self._has_form(op, stated)):
-                inputs, attrs, stated = self._written(scope, op, inputs, found, depth)
+                inputs, attrs, stated = self._written(scope, op, inputs, found)
                 end = c.at
             elif stated is None and c.accept(":"):
-                stated = self.values.type(0)
+                stated = self.values.type()
                 end = c.at
                 attrs = op.bind(told(op, {} if attr_text is None else self._simple(attr_text, found), stated))
             else:
@@ -222,7 +203,7 @@ class Reader:
         if stated is not None and stated is not type and not compatible(stated, type):
             raise VerifyError(Diagnostic(f"{op.name}: the text says {stated}", c.span(found.start(), end), expected=str(type)))
         if '"' in word:
-            word = self._key(word, found.start(1))
+            word = self.cursor.key(word, found.start(1))
         if op is CONSTANT:  # its value has its type in full
             stated = None
         self._define(scope, word, found.start(), end, op, inputs, attrs, type if stated is None else stated)
@@ -231,16 +212,17 @@ class Reader:
         """Whether the rest of the statement is in the form that the op declares, and not the general one."""
         return op.assembly is not None and stated is None and not self.cursor.peek(":")
 
-    def _written(self, scope: Scope, op: Op, inputs: tuple[Node, ...], found: re.Match[str], depth: int
+    def _written(self, scope: Scope, op: Op, inputs: tuple[Node, ...], found: re.Match[str]
                  ) -> tuple[tuple[Node, ...], tuple[Any, ...], Type | None]:
         """Operands, attributes and type of a statement that is more than words: in the op's own form, or with braces to come."""
         c, given = self.cursor, dict[str, Any]()
         if not c.peek("{"):
             c.at = found.end(2)
-            given, inputs = assembly_of(op).read(FormText(c, self.values, partial(self._operands, scope), depth))
+            given, inputs = assembly_of(op).read(FormText(c, self.values, partial(self._operands, scope)))
         if c.peek("{"):
-            given |= self.values.attributes(c.nested(depth))
-        stated = self.values.type(0) if c.accept(":") else None
+            with c.nested():
+                given |= self.values.attributes()
+        stated = self.values.type() if c.accept(":") else None
         return inputs, op.bind(told(op, given, stated)), stated
 
     def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str], stated: Type | None) -> tuple[Any, ...]:
@@ -255,7 +237,7 @@ class Reader:
 
     def _simple(self, text: str, found: re.Match[str]) -> dict[str, Any]:
         end, self.cursor.at = self.cursor.at, found.start(4)
-        given = self.values.attributes(0)
+        given = self.values.attributes()
         self.cursor.at = end
         return given
 
@@ -267,7 +249,7 @@ class Reader:
             raise LimitError(Diagnostic(f"more than {self.options.max_nodes} nodes", span))
         if word in scope.values:
             raise ParseError(Diagnostic(f"{word} is defined twice", span, hint=f"first in line {_line(scope.values[word])}"))
-        scope.values[word] = Node(op, inputs, attrs, type, Origin(plain_name(self.cursor, word), (span,)))
+        scope.values[word] = Node(op, inputs, attrs, type, Origin(self.cursor.plain_name(word), (span,)))
 
     def _operands(self, scope: Scope, text: str, at: int) -> tuple[Node, ...]:
         values = scope.values
@@ -277,9 +259,9 @@ class Reader:
             return tuple(self._operand(scope, m[0], at + m.start()) for m in _VALUE.finditer(text))
 
     def _operand(self, scope: Scope, word: str, at: int) -> Node:
-        node = scope.values.get(self._key(word, at))
+        node = scope.values.get(self.cursor.key(word, at))
         if node is None:
-            self.cursor.fail(f"no value {word} is defined above", start=at, end=at + len(word),
+            self.cursor.fail(f"no value {word} is defined above", at, at + len(word),
                              hint=suggest(word, scope.values))
         return node
 
@@ -288,16 +270,9 @@ class Reader:
         if op is None:
             op = OPS.get(self.cursor.unquote(name, at))
         if op is None:
-            self.cursor.fail(f"unknown operation '{name}'", start=at, end=at + len(name), expected="an operation",
+            self.cursor.fail(f"unknown operation '{name}'", at, at + len(name), expected="an operation",
                              hint=suggest(name, OPS))
         return op
-
-    def _key(self, word: str, at: int) -> str:
-        """The one spelling of a value's name: quoted only where it must be."""
-        if '"' not in word:
-            return word
-        quoted, _, number = word[1:].rpartition('"')
-        return f"%{name_text(self.cursor.unquote(quoted + chr(34), at))}{number}"
 
     def _loop(self, scope: Scope, number: int) -> int:
         if number not in scope.loops:
@@ -324,14 +299,6 @@ def told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
 
 def _line(node: Node) -> int:
     return node.span.line if node.span else 0
-
-
-def plain_name(cursor: Cursor, word: str) -> str:
-    """The name a value had where it came from: without `%`, quotes and number; empty for a value that is only numbered."""
-    if '"' in word:
-        return cursor.unquote(word[1 : word.rindex('"') + 1], cursor.at)
-    name = word[1:].partition("#")[0]
-    return "" if name.isdecimal() else name
 
 
 def read(source: Source, options: ReadOptions | None = None) -> ReadResult:

@@ -12,7 +12,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, suggest
 from deepx_graph.ir import Function
-from deepx_graph.text.sea.cursor import STRING, Cursor
+from deepx_graph.text.sea.cursor import STRING, SeaCursor
 from deepx_graph.text.sea.words import float_of, is_bare_dim, literal_of
 from deepx_graph.types import (
     STATE,
@@ -39,9 +39,9 @@ _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 class Values:
-    """Reads types and values at a cursor; `function` reads a function there, given the depth of nesting."""
+    """Reads types and values at a cursor; `function` reads a function there."""
 
-    def __init__(self, cursor: Cursor, max_rank: int, function: Callable[[int], Function]) -> None:
+    def __init__(self, cursor: SeaCursor, max_rank: int, function: Callable[[], Function]) -> None:
         self.cursor, self.max_rank, self.function = cursor, max_rank, function
         self._known: dict[str, Type] = {}
 
@@ -52,62 +52,53 @@ class Values:
         found = self._known.get(text)
         if found is None:
             self.cursor.at = end - len(text)
-            found = self._known[text] = self.type(0)
+            found = self._known[text] = self.type()
             self.cursor.at = end
         return found
 
-    def type(self, depth: int) -> Type:
+    def type(self) -> Type:
         """Passes a type. Raises ParseError, LimitError."""
         c = self.cursor
         found = c.match(_TENSOR)
         if found is not None:
             return self._tensor(found)
         if c.peek("("):
-            items = self._types(c.nested(depth))
-            if c.accept("->"):
-                return FunctionType(items, self._types(c.nested(depth)))
-            return TupleType(items)
+            items = self._types()
+            return FunctionType(items, self._types()) if c.accept("->") else TupleType(items)
         if c.accept_word("state"):
             return STATE
         if c.accept("$"):
             return VarType(c.name("the name of a type variable"))
         if c.accept("@"):
-            return self._data(c.nested(depth))
+            return self._data()
         if c.accept_word("tape"):
             return TAPE
         if c.accept_word("ref"):
             c.expect("(")
-            item = self.type(c.nested(depth))
+            with c.nested():
+                item = self.type()
             c.expect(")")
             return RefType(item)
-        return c.fail(f"found {c.next_word()}", expected="a type, like f32[2,3]")
+        return c.mismatch("a type, like f32[2,3]")
 
-    def _data(self, depth: int) -> DataType:
+    def _data(self) -> DataType:
         """Passes a data type, behind its `@`."""
-        c, args = self.cursor, list[Type]()
+        c = self.cursor
         name = c.name("the name of a data type")
-        if c.accept("<"):
-            while not c.accept(">"):
-                args.append(self.type(depth))
-                if not c.peek(">"):
-                    c.expect(",", "or '>'")
-        return DataType(name, tuple(args))
+        with c.nested():
+            return DataType(name, tuple(c.items(">", self.type)) if c.accept("<") else ())
 
     def tensor(self) -> TensorType:
         """Passes a tensor type."""
         found = self.cursor.match(_TENSOR)
         if found is None:
-            self.cursor.fail(f"found {self.cursor.next_word()}", expected="a tensor type, like f32[2,3]")
+            self.cursor.mismatch("a tensor type, like f32[2,3]")
         return self._tensor(found)
 
-    def _types(self, depth: int) -> tuple[Type, ...]:
-        c, items = self.cursor, []
-        c.expect("(")
-        while not c.accept(")"):
-            items.append(self.type(depth))
-            if not c.peek(")"):
-                c.expect(",", "or ')'")
-        return tuple(items)
+    def _types(self) -> tuple[Type, ...]:
+        with self.cursor.nested():
+            self.cursor.expect("(")
+            return tuple(self.cursor.items(")", self.type))
 
     def _tensor(self, found: re.Match[str]) -> TensorType:
         dtype, dims = self._dtype(found[1], found.start()), found[2].strip()
@@ -117,7 +108,7 @@ class Values:
         try:
             return dtype_named(name)
         except KeyError:
-            self.cursor.fail(f"unknown dtype '{name}'", start=at, end=at + len(name), expected="a dtype, like f32",
+            self.cursor.fail(f"unknown dtype '{name}'", at, at + len(name), expected="a dtype, like f32",
                              hint=suggest(name, dtype_names()))
 
     def _dims(self, text: str, at: int) -> tuple[int | str, ...]:
@@ -131,7 +122,7 @@ class Values:
             elif found and (word.startswith('"') or is_bare_dim(word)):
                 dims.append(self.cursor.unquote(word, at))
             else:
-                self.cursor.fail(f"'{word}' is no dimension", start=at, end=at + len(text), expected="a size or a symbol")
+                self.cursor.fail(f"'{word}' is no dimension", at, at + len(text), expected="a size or a symbol")
             place = found.end() if found else len(text)
         if len(dims) > self.max_rank:
             raise LimitError(Diagnostic(f"a tensor of rank {len(dims)}", self.cursor.span(at, at + len(text)),
@@ -140,37 +131,39 @@ class Values:
 
     # --- attribute values
 
-    def attributes(self, depth: int) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """Passes `{name = value, ...}`. Raises ParseError for a name that is given twice."""
         c, attrs = self.cursor, dict[str, Any]()
-        c.expect("{")
-        while not c.accept("}"):
+
+        def attribute() -> None:
             name = c.name("an attribute, like axis = 1")
             c.expect("=")
             if name in attrs:
                 c.fail(f"the attribute '{name}' is given twice")
-            attrs[name] = self.value(depth)
-            if not c.peek("}"):
-                c.expect(",", "or '}'")
+            attrs[name] = self.value()
+
+        c.expect("{")
+        c.items("}", attribute)
         return attrs
 
-    def value(self, depth: int) -> Any:
+    def value(self) -> Any:
         """Passes an attribute value. Raises ParseError, LimitError."""
         c = self.cursor
         if c.peek('"'):
             return c.string()
         if c.peek("["):
-            return self._list(c.nested(depth))
+            return self._list()
         if c.peek("func") and not c.text[c.at + 4].isalnum():
-            return self.function(c.nested(depth))
+            with c.nested():
+                return self.function()
         if c.peek("dense<"):
             return self._dense()
         number = c.match(_NUMBER)
         if number is not None:
             return self._number(number)
-        return self._word_or_type(depth)
+        return self._word_or_type()
 
-    def _word_or_type(self, depth: int) -> Any:
+    def _word_or_type(self) -> Any:
         c = self.cursor
         start = c.skip()
         found = c.match(_WORD)
@@ -179,22 +172,18 @@ class Values:
         if found is not None and c.text[c.at : c.at + 1] not in ("[", "(") and found[0] != "state":
             return self._dtype(found[0], start)
         c.at = start
-        return self.type(depth)
+        return self.type()
 
-    def _list(self, depth: int) -> tuple[Any, ...]:
-        c, items = self.cursor, []
-        c.expect("[")
-        while not c.accept("]"):
-            items.append(self.value(depth))
-            if not c.peek("]"):
-                c.expect(",", "or ']'")
-        return tuple(items)
+    def _list(self) -> tuple[Any, ...]:
+        with self.cursor.nested():
+            self.cursor.expect("[")
+            return tuple(self.cursor.items("]", self.value))
 
     def _number(self, found: re.Match[str]) -> int | float:
         text = found[0]
         if text.lstrip("-").isdecimal():
             if len(text) > 40:
-                self.cursor.fail("this number is too long", start=found.start(), end=found.end())
+                self.cursor.fail("this number is too long", found.start(), found.end())
             return int(text)
         return float_of(text)
 
@@ -208,4 +197,4 @@ class Values:
         try:
             return literal_of(found[1], type)
         except InferError as e:
-            c.fail(e.message, start=found.start(), end=min(found.end(), found.start() + 200), expected=e.expected)
+            c.fail(e.message, found.start(), min(found.end(), found.start() + 200), expected=e.expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,15 @@ def test_bounds_are_kept() -> None:
             dx.loads(text, "relay")
     with pytest.raises(LimitError):
         read(Source("", "def @main(%x: int32) { %x + %x + %x + %x }"), "relay", ReadOptions(max_nodes=2))
+
+
+@pytest.mark.parametrize(("opening", "closing"), [
+    ("1 == 2 + 3 * (", ")"), ("f(1 == 2 + 3 * ", ")"), ("match ", ""), ("1 + match (%x) { _ => ", "}"), ("let %y = 1 + (", "); %y"),
+    ("{", "}"), ("(", ")"), ("fn() {", "}"), ("if (True) { 1 } else {1 + ", "}")])
+@pytest.mark.parametrize("depth", [24, 48, 98, 500])
+def test_nesting_of_any_kind_ends_before_the_stack_does(opening: str, closing: str, depth: int) -> None:
+    with suppress(DeepxGraphError):
+        dx.loads(f"def @main(%x: int32) {{ {opening * depth} %x {closing * depth} }}", "relay")
 
 
 def test_a_long_program_costs_no_depth() -> None:

@@ -8,11 +8,13 @@ function header ends the file. Gives the same records as the line dialects.
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 from deepx_graph.errors import ParseError
+from deepx_graph.text.common.cursor import Token, TokenCursor
 from deepx_graph.text.deepx.reader.instr import SHORT_DTYPES, Arg, Formal, FunctionText, Instr, Problems
-from deepx_graph.types import ANY, Dim, DType, TensorType, tensor
+from deepx_graph.types import ANY, Dim, TensorType, tensor
 
 KEYWORDS = ("deepxir", "function", "func", "def")
 HEADER = re.compile(r"(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]*\(")
@@ -23,6 +25,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[\w.?]+)|(?P<mark>[(){}\[\]<>|,:;])|(?P<other>.)"
 )
 _MAX_DIM_DIGITS = 18
+T = TypeVar("T")
 
 
 def parse_dims(text: str, owner: str) -> tuple[Dim, ...] | None:
@@ -63,95 +66,91 @@ def _check_lines(problems: Problems) -> None:
         start = end + 1
 
 
-class _Parser:
-    """The tokens of a text and a place among them. A token is `(kind, text, start)`; newlines are tokens."""
+class _Parser(TokenCursor):
+    """Parses functions. Newlines are tokens."""
 
     def __init__(self, problems: Problems, max_depth: int) -> None:
-        self.problems, self.max_depth = problems, max_depth
         text = problems.source.text
-        self.tokens = [(m.lastgroup or "", m[0], m.start()) for m in _TOKEN.finditer(text) if m.lastgroup != "skip"]
-        self.tokens.append(("end", "", len(text)))
-        self.at = 0
+        tokens = [Token(m.lastgroup or "", m[0], *m.span()) for m in _TOKEN.finditer(text) if m.lastgroup != "skip"]
+        super().__init__(problems.source, [*tokens, Token("end", "", len(text), len(text))], max_depth)
+        self.problems = problems
 
     # --- tokens
 
-    def fail(self, expected: str, message: str = "") -> NoReturn:
-        kind, text, start = self.tokens[self.at]
-        shown = {"end": "the file ends", "newline": "the line ends"}.get(kind, f"unexpected '{text[:40]}'")
-        raise self.problems.parse_error(message or shown, start, start + max(1, len(text)), expected=expected)
+    def mismatch(self, expected: str) -> NoReturn:
+        found = {"end": "the file ends", "newline": "the line ends"}.get(self.next.kind, f"unexpected '{self.next.text[:40]}'")
+        self.fail(found, expected=expected)
+
+    def items(self, close: str, item: Callable[[], T]) -> list[T]:
+        """Passes items on one or several lines up to `close`, and that."""
+        found: list[T] = []
+        self.skip_newlines()
+        while not self.accept(close):
+            if found:
+                self.expect(",", f"or '{close}'")
+                self.skip_newlines()
+            found.append(item())
+            self.skip_newlines()
+        return found
 
     def skip_newlines(self) -> bool:
         """Go to the next token that is not a newline; whether there is one."""
-        while self.tokens[self.at][0] == "newline":
+        while self.next.kind == "newline":
             self.at += 1
-        return self.tokens[self.at][0] != "end"
+        return self.next.kind != "end"
 
-    def accept(self, text: str) -> bool:
-        if self.tokens[self.at][1] != text:
-            return False
-        self.at += 1
-        return True
-
-    def expect(self, text: str, what: str = "") -> None:
-        if not self.accept(text):
-            self.fail(what or f"'{text}'")
+    @property
+    def ends_line(self) -> bool:
+        """Whether the statement ends here: with its line, the text or the body."""
+        return self.next.kind in ("newline", "end") or self.peek("}")
 
     def word(self, what: str) -> Arg:
-        kind, text, start = self.tokens[self.at]
-        if kind != "word" or not (text[0].isalpha() or text[0] == "_"):
-            self.fail(what)
-        self.at += 1
-        return Arg(text, start, start + len(text))
+        """Passes a name. Raises ParseError."""
+        if self.next.kind != "word" or not (self.next.text[0].isalpha() or self.next.text[0] == "_"):
+            self.mismatch(what)
+        return Arg(*self.advance()[1:])
 
     # --- functions
 
     def function(self) -> FunctionText:
-        keyword = self.tokens[self.at][1]
-        if keyword not in KEYWORDS:
-            self.fail(f"a function: {' or '.join(KEYWORDS)}")
-        self.at += 1
+        if self.next.text not in KEYWORDS:
+            self.mismatch(f"a function: {' or '.join(KEYWORDS)}")
+        self.advance()
         name = self.word("the function's name")
         params = self.formals()
         self.skip_newlines()
-        if not self.accept("->"):
-            self.fail("'->' and the results")
+        self.expect("->", "and the results")
         self.skip_newlines()
         results = self.formals()
         self.skip_newlines()
-        self.expect("{", "'{' and the body")
+        self.expect("{", "and the body")
         body: list[Instr] = []
         while self.skip_newlines() and not self.accept("}"):
             instr = self.statement_or_none()
             if instr is not None:
                 body.append(instr)
-        if self.tokens[self.at - 1][1] != "}":
-            self.fail("'}' to end the function", f"the body of '{name.text}' is not closed")
+        if self.last.text != "}":
+            self.fail(f"the body of '{name.text}' is not closed", expected="'}' to end the function")
         return FunctionText(name, params, results, tuple(body))
 
     def formals(self) -> tuple[Formal, ...]:
-        self.expect("(", "'(' and the parameters")
-        found: list[Formal] = []
-        self.skip_newlines()
-        while not self.accept(")"):
-            if found:
-                self.expect(",", "',' or ')'")
-                self.skip_newlines()
-            name = self.word("a parameter's name")
-            self.expect(":", f"':' and the type of '{name.text}'")
-            kind, type = self.type(name.text, 0)
-            found.append(Formal(name, kind, type))
-            self.skip_newlines()
-        return tuple(found)
+        self.expect("(", "and the parameters")
+        return tuple(self.items(")", self.formal))
+
+    def formal(self) -> Formal:
+        name = self.word("a parameter's name")
+        self.expect(":", f"and the type of '{name.text}'")
+        return Formal(name, *self.type(name.text, 0))
 
     def type(self, owner: str, depth: int) -> tuple[str, TensorType]:
         """A type with its alternatives; those that differ leave the element type open."""
         if depth > self.max_depth:
-            self.fail(f"nesting of at most {self.max_depth}", "types nest too deeply")
+            self.fail("types nest too deeply", expected=f"nesting of at most {self.max_depth}")
         kind, found = self.one_type(owner, depth)
         while self.accept("|"):
             other_kind, other = self.one_type(owner, depth)
             if other_kind != kind:
-                self.fail(f"another {kind} type")
+                self.mismatch(f"another {kind} type")
             found = tensor(found.dtype if found.dtype is other.dtype else ANY, found.dims if found.dims == other.dims else None)
         return kind, found
 
@@ -167,15 +166,14 @@ class _Parser:
         if not self.accept("<"):
             return "tensor", tensor(ANY, None)
         type = self.tensor_content(owner)
-        self.expect(">", "'>' to end the type")
+        self.expect(">", "to end the type")
         return "tensor", type
 
     def tensor_content(self, owner: str) -> TensorType:
         """`2x?1xf32`, or only the element type, or `2x?1, f32` as the specification's heading has it."""
-        kind, text, start = self.tokens[self.at]
-        if kind not in ("word", "number"):
-            self.fail("a shape and element type such as 2x?1xf32")
-        self.at += 1
+        if self.next.kind not in ("word", "number"):
+            self.mismatch("a shape and element type such as 2x?1xf32")
+        _, text, start, _ = self.advance()
         shape, cut, word = text.rpartition("x")
         if self.accept(","):
             shape, word = text, self.word("an element type").text
@@ -197,7 +195,7 @@ class _Parser:
             self.problems.errors += e.diagnostics
             if self.problems.is_full:
                 raise ParseError() from None
-            while self.tokens[self.at][0] not in ("newline", "end") and self.tokens[self.at][1] != "}":
+            while not self.ends_line:
                 self.at += 1
             return None
 
@@ -207,40 +205,24 @@ class _Parser:
         has_arrow = self.accept("->") or self.accept("=>")
         outputs: tuple[Arg, ...] = ()
         if has_arrow:
-            outputs = self.actuals("(") if self.tokens[self.at][1] == "(" else (self.actual(),)
-        last = self.tokens[self.at - 1]
-        end = last[2] + len(last[1])
+            outputs = self.actuals("(") if self.peek("(") else (self.actual(),)
+        end = self.last.end
         self.accept(";")
-        if self.tokens[self.at][0] not in ("newline", "end") and self.tokens[self.at][1] != "}":
-            self.fail("the end of the line")
+        if not self.ends_line:
+            self.mismatch("the end of the line")
         return Instr(op, None, inputs, outputs, op.start, end, has_arrow=has_arrow)
 
     def actuals(self, bracket: str) -> tuple[Arg, ...]:
         """Operands between brackets; they may go over several lines."""
         close = ")" if bracket == "(" else "]"
         self.expect(bracket)
-        found: list[Arg] = []
-        self.skip_newlines()
-        while not self.accept(close):
-            if found:
-                self.expect(",", f"',' or '{close}'")
-                self.skip_newlines()
-            found.append(self.actual(bracket == "("))
-            self.skip_newlines()
-        return tuple(found)
+        return tuple(self.items(close, lambda: self.actual(bracket == "(")))
 
     def actual(self, may_nest: bool = True) -> Arg:
-        kind, text, start = self.tokens[self.at]
-        if text == "[" and may_nest:
+        start = self.next.start
+        if self.peek("[") and may_nest:
             items = self.actuals("[")
-            end = self.tokens[self.at - 1][2] + 1
-            return Arg(self.problems.source.text[start:end], start, end, items=items)
-        if kind not in ("word", "number"):
-            self.fail("a name, number or [list]")
-        self.at += 1
-        return Arg(text, start, start + len(text))
-
-
-def element_type(word: str) -> DType | None:
-    """The element type that a word of dialect F names, or None."""
-    return SHORT_DTYPES.get(word)
+            return Arg(self.text[start : self.last.end], start, self.last.end, items=items)
+        if self.next.kind not in ("word", "number"):
+            self.mismatch("a name, number or [list]")
+        return Arg(*self.advance()[1:])

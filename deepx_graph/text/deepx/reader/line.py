@@ -22,8 +22,8 @@ from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops import ensure_type
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.deepx.reader.environment import Environment
-from deepx_graph.text.deepx.reader.functions import element_type, parse_dims
-from deepx_graph.text.deepx.reader.instr import DTYPE_WORDS, Arg, Instr
+from deepx_graph.text.deepx.reader.functions import parse_dims
+from deepx_graph.text.deepx.reader.instr import DTYPE_WORDS, SHORT_DTYPES, Arg, Instr
 from deepx_graph.text.deepx.reader.scalars import Number, parse_bool, parse_number
 from deepx_graph.types import Dim, DType, TensorType
 
@@ -225,7 +225,7 @@ class Line:
         return [self.tensor(a._replace(dtype=args[0].dtype if len(args) == 1 else a.dtype, category="tensor")) for a in names]
 
     def element_type(self, arg: Arg) -> DType:
-        found = element_type(arg.text) or DTYPE_WORDS.get(arg.text)
+        found = SHORT_DTYPES.get(arg.text) or DTYPE_WORDS.get(arg.text)
         if found is None:
             self.fail(f"unknown element type '{arg.text}'", arg, expected=", ".join(DTYPE_WORDS))
         return found

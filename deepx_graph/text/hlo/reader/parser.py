@@ -7,9 +7,11 @@ operand types and attribute values are kept as they stand; the lowering interpre
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
-from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
-from deepx_graph.text.hlo.reader.shapes import SPACE, ShapeError, array_type, is_plain, parse_shape
+from deepx_graph.errors import Diagnostic, LimitError, Source, Span
+from deepx_graph.text.common.cursor import TextCursor
+from deepx_graph.text.hlo.reader.shapes import MAX_DEPTH, SPACE, ShapeError, array_type, is_plain, parse_shape
 from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
 from deepx_graph.types import Type
 
@@ -37,45 +39,32 @@ OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "repli
 """Opcodes whose parentheses hold no operand names."""
 
 
-class Parser:
+class Parser(TextCursor):
     """One pass over a text. `program()` gives the tree or raises ParseError at the place."""
 
+    BLANK = SPACE
+
     def __init__(self, source: Source, max_nodes: int) -> None:
-        self.source, self.text, self.at = source, source.text, 0
+        super().__init__(source, MAX_DEPTH)
         self.left = max_nodes
 
     # --- helpers
 
-    def fail(self, message: str, start: int | None = None, end: int | None = None, expected: str | None = None,
-             hint: str | None = None) -> ParseError:
-        start = self.at if start is None else start
-        span = Span(self.source, start, max(start + 1, end or start + 1))
-        return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
+    def missing(self, word: str, what: str) -> NoReturn:
+        self.fail(f"expected '{word}' {what}", expected=f"'{word}'")
 
-    def skip(self) -> None:
-        match = SPACE.match(self.text, self.at)
-        if match:
-            self.at = match.end()
+    def skip(self) -> int:
+        super().skip()
         if self.text.startswith("/*", self.at):
-            raise self.fail("a comment that does not end", end=self.at + 2, expected="*/")
-
-    def take(self, literal: str) -> bool:
-        self.skip()
-        if self.text.startswith(literal, self.at):
-            self.at += len(literal)
-            return True
-        return False
-
-    def expect(self, literal: str, what: str) -> None:
-        if not self.take(literal):
-            raise self.fail(f"expected '{literal}' {what}", expected=f"'{literal}'")
+            self.fail("a comment that does not end", end=self.at + 2, expected="*/")
+        return self.at
 
     def shape(self) -> Type:
         self.skip()
         try:
             type, self.at = parse_shape(self.text, self.at)
         except ShapeError as e:
-            raise self.fail(e.message, e.at, expected=e.expected) from None
+            self.fail(e.message, e.at, expected=e.expected)
         return type
 
     # --- module
@@ -86,7 +75,7 @@ class Parser:
         name, attributes = "", {}
         if match:
             name, self.at = match[1], match.end()
-            self.take(":")
+            self.accept(":")
             attributes = self.attributes()
         tables = self.tables()
         computations: list[Computation] = []
@@ -95,7 +84,7 @@ class Parser:
             computations.append(self.computation())
             self.skip()
         if not computations:
-            raise self.fail("the module has no computation", expected="ENTRY name { ... }")
+            self.fail("the module has no computation", expected="ENTRY name { ... }")
         return Program(self.source, name, attributes, computations, tables)
 
     def tables(self) -> dict[str, dict[int, str]]:
@@ -115,11 +104,11 @@ class Parser:
         start = self.at
         match = _COMPUTATION.match(self.text, start)
         if not match:
-            raise self.fail("expected a computation", expected="[ENTRY] name { ... }")
+            self.fail("expected a computation", expected="[ENTRY] name { ... }")
         self.at = match.end()
         params: list[Type] | None = None
         result: Type | None = None
-        if self.take("("):
+        if self.accept("("):
             params = self.signature()
             self.expect("->", "before the result's shape")
             result = self.shape()
@@ -131,15 +120,15 @@ class Parser:
 
     def signature(self) -> list[Type]:
         params: list[Type] = []
-        while not self.take(")"):
+        while not self.accept(")"):
             self.skip()
             match = _NAMED.match(self.text, self.at)
             if not match:
-                raise self.fail("expected a parameter", expected="name: shape")
+                self.fail("expected a parameter", expected="name: shape")
             self.at = match.end()
             self.expect(":", "after the parameter's name")
             params.append(self.shape())
-            if not self.take(","):
+            if not self.accept(","):
                 self.expect(")", "after the parameters")
                 break
         return params
@@ -148,16 +137,16 @@ class Parser:
 
     def instructions(self) -> list[Instruction]:
         found: list[Instruction] = []
-        while not self.take("}"):
+        while not self.accept("}"):
             if self.at >= len(self.text):
-                raise self.fail("the text ends inside a computation", len(self.text) - 1, expected="'}'")
+                self.fail("the text ends inside a computation", len(self.text) - 1, expected="'}'")
             found.append(self.instruction())
             self.left -= 1
             if self.left < 0:
                 raise LimitError(Diagnostic("the module has too many instructions", Span(self.source, self.at, self.at + 1),
                                             hint="raise --max-nodes if you trust it"))
         if not found:
-            raise self.fail("a computation without instructions", self.at - 1, expected="instructions")
+            self.fail("a computation without instructions", self.at - 1, expected="instructions")
         return found
 
     def instruction(self) -> Instruction:
@@ -167,14 +156,14 @@ class Parser:
             return self.plain(plain, start)
         match = _INSTRUCTION.match(self.text, start)
         if not match:
-            raise self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
+            self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
         self.at = match.end()
         type = self.shape()
         shape = self.text[match.end() : self.at]
         self.skip()
         opcode = _OPCODE.match(self.text, self.at)
         if not opcode:
-            raise self.fail("expected an operation", expected="opcode(")
+            self.fail("expected an operation", expected="opcode(")
         self.at = opcode.end()
         payload = self.parenthesised()
         operands: list[Raw] = []
@@ -193,7 +182,7 @@ class Parser:
         try:
             type = array_type(shape, dims)
         except ShapeError as e:
-            raise self.fail(e.message, match.start(3), expected=e.expected) from None
+            self.fail(e.message, match.start(3), expected=e.expected)
         operands = [Raw(o[1], at + o.start(1)) for o in _NAME_OF_OPERAND.finditer(payload)]
         stated = "" if layout is None else self.text[match.start(3) : match.end(5)]
         return Instruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, start, self.at,
@@ -216,12 +205,12 @@ class Parser:
         while stack:
             match = _OPEN_OR_CLOSE.search(self.text, at)
             if not match:
-                raise self.fail("a bracket that does not close", at, expected=f"'{stack[-1]}'")
+                self.fail("a bracket that does not close", at, expected=f"'{stack[-1]}'")
             mark, at = match[0], match.end()
             if mark == '"':
                 string = _STRING.match(self.text, match.start())
                 if not string:
-                    raise self.fail("a string that does not end", match.start(), expected='"')
+                    self.fail("a string that does not end", match.start(), expected='"')
                 at = string.end()
             elif mark == "/*":
                 comment = SPACE.match(self.text, match.start())
@@ -231,7 +220,7 @@ class Parser:
             elif mark == stack[-1]:
                 stack.pop()
             else:
-                raise self.fail(f"'{mark}' closes nothing here", match.start(), expected=f"'{stack[-1]}'")
+                self.fail(f"'{mark}' closes nothing here", match.start(), expected=f"'{stack[-1]}'")
         return at
 
     def operands(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
@@ -262,13 +251,13 @@ class Parser:
                 self.skip()
                 match = _NAMED.match(self.text, self.at)
                 if not match or match.end() > end:
-                    raise self.fail("expected an operand's name", expected="%name")
+                    self.fail("expected an operand's name", expected="%name")
             found.append(Raw(match[1], match.start(1)))
             types.append(type)
             self.at = match.end()
             self.skip()
-            if self.at < end and not self.take(","):
-                raise self.fail("expected ',' between operands", expected="','")
+            if self.at < end and not self.accept(","):
+                self.fail("expected ',' between operands", expected="','")
             self.skip()
         self.at = after
         return found, types
@@ -284,7 +273,7 @@ class Parser:
             else:
                 start -= len(text)
             if name in found:
-                raise self.fail(f"the attribute '{name}' stands twice", match.start(1), match.end(1))
+                self.fail(f"the attribute '{name}' stands twice", match.start(1), match.end(1))
             found[name] = Raw(text, start)
         return found
 
@@ -300,5 +289,5 @@ class Parser:
             pattern = _STRING if first == '"' else _GROUPS if first == "[" else _WORD
             match = pattern.match(text, at)
             if not match:
-                raise self.fail("expected the attribute's value", expected="a word, a number, {...} or \"...\"")
+                self.fail("expected the attribute's value", expected="a word, a number, {...} or \"...\"")
             self.at = match.end()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.text.common.cursor import Token
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.relay.reader.metadata import Metadata
 from deepx_graph.text.relay.reader.parser import Parser, parser
-from deepx_graph.text.relay.reader.scanner import Token, scan
+from deepx_graph.text.relay.reader.scanner import scan
 from deepx_graph.text.relay.syntax import Constructed, Definition, Fn, Program, TypeDefinition
-from deepx_graph.types import Type
 
 
 def parse(source: Source, options: ReadOptions) -> Program:
@@ -27,7 +27,7 @@ def parse(source: Source, options: ReadOptions) -> Program:
         body = p.block()
         program.expression = Fn(start, body.end, p.free, body, None)
     if p.next.kind != "end":
-        p.fail(f"found {p.shown()}", expected="def, type, or the end of the text")
+        p.mismatch("def, type, or the end of the text")
     if program.expression is None and not program.definitions and not program.types:
         p.fail("the text defines nothing", expected="def @main(...) { ... }, or an expression")
     _check_names(source, program)
@@ -48,26 +48,18 @@ def _type(p: Parser) -> TypeDefinition:
     p.variables += params
     constructors: list[Constructed] = []
     if p.accept("{"):
-        while not p.accept("}"):
-            constructors.append(_constructor(p))
-            if not p.peek("}"):
-                p.expect(",", "or '}'")
+        constructors = p.items("}", lambda: _constructor(p))
     elif extern:
         p.accept(";")
     else:
-        p.fail(f"found {p.shown()}", expected="'{' and the constructors")
+        p.mismatch("'{' and the constructors")
     p.variables.clear()
     return TypeDefinition(name.text, name.start, name.end, params, constructors, extern)
 
 
 def _constructor(p: Parser) -> Constructed:
     name: Token = p.expect_kind("word", "the name of a constructor")
-    fields: list[Type] = []
-    if p.accept("("):
-        while not p.accept(")"):
-            fields.append(p.type())
-            if not p.peek(")"):
-                p.expect(",", "or ')'")
+    fields = p.items(")", p.type) if p.accept("(") else []
     return Constructed(name.text, name.start, name.end, fields)
 
 

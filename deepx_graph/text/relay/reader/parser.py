@@ -6,16 +6,18 @@ A block is a list of statements, so that a program of 100 000 bindings costs no 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, LimitError, ParseError, suggest
 from deepx_graph.literal import Literal
-from deepx_graph.text.relay.reader.cursor import Cursor
+from deepx_graph.text.common.cursor import Token
 from deepx_graph.text.relay.reader.literals import number
 from deepx_graph.text.relay.reader.metadata import Metadata
-from deepx_graph.text.relay.reader.scanner import Token, Tokens, scan
+from deepx_graph.text.relay.reader.scanner import Tokens, scan
 from deepx_graph.text.relay.reader.scopes import Scopes, everything, nothing, shared
+from deepx_graph.text.relay.reader.types import TypeParser
 from deepx_graph.text.relay.syntax import (
     AnyPattern,
     Binder,
@@ -56,29 +58,26 @@ class Parts:
     def params(self) -> tuple[list[Binder], tuple[tuple[str, str], ...]]:
         """Passes `(%x: T, %y {virtual_device=...}: T, name=value)`: parameters, and attributes as text."""
         c, params, attributes = self.c, list[Binder](), dict[str, str]()
-        c.expect("(")
-        while not c.accept(")"):
+
+        def param() -> None:
             if c.next.kind == "local":
                 params.append(self._param())
             else:
                 start = c.next.start
                 name, _ = self.attribute()
-                text = c.source.text[start : c.tokens[c.at - 1].end]
-                attributes[name.text] = text.split("=", 1)[1].strip()
-            if not c.peek(")"):
-                c.expect(",", "or ')'")
+                attributes[name.text] = c.text[start : c.last.end].split("=", 1)[1].strip()
+
+        c.expect("(")
+        c.items(")", param)
         return params, tuple(attributes.items())
 
     def _param(self) -> Binder:
         c = self.c
         token = c.advance()
         if token.text in c.scopes.innermost:
-            c.fail(f"two parameters are named {token.text}", token=token)
+            c.fail_at(token, f"two parameters are named {token.text}")
         if c.accept("{"):
-            while not c.accept("}"):
-                self.attribute()
-                if not c.peek("}"):
-                    c.expect(",", "or '}'")
+            c.items("}", self.attribute)
         return c.bind(token, c.type() if c.accept(":") else None)
 
     def attribute(self) -> tuple[Token, Any]:
@@ -104,10 +103,10 @@ class Parts:
             case "sign" if token.text == "-" and c.next.kind == "number":
                 return self._number(c.advance(), True)
             case "sign" if token.text in ("[", "("):
-                return self._sequence("]" if token.text == "[" else ")")
+                return self._sequence("]" if token.text == "[" else ")", self._value)
             case "sign" if token.text == "{":
-                return self._map()
-        return c.fail(f"found '{token.text}'", token=token, expected="the value of an attribute")
+                return self._sequence("}", self._pair)
+        return c.fail_at(token, f"found '{token.text}'", expected="the value of an attribute")
 
     def _number(self, token: Token, negative: bool) -> Any:
         try:
@@ -115,27 +114,14 @@ class Parts:
         except InferError as e:
             raise ParseError(e.diagnostic(self.c.span(token.start, token.end), "")) from None
 
-    def _sequence(self, close: str) -> tuple[Any, ...]:
-        c, items = self.c, []
-        c.enter()
-        while not c.accept(close):
-            items.append(self._value())
-            if not c.peek(close):
-                c.expect(",", f"or '{close}'")
-        c.depth -= 1
-        return tuple(items)
+    def _sequence(self, close: str, item: Callable[[], Any]) -> tuple[Any, ...]:
+        with self.c.nested():
+            return tuple(self.c.items(close, item))
 
-    def _map(self) -> tuple[Any, ...]:
-        c, items = self.c, []
-        c.enter()
-        while not c.accept("}"):
-            key = self._value()
-            c.expect(":" if c.peek(":") else "=")
-            items.append((key, self._value()))
-            if not c.peek("}"):
-                c.expect(",", "or '}'")
-        c.depth -= 1
-        return tuple(items)
+    def _pair(self) -> tuple[Any, Any]:
+        key = self._value()
+        self.c.expect(":" if self.c.peek(":") else "=")
+        return key, self._value()
 
     # --- the metadata section
 
@@ -149,7 +135,7 @@ class Parts:
         index = c.expect_kind("number", "an index")
         c.expect("]")
         if not index.text.isdecimal() or len(index.text) > 9:
-            c.fail(f"'{index.text}' is no index", token=index)
+            c.fail_at(index, f"'{index.text}' is no index")
         return key, int(index.text)
 
     def constant(self) -> Expr:
@@ -157,13 +143,13 @@ class Parts:
         c = self.c
         start = c.advance()
         key, index = self._meta()
-        end = c.tokens[c.at - 1].end
+        end = c.last.end
         return Constant(start.start, end, c.metadata.constant(key, index, c.span(start.start, end)))
 
     def _reference(self, start: Token) -> Word:
         c = self.c
         key, index = self._meta()
-        end = c.tokens[c.at - 1].end
+        end = c.last.end
         if not c.metadata.has(key, index):
             c.metadata.constant(key, index, c.span(start.start, end))
         return Word(f"meta[{key}][{index}]")
@@ -195,7 +181,7 @@ def _string(c: Parser, token: Token) -> str:
     try:
         return str(json.loads(token.text))
     except ValueError:
-        c.fail("not a string", token=token)
+        c.fail_at(token, "not a string")
 
 
 BINARY = {"==": (1, "equal"), "!=": (1, "not_equal"), "<": (2, "less"), "<=": (2, "less_equal"), ">": (2, "greater"),
@@ -207,7 +193,7 @@ CHAIN = 20
 """So many operators in a row are one expression; the next takes its value from a binding."""
 
 
-class Parser(Cursor):
+class Parser(TypeParser):
     """Parses expressions. `warnings` tells of variables that are used outside their block."""
 
     def __init__(self, tokens: Tokens, metadata: Metadata, max_depth: int, max_rank: int, max_nodes: int) -> None:
@@ -242,7 +228,7 @@ class Parser(Cursor):
         """The variable of a block that has ended, with a warning."""
         binder = self.scopes.left(token.text)
         if binder is None:
-            self.fail(f"{token.text} is not defined here", token=token, hint=suggest(token.text, self.scopes))
+            self.fail_at(token, f"{token.text} is not defined here", hint=suggest(token.text, self.scopes))
         self.warnings.setdefault(binder, Diagnostic(
             f"{token.text} is used outside the block that binds it", self.span(token.start, token.end), severity="warning",
             hint=f"taken for the value that it has in line {self.source.position(binder.start)[0]}"))
@@ -259,9 +245,14 @@ class Parser(Cursor):
 
     def block(self) -> Expr:
         """Passes statements and the expression at their end, in a scope of their own."""
-        self.enter()
-        self.scopes.enter()
         start = self.next.start
+        with self.nested():
+            self.scopes.enter()
+            statements, result = self._statements()
+            self.scopes.leave(everything)
+        return Block(start, result.end, statements, result) if statements else result
+
+    def _statements(self) -> tuple[list[Statement], Expr]:
         statements: list[Statement] = []
         while True:
             if self.accept("let"):
@@ -274,12 +265,9 @@ class Parser(Cursor):
             else:
                 result = self.expression()
                 if not self.peek(";"):
-                    break
+                    return statements, result
                 statements.append(Statement(None, result))
             self.expect(";", "at the end of the statement")
-        self.scopes.leave(everything)
-        self.depth -= 1
-        return Block(start, result.end, statements, result) if statements else result
 
     def _let(self) -> Statement:
         token = self.expect_kind("local", "a local variable, like %x")
@@ -292,7 +280,7 @@ class Parser(Cursor):
             self.opening[binder] = False
         value = self.expression()
         if self.opening.pop(binder, False) and not isinstance(value, Fn):
-            self.fail(f"{token.text} is used in its own value", token=token, expected="a function, where it may be")
+            self.fail_at(token, f"{token.text} is used in its own value", expected="a function, where it may be")
         binder.value = value
         known[token.text] = binder
         return Statement(binder, value)
@@ -322,7 +310,8 @@ class Parser(Cursor):
         start, length, links = left.start, 0, list[Statement]()
         while self.next.kind == "sign" and (found := BINARY.get(self.next.text)) and found[0] > level:
             sign = self.advance()
-            right = self.expression(found[0])
+            with self.nested():
+                right = self.expression(found[0])
             left = self._counted(Call(start, right.end, OpRef(sign.start, sign.end, found[1]), [left, right], {}))
             length += 1
             if length % CHAIN == 0:
@@ -363,44 +352,43 @@ class Parser(Cursor):
             if self.next.kind == "item":
                 token = self.advance()
                 if len(token.text) > 9:
-                    self.fail("no tuple has so many items", token=token)
+                    self.fail_at(token, "no tuple has so many items")
                 value = Item(value.start, token.end, value, int(token.text[1:]))
             elif self.peek("(") and not isinstance(value, (If, Match)) and not self._ended(value):
                 value = self.call(value, [])
             elif self.peek("[") and isinstance(value, (OpRef, Global, Var)):
                 self.advance()
-                types = self._list("]")
-                value = self.call(value, list(types))
+                value = self.call(value, self.items("]", self.type))
             else:
                 return value
 
     def _ended(self, value: Expr) -> bool:
         """Whether the expression ended with a brace, so that a bracket behind it belongs to something else."""
-        return isinstance(value, Fn) and self.tokens[self.at - 1].text == "}"
+        return isinstance(value, Fn) and self.last.text == "}"
 
     def call(self, callee: Expr, type_args: list[Type]) -> Expr:
         """Passes `(args, name=value, ...)`."""
-        self.enter()
-        self.expect("(")
-        args, attrs, at = list[Expr](), {}, -1
-        end = self.next.start
-        while not self.peek(")"):
+        args, attrs = list[Expr](), dict[str, Any]()
+        written, ends = list[int](), [self.next.start]
+
+        def argument() -> None:
             if self.next.kind == "word" and self.peek("=", 1):
-                at = self.next.start if at < 0 else at
+                written.append(self.next.start)
                 name, value = self.parts.attribute()
                 if name.text in attrs:
-                    self.fail(f"the attribute '{name.text}' is given twice", token=name)
+                    self.fail_at(name, f"the attribute '{name.text}' is given twice")
                 attrs[name.text] = value
             else:
                 args.append(self.expression())
-            end = self.tokens[self.at - 1].end
-            if not self.peek(")"):
-                self.expect(",", "or ')'")
-        close = self.expect(")")
-        self.depth -= 1
-        text = self.source.text[at:end] if at >= 0 else ""
+            ends.append(self.last.end)
+
+        with self.nested():
+            self.expect("(")
+            self.items(")", argument)
+        end = self.last.end
+        text = self.text[written[0] : ends[-1]] if written else ""
         stated = self.parts.stated_type() if isinstance(callee, OpRef) else None
-        return self._counted(Call(callee.start, close.end, callee, args, attrs, text, type_args, stated))
+        return self._counted(Call(callee.start, end, callee, args, attrs, text, type_args, stated))
 
     def _counted(self, value: Expr) -> Expr:
         self.count += 1
@@ -424,7 +412,7 @@ class Parser(Cursor):
                 return self._brackets()
             case "sign" if token.text == "{":
                 return self.braces()
-        return self.fail(f"found {self.shown()}", expected="an expression")
+        return self.mismatch("an expression")
 
     def _word(self, token: Token) -> Expr:
         match token.text:
@@ -447,7 +435,7 @@ class Parser(Cursor):
 
     def _brackets(self) -> Expr:
         """`(e)`, `()`, `(e,)`, `(a, b)`, or a block in brackets."""
-        open_ = self.expect("(")
+        start = self.advance().start
         items: list[Expr] = []
         while not self.peek(")"):
             items.append(self.block())
@@ -456,19 +444,18 @@ class Parser(Cursor):
                 return items[0]
             if not self.peek(")"):
                 self.expect(",", "or ')'")
-        return TupleOf(open_.start, self.expect(")").end, items)
+        return TupleOf(start, self.advance().end, items)
 
     def _if(self) -> Expr:
-        start = self.expect("if").start
-        self.enter()
-        self.expect("(")
-        condition = self.block()
-        self.expect(")")
-        then = self._branch()
-        self.expect("else")
-        otherwise = self._if() if self.peek("if") else self._branch()
-        self.depth -= 1
-        return If(start, self.tokens[self.at - 1].end, condition, then, otherwise)
+        start = self.advance().start
+        with self.nested():
+            self.expect("(")
+            condition = self.block()
+            self.expect(")")
+            then = self._branch()
+            self.expect("else")
+            otherwise = self._if() if self.peek("if") else self._branch()
+        return If(start, self.last.end, condition, then, otherwise)
 
     def _branch(self) -> Expr:
         self.scopes.enter()
@@ -478,66 +465,57 @@ class Parser(Cursor):
 
     def function(self, start: int) -> Fn:
         """Behind `fn`, or behind the name of a definition."""
-        self.enter()
         count = len(self.variables)
-        type_params = self.type_params()
-        self.variables += type_params
-        self.scopes.enter()
-        params, attributes = self.parts.params()
-        result = self.type() if self.accept("->") else None
-        body = self.braces()
-        self.scopes.leave(nothing)
+        with self.nested():
+            type_params = self.type_params()
+            self.variables += type_params
+            self.scopes.enter()
+            params, attributes = self.parts.params()
+            result = self.type() if self.accept("->") else None
+            body = self.braces()
+            self.scopes.leave(nothing)
         del self.variables[count:]
-        self.depth -= 1
-        return Fn(start, self.tokens[self.at - 1].end, params, body, result, type_params, attributes)
+        return Fn(start, self.last.end, params, body, result, type_params, attributes)
 
     # --- match
 
     def _match(self) -> Expr:
-        start = self.expect("match").start
+        start = self.advance().start
         complete = not self.accept("?")
-        value = self.expression() if self.peek("(") else self._primary()
-        self.expect("{")
-        clauses: list[Clause] = []
-        while not self.accept("}"):
-            self.scopes.enter()
-            pattern = self._pattern()
-            self.expect("=>")
-            clauses.append(Clause(pattern, self.block()))
-            self.scopes.leave(nothing)
-            if not self.peek("}"):
-                self.expect(",", "or '}'")
+        with self.nested():
+            value = self.expression() if self.peek("(") else self._primary()
+            self.expect("{")
+            clauses = self.items("}", self._clause)
         if not clauses:
-            self.fail("a match without clauses", token=self.tokens[self.at - 1])
-        return Match(start, self.tokens[self.at - 1].end, value, clauses, complete)
+            self.fail_at(self.last, "a match without clauses")
+        return Match(start, self.last.end, value, clauses, complete)
+
+    def _clause(self) -> Clause:
+        self.scopes.enter()
+        pattern = self._pattern()
+        self.expect("=>")
+        body = self.block()
+        self.scopes.leave(nothing)
+        return Clause(pattern, body)
 
     def _pattern(self) -> Pattern:
-        self.enter()
+        with self.nested():
+            return self._nested_pattern()
+
+    def _nested_pattern(self) -> Pattern:
         token = self.advance()
-        pattern: Pattern
         if token.kind == "local":
             stated = self.type() if self.accept(":") else None
-            pattern = AnyPattern(token.start, token.end, self.bind(token, stated))
-        elif token.text == "_":
-            pattern = AnyPattern(token.start, token.end, None)
-        elif token.kind == "word":
-            items = self._patterns() if self.accept("(") else []
-            pattern = ConstructorPattern(token.start, self.tokens[self.at - 1].end, token.text, items)
-        elif token.text == "(":
-            items = self._patterns()
-            pattern = TuplePattern(token.start, self.tokens[self.at - 1].end, items)
-        else:
-            self.fail(f"found '{token.text}'", token=token, expected="a pattern: %x, _, a constructor or a tuple")
-        self.depth -= 1
-        return pattern
-
-    def _patterns(self) -> list[Pattern]:
-        items = []
-        while not self.accept(")"):
-            items.append(self._pattern())
-            if not self.peek(")"):
-                self.expect(",", "or ')'")
-        return items
+            return AnyPattern(token.start, token.end, self.bind(token, stated))
+        if token.text == "_":
+            return AnyPattern(token.start, token.end, None)
+        if token.kind == "word":
+            items = self.items(")", self._pattern) if self.accept("(") else []
+            return ConstructorPattern(token.start, self.last.end, token.text, items)
+        if token.text == "(":
+            items = self.items(")", self._pattern)
+            return TuplePattern(token.start, self.last.end, items)
+        return self.fail_at(token, f"found '{token.text}'", expected="a pattern: %x, _, a constructor or a tuple")
 
 
 def _bool(value: bool) -> object:

@@ -1,4 +1,4 @@
-"""Relay text as tokens: kind, text, place. Comments are left out, those that state a type are remembered by their place.
+"""Relay text as tokens, whose kinds are the groups of one pattern. Comments are left out; where one states a type is remembered.
 
 Tokens never fail to cover the text: what is no word of the language is a ParseError at its place. The metadata section is not
 tokens but JSON; the scanner gives its offset.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.text.common.cursor import Token
 
 METADATA = re.compile(r"#\[\s*metadata\s*\]")
 
@@ -31,15 +31,6 @@ _TOKEN = re.compile(
 )
 _COMMENT = re.compile(r"/\*|\*/")
 _STATED = re.compile(r"/\*\s*ty=")
-
-
-class Token(NamedTuple):
-    """A word of the text. `kind` is a group of the pattern, or `end`; for signs and words the text tells."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 @dataclass

@@ -23,11 +23,11 @@ class AttributeScanner(Scanner):
     def dictionary(self, close: str) -> dict[str, Any]:
         """`name = value, ...` up to `close`; the opening bracket is already read."""
         found: dict[str, Any] = {}
-        while not self.take(close):
+        while not self.accept(close):
             quoted = self.match(STRING)
             name = quoted[1] if quoted else self.name("an attribute's name")
-            found[name] = self._value(name) if self.take("=") or self.take(":") else True
-            if not self.take(","):
+            found[name] = self._value(name) if self.accept("=") or self.accept(":") else True
+            if not self.accept(","):
                 self.expect(close)
                 break
         return found
@@ -46,12 +46,9 @@ class AttributeScanner(Scanner):
 
     def attribute(self, bare: bool = False) -> Any:
         """An attribute value; `bare` leaves a type after a number for what follows."""
-        self._deeper()
-        try:
+        with self.nested():
             value = self._attribute()
             return value if bare else self._typed(value)
-        finally:
-            self.depth -= 1
 
     def _attribute(self) -> Any:
         self.skip()
@@ -62,7 +59,7 @@ class AttributeScanner(Scanner):
             self.at += 1
             items = self._items("]")
             if self.text.startswith(" x [", self.at) or self.text.startswith("x[", self.at):
-                self.take("x")
+                self.accept("x")
                 return items, self.attribute()
             return items
         if first in "{<" and first:
@@ -71,7 +68,7 @@ class AttributeScanner(Scanner):
         if first == '"':
             string = self.match(STRING)
             if not string:
-                raise self.fail("a string that does not end", expected='"')
+                self.fail("a string that does not end", expected='"')
             return string[1]
         if first == "@":
             return Symbol(self.symbol() or "")
@@ -83,9 +80,9 @@ class AttributeScanner(Scanner):
 
     def _items(self, close: str) -> list[Any]:
         items: list[Any] = []
-        while not self.take(close):
+        while not self.accept(close):
             items.append(self.attribute())
-            if not self.take(","):
+            if not self.accept(","):
                 self.expect(close)
                 break
         return items
@@ -107,7 +104,7 @@ class AttributeScanner(Scanner):
     def _typed(self, value: Any) -> Any:
         if isinstance(value, (int, float)) and self.peek(":") and not self.peek("::"):
             mark = self.at
-            self.take(":")
+            self.accept(":")
             try:
                 return Typed(value, self.type())
             except ParseError:
@@ -116,13 +113,13 @@ class AttributeScanner(Scanner):
 
     def _word(self) -> Any:
         mark = self.at
-        if self.take("dense<"):
+        if self.accept("dense<"):
             return self.dense()
-        if self.take("array<"):
+        if self.accept("array<"):
             self.name("an element type")
-            return self._items(">") if self.take(":") else self._none(">")
-        if self.take("dense_resource<"):
-            raise self.fail("the constant's values are in a resource that this text does not hold", mark)
+            return self._items(">") if self.accept(":") else self._none(">")
+        if self.accept("dense_resource<"):
+            self.fail("the constant's values are in a resource that this text does not hold", mark)
         word = self.match(IDENT)
         if word and word[0] in ("true", "false"):
             return word[0] == "true"
@@ -145,10 +142,10 @@ class AttributeScanner(Scanner):
             self.at = end
             self.expect(">")
         elif end < 0:
-            raise self.fail("dense< does not close", start)
+            self.fail("dense< does not close", start)
         else:
             self.at = end + 1
-        type = self.type() if self.take(":") else None
+        type = self.type() if self.accept(":") else None
         return Dense(self.text[start:end].strip(), type, start)
 
 

@@ -20,7 +20,7 @@ _FORMAT = re.compile(r"e(\d+)m(\d+)")
 
 def _attributes(p: Parser) -> dict[str, Any]:
     """`attributes {..}`, if it stands here."""
-    if not p.take("attributes"):
+    if not p.accept("attributes"):
         return {}
     p.expect("{")
     return p.dictionary("}")
@@ -40,15 +40,15 @@ def function(p: Parser, name: str, results: list[str], start: int) -> Operation:
     """`func.func private @name(parameters) -> results attributes {..} { body }`."""
     visibility = "public"
     for word in ("public", "private", "nested"):
-        if p.take(word + " "):
+        if p.accept(word + " "):
             visibility = word
     symbol = p.symbol()
     if symbol is None:
-        raise p.fail("expected the function's name", expected="@name")
+        p.fail("expected the function's name", expected="@name")
     p.expect("(", "before the parameters")
     args = p.block_args()
     types: list[Type] = []
-    if p.take("->"):
+    if p.accept("->"):
         types = _function_results(p)
     attributes = _attributes(p)
     p.expect("{", "to open the function")
@@ -61,15 +61,15 @@ def function(p: Parser, name: str, results: list[str], start: int) -> Operation:
 
 
 def _function_results(p: Parser) -> list[Type]:
-    if not p.take("("):
+    if not p.accept("("):
         return [p.type()]
     types: list[Type] = []
-    while not p.take(")"):
+    while not p.accept(")"):
         types.append(p.type())
-        if p.take("{"):
+        if p.accept("{"):
             p.dictionary("}")
         p.location()
-        if not p.take(","):
+        if not p.accept(","):
             p.expect(")")
             break
     return types
@@ -80,20 +80,20 @@ def while_(p: Parser, name: str, results: list[str], start: int) -> Operation:
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
     p.expect("(", "before the loop variables")
     args: list[tuple[str, int]] = []
-    while not p.take(")"):
+    while not p.accept(")"):
         arg = p.value_name()
         p.expect("=", "after the loop variable")
         init = p.value_name()
         if not arg or not init:
-            raise p.fail("expected a loop variable", expected="%variable = %initial")
+            p.fail("expected a loop variable", expected="%variable = %initial")
         args.append(arg)
         op.operands.append(init)
-        if not p.take(","):
+        if not p.accept(","):
             p.expect(")")
             break
-    if p.take(":"):
+    if p.accept(":"):
         op.result_types = [p.type()]
-        while p.take(","):
+        while p.accept(","):
             op.result_types.append(p.type())
     op.operand_types = op.result_types
     op.attributes = _attributes(p)
@@ -110,31 +110,31 @@ def reduce(p: Parser, name: str, results: list[str], start: int) -> Operation:
     """`reduce(%x init: %c), ... [applies op] across dimensions = [..] {..} : types [reducer(..) {..}]`."""
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
     inits: list[tuple[str, int]] = []
-    while p.take("("):
+    while p.accept("("):
         operand = p.value_name()
         p.expect("init:", "before the initial value")
         init = p.value_name()
         if not operand or not init:
-            raise p.fail("expected an operand and its initial value", expected="(%x init: %c)")
+            p.fail("expected an operand and its initial value", expected="(%x init: %c)")
         op.operands.append(operand)
         inits.append(init)
         p.expect(")")
-        p.take(",")
+        p.accept(",")
     op.operands += inits
-    if p.take("applies"):
+    if p.accept("applies"):
         op.extra["applies"] = p.known(p.name("an operation"), p.at)
     p.expect("across")
     p.expect("dimensions")
     p.expect("=")
     op.attributes["dimensions"] = p.attribute()
-    if p.take("{"):
+    if p.accept("{"):
         op.attributes |= p.dictionary("}")
     p.expect(":", "before the types")
     p.signature(op)
     p.location()
-    if p.take("reducer"):
+    if p.accept("reducer"):
         pairs: list[list[Argument]] = []
-        while p.take("("):
+        while p.accept("("):
             pairs.append(p.block_args())
         p.location()
         p.expect("{")
@@ -154,9 +154,9 @@ def precision(p: Parser, name: str, results: list[str], start: int) -> Operation
     p.expect("=")
     found = p.match(_FORMAT)
     if not found:
-        raise p.fail("expected a format", expected="e5m10")
+        p.fail("expected a format", expected="e5m10")
     op.attributes = {"exponent_bits": int(found[1]), "mantissa_bits": int(found[2])}
-    if p.take("{"):
+    if p.accept("{"):
         op.attributes |= p.dictionary("}")
     p.expect(":")
     p.signature(op)
@@ -186,7 +186,7 @@ def manual_computation(p: Parser, name: str, results: list[str], start: int) -> 
 def _bracketed(p: Parser, open_: str, close: str) -> str:
     """The text of a bracket and all that stands in it."""
     if not p.peek(open_):
-        raise p.fail(f"expected '{open_}'", expected=open_)
+        p.fail(f"expected '{open_}'", expected=open_)
     p.skip()
     start = p.at
     p.at = p.closing(open_, close)

@@ -56,7 +56,7 @@ class Parser(AttributeScanner):
             self.module = found[0]
             found = [op for block in found[0].regions[0] for op in block.operations]
         if not found:
-            raise self.fail("the text holds no function", 0, expected="func.func @main(...) { ... }")
+            self.fail("the text holds no function", 0, expected="func.func @main(...) { ... }")
         return found
 
     def _alias(self, name: str) -> None:
@@ -70,36 +70,35 @@ class Parser(AttributeScanner):
         found: list[Operation] = []
         while not self.peek("}") and not self.peek("^"):
             if self.at >= len(self.text):
-                raise self.fail("the text ends inside a region", expected="'}'")
+                self.fail("the text ends inside a region", expected="'}'")
             found.append(self.operation())
         return found
 
     def region(self) -> list[Block]:
         """After `{`: blocks up to `}`."""
-        self._deeper()
         blocks: list[Block] = []
-        if not self.peek("^"):
-            blocks.append(Block([], self.block_operations()))
-        while self.match(_LABEL):
-            args = self.block_args() if self.take("(") else []
-            self.expect(":", "after the block's label")
-            blocks.append(Block(args, self.block_operations()))
-        self.expect("}", "at the end of a region")
-        self.depth -= 1
+        with self.nested():
+            if not self.peek("^"):
+                blocks.append(Block([], self.block_operations()))
+            while self.match(_LABEL):
+                args = self.block_args() if self.accept("(") else []
+                self.expect(":", "after the block's label")
+                blocks.append(Block(args, self.block_operations()))
+            self.expect("}", "at the end of a region")
         return blocks
 
     def block_args(self) -> list[Argument]:
         """Up to `)`: `%name: type {attributes} loc(...)`."""
         args: list[Argument] = []
-        while not self.take(")"):
+        while not self.accept(")"):
             name = self.value_name()
             if not name:
-                raise self.fail("expected an argument", expected="%name: type")
+                self.fail("expected an argument", expected="%name: type")
             self.expect(":", "before the argument's type")
             type = self.type()
-            attributes = self.dictionary("}") if self.take("{") else {}
+            attributes = self.dictionary("}") if self.accept("{") else {}
             args.append(Argument(name[0], type, name[1], self.location(), attributes))
-            if not self.take(","):
+            if not self.accept(","):
                 self.expect(")")
                 break
         return args
@@ -117,7 +116,7 @@ class Parser(AttributeScanner):
         self.named.append(_total(results))
         found = self.match(_NAME)
         if not found:
-            raise self.fail("expected an operation", expected="dialect.operation")
+            self.fail("expected an operation", expected="dialect.operation")
         name = self.known(found[1] or found[2], found.end() - bool(found[1]))
         if found[1]:
             op = self.generic(name, [n for n, _ in results], start)
@@ -135,7 +134,7 @@ class Parser(AttributeScanner):
         """The name that rules have for an operation. Raises ParseError where its dialect is one of ours and has none such."""
         name = canonical(_DEFAULT_DIALECT.get(written, written), RULES)
         if is_mistaken(name, RULES):
-            raise self.fail(f"unknown operation '{written}'", end - len(written), end, hint=nearest(written, RULES))
+            self.fail(f"unknown operation '{written}'", end - len(written), end, hint=nearest(written, RULES))
         return name
 
     def results(self) -> list[tuple[str, int | None]]:
@@ -146,9 +145,9 @@ class Parser(AttributeScanner):
         while found := self.match(_RESULT):
             count = self.match(_COUNT) if self.text.startswith(":", self.at) else None
             if count and not int(count[1]):
-                raise self.fail("a name for no result", count.start(), count.end(), "a number from 1 on")
+                self.fail("a name for no result", count.start(), count.end(), expected="a number from 1 on")
             names.append((found[0], int(count[1]) if count else None))
-            if not self.take(","):
+            if not self.accept(","):
                 break
         self.expect("=", "after the results")
         return names
@@ -157,7 +156,7 @@ class Parser(AttributeScanner):
         """A name for every result: `%x#0`, `%x#1` of `%x:2`. There are as many as types, which the text holds."""
         total = _total(results)
         if total != len(op.result_types):
-            raise self.fail(f"{total} results are named and {op.name} has types for {len(op.result_types)}", op.start)
+            self.fail(f"{total} results are named and {op.name} has types for {len(op.result_types)}", op.start)
         return [n for name, count in results for n in ([name] if count is None else [f"{name}#{k}" for k in range(count)])]
 
     def generic(self, name: str, results: list[str], start: int) -> Operation:
@@ -166,31 +165,31 @@ class Parser(AttributeScanner):
         operands = self.operand_list(")")
         attributes: dict[str, Any] = {}
         regions: list[list[Block]] = []
-        if self.take("<{"):
+        if self.accept("<{"):
             attributes |= self.dictionary("}")
             self.expect(">")
-        if self.take("("):
-            while self.take("{"):
+        if self.accept("("):
+            while self.accept("{"):
                 regions.append(self.region())
-                if not self.take(","):
+                if not self.accept(","):
                     break
             self.expect(")", "after the regions")
-        if self.take("{"):
+        if self.accept("{"):
             attributes |= self.dictionary("}")
         self.expect(":", "before the types")
         type = self.type()
         if not isinstance(type, FunctionType):
-            raise self.fail("expected a function type", expected="(types) -> types")
+            self.fail("expected a function type", expected="(types) -> types")
         return Operation(name, results, operands, attributes, [], regions, list(type.params), list(type.results), start, self.at)
 
     def operand_list(self, close: str) -> list[tuple[str, int]]:
         operands: list[tuple[str, int]] = []
-        while not self.take(close):
+        while not self.accept(close):
             name = self.value_name()
             if not name:
-                raise self.fail("expected an operand", expected="%name")
+                self.fail("expected an operand", expected="%name")
             operands.append(name)
-            if not self.take(","):
+            if not self.accept(","):
                 self.expect(close)
                 break
         return operands
@@ -200,8 +199,8 @@ class Parser(AttributeScanner):
         op = Operation(name, results, [], {}, [], [], [], [], start, start)
         goes_on = False
         while (goes_on or not self.match_here(_LINE_END)) and not self.peek(":") and self._part(op):
-            goes_on = not self.match_here(_LINE_END) and self.take(",")
-        if not self.match_here(_LINE_END) and self.take(":"):
+            goes_on = not self.match_here(_LINE_END) and self.accept(",")
+        if not self.match_here(_LINE_END) and self.accept(":"):
             self.signature(op)
         return op
 
@@ -222,16 +221,16 @@ class Parser(AttributeScanner):
             op.attributes[key[1]] = self.attribute(bare=True)
         elif (symbol := self.symbol()) is not None:
             op.extra["symbol"] = symbol
-        elif self.take("("):
+        elif self.accept("("):
             self._parenthesised(op)
-        elif self.take("{"):
+        elif self.accept("{"):
             op.attributes |= self.dictionary("}")
-        elif self.take("dense<"):
+        elif self.accept("dense<"):
             op.attributes["value"] = self.dense()
             op.result_types = [op.attributes["value"].type] if op.results and op.attributes["value"].type else []
         elif slices := self.match(_SLICE):
             op.extra["slice"] = slices[0]
-        elif is_foreign(op.name) and (self.take("=") or self.peek("<")):  # a form that another dialect gives its meaning
+        elif is_foreign(op.name) and (self.accept("=") or self.peek("<")):  # a form that another dialect gives its meaning
             if not self.peek("<"):
                 return True
             start, self.at = self.at, self.closing("<", ">")
@@ -248,19 +247,19 @@ class Parser(AttributeScanner):
         return True
 
     def _parenthesised(self, op: Operation) -> None:
-        while not self.take(")"):
+        while not self.accept(")"):
             if not self._part(op):
-                raise self.fail("expected an operand", expected="%name")
-            if not self.take(","):
+                self.fail("expected an operand", expected="%name")
+            if not self.accept(","):
                 self.expect(")")
                 break
 
     def signature(self, op: Operation) -> None:
         """`type`, `type, type`, `type -> types` or `(types) -> types`."""
         types = [self.type()]
-        while self.take(","):
+        while self.accept(","):
             types.append(self.type())
-        if self.take("->"):
+        if self.accept("->"):
             op.operand_types, op.result_types = types, self.result_types()
         elif len(types) == 1 and isinstance(types[0], FunctionType):
             op.operand_types, op.result_types = list(types[0].params), list(types[0].results)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NoReturn
 
-from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.errors import Source
+from deepx_graph.text.common.cursor import TextCursor
 from deepx_graph.text.stablehlo.quantised import QuantisedType, parse_uniform
 from deepx_graph.types import ANY, DTYPES, I64, STATE, Dim, DType, FunctionType, TupleType, Type, tensor
 
@@ -28,7 +30,6 @@ def _dtype_words(dtype: DType) -> tuple[str, ...]:
 MLIR_DTYPES: dict[str, DType] = {word: d for d in DTYPES if d is not ANY for word in _dtype_words(d)} | {"index": I64}
 """MLIR's names of the element types."""
 
-SPACE = re.compile(r"(?:\s|//[^\n]*)*")
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
 IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
 """A bare name."""
@@ -49,51 +50,23 @@ def _tensor(dims: str, element: str) -> Type | None:
     return None if uniform is None else QuantisedType(uniform.storage, sizes, uniform)
 
 
-class Scanner:
+class Scanner(TextCursor):
     """A cursor over a text."""
 
     def __init__(self, source: Source) -> None:
-        self.source, self.text, self.at = source, source.text, 0
-        self.depth = 0
+        super().__init__(source, MAX_DEPTH)
 
-    def fail(self, message: str, at: int | None = None, end: int | None = None, expected: str | None = None,
-             hint: str | None = None) -> ParseError:
-        at = min(self.at if at is None else at, max(0, len(self.text) - 1))
-        span = Span(self.source, at, max(at + 1, end or at + 1))
-        return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
+    def word_range(self, start: int | None = None) -> tuple[int, int]:
+        at = min(self.at if start is None else start, max(0, len(self.text) - 1))
+        return at, at + 1
 
-    def skip(self) -> None:
-        if "/" < self.text[self.at : self.at + 1] <= "~":  # neither space nor comment
-            return
-        match = SPACE.match(self.text, self.at)
-        if match:
-            self.at = match.end()
-
-    def peek(self, literal: str) -> bool:
-        self.skip()
-        return self.text.startswith(literal, self.at)
-
-    def take(self, literal: str) -> bool:
-        if self.peek(literal):
-            self.at += len(literal)
-            return True
-        return False
-
-    def expect(self, literal: str, what: str = "") -> None:
-        if not self.take(literal):
-            raise self.fail(f"expected '{literal}'{' ' + what if what else ''}", expected=f"'{literal}'")
-
-    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        self.skip()
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
+    def missing(self, word: str, what: str) -> NoReturn:
+        self.fail(f"expected '{word}'{' ' + what if what else ''}", expected=f"'{word}'")
 
     def name(self, what: str) -> str:
         found = self.match(IDENT)
         if not found:
-            raise self.fail(f"expected {what}", expected=what)
+            self.fail(f"expected {what}", expected=what)
         return found[0]
 
     def value_name(self) -> tuple[str, int] | None:
@@ -112,49 +85,46 @@ class Scanner:
         if found:
             type = _tensor(found[1], found[2])
             if type is None:
-                raise self.fail(f"unknown element type '{found[2]}'", found.start(2), found.end(2), ", ".join(MLIR_DTYPES))
+                self.fail(f"unknown element type '{found[2]}'", found.start(2), found.end(2),
+                          expected=", ".join(MLIR_DTYPES))
             return type
-        self._deeper()
-        try:
-            if self.take("!stablehlo.token") or self.take("!mhlo.token"):
-                return STATE
-            if self.take("!stablehlo.future<"):  # what is begun is done, so that its value is there
-                value = self.type()
-                self.expect(">")
-                return value
-            if self.take("tuple<"):
-                return TupleType(tuple(self.list_of_types(">")))
-            if self.take("("):
-                params = tuple(self.list_of_types(")"))
-                self.expect("->", "in a function type")
-                return FunctionType(params, tuple(self.result_types()))
-            word = self.match(IDENT)
-            if word and word[0] in MLIR_DTYPES:
-                return tensor(MLIR_DTYPES[word[0]])
-            if word and word[0] == "complex" and (inner := self.match(re.compile(r"<f(32|64)>"))):
-                return tensor(MLIR_DTYPES["complex" + inner[0]])
-            raise self.fail("expected a type", word.start() if word else None, word.end() if word else None,
-                            "tensor<2x3xf32>, tuple<...> or !stablehlo.token")
-        finally:
-            self.depth -= 1
+        with self.nested():
+            return self._other_type()
 
-    def _deeper(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise self.fail(f"nested deeper than {MAX_DEPTH}")
+    def _other_type(self) -> Type:
+        """A type that is no tensor of the usual form."""
+        if self.accept("!stablehlo.token") or self.accept("!mhlo.token"):
+            return STATE
+        if self.accept("!stablehlo.future<"):  # what is begun is done, so that its value is there
+            value = self.type()
+            self.expect(">")
+            return value
+        if self.accept("tuple<"):
+            return TupleType(tuple(self.list_of_types(">")))
+        if self.accept("("):
+            params = tuple(self.list_of_types(")"))
+            self.expect("->", "in a function type")
+            return FunctionType(params, tuple(self.result_types()))
+        word = self.match(IDENT)
+        if word and word[0] in MLIR_DTYPES:
+            return tensor(MLIR_DTYPES[word[0]])
+        if word and word[0] == "complex" and (inner := self.match(re.compile(r"<f(32|64)>"))):
+            return tensor(MLIR_DTYPES["complex" + inner[0]])
+        return self.fail("expected a type", word.start() if word else None, word.end() if word else None,
+                         expected="tensor<2x3xf32>, tuple<...> or !stablehlo.token")
 
     def list_of_types(self, close: str) -> list[Type]:
         types: list[Type] = []
-        while not self.take(close):
+        while not self.accept(close):
             types.append(self.type())
             self.location()
-            if not self.take(","):
+            if not self.accept(","):
                 self.expect(close)
                 break
         return types
 
     def result_types(self) -> list[Type]:
-        return self.list_of_types(")") if self.take("(") else [self.type()]
+        return self.list_of_types(")") if self.accept("(") else [self.type()]
 
     def closing(self, open_: str, close: str) -> int:
         """The offset after the bracket that closes the one at the cursor."""
@@ -163,7 +133,7 @@ class Scanner:
             depth += (found[0] == open_) - (found[0] == close)
             if depth == 0:
                 return found.end()
-        raise self.fail(f"'{open_}' does not close", at)
+        return self.fail(f"'{open_}' does not close", at)
 
     def location(self) -> str:
         """`loc(...)` if one stands here; its text."""

@@ -17,7 +17,8 @@ from deepx_graph.session.report.diff import diff
 from deepx_graph.text import read, write
 from deepx_graph.types import BOOL, F32, I32, STATE, scalar, tensor
 from deepx_graph.verify import verify
-from tests.support.relay_programs import OPERATORS, PROGRAMS, X, program
+from tests.support.relay_operators import EVERY_OPERATOR, OPERATORS, Row, X, program
+from tests.support.relay_programs import PROGRAMS
 from tests.text.relay.test_read import CORPUS, SUITE, corpus, load, suite
 
 
@@ -58,6 +59,16 @@ def test_operators_are_printed(expression: str, inputs: tuple[np.ndarray, ...], 
     optimised = write(dx.optimize(module), "relay")
     for version in (text, optimised):
         np.testing.assert_allclose(dx.compile(reread(version))(*inputs)[0], want, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("row", EVERY_OPERATOR, ids=[e for e, _, _ in EVERY_OPERATOR])
+def test_every_operator_is_printed(row: Row) -> None:
+    """As the same module, or one that gives the same: a reverse of two axes is two, and places that nobody asks for are dropped."""
+    expression, inputs, want = row
+    module = dx.loads(program(expression, inputs), "relay")
+    again = reread(write(module, "relay"))
+    if diff(module, again):
+        np.testing.assert_array_equal(dx.compile(again, engine="numpy")(*inputs)[0], want)
 
 
 @pytest.mark.parametrize(("text", "x", "want"), PROGRAMS, ids=range(len(PROGRAMS)))

@@ -18,7 +18,8 @@ from deepx_graph.text import ReadOptions, detect, read
 from deepx_graph.types import F32, I32, DataType, FunctionType, RefType, scalar, tensor
 from deepx_graph.verify import verify
 from tests.support.paths import SHARED
-from tests.support.relay_programs import IMAGE, LIST, OPERATORS, PROGRAMS, RNG, X, Y, program
+from tests.support.relay_operators import IMAGE, OPERATORS, RNG, X, Y, program
+from tests.support.relay_programs import LIST, PROGRAMS
 
 CORPUS = SHARED / "corpus" / "relay"
 SUITE = SHARED / "suites" / "relay_texts"

@@ -18,7 +18,7 @@ from deepx_graph.analysis.nesting import Nested, common
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import Node
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, branch_count
 
 BlockKind = Literal["root", "branch", "header", "body", "once"]
 
@@ -99,7 +99,7 @@ class Placement:
     def _region(self, region: Node, place: Draft) -> None:
         self._use(region.inputs[:1], place)
         self.branches[region] = tuple(
-            self._block("branch", place, region, place.loop) for _ in range(region.attrs[0])
+            self._block("branch", place, region, place.loop) for _ in range(branch_count(region))
         )
         for b, block in enumerate(self.branches[region]):
             self._use(self._live.branch(region, b), block)

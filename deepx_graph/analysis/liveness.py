@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width, branches_of, index_of, phi_choices
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Live:
     def inputs(self, node: Node) -> Sequence[Node]:
         """The operands of a node that are needed; of a loop_end the loop_begin is left out."""
         if node.op is REGION:
-            return (node.inputs[0], *(v for b in range(node.attrs[0]) for v in self.branch(node, b)))
+            return (node.inputs[0], *(values[k] for values in branches_of(node) for k in self.columns[node]))
         if node.op is LOOP_END:
             return (node.inputs[1], *self.nexts(node))
         if node.op is LOOP_BEGIN:
@@ -35,8 +35,8 @@ class Live:
 
     def branch(self, region: Node, branch: int) -> tuple[Node, ...]:
         """The needed values of one branch, in the order of the columns."""
-        first = 1 + branch * branch_width(len(region.inputs), region.attrs[0])
-        return tuple(region.inputs[first + k] for k in self.columns[region])
+        values = branches_of(region)[branch]
+        return tuple(values[k] for k in self.columns[region])
 
     def nexts(self, end: Node) -> tuple[Node, ...]:
         """The needed next values of a loop, in the order of the columns."""
@@ -90,10 +90,10 @@ def _control(node: Node, ends: dict[Node, Node]) -> Node | None:
 
 def _columns_read(node: Node, control: Node) -> Sequence[int]:
     if node is not control:
-        return (node.attrs[0],)
+        return (index_of(node),)
     if node.op is LOOP_END:
         return range(len(node.inputs) - 2)
-    return range(branch_width(len(node.inputs), node.attrs[0]))
+    return range(branch_width(node))
 
 
 def _read(control: Node, wanted: Sequence[int], columns: dict[Node, set[int]], live: set[Node]) -> Iterator[Node]:
@@ -108,7 +108,7 @@ def _read(control: Node, wanted: Sequence[int], columns: dict[Node, set[int]], l
             yield control.inputs[2 + k]
             yield control.inputs[0].inputs[k]
         else:
-            yield from control.inputs[1 + k :: branch_width(len(control.inputs), control.attrs[0])]
+            yield from phi_choices(control, k)
     if control not in live:
         live.add(control)
         if is_loop:

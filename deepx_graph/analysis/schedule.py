@@ -19,8 +19,7 @@ from deepx_graph.analysis.code_motion import BlockKind, Draft, Placement
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.errors import printable
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
-from deepx_graph.literal import Literal
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION, index_of, value_of
 from deepx_graph.types import TensorType
 
 
@@ -130,7 +129,7 @@ class _Freezer:
         self.phis: dict[tuple[Node, int], list[Node]] = {}
         for n in live.order:
             if n.op is PHI and n.inputs[0].op is LOOP_BEGIN:
-                self.phis.setdefault((live.ends[n.inputs[0]], n.attrs[0]), []).append(n)
+                self.phis.setdefault((live.ends[n.inputs[0]], index_of(n)), []).append(n)
         self.renews: dict[Node, list[Draft]] = {}
         for draft in self.place.blocks:
             if draft.outermost is not None:
@@ -245,7 +244,7 @@ class _Writer:
 
 def constant_text(node: Node) -> str:
     """A small constant's value, or the type of a large one."""
-    literal: Literal = node.attrs[0]
+    literal = value_of(node)
     if literal.array.size > 4 and not literal.is_splat:
         return f"constant {literal.type}"
     values = literal.array.reshape(-1)[:1] if literal.is_splat else literal.array

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import PHI
+from deepx_graph.ir.structure import PHI, index_of
 from deepx_graph.ops import add, compare, subtract
 from deepx_graph.types import DType, TensorType, as_tensor
 
@@ -59,7 +59,7 @@ def _step(begin: Node, k: int, after: Node) -> int | None:
 
 def is_variable(node: Node, begin: Node, k: int) -> bool:
     """Whether the node is variable `k` of the loop."""
-    return node.op is PHI and node.inputs[0] is begin and node.attrs[0] == k
+    return node.op is PHI and node.inputs[0] is begin and index_of(node) == k
 
 
 def trip_count(end: Node) -> int | None:
@@ -77,7 +77,7 @@ def trip_count(end: Node) -> int | None:
     limit = _integer(right)
     if limit is None or left.op is not PHI or left.inputs[0] is not begin:
         return None
-    counter = counters(end).get(left.attrs[0])
+    counter = counters(end).get(index_of(left))
     return None if counter is None else _iterations(counter.first, counter.step, limit, direction, as_tensor(left.type).dtype)
 
 
@@ -113,7 +113,7 @@ def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Seq
     begin, turns = end.inputs[0], trip_count(end)
     found = counters(end) if turns else {}
     for at, size, room in zip(starts, box, whole, strict=True):
-        counter = found.get(at.attrs[0]) if at.op is PHI and at.inputs[0] is begin else None
+        counter = found.get(index_of(at)) if at.op is PHI and at.inputs[0] is begin else None
         if counter is not None and turns and abs(counter.step) >= size:
             last = counter.first + (turns - 1) * counter.step
             if min(counter.first, last) >= 0 and max(counter.first, last) + size <= room:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE
+from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.types import TensorType, Type, is_static, nbytes
 
@@ -28,7 +28,7 @@ def splat_of(node: Node) -> np.generic | None:
     """The one value that all elements of a constant node have; None when it is not such a constant."""
     if node.op is not CONSTANT:
         return None
-    literal: Literal = node.attrs[0]
+    literal = value_of(node)
     return literal.splat_value
 
 
@@ -36,12 +36,12 @@ def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, lim
     """The value of the op when all inputs are constants, as Literal or a tuple of them; None when it is not folded."""
     if not op.foldable or op.eval is None or not inputs or any(i.op is not CONSTANT or not is_static(i.type) for i in inputs):
         return None
-    stored = sum(i.attrs[0].array.nbytes for i in inputs if not i.attrs[0].is_splat)
+    stored = sum(value_of(i).array.nbytes for i in inputs if not value_of(i).is_splat)
     work = sum(nbytes(i.type) for i in inputs)  # a splat takes no memory, and may stand for any amount of work
     if not is_static(type) or max(nbytes(type), work) > max(limit, stored):
         return None
     with np.errstate(all="ignore"):
-        value = op.eval([i.attrs[0].array for i in inputs], *attrs)
+        value = op.eval([value_of(i).array for i in inputs], *attrs)
     return tuple(map(Literal, value)) if isinstance(value, tuple) else Literal(value)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import examples
 from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE, VALUE
+from deepx_graph.ir.node import Node
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.signature import Attr, Operand, Result
 from deepx_graph.literal import Literal
@@ -198,7 +199,54 @@ STRUCTURAL: tuple[Op, ...] = (
 )  # fmt: skip
 
 
-def branch_width(region_inputs: int, branches: int) -> int:
-    """How many values each branch of a region with that many inputs has."""
-    return (region_inputs - 1) // branches
+def index_of(node: Node) -> int:
+    """Which parameter of its function a `param` is, or which value of its operand a `proj` or `phi` takes."""
+    index: int = node.attrs[0]
+    return index
 
+
+def value_of(constant: Node) -> Literal:
+    """What a `constant` holds."""
+    value: Literal = constant.attrs[0]
+    return value
+
+
+def loop_of(begin: Node) -> int:
+    """The identity of the loop that a `loop_begin` begins."""
+    loop: int = begin.attrs[0]
+    return loop
+
+
+def callee_of(node: Node) -> str:
+    """The name of the function that a `call` calls or a `partial` binds."""
+    callee: str = node.attrs[0]
+    return callee
+
+
+def signature_of(node: Node) -> FunctionType:
+    """The type of the function that a `call` calls or a `partial` binds."""
+    signature: FunctionType = node.attrs[1]
+    return signature
+
+
+def branch_count(region: Node) -> int:
+    """How many branches a `region` has."""
+    count: int = region.attrs[0]
+    return count
+
+
+def branch_width(region: Node) -> int:
+    """How many values each branch of a `region` has."""
+    width: int = (len(region.inputs) - 1) // region.attrs[0]
+    return width
+
+
+def branches_of(region: Node) -> list[tuple[Node, ...]]:
+    """The values of each branch of a `region`."""
+    width = branch_width(region)
+    return [region.inputs[1 + k * width : 1 + (k + 1) * width] for k in range(branch_count(region))]
+
+
+def phi_choices(region: Node, k: int) -> tuple[Node, ...]:
+    """Value k of each branch of a `region`: what its `phi` k chooses from."""
+    return region.inputs[1 + k :: branch_width(region)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_width
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_count, branch_width, index_of
 from deepx_graph.literal import Array
 from deepx_graph.ops.blocks import in_blocks
 from deepx_graph.types import as_tensor
@@ -51,12 +51,11 @@ def compute(node: Node, nodes: Sequence[Node], values: Values, run: Run) -> None
     """Gives a control node its value; a loop's beginning runs the whole loop, of which `nodes` has the rest."""
     if node.op is REGION:
         selector, *given = (values[i] for i in node.inputs)
-        count: int = node.attrs[0]
-        width = branch_width(len(node.inputs), count)
-        taken = _branch(selector, count)
+        width = branch_width(node)
+        taken = _branch(selector, branch_count(node))
         values[node] = tuple(given[taken * width : (taken + 1) * width])
     elif node.op is PHI:
-        values[node] = values[node.inputs[0]][node.attrs[0]]
+        values[node] = values[node.inputs[0]][index_of(node)]
     else:
         _loop(node, nodes, values, run)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.bytecode.code import Instruction, Run, follows, reads, writes
@@ -45,7 +45,7 @@ class Unit:
         """Positions of kernels that want their first operand to themselves, where it ends there."""
         self.frame: list[Any] = [None] * len(plan.code.slots)
         for slot, node in plan.code.constants:
-            self.frame[slot] = node.attrs[0].array
+            self.frame[slot] = value_of(node).array
         self._arenas: list[Outs] = []
 
     @cached_property
@@ -165,7 +165,7 @@ def _own(result: Any, values: Sequence[Any]) -> Any:
 
 def callees(function: Function) -> set[str]:
     """The functions that a function names."""
-    return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
+    return {callee_of(n) for n in function.nodes if n.op is CALL or n.op is PARTIAL}
 
 
 def plan_functions(module: Module, writes: Callable[[Node], bool] = always, overwrites: Overwrites = nothing,
@@ -174,10 +174,10 @@ def plan_functions(module: Module, writes: Callable[[Node], bool] = always, over
     graph = _call_graph(module)
     recursive = _recursive(graph)
     plans: dict[str, BufferAssignment] = {}
-    closures = {n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL}
+    closures = {callee_of(n) for name in graph for n in module[name].nodes if n.op is PARTIAL}
 
     def call_needs(node: Node) -> CallNeeds:
-        names = (node.attrs[0],) if node.op is CALL else closures
+        names = (callee_of(node),) if node.op is CALL else closures
         devices = node.attr("replicas") * node.attr("partitions") if node.op is run_parallel else 1
         called = [plans[n] for n in names if n in plans]
         return CallNeeds(devices * max((p.value_bytes - p.output_bytes for p in called), default=0),
@@ -214,7 +214,7 @@ def _call_graph(module: Module) -> dict[str, list[str]]:
         if name not in graph:
             graph[name] = sorted(callees(module[name]))
             stack += graph[name]
-    closures = sorted({n.attrs[0] for name in graph for n in module[name].nodes if n.op is PARTIAL})
+    closures = sorted({callee_of(n) for name in graph for n in module[name].nodes if n.op is PARTIAL})
     for name, called in graph.items():
         if any(n.op is CALL_VALUE or n.op is run_parallel for n in module[name].nodes):
             called += (c for c in closures if c not in called)

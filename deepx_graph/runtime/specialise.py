@@ -16,7 +16,7 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, InferError, RunError, an
 from deepx_graph.ir import Function, Module, Node, fresh_loop
-from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL
+from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, callee_of, index_of, signature_of
 from deepx_graph.ir.symbolic_dims import Sizes, bind_sizes, resolve, resolve_type
 from deepx_graph.literal import Literal
 from deepx_graph.ops import Host, derive_seed, load, module_seed
@@ -80,8 +80,8 @@ class _Specialiser:
         callers: dict[str, set[str]] = {f.name: set() for f in self.module.functions}
         for f in self.module.functions:
             for n in f.nodes:
-                if (n.op is CALL or n.op is PARTIAL) and n.attrs[0] in callers:
-                    callers[n.attrs[0]].add(f.name)
+                if (n.op is CALL or n.op is PARTIAL) and callee_of(n) in callers:
+                    callers[callee_of(n)].add(f.name)
         found = {f.name for f in self.module.functions if is_open(f)}
         stack = list(found)
         while stack:
@@ -143,7 +143,7 @@ class _Specialiser:
         sizes: Sizes = {}
         for p, actual in zip(function.params, request[1], strict=True):
             type = _param_type(function, p, actual, sizes)
-            new[p] = Node(PARAM, (), (p.attrs[0], type), type, p.origin)
+            new[p] = Node(PARAM, (), (index_of(p), type), type, p.origin)
         for node in function.nodes:
             if node in new:
                 continue
@@ -162,7 +162,7 @@ class _Specialiser:
 
     def _callee(self, node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> Generator[Request, FunctionType, tuple[Any, ...]]:
         """The callee and signature of a call or closure; asks for a copy of a callee in which something is unknown."""
-        callee, signature = node.attrs[0], resolve_type(node.attrs[1], sizes)
+        callee, signature = callee_of(node), resolve_type(signature_of(node), sizes)
         if callee not in self.open:
             return callee, self.module[callee].type
         assert isinstance(signature, FunctionType)
@@ -176,8 +176,8 @@ class _Specialiser:
     def _attrs(self, node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> tuple[Any, ...]:
         if node.op is LOOP_BEGIN:
             return (fresh_loop(),)
-        if node.op is load and not is_static(node.attrs[1]):
-            return node.attrs[0], merge_types(node.attrs[1], self._type_of_file(node))
+        if node.op is load and not is_static(node.attr("type")):
+            return node.attr("path"), merge_types(node.attr("type"), self._type_of_file(node))
         return tuple(
             self._body(v, inputs) if a.kind == "function" else resolve(v, a.kind, sizes)
             for a, v in zip(node.op.attrs, node.attrs, strict=True)
@@ -186,7 +186,7 @@ class _Specialiser:
     def _type_of_file(self, node: Node) -> TensorType:
         """What the file of a `load` holds. Raises RunError, at the instruction, when that cannot be told."""
         try:
-            return self.world.type_of(node.attrs[0])
+            return self.world.type_of(node.attr("path"))
         except RunError as e:
             raise RunError(*(replace(d, span=d.span or node.span) for d in e.diagnostics)) from None
 
@@ -217,6 +217,6 @@ def _param_type(function: Function, param: Node, actual: Type, sizes: Sizes) -> 
         bind_sizes(param.type, actual, sizes)
         return merge_types(param.type, actual)
     except InferError as e:
-        name = param.name or f"arg{param.attrs[0]}"
+        name = param.name or f"arg{index_of(param)}"
         message = f"input '{name}' of '{function.name}' is {an(actual)}: {e.message}"
         raise RunError(Diagnostic(message, param.span, expected=str(param.type))) from None

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION
+from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION, value_of
 from deepx_graph.types import TensorType, TupleType, Type, is_state, merge_types
 from deepx_graph.verify.control import LoopDependences, Report, Threads
 from deepx_graph.verify.data import Datas
@@ -161,8 +161,8 @@ def _structural_problem(node: Node) -> Diagnostic | None:
     if node.op is PHI and node.inputs[0].op not in (REGION, LOOP_BEGIN):
         return problem(node, f"reads {an(node.inputs[0].op.name)}", expected="a region or loop_begin",
                         hint="an item of any other tuple is a proj")
-    if node.op is CONSTANT and node.type != node.attrs[0].type:
-        return problem(node, f"is a constant of type {node.attrs[0].type}", expected="the type of its value")
+    if node.op is CONSTANT and node.type != value_of(node).type:
+        return problem(node, f"is a constant of type {value_of(node).type}", expected="the type of its value")
     if node.op is LOOP_END and node.inputs[0].op is not LOOP_BEGIN:
         return problem(node, f"closes {an(node.inputs[0].op.name)}", expected="a loop_begin")
     for k, i in enumerate(node.inputs):

@@ -190,7 +190,7 @@ def carrier(node: Node) -> Node:
 
 def _fate_of_use(user: Node, operand: int, settled: dict[Node, Fate], ends: dict[Node, Node]) -> Fate:
     if user.op is REGION and operand > 0:
-        return Fate(user, (operand - 1) // branch_width(len(user.inputs), user.attrs[0]))
+        return Fate(user, (operand - 1) // branch_width(user))
     if user.op is LOOP_BEGIN and user in ends:
         return settled[ends[user]]
     if user.op is LOOP_END:

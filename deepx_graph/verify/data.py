@@ -44,11 +44,11 @@ class Datas:
     def check(self, node: Node) -> None:
         """Reports what is wrong with a node that makes, asks or takes apart a value of a data type."""
         if node.op is construct:
-            self._fields(node, node.attrs[0], node.type, list(enumerate(i.type for i in node.inputs)), len(node.inputs))
+            self._fields(node, node.attr("constructor"), node.type, list(enumerate(i.type for i in node.inputs)), len(node.inputs))
         elif node.op is field:
-            self._fields(node, node.attrs[0], node.inputs[0].type, [(node.attrs[1], node.type)], None)
+            self._fields(node, node.attr("constructor"), node.inputs[0].type, [(node.attr("index"), node.type)], None)
         elif node.op is tag:
-            for name in node.attrs[0]:
+            for name in node.attr("cases"):
                 self._found(node, name, node.inputs[0].type)
 
     def _found(self, node: Node, name: str, type: Type) -> tuple[Data, Constructor] | None:

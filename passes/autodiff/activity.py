@@ -13,7 +13,21 @@ from dataclasses import replace
 from deepx_graph.analysis.nesting import Nested, common
 from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, branch_width
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARAM,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    branch_count,
+    branches_of,
+    index_of,
+    phi_choices,
+)
 from deepx_graph.ops import stop_gradient
 from deepx_graph.ops.vjp.accumulate import carries
 from deepx_graph.types import TupleType
@@ -62,11 +76,10 @@ class ScopeTree:
     def _uses(self, node: Node, at: ActivityScope, late: dict[Node, ActivityScope]) -> None:
         """Records where the node, whose place is `at`, needs its operands."""
         if node.op is REGION:
-            width = branch_width(len(node.inputs), node.attrs[0])
-            self.branches[node] = scopes = tuple(ActivityScope(node, b, at) for b in range(node.attrs[0]))
+            self.branches[node] = scopes = tuple(ActivityScope(node, b, at) for b in range(branch_count(node)))
             _use(late, node.inputs[:1], at)
-            for b, scope in enumerate(scopes):
-                _use(late, node.inputs[1 + b * width : 1 + (b + 1) * width], scope)
+            for values, scope in zip(branches_of(node), scopes, strict=True):
+                _use(late, values, scope)
         elif node.op is LOOP_END:
             self.bodies[node] = body = ActivityScope(node, 0, at)
             late[node.inputs[0]] = at
@@ -116,13 +129,13 @@ class Activity:
             return ()
         source = key.inputs[0] if key.inputs else key
         if key.op is PHI and source.op is LOOP_BEGIN:
-            return (source, key.attrs[0]),
+            return (source, index_of(key)),
         if key.op is PROJ and source.op is LOOP_END:
-            return (source.inputs[0], key.attrs[0]),
+            return (source.inputs[0], index_of(key)),
         if key.op is PHI:
-            return source.inputs[1 + key.attrs[0] :: branch_width(len(source.inputs), source.attrs[0])]
+            return phi_choices(source, index_of(key))
         if key.op is PROJ and source.op is TUPLE:
-            return source.inputs[key.attrs[0]],
+            return source.inputs[index_of(key)],
         if key.op is LOOP_END:
             return [(source, k) for k in range(len(source.inputs))]
         return key.inputs[1:] if key.op is REGION else key.inputs

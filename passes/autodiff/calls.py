@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Function, Module, Node, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, loop_of
 from deepx_graph.ops.data.tape import cotangent_type
 from deepx_graph.ops.vjp.accumulate import carries
 from deepx_graph.passes.autodiff.checkpoint import sqrt_checkpointed
@@ -78,7 +78,7 @@ class Derivatives:
 
     def repeats(self, end: Node) -> bool:
         """Whether values of a loop are computed again from its variables rather than kept."""
-        return self.loop == "recompute" or end.inputs[0].attrs[0] in self._runs
+        return self.loop == "recompute" or loop_of(end.inputs[0]) in self._runs
 
     def names(self, variant: Variant) -> tuple[str, str]:
         """The names of the forward and the backward function of a variant, which is made later."""

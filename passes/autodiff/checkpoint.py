@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, index_of
 from deepx_graph.ops import add, and_, compare
 from deepx_graph.passes.autodiff.activity import ScopeTree
 from deepx_graph.types import I32
@@ -110,7 +110,7 @@ class _Chunks:
             elif not self.scopes.home[node].within(body):
                 new[node] = self.made[node]
             elif node.op is PHI and node.inputs[0] is begin:
-                new[node] = variables[node.attrs[0]]
+                new[node] = variables[index_of(node)]
             elif pending := [i for i in node.inputs if i not in new]:
                 stack += pending
             else:

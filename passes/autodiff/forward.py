@@ -13,7 +13,20 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, fresh_loop
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    branch_width,
+    branches_of,
+    index_of,
+)
 from deepx_graph.ops import carries, inlined, pullback, pushforward, tape_pop, tape_push
 from deepx_graph.ops.vjp.accumulate import zeros
 from deepx_graph.passes.autodiff.activity import Activity
@@ -149,7 +162,7 @@ class _Body:
         same = all(a.type == i.type for a, i in zip(inputs, node.inputs, strict=True))
         type = node.type if same else node.op.infer([i.type for i in inputs], *node.attrs)
         if node.op is PROJ and inputs[0].op is TUPLE:
-            k: int = node.attrs[0]
+            k = index_of(node)
             return inputs[0].inputs[k]
         return self.b.intern(node.op, inputs, node.attrs, type, node.origin)
 
@@ -170,7 +183,7 @@ class _Body:
     def _item(self, node: Node) -> Tangent:
         self._keep(node)
         whole = self.tangent.get(node.inputs[0])
-        return None if whole is None else whole[node.attrs[0]]
+        return None if whole is None else whole[index_of(node)]
 
     # --- tapes: function values on them have no tangent beside them
 
@@ -207,13 +220,12 @@ class _Body:
         return tuple(found)
 
     def _region(self, node: Node) -> Tangent:
-        count, width = node.attrs[0], branch_width(len(node.inputs), node.attrs[0])
-        sides = [node.inputs[1 + s * width : 1 + (s + 1) * width] for s in range(count)]
+        width, sides = branch_width(node), branches_of(node)
         columns = [k for k in range(width) if any(values[k] in self.tangent for values in sides)]
         if not columns:
             return self._plain(node)
         values = [v for side in self._widened(node, sides, columns) for v in side]
-        new = self.primal[node] = self.b(REGION, self.primal[node.inputs[0]], *values, branches=count)
+        new = self.primal[node] = self.b(REGION, self.primal[node.inputs[0]], *values, branches=len(sides))
         return self._columns(node, columns, width, lambda k: self.b(PHI, new, index=k))
 
     def _loop_begin(self, node: Node) -> Tangent:

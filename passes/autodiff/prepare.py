@@ -12,7 +12,7 @@ from itertools import count
 from deepx_graph.analysis.transform import with_inputs
 from deepx_graph.errors import Diagnostic, UsageError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, reachable
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION, TUPLE
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.ops import carries, field, ref_read
 from deepx_graph.passes.interprocedural.inline import Inline
 from deepx_graph.passes.interprocedural.internalize import Internalize
@@ -41,7 +41,7 @@ def plain_inputs(function: Function) -> Function:
             b.origin = node.origin
             inputs = tuple(new[i] for i in node.inputs)
             inside = node.op is PROJ and inputs[0].op is TUPLE
-            new[node] = inputs[0].inputs[node.attrs[0]] if inside else b.make(node.op, inputs, node.attrs, node.type)
+            new[node] = inputs[0].inputs[index_of(node)] if inside else b.make(node.op, inputs, node.attrs, node.type)
     called = tuple(function.result_name(k) for k in range(len(function.results)))
     return function.with_(params=tuple(params), results=tuple(new[r] for r in function.results), result_names=called)
 
@@ -76,7 +76,7 @@ def _blocked(module: Module) -> Iterator[tuple[Node, str]]:
         for node in f.nodes:
             if node.op is field and carries(node.type):
                 yield node, "the fields of data"
-            elif node.op is PROJ and node.inputs[0].op is ref_read and node.attrs[0] == 0 and carries(node.type):
+            elif node.op is PROJ and node.inputs[0].op is ref_read and index_of(node) == 0 and carries(node.type):
                 yield node.inputs[0], "what references hold"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deepx_graph.ir import Builder, Node, fresh_loop
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION, branch_width
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION, branches_of
 from deepx_graph.ops.vjp.accumulate import zeros
 from deepx_graph.passes.autodiff.residuals import Residuals
 from deepx_graph.passes.autodiff.reverse import ReversePass
@@ -84,9 +84,7 @@ class Rebuild:
         if node.op is LOOP_END:
             return (*node.inputs, *(c[1] for c in self.sweep.grown.get(node.inputs[0], ()) if c[1] is not None))
         if node.op is REGION and node in self.sweep.grown:
-            width = branch_width(len(node.inputs), node.attrs[0])
-            sides = range(node.attrs[0])
-            values = [[*node.inputs[1 + s * width : 1 + (s + 1) * width], *self._side(node, s)] for s in sides]
+            values = [[*side, *self._side(node, s)] for s, side in enumerate(branches_of(node))]
             return (node.inputs[0], *(v for side in values for v in side))
         return node.inputs
 

@@ -17,7 +17,19 @@ from dataclasses import replace
 from deepx_graph.analysis.trip_count import counters
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.scalar_expr import Apply, Expr, price
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    CONSTANT,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARAM,
+    PHI,
+    PROJ,
+    REGION,
+    branch_count,
+    index_of,
+)
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
@@ -147,8 +159,8 @@ class Residuals:
         found = counters(turns.end)
         b = Builder(peephole=True)
         for node in scope.members if found else ():
-            if node.op is PHI and node.inputs[0] is turns.end.inputs[0] and node.attrs[0] in found:
-                first, step = found[node.attrs[0]]
+            if node.op is PHI and node.inputs[0] is turns.end.inputs[0] and index_of(node) in found:
+                first, step = found[index_of(node)]
                 assert isinstance(node.type, TensorType)
                 at = turns.index if turns.index.type == node.type else b(convert, turns.index, dtype=node.type.dtype)
                 self.reads[node] = b(add, b(multiply, at, b.like(step, at)), b.like(first, at))
@@ -261,7 +273,7 @@ class Residuals:
         grown = self.sweep.grown.setdefault(region, [])
         if column == len(alike):
             alike.append(len(grown))
-            grown.append((None,) * region.attrs[0])
+            grown.append((None,) * branch_count(region))
         at = alike[column]
         grown[at] = (*grown[at][: scope.branch], node, *grown[at][scope.branch + 1 :])
         phi = Node(PHI, (region,), (items_of(region) + at,), node.type, node.origin)

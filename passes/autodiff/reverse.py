@@ -16,7 +16,7 @@ from deepx_graph.analysis.trip_count import counters, is_variable, rows_apart, t
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branches_of, index_of
 from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
 from deepx_graph.ops.data.tape import cotangent_type, tape_pop
 from deepx_graph.ops.vjp.accumulate import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
@@ -255,10 +255,10 @@ class ReversePass(AugmentedForward):
         elif node.op is LOOP_END:
             yield from self._loop(frame, node, g)
         elif node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
-            k = node.attrs[0]
+            k = index_of(node)
             frame.variables[k] = plus(self.masks, frame.variables.get(k), g)
         elif node.op is PROJ or node.op is PHI:
-            self.add_item(frame, node.inputs[0], node.attrs[0], g)
+            self.add_item(frame, node.inputs[0], index_of(node), g)
         else:
             try:
                 for operand, cotangent in zip(node.inputs, self._vjp(node, g), strict=True):
@@ -326,12 +326,11 @@ class ReversePass(AugmentedForward):
     # --- branches
 
     def _region(self, frame: Frame, region: Node, g: Cotangent) -> Work:
-        width = branch_width(len(region.inputs), region.attrs[0])
         sides: list[Frame] = []
-        for scope in self.scopes.branches[region]:
+        for scope, values in zip(self.scopes.branches[region], branches_of(region), strict=True):
             side = Frame(scope)
-            for k in range(width):
-                self.add(side, region.inputs[1 + scope.branch * width + k], g[k])
+            for k, value in enumerate(values):
+                self.add(side, value, g[k])
             yield side
             sides.append(side)
         self.b.origin = Origin("", region.origin.spans, region.origin.rewrites).rewritten("grad")

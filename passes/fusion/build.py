@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node, Origin
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, fusion, reduce, reshape
 from deepx_graph.passes.fusion.iteration_space import Link, dims, is_adapter
@@ -150,7 +150,7 @@ class _Body:
     def _broadcast(self, source: Node, type: Type, axes: tuple[int, ...], origin: Origin) -> Node:
         key = source, type
         found = self._leaves.get(key)
-        if found is None or found.attrs[1] != axes:
+        if found is None or found.attr("broadcast_dimensions") != axes:
             assert isinstance(type, TensorType)
             found = self._leaves[key] = self._node(Node(broadcast_in_dim, (source,), (type.dims, axes), type, origin))
         return found
@@ -159,7 +159,7 @@ class _Body:
         key = node, type
         if key not in self._leaves:
             assert isinstance(type, TensorType)
-            literal = node.attrs[0] if node.type == type else Literal.splat(splat_of(node), type)
+            literal = value_of(node) if node.type == type else Literal.splat(splat_of(node), type)
             self._leaves[key] = self._node(Node(CONSTANT, (), (literal,), type, node.origin))
         return self._leaves[key]
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.ir.structure import PROJ, TUPLE, index_of
 from deepx_graph.ops import fusion
 from deepx_graph.passes.fusion.build import rebuilt
 from deepx_graph.passes.fusion.grouping import Grouping, Limits
@@ -72,7 +72,7 @@ def unfused(function: Function) -> Function:
             made = results[node] = _inlined(node, inputs)
             new[node] = made[0] if len(made) == 1 else Node(TUPLE, made, (), node.type, node.origin)
         elif node.op is PROJ and node.inputs[0] in results:
-            new[node] = results[node.inputs[0]][node.attrs[0]]
+            new[node] = results[node.inputs[0]][index_of(node)]
         else:
             new[node] = with_inputs(node, inputs)
     return with_results(function, tuple(new[r] for r in function.results))

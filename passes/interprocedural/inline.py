@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Function, Module, Node, fresh_loop
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARTIAL, PROJ, TUPLE
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARTIAL, PROJ, TUPLE, callee_of, index_of, signature_of
 from deepx_graph.passes.scalar.dce import references
 from deepx_graph.rewrite.base import Pass, RewriteControl
 
@@ -105,7 +105,7 @@ def _call_counts(module: Module) -> dict[str, int]:
     for f in module.functions:
         for node in f.nodes:
             if node.op in (CALL, PARTIAL):
-                counts[node.attrs[0]] = counts.get(node.attrs[0], 0) + 1
+                counts[callee_of(node)] = counts.get(callee_of(node), 0) + 1
     return counts
 
 
@@ -119,12 +119,12 @@ def inlined(function: Function, allowed: dict[str, Function], control: RewriteCo
     for node in function.nodes:
         inputs = tuple([made[i] for i in node.inputs])
         if node.op is PROJ and inputs[0] in opened:
-            made[node] = inputs[0].inputs[node.attrs[0]]
+            made[node] = inputs[0].inputs[index_of(node)]
             continue
         call = with_inputs(node, inputs)
         if node.op is CALL_VALUE and inputs[0].op is PARTIAL and control.permit("call-known-closure", node, inputs[0]):
             call = Node(CALL, inputs[0].inputs + inputs[1:], inputs[0].attrs, node.type, node.origin)
-        callee = allowed.get(call.attrs[0]) if call.op is CALL else None
+        callee = allowed.get(callee_of(call)) if call.op is CALL else None
         if callee is not None and grown <= MAX_GROWTH and _fits(callee, call) and control.permit("inline", node, call):
             grown += len(callee.nodes)
             call = Node(TUPLE, _copied(callee, call), (), call.type, call.origin)
@@ -134,7 +134,7 @@ def inlined(function: Function, allowed: dict[str, Function], control: RewriteCo
 
 
 def _fits(callee: Function, call: Node) -> bool:
-    return all(a.type == p.type for a, p in zip(call.inputs, callee.params, strict=True)) and callee.type == call.attrs[1]
+    return all(a.type == p.type for a, p in zip(call.inputs, callee.params, strict=True)) and callee.type == signature_of(call)
 
 
 def _copied(callee: Function, call: Node) -> tuple[Node, ...]:

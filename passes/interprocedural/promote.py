@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_count, branches_of, index_of, loop_of
 from deepx_graph.ops import ref_create, ref_read, ref_write
 from deepx_graph.passes.scalar.dead_columns import prune
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -57,11 +57,11 @@ def _local(function: Function) -> list[Node]:
         return found  # orders that run side by side: what is held after them is not one thing
     for node in function.nodes:
         if node.op is ref_create:
-            refs = [u for u in function.users[node] if u.op is PROJ and u.attrs[0] == 0]
+            refs = [u for u in function.users[node] if u.op is PROJ and index_of(u) == 0]
             if len(refs) == 0 or all(_is_access(u, r) for r in refs for u in function.users[r]):
                 found.append(node)
     results = set(function.results)
-    return [c for c in found if not any(u in results for u in function.users[c] if u.op is PROJ and u.attrs[0] == 0)]
+    return [c for c in found if not any(u in results for u in function.users[c] if u.op is PROJ and index_of(u) == 0)]
 
 
 def _is_access(user: Node, ref: Node) -> bool:
@@ -97,7 +97,7 @@ class _Promotion:
             return inputs[0]
         if node.op is PROJ and node.inputs[0].op is ref_read and (cell := self._cell(node.inputs[0])) is not None:
             read = node.inputs[0]
-            return self.held[read.inputs[0]][cell] if node.attrs[0] == 0 else self.new[read.inputs[0]]
+            return self.held[read.inputs[0]][cell] if index_of(node) == 0 else self.new[read.inputs[0]]
         if node.op is REGION:
             return self._region(node, inputs)
         if node.op is LOOP_BEGIN:
@@ -116,7 +116,7 @@ class _Promotion:
         return next((self.held[v] for v in values if isinstance(v.type, StateType)), {})
 
     def _region(self, node: Node, inputs: tuple[Node, ...]) -> Node:
-        branches = node.attrs[0]
+        branches = branch_count(node)
         width = (len(inputs) - 1) // branches
         at = [slice(1 + k * width, 1 + (k + 1) * width) for k in range(branches)]
         held = [self._states(node.inputs[s]) for s in at]
@@ -132,7 +132,7 @@ class _Promotion:
         self.extra[node] = {c: len(inputs) + k for k, c in enumerate(held)}
         if not held:
             return with_inputs(node, inputs)
-        return Builder(origin=node.origin)(LOOP_BEGIN, *inputs, *held.values(), loop=node.attrs[0])
+        return Builder(origin=node.origin)(LOOP_BEGIN, *inputs, *held.values(), loop=loop_of(node))
 
     def _loop_end(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         extra = self.extra[node.inputs[0]]
@@ -166,13 +166,11 @@ class _Promotion:
         op = PROJ if maker.op is LOOP_END else PHI
         found = {c: b(op, self.new[maker], index=k) for c, k in self.extra[maker].items()}
         if maker.op is REGION:
-            width = (len(maker.inputs) - 1) // maker.attrs[0]
-            first = self._states(maker.inputs[1 : 1 + width])
+            first = self._states(branches_of(maker)[0])
             return {c: found.get(c, first[c]) for c in first if c in found or self._same(maker, c)}
         return found
 
     def _same(self, region: Node, cell: Node) -> bool:
         """Whether every branch leaves the reference with one and the same value."""
-        width = (len(region.inputs) - 1) // region.attrs[0]
-        held = [self._states(region.inputs[1 + k * width : 1 + (k + 1) * width]) for k in range(region.attrs[0])]
+        held = [self._states(values) for values in branches_of(region)]
         return all(cell in h and h[cell] is held[0].get(cell) for h in held)

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from deepx_graph.analysis.transform import with_results
 from deepx_graph.ir import Builder, Function, Module, Node, fresh_loop
-from deepx_graph.ir.structure import CALL, LOOP_BEGIN, PARTIAL, PHI, PROJ, REGION
+from deepx_graph.ir.structure import CALL, LOOP_BEGIN, PARTIAL, PHI, PROJ, REGION, branches_of, callee_of, index_of
 from deepx_graph.ops import not_
 from deepx_graph.passes.interprocedural.inline import call_order, inlined
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -54,7 +54,7 @@ def _one_joined(module: Module, control: RewriteControl) -> Module:
     for f in module.functions:
         for node in f.nodes:
             if node.op is CALL or node.op is PARTIAL:
-                callers.setdefault(node.attrs[0], []).append(f.name if node.op is CALL else "")
+                callers.setdefault(callee_of(node), []).append(f.name if node.op is CALL else "")
     for name in sorted(recursive):
         once = callers.get(name, [])
         if len(once) == 1 and once[0] not in ("", name) and once[0] in recursive and not module[name].public:
@@ -100,7 +100,7 @@ def _tree(function: Function, tainted: set[Node]) -> _Tree | None:
             return _Done(results)
         first = next(r for r in results if r in tainted)
         if first.op is PROJ and _is_own(first.inputs[0], function):
-            whole = all(r.op is PROJ and r.inputs[0] is first.inputs[0] and r.attrs[0] == k for k, r in enumerate(results))
+            whole = all(r.op is PROJ and r.inputs[0] is first.inputs[0] and index_of(r) == k for k, r in enumerate(results))
             fits = not any(i in tainted for i in first.inputs[0].inputs)
             return _Again(first.inputs[0]) if whole and fits and len(results) == len(function.results) else None
         if first.op is PHI and first.inputs[0].op is REGION and depth < MAX_DEPTH:
@@ -108,14 +108,12 @@ def _tree(function: Function, tainted: set[Node]) -> _Tree | None:
         return None
 
     def fork(region: Node, results: tuple[Node, ...], depth: int) -> _Tree | None:
-        selector, branches = region.inputs[0], region.attrs[0]
+        selector = region.inputs[0]
         if selector in tainted or any(r in tainted and not (r.op is PHI and r.inputs[0] is region) for r in results):
             return None
-        width = (len(region.inputs) - 1) // branches
         sides = []
-        for k in range(branches):
-            values = region.inputs[1 + k * width : 1 + (k + 1) * width]
-            side = grow(tuple(values[r.attrs[0]] if r.op is PHI and r.inputs[0] is region else r for r in results), depth + 1)
+        for values in branches_of(region):
+            side = grow(tuple(values[index_of(r)] if r.op is PHI and r.inputs[0] is region else r for r in results), depth + 1)
             if side is None:
                 return None
             sides.append(side)
@@ -129,7 +127,7 @@ MAX_DEPTH = 100
 
 
 def _is_own(node: Node, function: Function) -> bool:
-    return node.op is CALL and node.attrs[0] == function.name
+    return node.op is CALL and callee_of(node) == function.name
 
 
 def _tainted(function: Function) -> set[Node]:
@@ -146,7 +144,7 @@ def _tainted(function: Function) -> set[Node]:
 
 def _looped(function: Function, control: RewriteControl) -> Function:
     tainted = _tainted(function)
-    if not tainted or any(n.op is PARTIAL and n.attrs[0] == function.name for n in function.nodes):
+    if not tainted or any(n.op is PARTIAL and callee_of(n) == function.name for n in function.nodes):
         return function
     tree = _tree(function, tainted)
     if not isinstance(tree, _Fork):

@@ -9,22 +9,32 @@ from collections.abc import Sequence
 
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, branch_width
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    CONSTANT,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    branch_count,
+    branches_of,
+    callee_of,
+    index_of,
+    phi_choices,
+    signature_of,
+)
 from deepx_graph.ops import construct, field, not_, tag
 from deepx_graph.passes.rules.arithmetic import is_bool
 from deepx_graph.rewrite.engine import Rule, rule
 from deepx_graph.types import I32, TensorType
 
 
-def branch_values(region: Node, k: int) -> list[Node]:
-    """Value k of each branch of a region."""
-    width = branch_width(len(region.inputs), region.attrs[0])
-    return list(region.inputs[1 + k :: width]) if width else []
-
-
 def taken_branch(region: Node, selector: object) -> int:
     """The branch that a known selector takes: 0 for true; out of range the last."""
-    branches: int = region.attrs[0]
+    branches = branch_count(region)
     if is_bool(region.inputs[0]):
         return 0 if selector else 1
     number = int(selector)  # type: ignore[call-overload]
@@ -34,7 +44,7 @@ def taken_branch(region: Node, selector: object) -> int:
 @rule(PROJ)
 def item_of_tuple(node: Node) -> Node | None:
     """proj(tuple(x, y), 0) = x"""
-    index: int = node.attrs[0]
+    index = index_of(node)
     return node.inputs[0].inputs[index] if node.inputs[0].op is TUPLE else None
 
 
@@ -44,7 +54,7 @@ def tuple_of_all_items(node: Node) -> Node | None:
     if not node.inputs or any(i.op is not PROJ for i in node.inputs):
         return None
     whole = node.inputs[0].inputs[0]
-    in_order = all(i.inputs[0] is whole and i.attrs[0] == k for k, i in enumerate(node.inputs))
+    in_order = all(i.inputs[0] is whole and index_of(i) == k for k, i in enumerate(node.inputs))
     return whole if in_order and whole.type == node.type else None
 
 
@@ -53,9 +63,9 @@ def known_branch(node: Node) -> Node | None:
     """phi(region(true; x; y)) = x"""
     region = node.inputs[0]
     selector = splat_of(region.inputs[0]) if region.op is REGION else None
-    if region.op is REGION and region.attrs[0] == 1:
-        return branch_values(region, node.attrs[0])[0]
-    return None if selector is None else branch_values(region, node.attrs[0])[taken_branch(region, selector)]
+    if region.op is REGION and branch_count(region) == 1:
+        return phi_choices(region, index_of(node))[0]
+    return None if selector is None else phi_choices(region, index_of(node))[taken_branch(region, selector)]
 
 
 @rule(PHI)
@@ -64,7 +74,7 @@ def same_in_all_branches(node: Node) -> Node | None:
     region = node.inputs[0]
     if region.op is not REGION:
         return None
-    first, *rest = branch_values(region, node.attrs[0])
+    first, *rest = phi_choices(region, index_of(node))
     return first if all(v is first for v in rest) else None
 
 
@@ -72,9 +82,9 @@ def same_in_all_branches(node: Node) -> Node | None:
 def branch_of_bools(b: Builder, node: Node) -> Node | None:
     """phi(region(p; true; false)) = p, phi(region(p; false; true)) = not p"""
     region = node.inputs[0]
-    if region.op is not REGION or region.inputs[0].type != node.type or region.attrs[0] != 2:
+    if region.op is not REGION or region.inputs[0].type != node.type or branch_count(region) != 2:
         return None
-    values = [splat_of(v) for v in branch_values(region, node.attrs[0])]
+    values = [splat_of(v) for v in phi_choices(region, index_of(node))]
     if None in values or values[0] == values[1] or not is_bool(node):
         return None
     return region.inputs[0] if values[0] else b(not_, region.inputs[0])
@@ -95,7 +105,7 @@ def loop_never_entered(node: Node) -> Node | None:
     end = node.inputs[0]
     if end.op is not LOOP_END or splat_of(end.inputs[1]) is None or splat_of(end.inputs[1]):
         return None
-    index: int = node.attrs[0]
+    index = index_of(node)
     return end.inputs[0].inputs[index]
 
 
@@ -112,10 +122,10 @@ def call_of_known_closure(b: Builder, node: Node) -> Node | None:
 @rule(tag)
 def tag_of_known_constructor(b: Builder, node: Node) -> Node | None:
     """tag(construct(Cons, ...)) = 0"""
-    value, cases = node.inputs[0], node.attrs[0]
+    value, cases = node.inputs[0], node.attr("cases")
     if value.op is not construct:
         return None
-    made = value.attrs[0]
+    made = value.attr("constructor")
     return b.constant(cases.index(made) if made in cases else len(cases), I32)
 
 
@@ -123,18 +133,18 @@ def tag_of_known_constructor(b: Builder, node: Node) -> Node | None:
 def field_of_known_value(node: Node) -> Node | None:
     """field(construct(Cons, x, y), 1) = y"""
     value, (constructor, index, _) = node.inputs[0], node.attrs
-    found: Node | None = value.inputs[index] if value.op is construct and value.attrs[0] == constructor else None
+    found: Node | None = value.inputs[index] if value.op is construct and value.attr("constructor") == constructor else None
     return found
 
 
 # --- what a branch gives, where every side of it is known
 
 
-def _sides(node: Node, *ops: Op) -> list[Node] | None:
+def _sides(node: Node, *ops: Op) -> Sequence[Node] | None:
     """What each side of a branch gives, where the node is a value of a branch and all of them are of one of these ops."""
     if node.op is not PHI or node.inputs[0].op is not REGION:
         return None
-    values = branch_values(node.inputs[0], node.attrs[0])
+    values = phi_choices(node.inputs[0], index_of(node))
     return values if all(v.op in ops for v in values) else None
 
 
@@ -147,7 +157,7 @@ def _chosen(b: Builder, value: Node, sides: Sequence[Sequence[Node]]) -> tuple[N
 def item_of_tuples(b: Builder, node: Node) -> Node | None:
     """proj(phi(region(p; tuple(x, y); tuple(z, w))), 0) = phi(region(p; x; z))"""
     sides = _sides(node.inputs[0], TUPLE)
-    return _chosen(b, node.inputs[0], [[s.inputs[node.attrs[0]]] for s in sides])[0] if sides else None
+    return _chosen(b, node.inputs[0], [[s.inputs[index_of(node)]] for s in sides])[0] if sides else None
 
 
 @rule(CALL_VALUE)
@@ -156,7 +166,7 @@ def call_of_either_closure(b: Builder, node: Node) -> Node | None:
     sides = _sides(node.inputs[0], PARTIAL)
     if not sides:
         return None
-    calls = [b(CALL, *s.inputs, *node.inputs[1:], callee=s.attrs[0], signature=s.attrs[1]) for s in sides]
+    calls = [b(CALL, *s.inputs, *node.inputs[1:], callee=callee_of(s), signature=signature_of(s)) for s in sides]
     return b.pack(*_chosen(b, node.inputs[0], [b.items(c) for c in calls]))
 
 
@@ -166,8 +176,8 @@ def tag_of_either_value(b: Builder, node: Node) -> Node | None:
     sides = _sides(node.inputs[0], construct)
     if not sides:
         return None
-    cases = node.attrs[0]
-    tags = [cases.index(s.attrs[0]) if s.attrs[0] in cases else len(cases) for s in sides]
+    cases = node.attr("cases")
+    tags = [cases.index(s.attr("constructor")) if s.attr("constructor") in cases else len(cases) for s in sides]
     return _chosen(b, node.inputs[0], [[b.constant(t, I32)] for t in tags])[0]
 
 
@@ -177,7 +187,7 @@ def field_of_either_value(b: Builder, node: Node) -> Node | None:
     sides = _sides(node.inputs[0], construct)
     constructor, index, type = node.attrs
     filler = b.splat(0, type) if isinstance(type, TensorType) and type.is_static else None
-    values = [s.inputs[index] if s.attrs[0] == constructor else filler for s in sides or ()]
+    values = [s.inputs[index] if s.attr("constructor") == constructor else filler for s in sides or ()]
     if not sides or any(v is None or v.type != type for v in values):
         return None
     return _chosen(b, node.inputs[0], [[v] for v in values if v is not None])[0]
@@ -190,9 +200,8 @@ def branch_on_a_choice_of_numbers(b: Builder, node: Node) -> Node | None:
     numbers = [splat_of(s) for s in sides or ()]
     if not sides or any(n is None for n in numbers) or len(sides) * len(node.inputs) > MAX_COPIED:
         return None
-    width = branch_width(len(node.inputs), node.attrs[0])
-    taken = [taken_branch(node, n) for n in numbers]
-    values = [v for t in taken for v in node.inputs[1 + t * width : 1 + (t + 1) * width]]
+    branches = branches_of(node)
+    values = [v for n in numbers for v in branches[taken_branch(node, n)]]
     return b(REGION, node.inputs[0].inputs[0].inputs[0], *values, branches=len(sides))
 
 

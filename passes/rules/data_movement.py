@@ -55,7 +55,7 @@ def reshape_of_broadcast(b: Builder, node: Node, x: Node) -> Node | None:
     if old is None or new is None:
         return None
     moved = _moved_axes(old, new)
-    at = node.inputs[0].attrs[1]
+    at = node.inputs[0].attr("broadcast_dimensions")
     if moved is None or any(k not in moved for k in at):
         return None
     return b(broadcast_in_dim, x, shape=new, broadcast_dimensions=tuple(moved[k] for k in at))
@@ -93,9 +93,9 @@ def iota_in_shape(b: Builder, node: Node) -> Node | None:
         return None
     dtype, old, axis = steps.attrs
     if node.op is broadcast_in_dim:
-        to: int | None = node.attrs[1][axis]
+        to: int | None = node.attr("broadcast_dimensions")[axis]
     elif node.op is transpose:
-        to = node.attrs[0].index(axis)
+        to = node.attr("permutation").index(axis)
     else:
         moved = _moved_axes(old, shape) if all(isinstance(d, int) for d in old) else None
         to = None if moved is None else moved.get(axis)
@@ -106,7 +106,7 @@ def iota_in_shape(b: Builder, node: Node) -> Node | None:
 def convert_of_iota(b: Builder, node: Node) -> Node | None:
     """convert(iota) = iota where both types hold all its numbers"""
     dtype, shape, axis = node.inputs[0].attrs
-    to: DType = node.attrs[0]
+    to: DType = node.attr("dtype")
     count = shape[axis]
     fits = isinstance(count, int) and to.kind in ("int", "uint", "float") and dtype.kind in ("int", "uint", "float")
     if not fits or count - 1 > min(_whole_numbers(dtype), _whole_numbers(to)):
@@ -131,19 +131,19 @@ def _whole_numbers(dtype: DType) -> int:
 def reverse_twice(b: Builder, node: Node) -> Node | None:
     """reverse(reverse(x)) = reverse(x) along the axes of one of both"""
     x = node.inputs[0].inputs[0]
-    axes = tuple(sorted(set(node.attrs[0]) ^ set(node.inputs[0].attrs[0])))
+    axes = tuple(sorted(set(node.attr("dimensions")) ^ set(node.inputs[0].attr("dimensions"))))
     return b(reverse, x, dimensions=axes) if axes else x
 
 
 @rule(reverse, over=(broadcast_in_dim,))
 def reverse_of_repeated(b: Builder, node: Node) -> Node | None:
     """reverse(broadcast_in_dim(x)) = broadcast_in_dim(x) along axes that repeat x"""
-    at, dims = node.inputs[0].attrs[1], dims_of(node.inputs[0].inputs[0])
+    at, dims = node.inputs[0].attr("broadcast_dimensions"), dims_of(node.inputs[0].inputs[0])
     if dims is None:
         return None
     varying = {place for place, size in zip(at, dims, strict=True) if size != 1}
-    kept = tuple(a for a in node.attrs[0] if a in varying)
-    if len(kept) == len(node.attrs[0]):
+    kept = tuple(a for a in node.attr("dimensions") if a in varying)
+    if len(kept) == len(node.attr("dimensions")):
         return None
     return b(reverse, node.inputs[0], dimensions=kept) if kept else node.inputs[0]
 
@@ -155,7 +155,7 @@ def reverse_of_repeated(b: Builder, node: Node) -> Node | None:
 def slice_of_some_parts(b: Builder, node: Node) -> Node | None:
     """slice(concatenate(x, y, z)) = slice(concatenate(x, y)) where nothing of z is taken"""
     whole = node.inputs[0]
-    axis = whole.attrs[0]
+    axis = whole.attr("dimension")
     start, limit, strides = node.attrs
     sizes = [(static_dims(p) or ())[axis : axis + 1] for p in whole.inputs]
     if () in sizes or start[axis] >= limit[axis]:
@@ -175,12 +175,12 @@ def slice_of_some_parts(b: Builder, node: Node) -> Node | None:
 @rule(concatenate, over=(slice_,))
 def concatenate_of_neighbours(b: Builder, node: Node) -> Node | None:
     """concatenate(slice(x, 0:2), slice(x, 2:5)) = slice(x, 0:5)"""
-    axis = node.attrs[0]
+    axis = node.attr("dimension")
     joined: list[Node] = []
     for part in node.inputs:
         if joined and _continues(joined[-1], part, axis):
             start, _, strides = joined[-1].attrs
-            joined[-1] = b(slice_, part.inputs[0], start_indices=start, limit_indices=part.attrs[1], strides=strides)
+            joined[-1] = b(slice_, part.inputs[0], start_indices=start, limit_indices=part.attr("limit_indices"), strides=strides)
             if joined[-1].op is not slice_:
                 return joined[-1] if len(joined) == 1 and part is node.inputs[-1] else None
         else:
@@ -250,7 +250,7 @@ def slice_of_padded(b: Builder, node: Node) -> Node | None:
 @rule(dynamic_slice)
 def dynamic_slice_at_known(b: Builder, node: Node) -> Node | None:
     """dynamic_slice(x, 1, 2) = slice(x), and x where all of it is taken"""
-    x, dims, sizes = node.inputs[0], static_dims(node.inputs[0]), node.attrs[0]
+    x, dims, sizes = node.inputs[0], static_dims(node.inputs[0]), node.attr("slice_sizes")
     if dims is None:
         return None
     if dims == sizes:

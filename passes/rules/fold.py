@@ -15,7 +15,7 @@ import numpy as np
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Builder, Module, Node, Op
 from deepx_graph.ir.peephole import FOLD_LIMIT, fold
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.rewrite.engine import Rule, RuleSet, rewrite, rule
@@ -59,7 +59,7 @@ def fold_rule(limit: int) -> Rule:
         """op(constants) = constant"""
         if any(i.op is not CONSTANT for i in node.inputs):
             return None
-        value = constant_value(node.op, [i.attrs[0] for i in node.inputs], node.attrs, node.type, limit)
+        value = constant_value(node.op, [value_of(i) for i in node.inputs], node.attrs, node.type, limit)
         if isinstance(value, tuple):
             return b.pack(*map(b.literal, value))
         return None if value is None else b.literal(value)
@@ -72,7 +72,7 @@ def folded(b: Builder, op: Op, *inputs: Node) -> Node | None:
     if any(i.op is not CONSTANT for i in inputs):
         return None
     type = op.infer([i.type for i in inputs])
-    value = constant_value(op, [i.attrs[0] for i in inputs], (), type, FOLD_LIMIT)
+    value = constant_value(op, [value_of(i) for i in inputs], (), type, FOLD_LIMIT)
     return b.literal(value) if isinstance(value, Literal) else None
 
 

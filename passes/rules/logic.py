@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.ops import and_, clamp, compare, convert, not_, or_, select, xor
 from deepx_graph.passes.rules.arithmetic import filled, is_bool, is_integer
 from deepx_graph.rewrite.engine import Rule, rule
@@ -156,7 +156,7 @@ def or_not(b: Builder, node: Node, x: Node) -> Node | None:
 def or_ones(b: Builder, node: Node, c: Node) -> Node | None:
     """x or all ones = all ones"""
     ones = _all_ones(b, node)
-    return ones if ones is not None and ones.attrs[0].splat_value == c.attrs[0].splat_value else None
+    return ones if ones is not None and value_of(ones).splat_value == value_of(c).splat_value else None
 
 
 @rule(op_of(xor, X, X))

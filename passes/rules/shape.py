@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import (
     broadcast_in_dim,
@@ -65,27 +65,27 @@ def identity_of_anything(x: Node) -> Node:
 def known_size(b: Builder, node: Node, x: Node) -> Node | None:
     """get_dimension_size(x) = a constant where the size is known"""
     dims = dims_of(x)
-    size = None if dims is None else dims[node.attrs[0]]
+    size = None if dims is None else dims[node.attr("dimension")]
     return b.constant(np.int32(size)) if isinstance(size, int) else None
 
 
 @rule(op_of(reshape, op_of(reshape, X)))
 def reshape_twice(b: Builder, node: Node, x: Node) -> Node:
     """reshape(reshape(x)) = reshape(x)"""
-    return b(reshape, x, shape=node.attrs[0])
+    return b(reshape, x, shape=node.attr("shape"))
 
 
 @rule(transpose)
 def transpose_nothing(node: Node) -> Node | None:
     """transpose(x) = x for the permutation 0, 1, 2, ..."""
-    return node.inputs[0] if node.attrs[0] == tuple(range(len(node.attrs[0]))) else None
+    return node.inputs[0] if node.attr("permutation") == tuple(range(len(node.attr("permutation")))) else None
 
 
 @rule(op_of(transpose, op_of(transpose, X)))
 def transpose_twice(b: Builder, node: Node, x: Node) -> Node:
     """transpose(transpose(x)) = transpose(x) by both permutations"""
-    inner = node.inputs[0].attrs[0]
-    return b(transpose, x, permutation=tuple(inner[p] for p in node.attrs[0]))
+    inner = node.inputs[0].attr("permutation")
+    return b(transpose, x, permutation=tuple(inner[p] for p in node.attr("permutation")))
 
 
 @rule(op_of(transpose, X))
@@ -94,8 +94,8 @@ def transpose_of_ones(b: Builder, node: Node, x: Node) -> Node | None:
     dims = static_dims(x)
     if dims is None:
         return None
-    moved = [p for p in node.attrs[0] if dims[p] != 1]
-    return b(reshape, x, shape=tuple(dims[p] for p in node.attrs[0])) if moved == sorted(moved) else None
+    moved = [p for p in node.attr("permutation") if dims[p] != 1]
+    return b(reshape, x, shape=tuple(dims[p] for p in node.attr("permutation"))) if moved == sorted(moved) else None
 
 
 # --- broadcasts -----------------------------------------------------------------------------------------------------
@@ -120,14 +120,14 @@ def _size(dims: Dims) -> int:
 @rule(op_of(broadcast_in_dim, op_of(broadcast_in_dim, X)))
 def broadcast_twice(b: Builder, node: Node, x: Node) -> Node:
     """broadcast_in_dim(broadcast_in_dim(x)) = broadcast_in_dim(x)"""
-    shape, at = node.attrs
-    return b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(at[k] for k in node.inputs[0].attrs[1]))
+    (shape, at), (_, inner) = node.attrs, node.inputs[0].attrs
+    return b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(at[k] for k in inner))
 
 
 @rule(op_of(transpose, op_of(broadcast_in_dim, X)))
 def transpose_of_broadcast(b: Builder, node: Node, x: Node) -> Node:
     """transpose(broadcast_in_dim(x)) = broadcast_in_dim(x)"""
-    permutation, (shape, at) = node.attrs[0], node.inputs[0].attrs
+    permutation, (shape, at) = node.attr("permutation"), node.inputs[0].attrs
     moved = tuple(permutation.index(k) for k in at)
     return b(broadcast_in_dim, x, shape=tuple(shape[p] for p in permutation), broadcast_dimensions=moved)
 
@@ -136,7 +136,7 @@ def transpose_of_broadcast(b: Builder, node: Node, x: Node) -> Node:
 def broadcast_of_transpose(b: Builder, node: Node, x: Node) -> Node:
     """broadcast_in_dim(transpose(x)) = broadcast_in_dim(x)"""
     shape, at = node.attrs
-    permutation = node.inputs[0].attrs[0]
+    permutation = node.inputs[0].attr("permutation")
     return b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(at[permutation.index(k)] for k in range(len(at))))
 
 
@@ -180,7 +180,7 @@ def as_scalar(b: Builder, node: Node) -> Node | None:
         return node
     if node.op is broadcast_in_dim and is_scalar(node.inputs[0]):
         return node.inputs[0]
-    literal = _scalar_literal(node.attrs[0]) if node.op is CONSTANT else None
+    literal = _scalar_literal(value_of(node)) if node.op is CONSTANT else None
     return None if literal is None else b.literal(literal)
 
 
@@ -244,7 +244,7 @@ def slice_twice(b: Builder, node: Node, x: Node) -> Node:
 def slice_of_part(b: Builder, node: Node) -> Node | None:
     """slice(concatenate(x, y)) = slice(x) where the slice lies in x"""
     x = node.inputs[0]
-    axis, before = x.attrs[0], 0
+    axis, before = x.attr("dimension"), 0
     start, limit, strides = node.attrs
     for part in x.inputs:
         dims = static_dims(part)
@@ -266,7 +266,7 @@ def pad_nothing(node: Node) -> Node | None:
 @rule(concatenate)
 def concatenate_one(b: Builder, node: Node) -> Node | None:
     """concatenate(x) = x, and parts without elements are left out"""
-    axis = node.attrs[0]
+    axis = node.attr("dimension")
     kept = [i for i in node.inputs if (dims_of(i) or (None,) * (axis + 1))[axis] != 0]
     if len(node.inputs) == 1:
         return node.inputs[0]
@@ -279,13 +279,13 @@ def concatenate_nested(b: Builder, node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not concatenate or inner.attrs != node.attrs or len(inner.inputs) > 64:
         return None
-    return b(concatenate, *inner.inputs, *node.inputs[1:], dimension=node.attrs[0])
+    return b(concatenate, *inner.inputs, *node.inputs[1:], dimension=node.attr("dimension"))
 
 
 @rule(reverse)
 def reverse_ones(b: Builder, node: Node) -> Node | None:
     """reverse(x) = x along axes of size 1"""
-    x, axes = node.inputs[0], node.attrs[0]
+    x, axes = node.inputs[0], node.attr("dimensions")
     kept = tuple(sorted(a for a in axes if (dims_of(x) or (2,) * (a + 1))[a] != 1))
     if not kept:
         return x

@@ -12,7 +12,7 @@ from typing import Any
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CONSTANT, PARAM, TUPLE
+from deepx_graph.ir.structure import CONSTANT, PARAM, TUPLE, value_of
 from deepx_graph.ops import (
     compare,
     convolution,
@@ -80,7 +80,7 @@ def convolution_of_padded(b: Builder, node: Node) -> Node | None:
     spatial: Axes = node.attr("input_spatial_dimensions")
     if padded.op is not pad or not _is_plus_zero(padded.inputs[1]):
         return None
-    if any(values[k] for values in padded.attrs for k in range(len(padded.attrs[0])) if k not in spatial):
+    if any(values[k] for values in padded.attrs for k in range(len(padded.attr("edge_padding_low"))) if k not in spatial):
         return None
     on_spatial = [tuple(values[k] for k in spatial) for values in padded.attrs]
     given = _more_padding(on_spatial, node.attr("padding_low"), node.attr("padding_high"), node.attr("lhs_dilation"))
@@ -129,7 +129,7 @@ def window_of_everything(b: Builder, node: Node) -> Node | None:
     if not axes or any(k not in axes and (sizes[k], strides[k]) != (1, 1) for k in range(len(dims))):
         return None
     total = b(reduce, x, window.inputs[1], dimensions=axes, body=window.attr("body"))
-    return b(reshape, total, shape=node.attrs[0])
+    return b(reshape, total, shape=node.attr("shape"))
 
 
 # --- contractions ---------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def dot_of_transposed(b: Builder, node: Node) -> Node | None:
         batch, contract = f"{side}_batching_dimensions", f"{side}_contracting_dimensions"
         if operands[k].op is not transpose:
             continue
-        order = operands[k].attrs[0]
+        order = operands[k].attr("permutation")
         free = [order[d] for d in range(len(order)) if d not in attrs[batch] + attrs[contract]]
         if free == sorted(free):
             operands[k] = operands[k].inputs[0]
@@ -154,13 +154,13 @@ def dot_of_transposed(b: Builder, node: Node) -> Node | None:
 @rule(transpose, over=(dot_general,))
 def transpose_of_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) for integers, where the axes of x and y change places"""
-    return transposed(b, node.inputs[0], node.attrs[0]) if is_integer(node) else None
+    return transposed(b, node.inputs[0], node.attr("permutation")) if is_integer(node) else None
 
 
 @rule(transpose, over=(dot_general,), fast_math=True)
 def transpose_of_float_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) where the axes of x and y change places"""
-    return transposed(b, node.inputs[0], node.attrs[0])
+    return transposed(b, node.inputs[0], node.attr("permutation"))
 
 
 # --- gathers and scatters that are slices ---------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def _starts(indices: Node, index_map: Axes, dims: Axes) -> list[int] | None:
     if indices.op is not CONSTANT:
         return None
     starts = [0] * len(dims)
-    for axis, value in zip(index_map, indices.attrs[0].array.reshape(-1).tolist(), strict=True):
+    for axis, value in zip(index_map, value_of(indices).array.reshape(-1).tolist(), strict=True):
         starts[axis] = int(value)
     return starts
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from deepx_graph.ir import Function, Module
-from deepx_graph.ir.structure import CALL, PARTIAL
+from deepx_graph.ir.structure import CALL, PARTIAL, callee_of
 from deepx_graph.passes.scalar.dead_columns import prune
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.rewrite.engine import function_attrs
@@ -45,7 +45,7 @@ def reached(module: Module) -> set[str]:
 
 def references(function: Function) -> list[str]:
     """The functions that this one calls, binds, or names as its derivative; those of functions in attributes included."""
-    found = [n.attrs[0] for n in function.nodes if n.op in (CALL, PARTIAL)]
+    found = [callee_of(n) for n in function.nodes if n.op in (CALL, PARTIAL)]
     for body in bodies(function):
         found += references(body)
     return found + ([function.vjp] if function.vjp else [])

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width, branches_of, index_of, phi_choices
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.types import TupleType, Type
 
@@ -55,7 +55,7 @@ class _Pruner:
             followers: dict[int, list[int]] = {}  # variable -> those that take its value next iteration, from the same start
             work = []
             for k, after in enumerate(end.inputs[2:]):
-                follows = after.attrs[0] if after.op is PHI and after.inputs[0] is begin else None
+                follows = index_of(after) if after.op is PHI and after.inputs[0] is begin else None
                 if after is begin.inputs[k] or follows == k:
                     work.append(k)
                 elif follows is not None and begin.inputs[follows] is begin.inputs[k]:
@@ -70,10 +70,9 @@ class _Pruner:
         for region in self.function.nodes:
             if region.op is not REGION or region in self.whole:
                 continue
-            width = branch_width(len(region.inputs), region.attrs[0])
             first: dict[tuple[Node, ...], int] = {}
-            for k in range(width):
-                j = first.setdefault(region.inputs[1 + k :: width], k)
+            for k in range(branch_width(region)):
+                j = first.setdefault(phi_choices(region, k), k)
                 if j != k and self.control.permit("equal-branch-values", region, region):
                     self.alias[region, k] = j
 
@@ -91,11 +90,11 @@ class _Pruner:
         if source in self.whole or node in self.whole:
             return list(node.inputs)
         if node.op is PHI and source.op is REGION:
-            k = self.alias.get((source, node.attrs[0]), node.attrs[0])
+            k = self.alias.get((source, index_of(node)), index_of(node))
             self.kept.setdefault(source, set()).add(k)
-            return [source.inputs[0], *source.inputs[1 + k :: branch_width(len(source.inputs), source.attrs[0])]]
+            return [source.inputs[0], *phi_choices(source, k)]
         if node.op is PHI or (node.op is PROJ and source.op is LOOP_END):
-            return self._variable(source if node.op is PHI else source.inputs[0], node.attrs[0])
+            return self._variable(source if node.op is PHI else source.inputs[0], index_of(node))
         return list(node.inputs)
 
     def _variable(self, begin: Node, k: int) -> list[Node]:
@@ -126,9 +125,7 @@ class _Pruner:
 
     def _narrowed(self, node: Node, kept: list[int], made: dict[Node, Node]) -> Node:
         if node.op is REGION:
-            width = branch_width(len(node.inputs), node.attrs[0])
-            starts = range(1, len(node.inputs), width)
-            inputs = (node.inputs[0], *(node.inputs[at + k] for at in starts for k in kept))
+            inputs = (node.inputs[0], *(values[k] for values in branches_of(node) for k in kept))
         elif node.op is LOOP_END:
             inputs = (*node.inputs[:2], *(node.inputs[2 + k] for k in kept))
         else:
@@ -143,13 +140,13 @@ class _Pruner:
             return None
         source = node.inputs[0]
         begin = source.inputs[0] if source.op is LOOP_END else source
-        k = node.attrs[0]
+        k = index_of(node)
         if (begin, k) in self.constant and (node.op is PHI or source.op is LOOP_END):
             return made[begin.inputs[k]]
         if begin not in self.kept:
             return None
         k = self.place[begin][self.alias.get((begin, k), k)]
-        same = made[source] is source and k == node.attrs[0]
+        same = made[source] is source and k == index_of(node)
         return node if same else Node(node.op, (made[source],), (k,), node.type, node.origin)
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import Any
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.analysis.trip_count import is_variable, trip_count
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, TUPLE
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, TUPLE, index_of
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.types import TupleType
 
@@ -81,7 +81,7 @@ def _written_out(function: Function, chosen: dict[Node, tuple[NaturalLoop, int]]
             new[node] = Node(TUPLE, tuple(values[node]), (), TupleType(tuple(v.type for v in values[node])), node.origin)
         elif node not in within:
             known = values.get(node.inputs[0]) if node.op is PROJ else None
-            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs)) if known is None else known[node.attrs[0]]
+            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs)) if known is None else known[index_of(node)]
     return with_results(function, tuple(new[r] for r in function.results))
 
 
@@ -92,7 +92,7 @@ def _turned(loop: NaturalLoop, count: int, new: dict[Node, Node]) -> list[Node]:
         here: dict[Node, Node] = {}
         for node in loop.inside:
             if node.op is PHI and node.inputs[0] is loop.begin:
-                here[node] = variables[node.attrs[0]]
+                here[node] = variables[index_of(node)]
             else:
                 here[node] = with_inputs(node, tuple([here[i] if i in here else new[i] for i in node.inputs]))
         variables = [here[n] if n in here else new[n] for n in loop.end.inputs[2:]]
@@ -133,7 +133,7 @@ def _classes(loop: NaturalLoop) -> list[int]:
         number: dict[Node, Any] = {}
         for node in loop.inside:
             if node.op is PHI and node.inputs[0] is loop.begin:
-                number[node] = ("variable", first[node.attrs[0]])
+                number[node] = ("variable", first[index_of(node)])
             elif node.op is LOOP_BEGIN or not node.op.total:
                 number[node] = node
             else:
@@ -150,6 +150,6 @@ def _with_first_variables(function: Function, instead: dict[Node, dict[int, int]
     new: dict[Node, Node] = {}
     for node in function.nodes:
         inputs = tuple([new[i] for i in node.inputs])
-        k = instead.get(node.inputs[0], {}).get(node.attrs[0]) if node.op in (PHI, PROJ) else None
+        k = instead.get(node.inputs[0], {}).get(index_of(node)) if node.op in (PHI, PROJ) else None
         new[node] = with_inputs(node, inputs) if k is None else Node(node.op, inputs, (k,), node.type, node.origin)
     return with_results(function, tuple(new[r] for r in function.results))

@@ -15,9 +15,24 @@ from typing import Any, ClassVar
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.peephole import FOLD_LIMIT
-from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, PROJ, REGION, TUPLE
+from deepx_graph.ir.structure import (
+    CALL,
+    CONSTANT,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARAM,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    callee_of,
+    index_of,
+    phi_choices,
+    value_of,
+)
 from deepx_graph.literal import Literal
-from deepx_graph.passes.rules.control import branch_values, taken_branch
+from deepx_graph.passes.rules.control import taken_branch
 from deepx_graph.passes.rules.fold import constant_value
 from deepx_graph.passes.scalar.dce import bodies, references
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -73,8 +88,8 @@ class _Solver:
         given: dict[Node, list[Node]] = {p: [] for f in self.module.functions if f.name in private for p in f.params}
         for f in self.module.functions:
             for call in f.nodes:
-                if call.op is CALL and call.attrs[0] in self.module:
-                    for p, argument in zip(self.module[call.attrs[0]].params, call.inputs, strict=True):
+                if call.op is CALL and callee_of(call) in self.module:
+                    for p, argument in zip(self.module[callee_of(call)].params, call.inputs, strict=True):
                         if p in given:
                             given[p].append(argument)
         return given
@@ -85,19 +100,19 @@ class _Solver:
             return self.arguments.get(node, ())
         source = node.inputs[0] if node.inputs else node
         if node.op is PHI and source.op is REGION:
-            return [source.inputs[0], *branch_values(source, node.attrs[0])]
+            return [source.inputs[0], *phi_choices(source, index_of(node))]
         if (node.op is PHI and source.op is LOOP_BEGIN) or (node.op is PROJ and source.op is LOOP_END):
             return self._loop_sources(node)
         if node.op is PROJ and source.op is TUPLE:
-            return source.inputs[node.attrs[0]],
-        if node.op is PROJ and source.op is CALL and source.attrs[0] in self.module:
-            return self.module[source.attrs[0]].results[node.attrs[0]],
+            return source.inputs[index_of(node)],
+        if node.op is PROJ and source.op is CALL and callee_of(source) in self.module:
+            return self.module[callee_of(source)].results[index_of(node)],
         return node.inputs
 
     def _loop_sources(self, node: Node) -> list[Node]:
         """Condition, initial and next value of the variable that the phi or projection reads."""
         end = self.ends[node.inputs[0]] if node.op is PHI else node.inputs[0]
-        return [end.inputs[1], end.inputs[0].inputs[node.attrs[0]], end.inputs[2 + node.attrs[0]]]
+        return [end.inputs[1], end.inputs[0].inputs[index_of(node)], end.inputs[2 + index_of(node)]]
 
     def solve(self) -> dict[Node, Any]:
         """The value of every node."""
@@ -121,7 +136,7 @@ class _Solver:
 
     def _value(self, node: Node) -> Any:
         if node.op is CONSTANT:
-            return node.attrs[0]
+            return value_of(node)
         if node.op is PARAM and node not in self.arguments:
             return VARYING
         values = [self.values[s] for s in self._sources(node)]
@@ -141,9 +156,9 @@ class _Solver:
             if _is_false(values[0]):
                 return values[1]
             return meet(values[1:]) if values[0] is VARYING else UNKNOWN  # else it never ends
-        if source.op is TUPLE or (source.op is CALL and source.attrs[0] in self.module):
+        if source.op is TUPLE or (source.op is CALL and callee_of(source) in self.module):
             return values[0]
-        return values[0][node.attrs[0]] if isinstance(values[0], tuple) else values[0]
+        return values[0][index_of(node)] if isinstance(values[0], tuple) else values[0]
 
     def _operation(self, node: Node, values: list[Any]) -> Any:
         if any(v is VARYING for v in values) or node.op.eval is None or not node.op.foldable:
@@ -160,7 +175,7 @@ def private_functions(module: Module) -> set[str]:
     """Names of functions all of whose calls are seen: not public, entered, bound to a closure, or called from a body."""
     names = {f.name for f in module.functions if not f.public and f.name != module.entry_name}
     for f in module.functions:
-        names -= {n.attrs[0] for n in f.nodes if n.op is PARTIAL} | {f.vjp}
+        names -= {callee_of(n) for n in f.nodes if n.op is PARTIAL} | {f.vjp}
         for body in bodies(f):
             names -= set(references(body))
     return names
@@ -212,9 +227,9 @@ def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:
     """The value of the one branch that is ever taken, or the initial value of a loop that never iterations."""
     if node.op not in (PHI, PROJ):
         return None
-    source, k = node.inputs[0], node.attrs[0]
+    source, k = node.inputs[0], index_of(node)
     if node.op is PHI and source.op is REGION and isinstance(values[source.inputs[0]], Literal):
-        return branch_values(source, k)[taken_branch(source, values[source.inputs[0]].splat_value)]
+        return phi_choices(source, k)[taken_branch(source, values[source.inputs[0]].splat_value)]
     if node.op is PROJ and source.op is LOOP_END and _is_false(values[source.inputs[1]]):
         initial: Node = source.inputs[0].inputs[k]
         return initial

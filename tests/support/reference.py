@@ -22,7 +22,7 @@ from deepx_graph.ir.structure import (
     PARTIAL,
     PHI,
     REGION,
-    branch_width,
+    branches_of,
 )
 
 
@@ -64,9 +64,7 @@ class _Frame:
         if n.op is PHI:
             return self.phi(n)
         if n.op is REGION:
-            at = self.taken(n)
-            width = branch_width(len(n.inputs), n.attrs[0])
-            return tuple(self.value(v) for v in n.inputs[1 + at * width : 1 + (at + 1) * width])
+            return tuple(map(self.value, branches_of(n)[self.taken(n)]))
         if n.op is LOOP_END:
             return self.loop(n)
         values = [self.value(i) for i in n.inputs]
@@ -90,8 +88,7 @@ class _Frame:
         control = n.inputs[0]
         if control.op is LOOP_BEGIN:
             return self.loops[control][1][n.attrs[0]]
-        width = branch_width(len(control.inputs), control.attrs[0])
-        return self.value(control.inputs[1 + self.taken(control) * width + n.attrs[0]])
+        return self.value(branches_of(control)[self.taken(control)][n.attrs[0]])
 
     def loop(self, end: Node) -> Any:
         begin, cond, *nexts = end.inputs

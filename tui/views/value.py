@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.session.run.instrumented import Seen
 from deepx_graph.session.run.statistics import Statistics, slice_text, statistics
 from deepx_graph.tui.plots import histogram
@@ -53,7 +53,7 @@ class ValueView(View):
 
     def _seen(self, node: Node) -> Seen | None:
         if node.op is CONSTANT:
-            return Seen(0, statistics(node.attrs[0].array), node.attrs[0].array)
+            return Seen(0, statistics(value_of(node).array), value_of(node).array)
         result = self.session.result
         return result.values.seen.get(node) if result is not None else None
 

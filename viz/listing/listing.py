@@ -14,7 +14,7 @@ from functools import cached_property
 
 from deepx_graph.analysis.schedule import Block, Branch, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CONSTANT, PARTIAL
+from deepx_graph.ir.structure import CONSTANT, PARTIAL, callee_of
 from deepx_graph.viz.listing.blocks import with_blocks
 from deepx_graph.viz.listing.lanes import Row, RowKind, Weaver
 from deepx_graph.viz.view.frames import selects_by_bool, side_name
@@ -119,7 +119,7 @@ Task = tuple[int, Block, int] | Callable[[], None]
 def _bound(module: Module) -> dict[str, int]:
     """How many leading parameters closures bind, by the names of functions."""
     closures = [n for f in module.functions for n in f.nodes if n.op is PARTIAL]
-    return {n.attrs[0]: len(n.inputs) for n in closures}
+    return {callee_of(n): len(n.inputs) for n in closures}
 
 
 def _title(function: Function, bound: int) -> str:

@@ -21,7 +21,12 @@ from deepx_graph.ir.structure import (
     PHI,
     PROJ,
     REGION,
+    branch_count,
     branch_width,
+    callee_of,
+    index_of,
+    phi_choices,
+    value_of,
 )
 from deepx_graph.types import is_state
 from deepx_graph.viz.view.builder import Canvas
@@ -123,11 +128,11 @@ class _Painter:
     # --- ordinary nodes
 
     def _param(self, node: Node) -> None:
-        self._box(node, "param", short(node.name) or f"param {node.attrs[0]}", type_text(node.type))
+        self._box(node, "param", short(node.name) or f"param {index_of(node)}", type_text(node.type))
 
     def _constant(self, node: Node) -> None:
         if scalar_text(node) is None:
-            self._box(node, "constant", constant_text(node.attrs[0]) or "constant", short(node.name) or type_text(node.type))
+            self._box(node, "constant", constant_text(value_of(node)) or "constant", short(node.name) or type_text(node.type))
 
     def _op(self, node: Node) -> None:
         id = self._box(node, "fusion" if family_of(node.op) == "fusion" else "op", op_title(node, node.inputs), subtitle(node))
@@ -135,20 +140,20 @@ class _Painter:
             self._edge(i, id)
 
     def _call(self, node: Node) -> None:
-        id = self._box(node, "call", short(f"{node.op.name} {node.attrs[0]}"), short(node.name))
+        id = self._box(node, "call", short(f"{node.op.name} {callee_of(node)}"), short(node.name))
         for i in node.inputs:
             self._edge(i, id)
 
     def captures(self, painters: Mapping[str, _Painter]) -> None:
         """From each closure to the parameters that it binds, where the function is in the picture."""
         for node in self.function.nodes:
-            callee = painters.get(node.attrs[0]) if node.op is PARTIAL else None
+            callee = painters.get(callee_of(node)) if node.op is PARTIAL else None
             if callee is not None:
                 for param in callee.function.params[: len(node.inputs)]:
                     self.canvas.edge(self.at[node], callee.at[param], "capture")
 
     def _proj(self, node: Node) -> None:
-        whole, index = node.inputs[0], node.attrs[0]
+        whole, index = node.inputs[0], index_of(node)
         if whole in self.parts:
             self.at[node] = self.parts[whole][index]
             return
@@ -166,7 +171,7 @@ class _Painter:
         self._edge(node, id)
 
     def _fusion(self, node: Node) -> None:
-        body: Function = node.attrs[0]
+        body: Function = node.attr("body")
         home = self.frames.home.get(node, self.root)
         address = f"{self.prefix}#{self.number[node]}"
         cluster = self.canvas.cluster("fusion", short(f"fusion {node.name}".strip(), 60), home)
@@ -176,7 +181,7 @@ class _Painter:
             if n in bound or scalar_text(n) is not None:
                 continue
             inputs = [bound.get(i, i) for i in n.inputs]
-            title = (constant_text(n.attrs[0]) or "constant") if n.op is CONSTANT else op_title(n, inputs)
+            title = (constant_text(value_of(n)) or "constant") if n.op is CONSTANT else op_title(n, inputs)
             id = inner[n] = self.canvas.node(
                 "op" if n.inputs else "constant", title, subtitle(n), cluster=cluster, family=family_of(n.op),
                 shape=type_text(n.type), tooltip=tooltip(n, f"{address}.{k}", "in one kernel with its frame"), name=n.name,
@@ -196,7 +201,7 @@ class _Painter:
     # --- control
 
     def _region(self, node: Node) -> None:
-        selector, branches = node.inputs[0], node.attrs[0]
+        selector, branches = node.inputs[0], branch_count(node)
         by_bool = selects_by_bool(node)
         choose = self.canvas.node(
             "if", "if" if by_bool else "switch", scalar_text(selector) or "", family="structure",
@@ -217,21 +222,20 @@ class _Painter:
 
     def _unmerged(self, region: Node, id: int) -> None:
         """Edges for the values of a region that no phi reads."""
-        merged = {u.attrs[0] for u in self.function.users[region] if u.op is PHI}
-        width = branch_width(len(region.inputs), region.attrs[0])
+        merged = {index_of(u) for u in self.function.users[region] if u.op is PHI}
+        width = branch_width(region)
         for at, value in enumerate(region.inputs[1:]):
             if at % width not in merged:
-                self._edge(value, id, side_name(at // width, region.attrs[0], selects_by_bool(region)))
+                self._edge(value, id, side_name(at // width, branch_count(region), selects_by_bool(region)))
 
     def _phi(self, node: Node) -> None:
-        control, index = node.inputs[0], node.attrs[0]
+        control, index = node.inputs[0], index_of(node)
         if control.op is LOOP_BEGIN:
             operands = [("first", control.inputs[index])]
         else:
-            width = branch_width(len(control.inputs), control.attrs[0])
             by_bool = selects_by_bool(control)
-            operands = [(side_name(b, control.attrs[0], by_bool), control.inputs[1 + b * width + index])
-                        for b in range(control.attrs[0])]  # fmt: skip
+            operands = [(side_name(b, branch_count(control), by_bool), value)
+                        for b, value in enumerate(phi_choices(control, index))]  # fmt: skip
         numbers = [f"{label} {text}" for label, value in operands if (text := scalar_text(value)) is not None]
         id = self._box(node, "phi", "φ " + short(node.name) if node.name else "φ", short(", ".join(numbers)))
         self.canvas.edge(self._source(control), id, "control")
@@ -240,14 +244,14 @@ class _Painter:
 
     def _loop_begin(self, node: Node) -> None:
         id = self.heads[node] = self._box(node, "loop_begin", "loop begin")
-        read = {u.attrs[0] for u in self.function.users[node] if u.op is PHI}
+        read = {index_of(u) for u in self.function.users[node] if u.op is PHI}
         for k, value in enumerate(node.inputs):
             if k not in read:
                 self._edge(value, id, "first")
 
     def _loop_end(self, node: Node) -> None:
         begin, condition, *nexts = node.inputs
-        names = {p.attrs[0]: p.name for p in self.function.users[begin] if p.op is PHI and p.name}
+        names = {index_of(p): p.name for p in self.function.users[begin] if p.op is PHI and p.name}
         steady = [f"{names.get(k, k)} ← {text}" for k, n in enumerate(nexts) if (text := scalar_text(n)) is not None]
         always = scalar_text(condition)
         id = self._box(node, "loop_end", f"loop end{f' (while {always})' if always else ''}", short(", ".join(steady)))

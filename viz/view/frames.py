@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import branch_count
 from deepx_graph.viz.view.builder import Canvas
 
 Head = Node | tuple[Node, int] | None
@@ -76,7 +77,7 @@ def side_name(branch: int, branches: int, is_bool: bool) -> str:
 def selects_by_bool(region: Node) -> bool:
     """The region's selector is a bool (or not known yet) and picks one of two."""
     dtype = getattr(region.inputs[0].type, "dtype", None)
-    return region.attrs[0] == 2 and not (dtype is not None and dtype.is_integer)
+    return branch_count(region) == 2 and not (dtype is not None and dtype.is_integer)
 
 
 def _branches(step: IfStep, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:

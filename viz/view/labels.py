@@ -14,7 +14,7 @@ import numpy as np
 
 from deepx_graph.errors import Span
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILIES
 from deepx_graph.types import DType, StateType, TensorType, TupleType, Type
@@ -55,7 +55,7 @@ def scalar_text(node: Node) -> str | None:
     """The number that a constant stands for when it can be written into the box that uses it: rank 0 only."""
     if node.op is not CONSTANT or not isinstance(node.type, TensorType) or node.type.dims != ():
         return None
-    return number(node.attrs[0].array[()])
+    return number(value_of(node).array[()])
 
 
 def number(value: Any) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
 from deepx_graph.ir.collective import Grid
-from deepx_graph.ir.structure import CALL, PARTIAL
+from deepx_graph.ir.structure import CALL, PARTIAL, callee_of
 from deepx_graph.ops import Channels, Feed, Host, Waiting, run_parallel
 from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
@@ -143,7 +143,7 @@ class _Machine:
                         frame.at = at
                         return i
                     else:
-                        slots[i.target] = Closure(i.node.attrs[0], tuple([slots[s] for s in i.sources]))
+                        slots[i.target] = Closure(callee_of(i.node), tuple([slots[s] for s in i.sources]))
                     for s in i.frees:
                         slots[s] = None
                     at += 1
@@ -161,7 +161,7 @@ class _Machine:
     def enter(self, caller: _Frame, run: Run) -> _Frame:
         """The frame of the function that a call names."""
         values = [caller.slots[s] for s in run.sources]
-        name = run.node.attrs[0] if run.node.op is CALL else values[0].callee
+        name = callee_of(run.node) if run.node.op is CALL else values[0].callee
         args = values if run.node.op is CALL else [*values[0].captured, *values[1:]]
         if len(self.frames) >= self.max_depth:
             raise LimitError(Diagnostic(f"calls nest more than {self.max_depth} deep, in '{name}'", run.node.span))

@@ -11,7 +11,7 @@ from functools import partial
 
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, Schedule
 from deepx_graph.ir import Node
-from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, REGION
+from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, REGION, index_of
 from deepx_graph.runtime.bytecode.code import (
     Code,
     Instruction,
@@ -129,7 +129,7 @@ class _Lowering:
 
     def eval(self, node: Node) -> None:
         if (node.op is PHI or node.op is PROJ) and (node.inputs[0].op is REGION or node.inputs[0].op is LOOP_END):
-            self.slot_of[node] = self.columns[node.inputs[0], node.attrs[0]]
+            self.slot_of[node] = self.columns[node.inputs[0], index_of(node)]
             return
         sources = self.uses(node.inputs)
         self.emit(Run(node, self.slot_for(node), sources))

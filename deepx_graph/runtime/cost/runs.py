@@ -13,7 +13,7 @@ from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, s
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL
+from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL, callee_of
 from deepx_graph.ops import run_parallel
 from deepx_graph.runtime.program import call_order
 
@@ -100,7 +100,7 @@ def _calls(function: Function) -> Iterator[tuple[str, Times]]:
     for node in function.nodes:
         if node.op is CALL or node.op is PARTIAL:
             times = node_times(function) if times is None else times
-            yield node.attrs[0], times.get(node, NEVER) * (ONCE if node.op is CALL else _uses(function, node))
+            yield callee_of(node), times.get(node, NEVER) * (ONCE if node.op is CALL else _uses(function, node))
 
 
 def _uses(function: Function, closure: Node) -> Times:

@@ -20,7 +20,7 @@ def canonicalized(function: Function) -> Function:
     b, new = Builder(), dict[Node, Node]()
     for node in function.nodes:
         inputs = tuple(new[i] for i in node.inputs)
-        other = transposed(b, inputs[0], node.attrs[0]) if node in found else None
+        other = transposed(b, inputs[0], node.attr("permutation")) if node in found else None
         if other is None:
             new[node] = with_inputs(node, inputs)
         else:

@@ -14,7 +14,7 @@ from deepx_graph.analysis.code_motion import Draft, Placement
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.types import TupleType
 
@@ -126,7 +126,7 @@ class _Loops:
     def _columns_read(self, end: Node) -> tuple[int, ...]:
         users = self.function.users[end]
         whole = any(u.op is not PROJ for u in users) or end in self.function.results
-        return self.live.columns[end] if whole else tuple(sorted({u.attrs[0] for u in users} & set(self.live.columns[end])))
+        return self.live.columns[end] if whole else tuple(sorted({index_of(u) for u in users} & set(self.live.columns[end])))
 
     def _copy(self, node: Node, new: dict[Node, Node]) -> Node:
         """A member over the copies of its operands; of loops and branches only the columns that somebody reads."""
@@ -135,7 +135,7 @@ class _Loops:
             return with_inputs(node, tuple(new[i] for i in node.inputs))
         columns = live.columns[control]
         if node is not control and node.op is not LOOP_BEGIN:
-            return Node(node.op, (new[node.inputs[0]],), (columns.index(node.attrs[0]),), node.type, node.origin)
+            return Node(node.op, (new[node.inputs[0]],), (columns.index(index_of(node)),), node.type, node.origin)
         assert isinstance(node.type, TupleType)
         type = TupleType(tuple(node.type.items[k] for k in columns))
         inputs = tuple(new[i] for i in live.inputs(node))
@@ -176,8 +176,8 @@ def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
                 new[node] = b(TUPLE, *(_column(b, kernels[node], loop, k) for k in loop.columns))
         elif source in loops:
             assert source is not None
-            if node.attrs[0] in loops[source].columns:
-                new[node] = _column(b, kernels[source], loops[source], node.attrs[0])
+            if index_of(node) in loops[source].columns:
+                new[node] = _column(b, kernels[source], loops[source], index_of(node))
         elif all(i in new for i in node.inputs):
             new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
     return with_results(function, tuple(new[r] for r in function.results))

@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
-from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.runtime.kernels import axes as axes_
 from deepx_graph.runtime.kernels import spelling
@@ -121,7 +121,7 @@ class _Lowering:
             register = self._register(_dtype(node), shape)
             self.leaves.append(Leaf(register, self.function.params.index(source), tuple(views), order))
             return register
-        literal = source.attrs[0]
+        literal = value_of(source)
         if literal.splat_value is not None:
             return self._constant(literal.splat_value, _dtype(node))
         array = viewed(literal.array, views, order).reshape(shape)

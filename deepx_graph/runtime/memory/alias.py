@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.ir import Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE, index_of, value_of
 from deepx_graph.ops import construct, field, fusion, ref_create, ref_read, ref_write, run_parallel
 from deepx_graph.runtime.bytecode.code import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, leaves
@@ -118,7 +118,7 @@ def _owns_item(source: Node, k: int) -> bool:
     """Whether item k of a kernel's results is an array that only this item holds."""
     if source.op is not fusion:
         return False
-    results = source.attrs[0].results
+    results = source.attr("body").results
     made = results[k].op
     return results.count(results[k]) == 1 and made is not PARAM and made is not CONSTANT and not made.view
 
@@ -130,8 +130,8 @@ def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
         if isinstance(instruction, Run):
             node = instruction.node
             borrowed[instruction.target] = node.op.view or node.op in _HOLDERS
-            if node.op is PROJ and _owns_item(node.inputs[0], node.attrs[0]):
-                item = (instruction.sources[0], node.attrs[0])
+            if node.op is PROJ and _owns_item(node.inputs[0], index_of(node)):
+                item = (instruction.sources[0], index_of(node))
                 borrowed[instruction.target] = item in taken  # a second projection of one item shares the first one's memory
                 taken.add(item)
     changed = True
@@ -145,7 +145,7 @@ def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
 
 def _contiguous(code: Code) -> tuple[bool, ...]:
     """Slots whose arrays are surely C-contiguous, so that a view of them copies nothing."""
-    known = [s.node.op is PARAM or (s.node.op is CONSTANT and s.node.attrs[0].array.flags.c_contiguous) for s in code.slots]
+    known = [s.node.op is PARAM or (s.node.op is CONSTANT and value_of(s.node).array.flags.c_contiguous) for s in code.slots]
     for instruction in code.instructions:
         if isinstance(instruction, Run) and instruction.node.op.elementwise:
             tensors = [(s, code.slots[s].type) for s in instruction.sources]

@@ -232,14 +232,14 @@ def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> 
 
 def is_pointwise(node: Node) -> bool:
     """Whether element i of the one result depends on element i of the operands alone: such a kernel may write over one."""
-    return is_pointwise_body(node.attrs[0]) if node.op is fusion else node.op.elementwise
+    return is_pointwise_body(node.attr("body")) if node.op is fusion else node.op.elementwise
 
 
 def keeps_order(node: Node) -> bool:
     """Whether a view has all elements of its operand in the same order, so that it is contiguous where that is."""
     if node.op is not transpose:
         return node.op is reshape
-    type, axes = node.inputs[0].type, node.attrs[0]
+    type, axes = node.inputs[0].type, node.attr("permutation")
     assert isinstance(type, TensorType)
     moved = [k for k in axes if type.shape[k] != 1]
     return moved == sorted(moved)

@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.forking import renew_after_fork
 from deepx_graph.ir import Node
-from deepx_graph.ir.structure import PROJ
+from deepx_graph.ir.structure import PROJ, index_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode.code import Run
 from deepx_graph.runtime.memory.donation import Places
@@ -181,14 +181,14 @@ class _Tracing:
     def _of(self, slot: int) -> tuple[_Value, ...]:
         """What a slot holds."""
         if slot not in self.values:
-            array = np.asarray(self.unit.constants[slot].attrs[0].array, order="C")
+            array = np.asarray(value_of(self.unit.constants[slot]).array, order="C")
             self.values[slot] = (_Value(array, ArrayType(array.dtype, array.shape)),)
         return self.values[slot]
 
     def _trace(self, at: int, run: Run) -> None:
         node, sources = run.node, [self._of(s) for s in run.sources]
         if node.op is PROJ:
-            self.values[run.target] = (sources[0][node.attrs[0]],)
+            self.values[run.target] = (sources[0][index_of(node)],)
         elif makes_kernel(node):
             self.values[run.target] = tuple(
                 _Value(self._target(at, k, form_of(t), node, [s[0] for s in sources]), form_of(t))

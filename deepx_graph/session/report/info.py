@@ -9,7 +9,7 @@ from typing import Any
 
 from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
 from deepx_graph.runtime.cost.runs import NEVER, function_times, node_times, open_loops
@@ -162,7 +162,7 @@ def function_info(function: Function) -> FunctionInfo:
         len(critical_path(function)),
         dict(Counter(n.op.name for n in body).most_common()),
         dict(Counter(FAMILY_OF.get(n.op, "other") for n in body).most_common()),
-        sum(n.attrs[0].array.nbytes for n in body if n.op is CONSTANT and not n.attrs[0].is_splat),
+        sum(value_of(n).array.nbytes for n in body if n.op is CONSTANT and not value_of(n).is_splat),
         len(work),
         sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
         sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,

@@ -124,7 +124,7 @@ def _origins_inside(node: Node) -> Iterator[Origin]:
         n = stack.pop()
         yield n.origin
         if n.op is fusion:
-            stack += (m for m in n.attrs[0].nodes if m.op is not PARAM)  # a parameter has the origin of what it stands for
+            stack += (m for m in n.attr("body").nodes if m.op is not PARAM)  # a parameter has the origin of what it stands for
 
 
 def _is_known(node: Node) -> bool:

@@ -109,7 +109,7 @@ class Shown:
 
     def _detail(self, function: Function, key: Key, full: bool) -> dict[str, Any]:
         outer, inside = key
-        body = outer.attrs[0] if inside >= 0 else function
+        body = outer.attr("body") if inside >= 0 else function
         node = body.nodes[inside] if inside >= 0 else outer
         found: dict[str, Any] = {"op": node.op.name, "type": shown(str(node.type))}
         if outer in self.diffs or self.diffs:
@@ -133,7 +133,7 @@ class Shown:
         """The declaration of each operation that occurs."""
         seen: set[str] = set()
         for function, (outer, inside) in self.nodes.values():
-            node = outer.attrs[0].nodes[inside] if inside >= 0 else outer
+            node = outer.attr("body").nodes[inside] if inside >= 0 else outer
             if node.op.name not in seen:
                 seen.add(node.op.name)
                 found = (s for s in inspect(self.session, function, node) if s.title == "operation")
@@ -232,7 +232,7 @@ def _linked(programs: list[Shown], k: int, timeline: bool) -> Pairs:
 
 def _alike(node: Node, other: Node, inside: int) -> bool:
     """Numbers inside two kernels mean the same when the kernels are the same."""
-    return inside < 0 or node.attrs[0] == other.attrs[0]
+    return inside < 0 or node.attr("body") == other.attr("body")
 
 
 def measured(module: Module, seed: int = 0, engine: str = "auto") -> Session:

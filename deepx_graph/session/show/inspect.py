@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepx_graph.ir import REQUIRED, Function, Node
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.node_facts import moved_by, size_of, work_of
@@ -100,8 +100,8 @@ def _operands(node: Node) -> Iterator[Entry]:
 
 
 def _short_value(node: Node) -> str:
-    if node.op is CONSTANT and node.attrs[0].array.size <= 4:
-        return f"{_value(node.attrs[0])}: {node.type}"
+    if node.op is CONSTANT and value_of(node).array.size <= 4:
+        return f"{_value(value_of(node))}: {node.type}"
     return f"{label_of(node)}: {node.type}"
 
 

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from deepx_graph.errors import Source, UsageError
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import LOOP_END, REGION
-from deepx_graph.text.anf.printer import CONTROL, Lines, Printer, Shared, are_items, branch, branch_word, data_text, render
+from deepx_graph.ir.structure import LOOP_END, REGION, branches_of
+from deepx_graph.text.anf.printer import CONTROL, Lines, Printer, Shared, are_items, branch_word, data_text, render
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.words import name_text
 from deepx_graph.types import TupleType
@@ -119,7 +119,7 @@ class _Printer(Printer):
         """A branch, each side of which goes on with `k`."""
         yield f"{pad}({branch_word(node)} {self.atom(node.inputs[0])}"
         for j, block in enumerate(self.place.branches[node]):
-            yield self.rest(self._shown(block.nodes[::-1]), branch(node, j), k, pad + "  ")
+            yield self.rest(self._shown(block.nodes[::-1]), branches_of(node)[j], k, pad + "  ")
         yield ")"
 
     def looped(self, node: Node, k: str, pad: str) -> Lines:

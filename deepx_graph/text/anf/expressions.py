@@ -12,7 +12,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, VerifyError, suggest
 from deepx_graph.ir import Node, Op, Origin, fresh_loop
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_count
 from deepx_graph.literal import Literal
 from deepx_graph.ops import OPS, not_
 from deepx_graph.text.anf.forms import Forms
@@ -225,7 +225,7 @@ class Expressions:
         whole = stated if several or stated is None else TupleType((stated,))
         if c.form("if"):
             region = self._region(scope, at, whole)
-            if region.attrs[0] != 2 or as_tensor(region.inputs[0].type).dtype is not BOOL:
+            if branch_count(region) != 2 or as_tensor(region.inputs[0].type).dtype is not BOOL:
                 c.fail("this is no choice of two", at, c.at, expected="(if c then else) of a bool, or (case n ...)")
             return self._items(region, words, at)
         if c.form("case"):

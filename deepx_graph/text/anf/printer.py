@@ -20,7 +20,12 @@ from deepx_graph.ir.structure import (
     PHI,
     PROJ,
     REGION,
-    branch_width,
+    branch_count,
+    branches_of,
+    callee_of,
+    index_of,
+    signature_of,
+    value_of,
 )
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.regions import Placement
@@ -165,17 +170,17 @@ class Printer:
     def atom(self, node: Node) -> str:
         """How a value is referred to."""
         if is_plain(node):
-            return constant_text(node.attrs[0])
+            return constant_text(value_of(node))
         if is_item(node):
-            return self.items[node.inputs[0], node.attrs[0]]
+            return self.items[node.inputs[0], index_of(node)]
         if node.op is PARTIAL and not node.inputs and self.known(node):
-            return f"@{name_text(node.attrs[0])}"
+            return f"@{name_text(callee_of(node))}"
         return self.names[node]
 
     def known(self, node: Node) -> bool:
         """Whether the callee's definition tells the signature."""
-        callee = self.shared.functions.get(node.attrs[0])
-        return callee is not None and callee.type == node.attrs[1]
+        callee = self.shared.functions.get(callee_of(node))
+        return callee is not None and callee.type == signature_of(node)
 
     def values(self, nodes: Sequence[Node]) -> str:
         """One value, or several."""
@@ -242,7 +247,7 @@ class Printer:
     def primitive(self, node: Node) -> str:
         """`(op %x %y {attribute = value})`."""
         if node.op is PARTIAL and self.known(node):
-            return f"({' '.join(['partial', '@' + name_text(node.attrs[0]), *map(self.atom, node.inputs)])})"
+            return f"({' '.join(['partial', '@' + name_text(callee_of(node)), *map(self.atom, node.inputs)])})"
         parts = [name_text(node.op.name), *map(self.atom, node.inputs)]
         attrs = [f"{a.name} = {self.words.attr_text(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
                  if not is_default(a, v) and not is_told(a, v, node)]
@@ -254,7 +259,7 @@ class Printer:
         if node.op is CALL_VALUE and args[0].startswith("%"):
             return f"({' '.join(args)})"
         if node.op is CALL and self.known(node):
-            return f"({' '.join(['@' + name_text(node.attrs[0]), *args])})"
+            return f"({' '.join(['@' + name_text(callee_of(node)), *args])})"
         return self.primitive(node)
 
     def compound(self, node: Node, pad: str) -> Lines:
@@ -266,7 +271,7 @@ class Printer:
     def region(self, node: Node, pad: str) -> Lines:
         yield f"{pad}({branch_word(node)} {self.atom(node.inputs[0])}"
         for k, block in enumerate(self.place.branches[node]):
-            yield self.block(block.nodes[::-1], branch(node, k), pad + "  ")
+            yield self.block(block.nodes[::-1], branches_of(node)[k], pad + "  ")
         yield ")"
 
     def loop_name(self) -> str:
@@ -318,13 +323,7 @@ def constant_text(literal: Literal) -> str:
 
 
 def branch_word(region: Node) -> str:
-    return "if" if as_tensor(region.inputs[0].type).dtype is BOOL and region.attrs[0] == 2 else "case"
-
-
-def branch(region: Node, k: int) -> Sequence[Node]:
-    """The values of one branch."""
-    width = branch_width(len(region.inputs), region.attrs[0])
-    return region.inputs[1 + k * width : 1 + (k + 1) * width]
+    return "if" if as_tensor(region.inputs[0].type).dtype is BOOL and branch_count(region) == 2 else "case"
 
 
 def _items(function: Function) -> dict[tuple[Node, int], str]:
@@ -332,7 +331,7 @@ def _items(function: Function) -> dict[tuple[Node, int], str]:
     found: dict[tuple[Node, int], str] = {}
     for node in function.nodes:
         if is_item(node) and node.name:
-            found.setdefault((node.inputs[0], node.attrs[0]), node.name)
+            found.setdefault((node.inputs[0], index_of(node)), node.name)
     return found
 
 
@@ -349,7 +348,7 @@ def are_items(nodes: Sequence[Node], source: Node) -> bool:
     """Whether the nodes are the values of the source, all of them and in order."""
     assert isinstance(source.type, TupleType)
     return len(nodes) == len(source.type.items) and all(
-        is_item(n) and n.inputs[0] is source and n.attrs[0] == k for k, n in enumerate(nodes))
+        is_item(n) and n.inputs[0] is source and index_of(n) == k for k, n in enumerate(nodes))
 
 
 def _is_inferred(node: Node) -> bool:

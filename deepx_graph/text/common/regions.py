@@ -13,7 +13,18 @@ from deepx_graph.analysis.liveness import everything
 from deepx_graph.analysis.loop_nest import Loops
 from deepx_graph.analysis.nesting import Nested, common
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, branch_width
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    CONSTANT,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARAM,
+    PHI,
+    REGION,
+    branch_count,
+    branches_of,
+)
 from deepx_graph.ops import custom_call, opaque
 from deepx_graph.types import is_state
 
@@ -64,10 +75,9 @@ class Placement:
         block.nodes.append(node)
         if node.op is REGION:
             self._use(node.inputs[:1], block)
-            width = branch_width(len(node.inputs), node.attrs[0])
-            self.branches[node] = [Block(block) for _ in range(node.attrs[0])]
-            for k, inner in enumerate(self.branches[node]):
-                self._use(node.inputs[1 + k * width : 1 + (k + 1) * width], inner)
+            self.branches[node] = [Block(block) for _ in range(branch_count(node))]
+            for values, inner in zip(branches_of(node), self.branches[node], strict=True):
+                self._use(values, inner)
         elif node.op is LOOP_END:
             begin = node.inputs[0]
             shared = Block(block, node, shared=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.reader.context import Context
 from deepx_graph.text.relay.rules.table import RULES as OPERATORS
@@ -55,7 +55,7 @@ class Args:
 
     def _known(self, node: Node, name: str) -> Any:
         if node.op is CONSTANT:
-            return node.attrs[0].array.tolist()
+            return value_of(node).array.tolist()
         raise InferError(f"{self.name}: '{name}' is computed", expected="a constant")
 
     def ints(self, k: int, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:

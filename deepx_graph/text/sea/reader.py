@@ -14,7 +14,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, suggest
 from deepx_graph.ir import Constructor, Data, Function, Module, Node, Op, Origin, fresh_loop
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM, index_of
 from deepx_graph.ops import OPS
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.sea.assembly import FormText, assembly_of
@@ -142,7 +142,7 @@ class Reader:
 
     def _param(self, scope: Scope, word: str, index: int, at: int) -> Node:
         node = scope.values.get(word)
-        if node is None or node.op is not PARAM or node.attrs[0] != index:
+        if node is None or node.op is not PARAM or index_of(node) != index:
             self.cursor.fail(f"parameter {word} has no type here and no line in the body", at, at + len(word),
                              expected=f"{word}: TYPE, or a line {word} = param {{index = {index}, ...}}")
         return node

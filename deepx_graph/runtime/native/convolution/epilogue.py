@@ -106,5 +106,5 @@ def _body(node: Node, last: Node) -> tuple[Function, tuple[Node, ...]]:
     if last is node:
         return Function("fusion", params, (new[node],)), tuple(outside)
     inputs = tuple(new[i] for i in last.inputs)
-    (result,) = over(last.attrs[0], inputs) if last.op is fusion else (with_inputs(last, inputs),)
+    (result,) = over(last.attr("body"), inputs) if last.op is fusion else (with_inputs(last, inputs),)
     return Function("fusion", params, (result,)), tuple(outside)

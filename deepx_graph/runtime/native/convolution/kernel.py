@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import PARAM
+from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.kernels.execute import result_memory
@@ -139,7 +139,7 @@ class _Source:
     def __init__(self, function: Function, node: Node, make: Callable[[Array], Array]) -> None:
         self._make = make
         self._param = function.params.index(node) if node.op is PARAM else None
-        self._known = None if node.op is PARAM else make(node.attrs[0].array)
+        self._known = None if node.op is PARAM else make(value_of(node).array)
 
     def __call__(self, args: Sequence[Any]) -> Array:
         if self._param is None:

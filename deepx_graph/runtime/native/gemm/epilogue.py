@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import PARAM
+from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
@@ -118,7 +118,7 @@ class FusedGemm:
         node = parts.node
         assert isinstance(node.type, TensorType)
         self._shape, self._stacks, self._then, self._params = node.type.shape, stacks, then, parts.params
-        self._operands = [function.params.index(i) if i.op is PARAM else i.attrs[0].array for i in node.inputs]
+        self._operands = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
         self._multiply = GemmKernel(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
                                  follow=_follow(then))
         self._node, self._threads = node, self._multiply.threads

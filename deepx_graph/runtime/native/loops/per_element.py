@@ -25,7 +25,7 @@ from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion, inlined
 from deepx_graph.types import BOOL, TensorType
@@ -74,7 +74,7 @@ def _flat(body: Function) -> Function:
             parts[node] = inlined(b, node.attr("body"), inputs)
             new[node] = parts[node][0]
         elif node.op is PROJ and node.inputs[0] in parts:
-            new[node] = parts[node.inputs[0]][node.attrs[0]]
+            new[node] = parts[node.inputs[0]][index_of(node)]
         elif node.op is PARAM:
             new[node] = node
         else:
@@ -95,7 +95,7 @@ class _Recogniser:
         (self.end,) = ends
         self.begin = self.end.inputs[0]
         self.nexts = self.end.inputs[2:]
-        self.phis = {n.attrs[0]: n for n in body.nodes if n.op is PHI}
+        self.phis = {index_of(n): n for n in body.nodes if n.op is PHI}
         self.reductions = [n for n in body.nodes if n.op is reduce]
         self.flag: int | None = None
         self.tests: list[Node] = []
@@ -119,7 +119,7 @@ class _Recogniser:
         if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
             raise NotPerElement("something before the loop")
         return MaskedLoop(turn, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
-                           tuple(r.attrs[0] for r in self.body.results), self.shape, self._bound())
+                           tuple(index_of(r) for r in self.body.results), self.shape, self._bound())
 
     # --- the condition: scalars' tests, and at most one question whether any element is live
 
@@ -139,7 +139,7 @@ class _Recogniser:
                 if asked or self._is_all() != turned:
                     raise NotPerElement("a test that is not whether any element goes on")
                 asked = True
-                self.flag = node.attrs[0] if node.op is PHI else None
+                self.flag = index_of(node) if node.op is PHI else None
             else:
                 self.tests.append(node)
         if self.reductions and not asked:
@@ -154,7 +154,7 @@ class _Recogniser:
         """Whether the node is the reduction, or the variable that carries it from the iteration before."""
         if node in self.reductions:
             return True
-        return node.op is PHI and self.nexts[node.attrs[0]] in self.reductions
+        return node.op is PHI and self.nexts[index_of(node)] in self.reductions
 
     def _is_all(self) -> bool:
         """Whether the reduction asks for all elements (to be dead) and not for any (to be live)."""

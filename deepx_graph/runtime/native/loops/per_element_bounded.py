@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels.execute import result_memory
@@ -53,7 +53,7 @@ class BoundedLoop(MachineCode):
         places = plain_table_slots(loop)
         sources = [source_of(n) for n in (*(loop.inits[k] for k in (*loop.arrays, *loop.scalars)), *loop.given)]
         self.params = tuple(s for s in sources if isinstance(s, int))
-        live = loop.flag is None or bool(loop.inits[loop.flag].attrs[0].array) != loop.asks_all
+        live = loop.flag is None or bool(value_of(loop.inits[loop.flag]).array) != loop.asks_all
         control = np.array([loop.bound, 1, live], np.int64)
         self.constants = (*(s for s in sources if not isinstance(s, int)), control)
         dtypes = [program.registers[r].dtype for r in program.results]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import PARAM
+from deepx_graph.ir.structure import PARAM, index_of, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import spelling
@@ -74,7 +74,7 @@ class Shares:
 
 def source_of(node: Node) -> int | Array:
     """The number of the argument, or the constant, that a value of outside is."""
-    return node.attrs[0] if node.op is PARAM else np.ascontiguousarray(node.attrs[0].array)
+    return index_of(node) if node.op is PARAM else np.ascontiguousarray(value_of(node).array)
 
 
 def attempt(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop | str:

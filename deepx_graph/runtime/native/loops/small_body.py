@@ -18,7 +18,7 @@ import numpy as np
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import an
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.dynamic_slice import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
@@ -154,8 +154,8 @@ class _Planner:
         for k, number in enumerate(self.code.params):
             self.tree[number] = self._storage(self.code.slots[number].type, param=k)
         for number, node in self.code.constants:
-            self.tree[number] = self._storage(node.type, array=np.ascontiguousarray(node.attrs[0].array).reshape(
-                node.attrs[0].array.shape))
+            self.tree[number] = self._storage(node.type, array=np.ascontiguousarray(value_of(node).array).reshape(
+                value_of(node).array.shape))
         for i in self.code.instructions:
             if isinstance(i, Run):
                 self.tree[i.target] = self._of_run(i)
@@ -177,7 +177,7 @@ class _Planner:
         if node.op is PROJ:
             items = self.tree[run.sources[0]]
             assert isinstance(items, tuple)
-            item: Tree = items[node.attrs[0]]
+            item: Tree = items[index_of(node)]
             return item
         if node.op is TUPLE:
             return tuple(self.tree[s] for s in run.sources)
@@ -278,7 +278,7 @@ class _Planner:
 
     def _joined(self, run: Run, type: Any, target: int) -> list[Action]:
         """Operands copied one after the other along an axis."""
-        whole, axis = _unused(type), run.node.attrs[0]
+        whole, axis = _unused(type), run.node.attr("dimension")
         found, start = list[Action](), 0
         for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
             size = operand.type.shape[axis]  # type: ignore[attr-defined]

@@ -269,7 +269,7 @@ class FunctionWriter:
                 return known
             # 0 would mean "no seed"; the generator takes seeds modulo 2^31 - 1
             return Number(str(2**31 - 1) if known.text == "0" else known.text, I64)
-        index = seed.attrs[0]
+        index = seed.attr("index")
         if not 0 <= index - self.draws <= MAX_BURNT:
             self.fail(node, f"draws from the run's seed number {index} after number {self.draws - 1}",
                       expected="each draw with a seed of its own, in order")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from deepx_graph.errors import Diagnostic, UsageError, VerifyError, suggest
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PARTIAL, PROJ
+from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PARTIAL, PROJ, callee_of, index_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import load
 from deepx_graph.rewrite.legalise import ConversionTarget, legalise
@@ -148,7 +148,7 @@ def _param(w: FunctionWriter, node: Node) -> Tensor | Argument | None:
 
 def _reserve_loaded(w: FunctionWriter) -> Counter[str]:
     """How often each name is loaded. Such a name is made by the load and taken away again: nothing else can have it."""
-    loads = Counter(loaded_name(n.attrs[0]) for n in w.function.nodes if n.op is load)
+    loads = Counter(loaded_name(n.attr("path")) for n in w.function.nodes if n.op is load)
     w.pool.taken |= set(loads)
     return loads
 
@@ -172,14 +172,14 @@ def _result_tensors(w: FunctionWriter, loads: Counter[str], *, exist: bool) -> R
 
 
 def _is_load_of(node: Node, name: str) -> bool:
-    return node.op is PROJ and node.inputs[0].op is load and loaded_name(node.inputs[0].attrs[0]) == name
+    return node.op is PROJ and node.inputs[0].op is load and loaded_name(node.inputs[0].attr("path")) == name
 
 
 def _aim(w: FunctionWriter, results: Results) -> None:
     """Let nodes that are results be written to the results' tensors at once."""
     for node, out in results:
         if node.op is PROJ:
-            w.item_targets.setdefault((node.inputs[0], node.attrs[0]), out)
+            w.item_targets.setdefault((node.inputs[0], index_of(node)), out)
         elif node.op not in (PARAM, CONSTANT):
             w.targets.setdefault(node, out)
 
@@ -255,7 +255,7 @@ def _formal(w: FunctionWriter, name: str, type: TensorType, node: Node) -> str:
 
 
 def _called(function: Function) -> set[str]:
-    return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
+    return {callee_of(n) for n in function.nodes if n.op is CALL or n.op is PARTIAL}
 
 
 def _function_names(module: Module) -> dict[str, str]:

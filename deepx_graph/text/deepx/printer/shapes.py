@@ -46,7 +46,7 @@ def _reshaped(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 
 def _permuted(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    w.emit("transpose", w.tensor(node.inputs[0]), Vector(node.attrs[0]), into=out)
+    w.emit("transpose", w.tensor(node.inputs[0]), Vector(node.attr("permutation")), into=out)
 
 
 def _broadcast(w: FunctionWriter, node: Node, out: Tensor) -> None:
@@ -70,7 +70,7 @@ def _broadcast(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 
 def _joined(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    w.emit("concat", Tensors(tuple(w.tensor(i) for i in node.inputs)), w.number(node.attrs[0], I32), into=out)
+    w.emit("concat", Tensors(tuple(w.tensor(i) for i in node.inputs)), w.number(node.attr("dimension"), I32), into=out)
 
 
 def _take(w: FunctionWriter, x: Tensor, axis: int, start: int, step: int, count: int, out: Tensor | None) -> Tensor:
@@ -97,7 +97,7 @@ def _sliced(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 def _reversed(w: FunctionWriter, node: Node, out: Tensor) -> None:
     sizes = w.shape(node)
-    _taken(w, node, out, [(k, sizes[k] - 1, -1, sizes[k]) for k in node.attrs[0]])
+    _taken(w, node, out, [(k, sizes[k] - 1, -1, sizes[k]) for k in node.attr("dimensions")])
 
 
 def _padded(w: FunctionWriter, node: Node, out: Tensor) -> None:
@@ -128,7 +128,7 @@ def _counted(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 def _selected(w: FunctionWriter, node: Node, out: Tensor) -> None:
     x, index = node.inputs
-    w.emit("indexselect", w.tensor(x), w.tensor(index), w.number(node.attrs[0], I32), into=out)
+    w.emit("indexselect", w.tensor(x), w.tensor(index), w.number(node.attr("dim"), I32), into=out)
 
 
 def _refined(w: FunctionWriter, node: Node, out: Tensor) -> None:

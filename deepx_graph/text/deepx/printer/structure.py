@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.ir import Node, Op
-from deepx_graph.ir.structure import CALL, CONSTANT, PROJ, TUPLE
+from deepx_graph.ir.structure import CALL, CONSTANT, PROJ, TUPLE, index_of, value_of
 from deepx_graph.ops import load, module_seed, print_, save
 from deepx_graph.text.deepx.printer.forms import Instruction, Tensor, Text, Vector
 from deepx_graph.types import FunctionType, TensorType, is_state
@@ -24,7 +24,7 @@ Write = Callable[["FunctionWriter", Node], Any]
 
 def _item(w: FunctionWriter, node: Node) -> Any:
     whole = w.values[node.inputs[0]]
-    return whole[node.attrs[0]] if type(whole) is tuple else w.broken(node)
+    return whole[index_of(node)] if type(whole) is tuple else w.broken(node)
 
 
 def _call(w: FunctionWriter, node: Node) -> Any:
@@ -63,14 +63,14 @@ def _text(w: FunctionWriter, node: Node, text: str) -> Text:
 
 def _print(w: FunctionWriter, node: Node) -> None:
     """The format is left out where it is what it would be without, and the dialect cannot hold it."""
-    x, format = w.tensor(node.inputs[1]), node.attrs[0]
+    x, format = w.tensor(node.inputs[1]), node.attr("format")
     is_default = format == ("%.4f" if x.type.dtype.is_float else "%d") and x.type.dtype.kind != "any"
     can_omit = not format or (is_default and not w.form.legal_text.fullmatch(format))
     w.made.append(Instruction("print", (x,) if can_omit else (x, _text(w, node, format))))
 
 
 def _save(w: FunctionWriter, node: Node) -> None:
-    w.made.append(Instruction("save", (w.tensor(node.inputs[1]), _text(w, node, node.attrs[0]))))
+    w.made.append(Instruction("save", (w.tensor(node.inputs[1]), _text(w, node, node.attr("path")))))
 
 
 def loaded_name(path: str) -> str:
@@ -98,6 +98,6 @@ def _load(w: FunctionWriter, node: Node) -> Any:
 
 
 STRUCTURE: dict[Op, Write] = {
-    CONSTANT: lambda w, node: node.attrs[0], TUPLE: lambda w, node: tuple(w.values[i] for i in node.inputs), PROJ: _item,
+    CONSTANT: lambda w, node: value_of(node), TUPLE: lambda w, node: tuple(w.values[i] for i in node.inputs), PROJ: _item,
     CALL: _call, print_: _print, save: _save, load: _load, module_seed: lambda w, node: None,
 }  # fmt: skip

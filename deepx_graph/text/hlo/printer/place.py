@@ -25,7 +25,7 @@ from deepx_graph.ir.structure import (
     PHI,
     PROJ,
     REGION,
-    branch_width,
+    branches_of,
 )
 from deepx_graph.literal import Literal
 
@@ -96,13 +96,6 @@ def operands(node: Node) -> Sequence[Node]:
     if node.op is CALL_VALUE and node.inputs[0].op is PARTIAL:
         return call_arguments(node)[1]
     return node.inputs
-
-
-def branches(region: Node) -> list[tuple[Node, ...]]:
-    """The values of each branch."""
-    count: int = region.attrs[0]
-    width = branch_width(len(region.inputs), count)
-    return [region.inputs[1 + k * width : 1 + (k + 1) * width] for k in range(count)]
 
 
 class Placement:
@@ -179,7 +172,7 @@ class Placement:
             self._use(n, body)
 
     def _enter_branches(self, region: Node, place: Place) -> None:
-        values = branches(region)
+        values = branches_of(region)
         self._inside[region] = tuple(Place(place, place.loop) for _ in values)
         self._owners.append((place.depth + 1, region))
         for branch, inside in zip(values, self._inside[region], strict=True):
@@ -197,7 +190,7 @@ class Placement:
             body.captures = condition.captures
             self.loops[owner] = condition, body
         else:
-            self.branches[owner] = [self._scope(v, (p,)) for v, p in zip(branches(owner), inside, strict=True)]
+            self.branches[owner] = [self._scope(v, (p,)) for v, p in zip(branches_of(owner), inside, strict=True)]
 
     def needs(self, node: Node) -> Iterable[Node]:
         """Every value that must be at hand in the computation where the node is written."""

@@ -11,7 +11,20 @@ from dataclasses import dataclass, field
 
 from deepx_graph import ops
 from deepx_graph.ir import Data, Function, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, PROJ, REGION, branch_width
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    CONSTANT,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    branch_count,
+    branches_of,
+    callee_of,
+    index_of,
+    value_of,
+)
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.printer.names import Names
 from deepx_graph.text.relay.printer.ops import call, said, tuple_text, unsaid, writing
@@ -98,7 +111,7 @@ class Writer:
 
     def _broadcast_like(self, node: Node) -> Text:
         """A broadcast to sizes that are not known: to those of a value that has them."""
-        type, axes = node.type, node.attrs[1]
+        type, axes = node.type, node.attr("broadcast_dimensions")
         assert isinstance(type, TensorType)
         older = (n for n in self.function.nodes if n.serial < node.serial and isinstance(n.type, TensorType))
         like = next((n for n in older if isinstance(n.type, TensorType) and n.type.dims == type.dims), None)
@@ -114,7 +127,7 @@ class Writer:
         return [*parts, ")"]
 
     def _called(self, node: Node, given: Sequence[Node]) -> Text:
-        name = node.attrs[0]
+        name = callee_of(node)
         if name in self.around:
             local, captured = self.around[name]
             if tuple(self.refs.get(i, "") for i in given[: len(captured)]) == captured:
@@ -123,10 +136,10 @@ class Writer:
         return self._applied(f"@{self.shared.names[name]}", given)
 
     def is_literal(self, node: Node) -> bool:
-        return node.attrs[0] in self.shared.literals and node.attrs[0] not in self.around
+        return callee_of(node) in self.shared.literals and callee_of(node) not in self.around
 
     def _partial(self, node: Node, given: Sequence[Node]) -> Text:
-        name = node.attrs[0]
+        name = callee_of(node)
         if name in self.around:
             return [self.around[name][0]]
         if not given:
@@ -160,7 +173,7 @@ class Writer:
         return self.refs[node]
 
     def _constant(self, node: Node) -> str:
-        literal: Literal = node.attrs[0]
+        literal = value_of(node)
         value = number_text(literal)
         name = NAMES.get(literal.dtype)
         if name is None:
@@ -239,7 +252,7 @@ class Writer:
         if _is_item(node):
             source = node.inputs[0]
             columns = sorted(self.place.columns[source]) if source.op is REGION else values(source)
-            return f"{self.ref(source)}.{[k for k in columns if k in values(source)].index(node.attrs[0])}"
+            return f"{self.ref(source)}.{[k for k in columns if k in values(source)].index(index_of(node))}"
         return self.words(self.place.texts[node])
 
     def _never(self, node: Node) -> str:
@@ -255,13 +268,13 @@ class Writer:
 
     def _literal(self, node: Node, pad: str) -> str:
         """A function written where its closure is made. Its name is taken before its body, which may call it."""
-        function = self.shared.functions[node.attrs[0]]
+        function = self.shared.functions[callee_of(node)]
         captured = tuple(self.ref(i) for i in node.inputs)
-        wish = node.name or ("" if node.attrs[0] not in _called_in(function) else node.attrs[0].rpartition(".")[2])
+        wish = node.name or ("" if callee_of(node) not in _called_in(function) else callee_of(node).rpartition(".")[2])
         name = self.names.local(wish) if wish else ""
         if name:
             self.refs[node] = name
-        around = {**self.around, **({node.attrs[0]: (name, captured)} if name else {})}
+        around = {**self.around, **({callee_of(node): (name, captured)} if name else {})}
         known = dict(zip(function.params, captured, strict=False))
         inner = Writer(self.shared, function, self.names, known, around)
         heads = inner.params(function.params[len(captured) :])
@@ -273,11 +286,10 @@ class Writer:
     # --- branches
 
     def _region(self, region: Node, pad: str) -> str:
-        selector, branches = region.inputs[0], region.attrs[0]
+        selector, branches = region.inputs[0], branch_count(region)
         columns = [k for k in sorted(self.place.columns.get(region, ())) if k in values(region)]
-        width = branch_width(len(region.inputs), branches)
-        results = [[region.inputs[1 + b * width + k] for k in columns] for b in range(branches)]
-        if selector.op is ops.tag and branches >= len(selector.attrs[0]):
+        results = [[values[k] for k in columns] for values in branches_of(region)]
+        if selector.op is ops.tag and branches >= len(selector.attr("cases")):
             return self._match(region, selector, results, pad)
         blocks = [self.block(block, r, pad + "  ") for block, r in zip(self.place.branches[region], results, strict=True)]
         if branches == 1:
@@ -294,7 +306,7 @@ class Writer:
         return number_text(literal) or self.shared.constant(literal)
 
     def _match(self, region: Node, tag: Node, results: Sequence[Sequence[Node]], pad: str) -> str:
-        cases: tuple[str, ...] = tag.attrs[0]
+        cases: tuple[str, ...] = tag.attr("cases")
         blocks = self.place.branches[region]
         type = tag.inputs[0].type
         assert isinstance(type, DataType)
@@ -328,4 +340,4 @@ def _indented(lines: list[str], pad: str) -> list[str]:
 
 
 def _called_in(function: Function) -> set[str]:
-    return {n.attrs[0] for n in function.nodes if n.op is CALL or n.op is PARTIAL}
+    return {callee_of(n) for n in function.nodes if n.op is CALL or n.op is PARTIAL}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, PARTIAL
+from deepx_graph.ir.structure import CALL, PARTIAL, callee_of
 from deepx_graph.text.relay.words import variables
 from deepx_graph.types import FunctionType
 
@@ -15,8 +15,8 @@ def literals(module: Module) -> frozenset[str]:
     sites: Sites = {f.name: [] for f in module.functions}
     for f in module.functions:
         for node in f.nodes:
-            if (node.op is CALL or node.op is PARTIAL) and node.attrs[0] in sites:
-                sites[node.attrs[0]].append((f, node))
+            if (node.op is CALL or node.op is PARTIAL) and callee_of(node) in sites:
+                sites[callee_of(node)].append((f, node))
     found: dict[str, str] = {}
     changed = True
     while changed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from deepx_graph.ir import Builder, Function, Module, Node, Origin, reachable
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ, index_of
 from deepx_graph.types import FunctionType, TupleType, is_state
 
 
@@ -46,7 +46,7 @@ def _outlined(function: Function, taken: set[str], give: Callable[[Function], No
         if node in bodies:
             new[node] = _called(b, function, node, bodies[node], new, taken, give)
         elif node.op is PROJ and node.inputs[0] in bodies:
-            new[node] = new[node.inputs[0]].inputs[node.attrs[0]]
+            new[node] = new[node.inputs[0]].inputs[index_of(node)]
         else:
             inputs = tuple(new[i] for i in node.inputs)
             new[node] = node if inputs == node.inputs else b.make(node.op, inputs, node.attrs, node.type)
@@ -113,7 +113,7 @@ def _function(name: str, signature: FunctionType, end: Node, body: list[Node], c
     """`(captured, vars) -> if (cond) { again(captured, nexts) } else { vars }`."""
     b, begin = Builder(), end.inputs[0]
     names = [c.name for c in captured]
-    phis = {n.attrs[0]: n for n in body if n.op is PHI and n.inputs[0] is begin}
+    phis = {index_of(n): n for n in body if n.op is PHI and n.inputs[0] is begin}
     names += [phis[k].name if k in phis else "" for k in order]
     params = [b.param(k, t, n) for k, (t, n) in enumerate(zip(signature.params, names, strict=True))]
     variables = {k: params[len(captured) + j] for j, k in enumerate(order)}
@@ -121,7 +121,7 @@ def _function(name: str, signature: FunctionType, end: Node, body: list[Node], c
     for node in (*(i for i in reachable(end.inputs[1:]) if i.op is CONSTANT), *body):
         b.origin = node.origin
         if node.op is PHI and node.inputs[0] is begin:
-            new[node] = variables[node.attrs[0]]
+            new[node] = variables[index_of(node)]
         else:
             inputs = tuple(new[i] for i in node.inputs)
             new[node] = node if node.op is CONSTANT else b.make(node.op, inputs, node.attrs, node.type)

@@ -15,7 +15,7 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import PROJ, STRUCTURAL, TUPLE
+from deepx_graph.ir.structure import PROJ, STRUCTURAL, TUPLE, index_of
 from deepx_graph.rewrite.legalise import ConversionTarget
 from deepx_graph.text.relay.printer.place import Text
 from deepx_graph.text.relay.printer.window import WINDOW
@@ -111,7 +111,7 @@ def _reshape(node: Node) -> Text | None:
 def _broadcast(node: Node) -> Text | None:
     """Axes that go elsewhere than to the end are put there first."""
     type, old = as_tensor(node.type), as_tensor(node.inputs[0].type)
-    axes: tuple[int, ...] = node.attrs[1]
+    axes: tuple[int, ...] = node.attr("broadcast_dimensions")
     known = _sizes(old) if old.dims is not None else None
     if not type.is_static or known is None:
         return None
@@ -138,7 +138,7 @@ def _concatenate(node: Node) -> Text:
     items: list[str | Node] = []
     for k, i in enumerate(node.inputs):
         items += [", ", i] if k else [i]
-    return ["concatenate((", *items, ",)" if len(node.inputs) == 1 else ")", f", axis={node.attrs[0]})"]
+    return ["concatenate((", *items, ",)" if len(node.inputs) == 1 else ")", f", axis={node.attr('dimension')})"]
 
 
 def _pad(node: Node) -> Text | None:
@@ -150,13 +150,13 @@ def _pad(node: Node) -> Text | None:
 
 def _reverse(node: Node) -> Text:
     text: list[str | Node] = [node.inputs[0]]
-    for axis in node.attrs[0]:
+    for axis in node.attr("dimensions"):
         text = ["reverse(", *text, f", axis={axis})"]
     return text
 
 
 def _iota(node: Node) -> Text | None:
-    type, axis = as_tensor(node.type), node.attrs[2]
+    type, axis = as_tensor(node.type), node.attr("iota_dimension")
     name = NAMES.get(type.dtype)
     if name is None or not type.is_static:
         return None
@@ -188,14 +188,14 @@ def _reduce(node: Node) -> Text | None:
 def _place_of(node: Node) -> Text | None:
     """proj(reduce(x, places), 1) as argmax or argmin."""
     whole = node.inputs[0]
-    if whole.op is not ops.reduce or node.attrs[0] != 1 or len(whole.inputs) != 4 or len(whole.attrs[0]) != 1:
+    if whole.op is not ops.reduce or index_of(node) != 1 or len(whole.inputs) != 4 or len(whole.attr("dimensions")) != 1:
         return None
     x = whole.inputs[0]
     for name, direction in (("argmax", "GT"), ("argmin", "LT")):
         for last in (False, True):
-            if whole.attrs[1] == place_body(as_tensor(x.type).dtype, direction, last):
+            if whole.attr("body") == place_body(as_tensor(x.type).dtype, direction, last):
                 attrs = {"select_last_index": True} if last else {}
-                return call(name, x, axis=whole.attrs[0], **attrs)
+                return call(name, x, axis=whole.attr("dimensions"), **attrs)
     return None
 
 
@@ -204,14 +204,14 @@ def _place_of(node: Node) -> Text | None:
 
 def _direction(node: Node) -> str | None:
     dtypes = tuple(as_tensor(i.type).dtype for i in node.inputs)
-    return next((d for d in ("LT", "GT") if node.attrs[2] == comparator(dtypes, d)), None)
+    return next((d for d in ("LT", "GT") if node.attr("comparator") == comparator(dtypes, d)), None)
 
 
 def _sort(node: Node) -> Text | None:
     direction = _direction(node)
     if len(node.inputs) != 1 or direction is None:
         return None
-    return call("sort", node.inputs[0], axis=node.attrs[0], is_ascend=direction == "LT")
+    return call("sort", node.inputs[0], axis=node.attr("dimension"), is_ascend=direction == "LT")
 
 
 def _sorted_item(node: Node) -> Text | None:
@@ -222,19 +222,19 @@ def _sorted_item(node: Node) -> Text | None:
     direction = _direction(whole)
     if direction is None:
         return None
-    attrs = {"axis": whole.attrs[0], "is_ascend": direction == "LT"}
-    return call("argsort", whole.inputs[0], **attrs, dtype="int32") if node.attrs[0] else call("sort", whole.inputs[0], **attrs)
+    attrs = {"axis": whole.attr("dimension"), "is_ascend": direction == "LT"}
+    return call("argsort", whole.inputs[0], **attrs, dtype="int32") if index_of(node) else call("sort", whole.inputs[0], **attrs)
 
 
 def _top_k(node: Node) -> Text | None:
     """Relay takes 0 for all."""
     if node.attr("k") == 0:
         return None
-    return call("topk", node.inputs[0], k=node.attrs[0], axis=-1, ret_type="both", is_ascend=False, dtype="int32")
+    return call("topk", node.inputs[0], k=node.attr("k"), axis=-1, ret_type="both", is_ascend=False, dtype="int32")
 
 
 def _take(node: Node) -> Text:
-    return call("take", *node.inputs, axis=node.attrs[0], mode="clip")
+    return call("take", *node.inputs, axis=node.attr("dim"), mode="clip")
 
 
 def _gather(node: Node) -> Text | None:
@@ -306,16 +306,16 @@ def tuple_text(items: Sequence[Node]) -> Text:
 
 
 def _item(node: Node) -> Text:
-    return _place_of(node) or _sorted_item(node) or [node.inputs[0], f".{node.attrs[0]}"]
+    return _place_of(node) or _sorted_item(node) or [node.inputs[0], f".{index_of(node)}"]
 
 
 def _construct(node: Node) -> Text:
-    return call(node.attrs[0], *node.inputs) if node.inputs else [node.attrs[0]]
+    return call(node.attr("constructor"), *node.inputs) if node.inputs else [node.attr("constructor")]
 
 
 def _tag(node: Node) -> Text:
-    cases = ", ".join(f"{c} => {k}" for k, c in enumerate(node.attrs[0]))
-    return ["match (", node.inputs[0], f") {{ {cases}, _ => {len(node.attrs[0])} }}"]
+    cases = ", ".join(f"{c} => {k}" for k, c in enumerate(node.attr("cases")))
+    return ["match (", node.inputs[0], f") {{ {cases}, _ => {len(node.attr('cases'))} }}"]
 
 
 def _opaque(node: Node) -> Text:
@@ -344,7 +344,7 @@ SAY: dict[Op, Say] = {
     ops.not_: _logical("logical_not", "bitwise_not"), ops.atan2: _plain("atan2"), ops.shift_right_arithmetic: _shift("int"),
     ops.shift_right_logical: _shift("uint"), ops.compare: _compare, ops.convert: _convert, ops.clamp: _clamp,
     ops.select: _plain("where"), ops.reshape: _reshape, ops.broadcast_in_dim: _broadcast,
-    ops.transpose: lambda node: call("transpose", node.inputs[0], axes=node.attrs[0]), ops.slice_: _slice,
+    ops.transpose: lambda node: call("transpose", node.inputs[0], axes=node.attr("permutation")), ops.slice_: _slice,
     ops.concatenate: _concatenate, ops.pad: _pad, ops.reverse: _reverse, ops.iota: _iota, ops.reduce: _reduce, ops.sort: _sort,
     ops.top_k: _top_k, ops.torch_index_select: _take, ops.gather: _gather, ops.dot_general: _dot, **WINDOW,
     TUPLE: lambda node: tuple_text(node.inputs), PROJ: _item, ops.construct: _construct, ops.tag: _tag, ops.opaque: _opaque,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PHI, PROJ, REGION, branch_width
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PHI, PROJ, REGION, branch_count, branches_of, index_of
 from deepx_graph.types import StateType, TupleType, is_state
 
 Text = Sequence[str | Node]
@@ -101,7 +101,7 @@ class Placement:
 
     def _place(self, node: Node, block: Block) -> None:
         if node.op is PHI and node.inputs[0].op is REGION:
-            self.columns.setdefault(node.inputs[0], set()).add(node.attrs[0])
+            self.columns.setdefault(node.inputs[0], set()).add(index_of(node))
             self.mention(node.inputs[0], block)
             if whole(node) is node and not isinstance(node.type, StateType):
                 self.texts[node] = self.say(node)
@@ -127,22 +127,21 @@ class Placement:
         """Whether the field is a variable of the pattern of a match around it."""
         around: Block | None = block
         while around is not None:
-            if around.case == (node.inputs[0], node.attrs[0]):
-                around.fields.setdefault(node.attrs[1], node)
-                return around.fields[node.attrs[1]] is node
+            if around.case == (node.inputs[0], node.attr("constructor")):
+                around.fields.setdefault(node.attr("index"), node)
+                return around.fields[node.attr("index")] is node
             around = around.parent
         return False
 
     def _region(self, region: Node, block: Block) -> None:
         selector = region.inputs[0]
-        cases = selector.attrs[0] if selector.op is ops.tag else ()
+        cases = selector.attr("cases") if selector.op is ops.tag else ()
         subject = selector.inputs[0] if cases else selector
-        branches = region.attrs[0]
+        branches = branch_count(region)
         exact = selector.op is ops.tag and branches >= len(cases)
         made = [block.inner((subject, cases[k]) if exact and k < len(cases) else None) for k in range(branches)]
         self.branches[region] = tuple(made)
-        width = branch_width(len(region.inputs), branches)
-        for k, inner in enumerate(made):
+        for values, inner in zip(branches_of(region), made, strict=True):
             for column in sorted(self.columns.get(region, ())):
-                self.mention(region.inputs[1 + k * width + column], inner)
+                self.mention(values[column], inner)
         self.mention(subject, block)

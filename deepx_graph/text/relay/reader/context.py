@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Node, Op
-from deepx_graph.ir.structure import CONSTANT, TUPLE
+from deepx_graph.ir.structure import CONSTANT, TUPLE, value_of
 from deepx_graph.literal import Array
 from deepx_graph.text.relay.reader.literals import dtype_of_name
 from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, mul_dims, same_dim, scalar, tensor
@@ -59,7 +59,7 @@ class Context:
         node = self.args[k]
         if node.op is not CONSTANT:
             raise InferError(f"operand {k} is not a constant", operand=k, expected="a constant")
-        array: Array = node.attrs[0].array
+        array: Array = value_of(node).array
         return array
 
     # --- attributes

@@ -14,7 +14,7 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, LimitError, Span, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, REGION, TUPLE
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, REGION, TUPLE, callee_of
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.reader.free import FreeVariables
 from deepx_graph.text.relay.reader.infer import REFERENCES, Inference
@@ -74,7 +74,7 @@ def _called(functions: list[Function]) -> list[Function]:
         name = stack.pop()
         if name not in used:
             used[name] = None
-            stack += (n.attrs[0] for n in by_name[name].nodes if n.op is CALL or n.op is PARTIAL)
+            stack += (callee_of(n) for n in by_name[name].nodes if n.op is CALL or n.op is PARTIAL)
     return [f for f in functions if f.name in used]
 
 

@@ -79,7 +79,7 @@ def _cross_entropy(logits: bool) -> Rule:
         rank = c.known().rank or 0
         found = c(ops.multiply, predicted if logits else c(ops.log, predicted), target)
         total = ops.reduction(c.b, ops.add, found, range(rank))
-        return c(ops.divide, c(ops.negate, total), count(c, predicted, (0,)))
+        return c(ops.divide, c(ops.negate, total), c.like(count(predicted, (0,)), predicted))
 
     return Rule(build, 2)
 

@@ -36,18 +36,18 @@ def _monoid(op: Op) -> Rule:
     return Rule(build)
 
 
-def count(c: Context, x: Node, axes: tuple[int, ...]) -> Node:
-    """How many elements the axes have, in the element type of `x`."""
+def count(x: Node, axes: tuple[int, ...]) -> int:
+    """How many elements the axes have. Raises Unsupported where that is not known."""
     dims = ranked(x).dims or ()
     number: Dim = product([dims[k] for k in axes])
     if isinstance(number, str):
         raise Unsupported("the mean over an axis whose size is not known")
-    return c.like(number, x)
+    return number
 
 
 def mean(c: Context, x: Node, axes: tuple[int, ...]) -> Node:
     """The mean over some axes."""
-    return c(ops.divide, ops.reduction(c.b, ops.add, x, axes), count(c, x, axes)) if axes else x
+    return c(ops.divide, ops.reduction(c.b, ops.add, x, axes), c.like(count(x, axes), x)) if axes else x
 
 
 def back(c: Context, small: Node, x: Node, axes: tuple[int, ...]) -> Node:
@@ -67,10 +67,8 @@ def _variance(c: Context) -> Node:
     center = c.args[1] if len(c.args) > 1 else back(c, mean(c, x, axes), x, axes)
     off = c(ops.subtract, x, c.spread(center, c.known().dims or ()) if len(c.args) > 1 else center)
     total = ops.reduction(c.b, ops.add, c(ops.multiply, off, off), axes)
-    number = count(c, x, axes)
-    if c.flag("unbiased"):
-        number = c.like(int(number.attrs[0].splat_value) - 1, x)
-    return kept(c, c(ops.divide, total, number), axes)
+    number = count(x, axes) - int(c.flag("unbiased"))
+    return kept(c, c(ops.divide, total, c.like(number, x)), axes)
 
 
 def _logsumexp(c: Context) -> Node:

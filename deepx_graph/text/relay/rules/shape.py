@@ -11,7 +11,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product, ranked
 from deepx_graph.types import I32, Dim, Dims, as_tensor, tensor
 
@@ -284,7 +284,7 @@ def _full(c: Context) -> Node:
     shape = c.sizes("shape", 1)
     value = c.cast(c.args[0], c.dtype(default=c.type().dtype))
     if value is c.args[0] and value.op is CONSTANT and as_tensor(value.type).dims == ():
-        return c.full(value.attrs[0].splat_value, tensor(c.type().dtype, shape))
+        return c.full(value_of(value).splat_value, tensor(c.type().dtype, shape))
     return c.along(value, shape, ())
 
 

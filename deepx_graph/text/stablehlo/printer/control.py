@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def region(w: FunctionWriter, node: Node) -> None:
     """A branch, as `if` or `case`; its own work is left behind."""
     selector, *values = node.inputs
-    width = branch_width(len(node.inputs), node.attrs[0])
+    width = branch_width(node)
     assert isinstance(node.type, TupleType)
     head, results = w.results(node, node.type.items, [v in w.hidden for v in values[:width]])
     name = "if" if as_tensor(selector.type).dtype is BOOL else "case"

@@ -5,6 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # Made last, so an interrupted installation starts over; older than pyproject.toml means that the dependencies may have changed.
 STAMP  := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs-installed
 PYTHON ?=
 PYTEST_ARGS ?=
 # Tests start hundreds of processes, which would compile every module anew without bytecode.
@@ -39,8 +40,11 @@ bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes,
 counts: $(STAMP)  ## write bench/counts.md: kernels, bytes and allocations of the measured programs
 	$(BIN)/python -m bench.counts
 
-docs: $(STAMP)  ## write docs/ops.md from the declarations of the operations
+docs: $(DOCS_STAMP)  ## write docs/ops.md from the declarations, draw the map of packages, build the site in out/site
 	$(BIN)/deepx-graph ops --markdown -o docs/ops.md
+	$(BIN)/python docs/package_map.py docs/images/packages.svg
+	$(BIN)/python -m sphinx -q -E -W -b html -c docs -d out/doctrees . out/site
+	@echo 'open out/site/index.html'
 
 pictures: $(STAMP)  ## draw the pictures of README.md and docs/viz.md
 	$(BIN)/python examples/pictures.py docs/images
@@ -63,4 +67,10 @@ $(STAMP): pyproject.toml
 	fi
 	@echo 'installing deepx_graph and its tools into $(VENV)'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# The tools that only the site needs.
+$(DOCS_STAMP): $(STAMP)
+	@echo 'installing the tools of the documentation into $(VENV)'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@

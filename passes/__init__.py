@@ -31,6 +31,7 @@ HOMES = {
     "unfuse": "fusion.fuse",
     "grad": "autodiff.grad",
     "jvp": "autodiff.jvp",
+    "legalise": "scalar.legalise",
 }
 """The module of each pass by the pass's name, in the order in which tables show them."""
 

@@ -21,6 +21,9 @@ from deepx_graph.rewrite.decompositions import decomposed
 Rule = Callable[[Builder, Node], Node | None]
 """`rule(b, node)` makes what the node means out of other nodes, or gives None where it does not apply."""
 
+Permit = Callable[[Node, Node], bool]
+"""`permit(before, after)`: whether a node may be replaced by its decomposition."""
+
 LONGEST = 10_000
 """More decompositions than any node needs."""
 
@@ -45,9 +48,14 @@ class ConversionTarget:
         return decomposed(b, node)
 
 
-def legalise(module: Module, target: ConversionTarget) -> Module:
+def always(before: Node, after: Node) -> bool:
+    """Every decomposition may be used."""
+    return True
+
+
+def legalise(module: Module, target: ConversionTarget, permit: Permit = always) -> Module:
     """The module with every function legal for the target, as far as it can be made so; itself when it is."""
-    legaliser = Legaliser(target)
+    legaliser = Legaliser(target, permit)
     functions = [legaliser.function(f) for f in module.functions]
     return module if all(a is b for a, b in zip(functions, module.functions, strict=True)) else module.with_functions(functions)
 
@@ -55,8 +63,8 @@ def legalise(module: Module, target: ConversionTarget) -> Module:
 class Legaliser:
     """Makes functions legal for one target, each once."""
 
-    def __init__(self, target: ConversionTarget) -> None:
-        self.target = target
+    def __init__(self, target: ConversionTarget, permit: Permit = always) -> None:
+        self.target, self.permit = target, permit
         self._done: dict[int, tuple[Function, Function]] = {}
 
     def function(self, function: Function) -> Function:
@@ -75,7 +83,7 @@ class Legaliser:
                 new[node] = inputs[0].inputs[node.attr("index")]
                 continue
             kept = Node(node.op, inputs, attrs, node.type, node.origin)
-            new[node] = self._settled(kept) if self.target.lacks(kept) else kept
+            new[node] = self._settled(node, kept) if self.target.lacks(kept) else kept
             changed |= new[node] is not kept or attrs is not node.attrs
         if not changed:
             return function
@@ -88,10 +96,10 @@ class Legaliser:
                 attrs = (*attrs[:k], body, *attrs[k + 1 :])
         return attrs
 
-    def _settled(self, node: Node) -> Node:
-        """The node in the target's operations, under its own name; itself where that cannot be."""
+    def _settled(self, before: Node, node: Node) -> Node:
+        """The node, which was `before`, in the target's operations, under its own name; itself where that cannot be."""
         legal = _Decomposition(self.target, node).run()
-        if legal is None:
+        if legal is None or not self.permit(before, legal):
             return node
         return legal if legal in node.inputs else replace(legal, origin=node.origin)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from deepx_graph.errors import (
     Diagnostic,
@@ -29,9 +29,13 @@ from deepx_graph.errors import (
     suggest,
 )
 from deepx_graph.ir import Module
+from deepx_graph.rewrite.targets import TARGETS
 from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.mindir.wire import looks_like_model
+
+if TYPE_CHECKING:
+    from deepx_graph.rewrite.legalise import ConversionTarget
 
 PIECE = 1 << 24
 """Bytes that are read of a file at a time: asking for many takes memory for as many."""
@@ -56,7 +60,9 @@ class Language(Protocol):
 
 @dataclass(frozen=True)
 class Format:
-    """A language: `package` implements it (see Language), `options` are what its `write` takes."""
+    """A language: `package` implements it (see Language), `options` are what its `write` takes; `target` is the module in it whose
+    `TARGET` says which operations the language has, where its printer decomposes the others.
+    """
 
     name: str
     summary: str
@@ -64,6 +70,11 @@ class Format:
     package: str
     options: tuple[str, ...] = ()
     writes: bool = True
+    target: str = ""
+
+    def conversion_target(self) -> ConversionTarget:
+        """What the language has, for legalisation. Imports its printer."""
+        return cast("ConversionTarget", importlib.import_module(f"{self.package}.{self.target}").TARGET)
 
     def _language(self) -> Language:
         return cast(Language, importlib.import_module(self.package))
@@ -90,18 +101,22 @@ FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
-        Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo"),
-        Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo"),
+        Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo", target="printer.ops"),
+        Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo",
+               target="printer.legal"),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
                writes=False),
-        Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay"),
+        Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
         Format("anf", "A-normal form: S-expressions with a name for every step", (".anf",), "deepx_graph.text.anf"),
         Format("cps", "continuation-passing style, written for looking and not read", (".cps",),
                "deepx_graph.text.anf.continuations"),
-        Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",)),
+        Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",),
+               target="printer.module"),
     )
 }
 """Every language by name, in the order in which they are tried."""
+
+TARGETS.update({name: f.conversion_target for name, f in FORMATS.items() if f.target})
 
 
 def format_named(name: str) -> Format:

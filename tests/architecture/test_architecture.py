@@ -218,13 +218,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}, link
 
 
-def test_what_the_architecture_names_is_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+(?:\.py|/))`", text)):
-        there = any((base / name).exists() for base in (ROOT, ROOT / "deepx_graph"))
-        assert there or ("/" not in name and any(p.name == name for p in source_files())), name
-
-
 def test_the_operation_of_the_guide_can_be_declared_and_obeys_the_laws() -> None:
     """The example of docs/adding-an-op.md, in the words of the family that it names."""
     import numpy as np

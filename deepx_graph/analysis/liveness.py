@@ -35,8 +35,8 @@ class Live:
 
     def branch(self, region: Node, branch: int) -> tuple[Node, ...]:
         """The needed values of one branch, in the order of the columns."""
-        values = branches_of(region)[branch]
-        return tuple(values[k] for k in self.columns[region])
+        first = 1 + branch * branch_width(region)
+        return tuple(region.inputs[first + k] for k in self.columns[region])
 
     def nexts(self, end: Node) -> tuple[Node, ...]:
         """The needed next values of a loop, in the order of the columns."""

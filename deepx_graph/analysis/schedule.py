@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.analysis.code_motion import BlockKind, Draft, Placement
+from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import Live, liveness
+from deepx_graph.analysis.scopes import Scope, ScopeKind, is_loop_variable
 from deepx_graph.errors import printable
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION, index_of, value_of
+from deepx_graph.ir.structure import CONSTANT, LOOP_END, REGION, index_of, value_of
 from deepx_graph.types import TensorType
 
 
@@ -88,7 +89,7 @@ Step = Eval | IfStep | LoopStep | Once
 class Block:
     """Steps in order."""
 
-    kind: BlockKind
+    kind: ScopeKind
     steps: tuple[Step, ...]
 
 
@@ -106,7 +107,6 @@ class Schedule:
         return tuple(n for n in self.order if n.op is CONSTANT)
 
     def __str__(self) -> str:
-
         return show_schedule(self)
 
 
@@ -120,43 +120,42 @@ def schedule(function: Function) -> Schedule:
 
 
 class _Freezer:
-    """Turns draft blocks into frozen ones, inner blocks first."""
+    """Makes blocks of scopes, inner ones first."""
 
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
         self.place = Placement(function, live)
-        self.frozen: dict[Draft, Block] = {}
+        self.frozen: dict[Scope, Block] = {}
         self.phis: dict[tuple[Node, int], list[Node]] = {}
         for n in live.order:
-            if n.op is PHI and n.inputs[0].op is LOOP_BEGIN:
+            if is_loop_variable(n):
                 self.phis.setdefault((live.ends[n.inputs[0]], index_of(n)), []).append(n)
-        self.renews: dict[Node, list[Draft]] = {}
-        for draft in self.place.blocks:
-            if draft.outermost is not None:
-                self.renews.setdefault(draft.outermost, []).append(draft)
+        self.renews: dict[Node, list[Scope]] = {}
+        for once, loop in self.place.outermost.items():
+            self.renews.setdefault(loop, []).append(once)
 
     def schedule(self) -> Schedule:
-        for draft in reversed(self.place.blocks):
-            self.frozen[draft] = self._block(draft)
+        for scope in reversed(self.place.scopes):
+            self.frozen[scope] = self._block(scope)
         return Schedule(self.function, self.frozen[self.place.root], self.live.order)
 
-    def _block(self, draft: Draft) -> Block:
-        onces = sorted(draft.onces.items(), key=lambda item: -item[0].serial if item[0] else float("-inf"))
-        steps: list[Step] = [Once(self.frozen[d], d.outermost) for _, d in onces if d.outermost]
-        steps += (self._step(n) for n in reversed(draft.nodes))  # they were placed newest first
-        return Block(draft.kind, tuple(steps))
+    def _block(self, scope: Scope) -> Block:
+        onces = sorted(self.place.onces.get(scope, {}).values(), key=lambda s: -s.loop.serial if s.loop else float("-inf"))
+        steps: list[Step] = [Once(self.frozen[s], self.place.outermost[s]) for s in onces]
+        steps += (self._step(n) for n in reversed(scope.nodes))  # they were placed newest first
+        return Block(scope.kind, tuple(steps))
 
     def _step(self, node: Node) -> Step:
         if node.op is REGION:
-            blocks = self.place.branches[node]
-            branches = (Branch(self.frozen[d], self.live.branch(node, b)) for b, d in enumerate(blocks))
+            scopes = self.place.branches[node]
+            branches = (Branch(self.frozen[s], self.live.branch(node, b)) for b, s in enumerate(scopes))
             return IfStep(node, self.live.columns[node], tuple(branches))
         if node.op is LOOP_END:
             columns = self.live.columns[node]
             return LoopStep(
                 node, columns, tuple(tuple(self.phis.get((node, k), ())) for k in columns), self.live.inits(node),
                 self.live.nexts(node), self.frozen[self.place.headers[node]], self.frozen[self.place.bodies[node]],
-                tuple(self.frozen[d] for d in self.renews.get(node, ())),
+                tuple(self.frozen[s] for s in self.renews.get(node, ())),
             )  # fmt: skip
         return Eval(node)
 

@@ -1,7 +1,6 @@
 """The scopes of a function, and through which of its values a derivative flows: what reverse mode asks before it starts.
 
-A scope is the function itself, the body of a loop, or one branch of a region; a node's home is the innermost scope that holds all
-its uses, moved out of loops it does not depend on. Homes follow from dependence alone, as places do in the schedule.
+A node's home is the innermost scope that holds all its uses, moved out of loops it does not depend on (`analysis/scopes.py`).
 Flow is found per column: a loop variable or branch value that no derivative passes takes no part. Nothing here builds nodes.
 """
 
@@ -10,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from deepx_graph.analysis.nesting import Nested, common
+from deepx_graph.analysis.liveness import everything
+from deepx_graph.analysis.scopes import Scope, ScopeTree, is_loop_variable
 from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import (
@@ -18,13 +18,10 @@ from deepx_graph.ir.structure import (
     CALL_VALUE,
     LOOP_BEGIN,
     LOOP_END,
-    PARAM,
     PHI,
     PROJ,
     REGION,
     TUPLE,
-    branch_count,
-    branches_of,
     index_of,
     phi_choices,
 )
@@ -36,72 +33,36 @@ Key = Node | tuple[Node, int]
 """A node, or variable k of a loop as `(loop_begin, k)`."""
 
 
-class ActivityScope(Nested):
-    """The function (`owner` None), the body of the loop that `owner` (a loop_end) closes, or a branch of the region `owner`."""
+class ReverseScopes(ScopeTree):
+    """The homes of a function's nodes, as reverse mode sees them: test and body of a loop are one scope.
 
-    __slots__ = ("branch", "members", "owner")
-
-    def __init__(self, owner: Node | None, branch: int, parent: ActivityScope | None) -> None:
-        super().__init__(parent)
-        self.owner, self.branch = owner, branch
-        self.members: list[Node] = []
-
-    @property
-    def is_root(self) -> bool:
-        return self.owner is None
-
-    @property
-    def is_loop(self) -> bool:
-        return self.owner is not None and self.owner.op is LOOP_END
-
-
-class ScopeTree:
-    """The homes of a function's nodes. `branches[region]` and `bodies[loop_end]` are the scopes that the node owns."""
+    A node counts as used at the latest place of its users, not where those move to, and moves step by step out of loops none of
+    whose values it takes. Branches, loops and calls stay, and so does what they keep from leaving.
+    """
 
     def __init__(self, function: Function) -> None:
-        self.function = function
-        self.root = ActivityScope(None, 0, None)
-        self.home: dict[Node, ActivityScope] = {}
-        self.branches: dict[Node, tuple[ActivityScope, ...]] = {}
-        self.bodies: dict[Node, ActivityScope] = {}
-        self.ends: dict[Node, Node] = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
-        late: dict[Node, ActivityScope] = dict.fromkeys(function.results, self.root)
-        for node in reversed(function.nodes):
-            self._uses(node, late.get(node, self.root), late)
+        super().__init__(function, everything(function))
+        self.place_all()
+        for scope in self.scopes:
+            scope.nodes.clear()
         for node in function.nodes:
-            self.home[node] = self._hoisted(node, late.get(node, self.root))
-        for node in function.nodes:
-            self.home[node].members.append(node)
+            scope = self.home[node] = self._home(node)
+            scope.nodes.append(node)
 
-    def _uses(self, node: Node, at: ActivityScope, late: dict[Node, ActivityScope]) -> None:
-        """Records where the node, whose place is `at`, needs its operands."""
-        if node.op is REGION:
-            self.branches[node] = scopes = tuple(ActivityScope(node, b, at) for b in range(branch_count(node)))
-            _use(late, node.inputs[:1], at)
-            for values, scope in zip(branches_of(node), scopes, strict=True):
-                _use(late, values, scope)
-        elif node.op is LOOP_END:
-            self.bodies[node] = body = ActivityScope(node, 0, at)
-            late[node.inputs[0]] = at
-            _use(late, node.inputs[0].inputs, at)
-            _use(late, node.inputs[1:], body)
-        elif node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
-            late[node] = self.bodies[self.ends[node.inputs[0]]]
-        elif node.op is not LOOP_BEGIN:
-            _use(late, node.inputs, at)
+    def open_loop(self, end: Node, around: Scope) -> None:
+        self.headers[end] = self.bodies[end] = self.open("body", around, end, end)
 
-    def _hoisted(self, node: Node, place: ActivityScope) -> ActivityScope:
-        """The place, moved out of the loops that a plain operation does not depend on."""
-        fixed = node.op in (REGION, LOOP_END, LOOP_BEGIN, CALL, CALL_VALUE) or (node.op is PHI and node.inputs[0].op is LOOP_BEGIN)
-        while place.is_loop and not fixed and not any(self.home[i].within(place) for i in node.inputs):
-            place = place.parent
-        return self.root if node.op is PARAM else place
-
-
-def _use(late: dict[Node, ActivityScope], nodes: Iterable[Node], at: ActivityScope) -> None:
-    for n in nodes:
-        known = late.get(n)
-        late[n] = at if known is None or known is at else common(known, at)
+    def _home(self, node: Node) -> Scope:
+        """The latest place of the node, moved out of the loops that a plain operation does not depend on."""
+        if node.op is LOOP_BEGIN:
+            return self.home[self.live.ends[node]]
+        if is_loop_variable(node):
+            return self.bodies[self.live.ends[node.inputs[0]]]
+        home = self.home.get(node, self.root)
+        fixed = node.op in (REGION, LOOP_END, CALL, CALL_VALUE)
+        while home.kind == "body" and not fixed and not any(self.home[i].within(home) for i in node.inputs):
+            home = home.parent
+        return home
 
 
 class Activity:

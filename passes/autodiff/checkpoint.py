@@ -15,7 +15,7 @@ from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, index_of
 from deepx_graph.ops import add, and_, compare
-from deepx_graph.passes.autodiff.activity import ScopeTree
+from deepx_graph.passes.autodiff.activity import ReverseScopes
 from deepx_graph.types import I32
 
 RUN = 32
@@ -29,7 +29,7 @@ Turn = Callable[[Sequence[Node]], list[Node]]
 
 def sqrt_checkpointed(function: Function) -> tuple[Function, set[int]]:
     """The function with its outermost loops in two levels, and the identities of the loops over runs."""
-    scopes = ScopeTree(function)
+    scopes = ReverseScopes(function)
     outermost = {end: trip_count(end) for end in scopes.bodies if not _in_loop(scopes, end)}
     chosen = {end: count for end, count in outermost.items() if count is None or count >= FEW}
     made: dict[Node, Node] = {}
@@ -42,17 +42,14 @@ def sqrt_checkpointed(function: Function) -> tuple[Function, set[int]]:
     return with_results(function, tuple(made[r] for r in function.results)), runs
 
 
-def _in_loop(scopes: ScopeTree, end: Node) -> bool:
-    scope = scopes.home[end]
-    while not scope.is_root and not scope.is_loop:
-        scope = scope.parent
-    return scope.is_loop
+def _in_loop(scopes: ReverseScopes, end: Node) -> bool:
+    return scopes.home[end].loop is not None
 
 
 class _Chunks:
     """One loop, built anew."""
 
-    def __init__(self, scopes: ScopeTree, end: Node, made: dict[Node, Node], runs: set[int]) -> None:
+    def __init__(self, scopes: ReverseScopes, end: Node, made: dict[Node, Node], runs: set[int]) -> None:
         self.scopes, self.end, self.made, self.runs = scopes, end, made, runs
         self.b = Builder(intern=False, origin=end.origin)
 

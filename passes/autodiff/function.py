@@ -22,7 +22,7 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.ops.data.tape import tape_empty, tape_push
 from deepx_graph.ops.vjp.accumulate import check_gradient
-from deepx_graph.passes.autodiff.activity import Activity, ScopeTree
+from deepx_graph.passes.autodiff.activity import Activity, ReverseScopes
 from deepx_graph.passes.autodiff.calls import Derivatives, Variant, cotangents
 from deepx_graph.passes.autodiff.rebuild import Rebuild
 from deepx_graph.passes.autodiff.residuals import Residuals
@@ -94,8 +94,8 @@ def _given_back(sweep: ReversePass, frame: Frame, variant: Variant, params: Sequ
 
 def _swept(derivatives: Derivatives, b: Builder, function: Function, roots: Sequence[Node], given: Sequence[Node],
            by: Sequence[Node]) -> tuple[ReversePass, Frame]:
-    scopes = ScopeTree(function)
-    flow = Activity(function, scopes.ends, by, roots, shifts_only(function))
+    scopes = ReverseScopes(function)
+    flow = Activity(function, scopes.live.ends, by, roots, shifts_only(function))
     for node in function.nodes:
         if flow.passes(node):
             try:

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from deepx_graph.analysis.scopes import Scope
 from deepx_graph.analysis.trip_count import counters
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.scalar_expr import Apply, Expr, price
@@ -44,7 +45,7 @@ from deepx_graph.ops import (
     tape_pop,
     tape_push,
 )
-from deepx_graph.passes.autodiff.activity import ActivityScope, items_of
+from deepx_graph.passes.autodiff.activity import items_of
 from deepx_graph.passes.autodiff.calls import Kept
 from deepx_graph.passes.autodiff.reverse import LoopPair, ReversePass
 from deepx_graph.types import TAPE, TensorType, TupleType, Type, is_state, is_static, nbytes, tensor
@@ -89,13 +90,13 @@ class Residuals:
         self.kept: list[Kept] = []
         self.captured: list[Node] = []
         self.reads: dict[Node, Node] = {}
-        self.wanted: dict[ActivityScope, dict[Node, None]] = {}
-        self._queue: list[tuple[int, int, ActivityScope]] = []
+        self.wanted: dict[Scope, dict[Node, None]] = {}
+        self._queue: list[tuple[int, int, Scope]] = []
         self._order = itertools.count()
         self._outside: dict[Node, list[Node]] = {}
         self._repeatable: dict[Node, bool] = {}
         self._columns: dict[tuple[Node, Type], list[int]] = {}
-        self._taken: dict[tuple[ActivityScope, Type], Iterator[int]] = {}
+        self._taken: dict[tuple[Scope, Type], Iterator[int]] = {}
 
     def settle(self, results: Iterable[Node]) -> None:
         """Decides on everything that the results use."""
@@ -140,11 +141,11 @@ class Residuals:
 
     # --- one scope
 
-    def _scope(self, scope: ActivityScope, wanted: dict[Node, None]) -> None:
-        if scope.is_loop:
+    def _scope(self, scope: Scope, wanted: dict[Node, None]) -> None:
+        if scope.kind == "body":
             self._count(scope)
         for node in self._chosen(scope, wanted):
-            if scope.is_loop:
+            if scope.kind == "body":
                 self._keep_in_loop(scope, node)
             elif scope.is_root:
                 type = self.sweep.type_of(node)
@@ -153,30 +154,27 @@ class Residuals:
             else:
                 self._keep_in_branch(scope, node)
 
-    def _count(self, scope: ActivityScope) -> None:
+    def _count(self, scope: Scope) -> None:
         """Counters are computed from the number of the iteration."""
         turns = self.sweep.turns[scope.owner]  # type: ignore[index]
         found = counters(turns.end)
         b = Builder(peephole=True)
-        for node in scope.members if found else ():
+        for node in scope.nodes if found else ():
             if node.op is PHI and node.inputs[0] is turns.end.inputs[0] and index_of(node) in found:
                 first, step = found[index_of(node)]
                 assert isinstance(node.type, TensorType)
                 at = turns.index if turns.index.type == node.type else b(convert, turns.index, dtype=node.type.dtype)
                 self.reads[node] = b(add, b(multiply, at, b.like(step, at)), b.like(first, at))
 
-    def _chosen(self, scope: ActivityScope, wanted: dict[Node, None]) -> list[Node]:
+    def _chosen(self, scope: Scope, wanted: dict[Node, None]) -> list[Node]:
         """The values of a scope that are kept; the other wanted ones are computed again."""
-        if not scope.is_loop and not self._costs(scope):
+        if scope.kind != "body" and not self._costs(scope):
             return [n for n in wanted if n not in self.reads]
-        loop = scope
-        while not loop.is_root and not loop.is_loop:
-            loop = loop.parent
-        if loop.owner is not None and self.repeat(loop.owner):
+        if scope.loop is not None and self.repeat(scope.loop):
             return self._repeated(scope, wanted, lambda n: not self._is_repeatable(n))
         there: set[Node] = set()
         kept: set[Node] = set()
-        for node in (*scope.members, *(n for n in wanted if n not in self.sweep.scopes.home)):
+        for node in (*scope.nodes, *(n for n in wanted if n not in self.sweep.scopes.home)):
             cheap = should_rematerialise(node) and all(self._is_there(i, scope, there) for i in node.inputs)
             if node in self.reads or node in wanted or cheap:
                 there.add(node)
@@ -184,7 +182,7 @@ class Residuals:
                 kept.add(node)
         return self._repeated(scope, wanted, kept.__contains__)
 
-    def _repeated(self, scope: ActivityScope, wanted: dict[Node, None], is_kept: Callable[[Node], bool]) -> list[Node]:
+    def _repeated(self, scope: Scope, wanted: dict[Node, None], is_kept: Callable[[Node], bool]) -> list[Node]:
         """The values that are kept, when those that are not are computed again; asks the scopes around for what that needs."""
         kept: list[Node] = []
         seen: set[Node] = set()
@@ -202,7 +200,7 @@ class Residuals:
                 stack += self._needs(node)
         return kept
 
-    def _is_there(self, node: Node, scope: ActivityScope, there: set[Node]) -> bool:
+    def _is_there(self, node: Node, scope: Scope, there: set[Node]) -> bool:
         """Whether the backward part has the value at no cost."""
         home = self.sweep.home(node)
         if node.op is CONSTANT or (home.is_root and not self.closed):
@@ -239,21 +237,17 @@ class Residuals:
             node = stack.pop()
             scopes = self.sweep.scopes.branches[node] if node.op is REGION else (self.sweep.scopes.bodies[node],)
             for scope in scopes:
-                found += scope.members
-                stack += (n for n in scope.members if n.op is REGION or n.op is LOOP_END)
+                found += scope.nodes
+                stack += (n for n in scope.nodes if n.op is REGION or n.op is LOOP_END)
         return found
 
-    def _costs(self, scope: ActivityScope) -> bool:
+    def _costs(self, scope: Scope) -> bool:
         """Whether what leaves the scope takes memory for longer."""
-        while not scope.is_root:
-            if scope.is_loop:
-                return True
-            scope = scope.parent
-        return self.closed
+        return scope.loop is not None or self.closed
 
     # --- keeping
 
-    def _keep_in_branch(self, scope: ActivityScope, node: Node) -> None:
+    def _keep_in_branch(self, scope: Scope, node: Node) -> None:
         """The value as a further one of the region; on a tape where the other branches could not give one of its type."""
         region, home = scope.owner, scope.parent
         assert region is not None
@@ -266,7 +260,7 @@ class Residuals:
         box = self._branch_value(region, scope, boxed, home)
         self.reads[node] = b(PROJ, b(tape_pop, box, type=type), index=1)
 
-    def _branch_value(self, region: Node, scope: ActivityScope, node: Node, home: ActivityScope) -> Node:
+    def _branch_value(self, region: Node, scope: Scope, node: Node, home: Scope) -> Node:
         alike = self._columns.setdefault((region, node.type), [])
         used = self._taken.setdefault((scope, node.type), itertools.count())
         column = next(used)  # the k-th value of a type in a branch goes into the k-th column of that type
@@ -283,14 +277,14 @@ class Residuals:
         self.want(node)
         return node
 
-    def _keep_in_loop(self, scope: ActivityScope, node: Node) -> None:
+    def _keep_in_loop(self, scope: Scope, node: Node) -> None:
         turns = self.sweep.turns[scope.owner]  # type: ignore[index]
         if turns.count is not None and isinstance(node.type, TensorType) and node.type.is_static:
             self.reads[node] = self._in_rows(scope, turns, node)
         else:
             self.reads[node] = self._on_tape(scope, turns, node)
 
-    def _in_rows(self, scope: ActivityScope, turns: LoopPair, node: Node) -> Node:
+    def _in_rows(self, scope: Scope, turns: LoopPair, node: Node) -> Node:
         """A row per iteration of a tensor; written in the forward loop, read in the backward one."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         assert isinstance(node.type, TensorType) and turns.count is not None
@@ -309,7 +303,7 @@ class Residuals:
         read = b(dynamic_slice, whole, turns.index, *(zero for _ in shape), slice_sizes=(1, *shape))
         return b(reshape, read, shape=shape)
 
-    def _on_tape(self, scope: ActivityScope, turns: LoopPair, node: Node) -> Node:
+    def _on_tape(self, scope: Scope, turns: LoopPair, node: Node) -> Node:
         """On a tape that the forward loop makes and the backward loop takes off."""
         sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
         tape = sweep.forward(sweep.column(begin, TAPE), scope)

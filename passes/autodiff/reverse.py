@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deepx_graph.analysis.scopes import Scope
 from deepx_graph.analysis.trip_count import counters, is_variable, rows_apart, trip_count
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
@@ -21,7 +22,7 @@ from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, s
 from deepx_graph.ops.data.tape import cotangent_type, tape_pop
 from deepx_graph.ops.vjp.accumulate import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.vjp.masks import Masks
-from deepx_graph.passes.autodiff.activity import Activity, ActivityScope, ScopeTree, items_of
+from deepx_graph.passes.autodiff.activity import Activity, ReverseScopes, items_of
 from deepx_graph.passes.autodiff.calls import Derivatives
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, scalar
 
@@ -109,10 +110,10 @@ class AugmentedForward:
     per branch with None for whatever. `aux` gives the scopes of nodes of ours.
     """
 
-    def __init__(self, b: Builder, scopes: ScopeTree, derivatives: Derivatives) -> None:
+    def __init__(self, b: Builder, scopes: ReverseScopes, derivatives: Derivatives) -> None:
         self.b, self.scopes, self.derivatives = b, scopes, derivatives
         self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
-        self.aux: dict[Node, ActivityScope] = {}
+        self.aux: dict[Node, Scope] = {}
         self._counters: dict[Node, Node] = {}
 
     def column(self, begin: Node, type: Type) -> Node:
@@ -127,7 +128,7 @@ class AugmentedForward:
         """The type that a value has in the forward part."""
         return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
 
-    def forward(self, node: Node, home: ActivityScope) -> Node:
+    def forward(self, node: Node, home: Scope) -> Node:
         """Declares a node of ours to belong to the forward part, in that scope."""
         self.aux[node] = home
         return node
@@ -135,7 +136,7 @@ class AugmentedForward:
     def is_forward(self, node: Node) -> bool:
         return node in self.scopes.home or node in self.aux
 
-    def home(self, node: Node) -> ActivityScope:
+    def home(self, node: Node) -> Scope:
         """The scope of a node of the forward part."""
         return self.scopes.home.get(node) or self.aux[node]
 
@@ -179,7 +180,7 @@ class LoopPair:
 class Frame:
     """One scope on its way back: cotangents of its own nodes, and of nodes outside that it uses."""
 
-    scope: ActivityScope
+    scope: Scope
     found: dict[Node, Cotangent] = field(default_factory=dict)
     leaks: dict[Node, Cotangent] = field(default_factory=dict)
     variables: dict[int, Cotangent] = field(default_factory=dict)
@@ -194,7 +195,7 @@ Work = Generator[Frame, None, None]
 class ReversePass(AugmentedForward):
     """Builds the backward nodes of one function."""
 
-    def __init__(self, b: Builder, scopes: ScopeTree, flow: Activity, derivatives: Derivatives) -> None:
+    def __init__(self, b: Builder, scopes: ReverseScopes, flow: Activity, derivatives: Derivatives) -> None:
         super().__init__(b, scopes, derivatives)
         self.flow = flow
         self.replaced: dict[Node, tuple[Any, ...]] = {}
@@ -238,7 +239,7 @@ class ReversePass(AugmentedForward):
     # --- one scope
 
     def _scope(self, frame: Frame) -> Work:
-        for node in reversed(frame.scope.members):
+        for node in reversed(frame.scope.nodes):
             if node in self.flow.wrt:
                 continue
             g = frame.found.pop(node, None)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from deepx_graph.analysis.code_motion import Draft, Placement
+from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import liveness
+from deepx_graph.analysis.scopes import Scope
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, PARAM
@@ -95,12 +96,12 @@ class Order(Generic[U]):
 _WORDS = {"branch": "a branch of", "header": "the test of", "body": "the body of", "once": "the first iteration of"}
 
 
-def places(function: Function) -> dict[Node, Draft]:
+def places(function: Function) -> dict[Node, Scope]:
     """The place of every node that is needed and not known from the start, as parameters, constants and loop variables are."""
-    return {node: block for block in Placement(function, liveness(function)).blocks for node in block.nodes}
+    return Placement(function, liveness(function)).home
 
 
-def describe_place(place: Draft) -> str:
+def describe_place(place: Scope) -> str:
     """A place in words: `in the body of loop_end #12`."""
     if place.owner is None:
         return "at the top level"
@@ -114,7 +115,7 @@ class Group:
 
     __slots__ = ("copies", "inputs", "members", "place", "space", "views")
 
-    def __init__(self, members: list[Node], space: Space, place: Draft) -> None:
+    def __init__(self, members: list[Node], space: Space, place: Scope) -> None:
         self.members, self.space, self.place = members, space, place
         self.copies: frozenset[Node] = frozenset()
         self.views: frozenset[Node] = frozenset()

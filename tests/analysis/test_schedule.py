@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.analysis.nesting import Nested, common
 from deepx_graph.analysis.schedule import schedule
+from deepx_graph.analysis.scopes import Scope, common_scope
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Operand
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI
@@ -251,13 +251,13 @@ def test_random_structured_programs(start: int) -> None:
 def test_the_innermost_place_around_two() -> None:
     """Against the lists of all places around each."""
     rng = random.Random(0)
-    tree = [Nested(None)]
+    tree = [Scope()]
     around = {tree[0]: [tree[0]]}
     for _ in range(400):
         parent = rng.choice(tree[-9:])
-        tree.append(Nested(parent))
+        tree.append(Scope("branch", parent))
         around[tree[-1]] = [*around[parent], tree[-1]]
     for _ in range(2000):
         a, b = rng.choices(tree, k=2)
-        assert common(a, b) is [p for p, q in zip(around[a], around[b], strict=False) if p is q][-1]
+        assert common_scope(a, b) is [p for p, q in zip(around[a], around[b], strict=False) if p is q][-1]
         assert a.within(b) == (b in around[a])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 WORDS: dict[str, int] = {
-    "deepx_graph/analysis/code_motion.py": 1,
     "deepx_graph/analysis/schedule.py": 1,
     "deepx_graph/api.py": 1,
     "deepx_graph/cli/main.py": 1,
@@ -21,7 +20,6 @@ WORDS: dict[str, int] = {
     "deepx_graph/text/anf/expressions.py": 2,
     "deepx_graph/text/anf/printer.py": 1,
     "deepx_graph/text/anf/reader.py": 2,
-    "deepx_graph/text/common/regions.py": 1,
     "deepx_graph/text/hlo/reader/rules_control.py": 1,
     "deepx_graph/text/relay/reader/parser.py": 1,
     "deepx_graph/text/relay/rules/reduce.py": 1,
@@ -53,7 +51,7 @@ POSITIONS: dict[str, int] = {
 HOMONYMS: dict[str, int] = {
     "Arg": 2,
     "Argument": 2,
-    "Block": 5,
+    "Block": 3,
     "Box": 2,
     "Call": 2,
     "Cell": 2,
@@ -73,8 +71,7 @@ HOMONYMS: dict[str, int] = {
     "Names": 3,
     "Parser": 4,
     "Part": 3,
-    "Place": 3,
-    "Placement": 4,
+    "Place": 2,
     "Printer": 2,
     "Program": 3,
     "Reader": 2,

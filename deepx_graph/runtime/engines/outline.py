@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.analysis.code_motion import Draft, Placement
+from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import Live, liveness
+from deepx_graph.analysis.scopes import Scope, is_loop_variable
 from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of
@@ -49,17 +50,16 @@ class _Loops:
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
         self.place = Placement(function, live)
-        self.home = {n: block for block in self.place.blocks for n in block.nodes}
-        self.sizes: dict[Draft, int] = {b: len(b.nodes) for b in self.place.blocks}
-        for block in reversed(self.place.blocks):
+        self.sizes: dict[Scope, int] = {b: len(b.nodes) for b in self.place.scopes}
+        for block in reversed(self.place.scopes):
             if block.parent is not block:
                 self.sizes[block.parent] += self.sizes[block]
 
     def accepted(self, accepts: Accepts) -> Iterator[OutlinedLoop]:
         """The loops that are taken; none lies inside another."""
-        taken: set[Draft] = set()
-        covered: set[Draft] = set()
-        for block in self.place.blocks:  # parents first
+        taken: set[Scope] = set()
+        covered: set[Scope] = set()
+        for block in self.place.scopes:  # parents first
             if block.parent in covered and block.parent is not block:
                 covered.add(block)
                 continue
@@ -72,7 +72,7 @@ class _Loops:
                 covered.add(block)
                 yield loop
 
-    def _loop(self, end: Node, header: Draft) -> OutlinedLoop:
+    def _loop(self, end: Node, header: Scope) -> OutlinedLoop:
         members = self._members(end, header)
         outer = self._outside(end, members)
         captured = tuple(n for n in outer if n.op is not CONSTANT)
@@ -86,7 +86,7 @@ class _Loops:
         results = tuple(b.proj(new[end], kept.index(k)) for k in columns)
         return OutlinedLoop(end, Function("loop", params, results), captured, columns)
 
-    def _members(self, end: Node, header: Draft) -> list[Node]:
+    def _members(self, end: Node, header: Scope) -> list[Node]:
         """What runs inside the loop, the loop included, in topological order."""
         found, stack = {end, end.inputs[0]}, list(self.live.inputs(end))
         while stack:
@@ -94,7 +94,7 @@ class _Loops:
             if node in found or not self._is_inside(node, header):
                 continue
             found.add(node)
-            stack += self.live.inputs(node) if node.op is not PHI or node.inputs[0].op is not LOOP_BEGIN else ()
+            stack += self.live.inputs(node) if not is_loop_variable(node) else ()
             if node.op is LOOP_END:
                 found.add(node.inputs[0])
                 stack += self.live.inits(node)
@@ -107,11 +107,11 @@ class _Loops:
                 inside.append(node)
         return inside
 
-    def _is_inside(self, node: Node, header: Draft) -> bool:
-        if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+    def _is_inside(self, node: Node, header: Scope) -> bool:
+        if is_loop_variable(node):
             inner = self.live.ends[node.inputs[0]]
             return self.place.headers[inner].within(header)
-        return node in self.home and self.home[node].within(header)
+        return node in self.place.home and self.place.home[node].within(header)
 
     def _outside(self, end: Node, members: Sequence[Node]) -> list[Node]:
         """What the members read and are not, in the order in which it was made; parameters and what comes before them first."""
@@ -120,8 +120,7 @@ class _Loops:
         return sorted(read - own, key=lambda n: n.serial)
 
     def _inputs(self, node: Node) -> Sequence[Node]:
-        is_variable = node.op is PHI and node.inputs[0].op is LOOP_BEGIN
-        return () if is_variable else self.live.inputs(node)
+        return () if is_loop_variable(node) else self.live.inputs(node)
 
     def _columns_read(self, end: Node) -> tuple[int, ...]:
         users = self.function.users[end]

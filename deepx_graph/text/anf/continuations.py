@@ -129,7 +129,7 @@ class _Printer(Printer):
         heads = self.values_of(begin)
         variables = [self.items[begin, j] for j in range(len(begin.inputs))]
         yield f"{pad}(letrec ({name} (lambda ({heads} {leave})"
-        test = self._shown(self.place.loops[node].turn(self.place.loops[node].condition))
+        test = self._shown(self.place.iteration(self.place.headers[node]))
         yield self.until(test, End(lambda at: self._turn(node, name, leave, variables, at)), pad + "    ")
         yield "))"
         yield f"{pad}  ({' '.join([name, *map(self.atom, begin.inputs), k])}))"
@@ -137,7 +137,7 @@ class _Printer(Printer):
     def _turn(self, node: Node, name: str, leave: str, variables: list[str], pad: str) -> Lines:
         """The branch of a loop: round again, or out."""
         yield f"{pad}(if {self.atom(node.inputs[1])}"
-        body = self._shown(self.place.loops[node].body.nodes[::-1])
+        body = self._shown(self.place.bodies[node].nodes[::-1])
         again = End(lambda at: iter([f"{at}({' '.join([name, *map(self.atom, node.inputs[2:]), leave])})"]))
         yield self.until(body, again, pad + "  ")
         yield f"{pad}  ({' '.join([leave, *variables])}))"

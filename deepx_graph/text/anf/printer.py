@@ -28,7 +28,7 @@ from deepx_graph.ir.structure import (
     value_of,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.text.common.regions import Placement
+from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.sea.printer import DEPTH_LIMIT, FunctionPrinter, is_default, is_told
 from deepx_graph.text.sea.words import dense_text, name_text, quote, type_text
 from deepx_graph.types import BOOL, TensorType, TupleType, Type, as_tensor
@@ -103,7 +103,7 @@ class Printer:
         self.function, self.shared, self.pad = function, shared, "  " * (2 * depth)
         self.words = Words(function, shared.types, depth)
         self.words.shared = shared
-        self.place = Placement(function)
+        self.place = TextRegions(function)
         self.names: dict[Node, str] = {}
         self.items: dict[tuple[Node, int], str] = {}
         self.named = _items(function)
@@ -281,18 +281,18 @@ class Printer:
 
     def loop(self, node: Node, pad: str) -> Lines:
         """`(letrec (@loop (lambda (variables) test (if go-on (... (@loop nexts)) (values variables)))) (@loop inits))`."""
-        loop, begin = self.place.loops[node], node.inputs[0]
+        begin = node.inputs[0]
         name = self.loop_name()
         variables = self.bind(begin)
         assert isinstance(begin.type, TupleType)
         heads = " ".join(f"({v} : {self.type(t)})" for v, t in zip(variables, begin.type.items, strict=True))
         yield f"{pad}(letrec ({name} (lambda ({heads})"
-        test = [n for n in loop.turn(loop.condition) if not self.is_silent(n)]
+        test = [n for n in self.place.iteration(self.place.headers[node]) if not self.is_silent(n)]
         inner = pad + "    "
         for n in test:
             yield self.let(n, inner)
         yield f"{inner}(if {self.atom(node.inputs[1])}"
-        body = [n for n in loop.body.nodes[::-1] if not self.is_silent(n)]
+        body = [n for n in self.place.bodies[node].nodes[::-1] if not self.is_silent(n)]
         for n in body:
             yield self.let(n, inner + "  ")
         yield f"{inner}  ({' '.join([name, *map(self.atom, node.inputs[2:])])})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deepx_graph.analysis.scopes import is_loop_variable
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
@@ -18,7 +19,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, RE
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.tape import tape_hint
 from deepx_graph.text.hlo.printer.notes import noted_shape, shape_text
-from deepx_graph.text.hlo.printer.place import REPEATED, Placement, Scope, is_item, is_variable
+from deepx_graph.text.hlo.printer.place import REPEATED, ClosedComputation, Computations, is_item
 from deepx_graph.text.hlo.printer.values import NoWord, legal, literal_text, tuple_text, type_text
 from deepx_graph.types import STATE, Dims, DType, TensorType, TupleType, Type, is_state, scalar, tensor
 
@@ -32,7 +33,7 @@ Emit = Callable[["Writer", Node], str | None]
 class Writer:
     """One computation. `values` are the names of nodes, `lines` the instructions."""
 
-    def __init__(self, printer: Printer, name: str, placement: Placement) -> None:
+    def __init__(self, printer: Printer, name: str, placement: Computations) -> None:
         self.printer, self.name, self.placement = printer, name, placement
         self.lines: list[str] = []
         self.values: dict[Node, str] = {}
@@ -169,13 +170,13 @@ class Writer:
         for k, c in enumerate(captures):
             self.values[c] = self.item(f"arg.{k}", c.type, whole, k) if len(captures) != 1 else whole
 
-    def state(self, end: Node, scope: Scope, captures: Sequence[Node], used_here: Container[Node]) -> None:
+    def state(self, end: Node, scope: ClosedComputation, captures: Sequence[Node], used_here: Container[Node]) -> None:
         """The parameter of a condition or body: the loop's variables, then what it captures. Only what is used is taken out."""
         begin = end.inputs[0]
         whole = self.put("arg", state_text(end, captures), "parameter", ["0"])
         used: dict[int, list[Node]] = {}
         for n in scope.members:
-            if is_variable(n) and n.inputs[0] is begin:
+            if is_loop_variable(n) and n.inputs[0] is begin:
                 used.setdefault(n.attrs[0], []).append(n)
         for k in sorted(used):
             name = self.item(f"arg.{k}", used[k][0].type, whole, k)
@@ -184,11 +185,11 @@ class Writer:
             if c in used_here:
                 self.values[c] = self.item(f"arg.{k}", c.type, whole, k)
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: ClosedComputation) -> None:
         """The instructions of the scope's nodes, after the parameters. Raises VerifyError."""
         emitters = self.printer.emitters
         for node in scope.members:
-            if node in self.values or node.op is PARAM or is_variable(node):
+            if node in self.values or node.op is PARAM or is_loop_variable(node):
                 self._items(node, scope)
                 continue
             self._node = node
@@ -200,7 +201,7 @@ class Writer:
                 self.values[node] = name
             self._items(node, scope)
 
-    def _items(self, node: Node, scope: Scope) -> None:
+    def _items(self, node: Node, scope: ClosedComputation) -> None:
         known: dict[int, str] = {}
         if node is self._root:  # as a whole it is the root, and nothing asks for its items
             return
@@ -221,7 +222,7 @@ class Writer:
         if whole is None:
             raise self.fail(node, f"HLO has no value for '{node.op.name}'")
         bare = node.op in (CALL, CALL_VALUE) and len(node.type.items) == 1  # type: ignore[attr-defined]
-        if bare or (node.op is REGION and len(self.placement.branches[node][0].roots) == 1):
+        if bare or (node.op is REGION and len(self.placement.of_branches[node][0].roots) == 1):
             return whole
         own = item.name and item.name != node.name and node.op not in self.printer.unnamed_items
         return self.item(legal(item.name) if own else f"{whole}.{index}", item.type, whole, index)

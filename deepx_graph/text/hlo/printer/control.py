@@ -56,7 +56,7 @@ def _region(w: Writer, node: Node) -> str:
         named = f"true_computation={names[0]}, false_computation={names[1]}"
     else:
         named = f"branch_computations={{{', '.join(names)}}}"
-    values = w.placement.branches[node][0].roots
+    values = w.placement.of_branches[node][0].roots
     shape = type_text(values[0].type if len(values) == 1 else node.type)
     return w.put(base, shape, "conditional", [index, *args], named, node.origin)
 

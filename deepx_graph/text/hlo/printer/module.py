@@ -17,7 +17,7 @@ from deepx_graph.text.hlo.printer.body import Emit, Writer, shown_results
 from deepx_graph.text.hlo.printer.loops import without_fixed_variables
 from deepx_graph.text.hlo.printer.notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer.ops import EMITTERS, TARGET
-from deepx_graph.text.hlo.printer.place import Placement, Scope
+from deepx_graph.text.hlo.printer.place import ClosedComputation, Computations
 from deepx_graph.text.hlo.printer.values import NoWord, legal, tuple_text, word
 from deepx_graph.types import STATE
 
@@ -114,7 +114,7 @@ class Printer:
         name = self._reserve(function.name or "computation")
 
         def job() -> None:
-            placement = Placement(function)
+            placement = Computations(function)
             w = Writer(self, name, placement)
 
             self._finish(w, lambda: w.function(function))
@@ -125,7 +125,7 @@ class Printer:
     def loop(self, w: Writer, end: Node, base: str, order: Order) -> tuple[list[Node], str, str]:
         """What a loop captures, and its condition and body."""
         if end not in self._loops:
-            scopes = w.placement.loops[end]
+            scopes = w.placement.of_loops[end]
             captures = order(list(scopes[0].captures))
             said = noted_names(end.origin, "condition", "body") or [f"{base}.condition", f"{base}.body"]
             names = [self._reserve(name) for name in said]
@@ -141,7 +141,7 @@ class Printer:
         """What each branch captures, and its computation."""
         if node not in self._regions:
             self._regions[node] = []
-            scopes = w.placement.branches[node]
+            scopes = w.placement.of_branches[node]
             said = noted_names(node.origin, "branch_computations", "true_computation", "false_computation")
             for k, scope in enumerate(scopes):
                 captures = order(list(scope.captures))
@@ -153,7 +153,7 @@ class Printer:
             self.use(w.name, name, node)
         return self._regions[node]
 
-    def _inner(self, outer: Writer, name: str, scope: Scope, write: Callable[[Writer], None]) -> None:
+    def _inner(self, outer: Writer, name: str, scope: ClosedComputation, write: Callable[[Writer], None]) -> None:
         w = Writer(self, name, outer.placement)
         self._jobs.append(lambda: self._finish(w, lambda: write(w)))
 
@@ -193,18 +193,18 @@ class Printer:
         return order
 
 
-def _write_loop(w: Writer, end: Node, scope: Scope, captures: Sequence[Node], passed: Sequence[Node]) -> None:
+def _write_loop(w: Writer, end: Node, scope: ClosedComputation, captures: Sequence[Node], passed: Sequence[Node]) -> None:
     """A condition (its one root is the result) or a body (its roots and what it passes on make the state)."""
     used = captures if passed else [c for c in captures if c in _reached(w, scope)]
     w.state(end, scope, captures, used)
     w.run(scope)
-    if scope is w.placement.loops[end][0]:
+    if scope is w.placement.of_loops[end][0]:
         w.root(w.value(scope.roots[0]))
     else:
         w.root(w.pack("next", [*scope.roots, *passed]))
 
 
-def _reached(w: Writer, scope: Scope) -> set[Node]:
+def _reached(w: Writer, scope: ClosedComputation) -> set[Node]:
     """What the nodes of a scope use."""
     found = set(scope.roots)
     for items in scope.items.values():
@@ -215,7 +215,7 @@ def _reached(w: Writer, scope: Scope) -> set[Node]:
     return found
 
 
-def _write_branch(w: Writer, scope: Scope, captures: Sequence[Node]) -> None:
+def _write_branch(w: Writer, scope: ClosedComputation, captures: Sequence[Node]) -> None:
     w.taken(captures)
     w.run(scope)
     w.finish(scope.roots)

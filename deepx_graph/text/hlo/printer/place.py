@@ -13,20 +13,9 @@ from dataclasses import dataclass, field
 
 from deepx_graph import ops
 from deepx_graph.analysis.liveness import everything
-from deepx_graph.analysis.loop_nest import Loops
-from deepx_graph.analysis.nesting import Nested, common
+from deepx_graph.analysis.scopes import Scope, ScopeTree, is_loop_variable
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import (
-    CALL_VALUE,
-    CONSTANT,
-    LOOP_BEGIN,
-    LOOP_END,
-    PARTIAL,
-    PHI,
-    PROJ,
-    REGION,
-    branches_of,
-)
+from deepx_graph.ir.structure import CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION
 from deepx_graph.literal import Literal
 
 REPEATED = 16
@@ -36,18 +25,8 @@ MAX_DEPTH = 60
 """How deep branches are nested if the graph leaves it open."""
 
 
-class Place(Nested):
-    """A branch of a region, the header or the body of a loop, or the function itself. `loop` is the innermost header around."""
-
-    __slots__ = ("loop",)
-
-    def __init__(self, parent: Place | None, loop: Place | None) -> None:
-        super().__init__(parent)
-        self.loop = loop
-
-
 @dataclass(eq=False, slots=True)
-class Scope:
+class ClosedComputation:
     """What is written in one computation: `members` in order, and the `captures` that come from outside."""
 
     roots: tuple[Node, ...]
@@ -60,11 +39,6 @@ class Scope:
 def is_item(node: Node) -> bool:
     """A value of a region, call or other tuple, read from it by number."""
     return node.op is PROJ or (node.op is PHI and node.inputs[0].op is REGION)
-
-
-def is_variable(node: Node) -> bool:
-    """A loop variable."""
-    return node.op is PHI and node.inputs[0].op is LOOP_BEGIN
 
 
 def is_repeated(node: Node) -> bool:
@@ -89,7 +63,7 @@ def operands(node: Node) -> Sequence[Node]:
         return node.inputs[0].inputs
     if node.op is REGION:
         return node.inputs[:1]
-    if is_variable(node):
+    if is_loop_variable(node):
         return ()
     if node.op is ops.pad and not node.attrs[0]:  # a scalar is not padded with anything
         return node.inputs[:1]
@@ -98,138 +72,100 @@ def operands(node: Node) -> Sequence[Node]:
     return node.inputs
 
 
-class Placement:
-    """The scopes of a function: `main`, those of each region's branches, and condition and body of each loop end."""
+class Computations(ScopeTree):
+    """What is written where: in `main`, in those of each region's branches, in condition and body of each loop end."""
 
     def __init__(self, function: Function) -> None:
-        self.root = Place(None, None)
-        self.place: dict[Node, Place] = {}
-        self._site: dict[Node, Place] = {}
-        self._headers: dict[Node, Place] = {}
-        self._owners: list[tuple[int, Node]] = []
-        self._inside: dict[Node, tuple[Place, ...]] = {}
-        self._loops = Loops(everything(function)).innermost
-        self._place_all(function)
-        self.branches: dict[Node, list[Scope]] = {}
-        self.loops: dict[Node, tuple[Scope, Scope]] = {}
-        for _, owner in sorted(self._owners, key=lambda o: -o[0]):
+        super().__init__(function, everything(function))
+        self.place_all()
+        self._place_items()
+        self.of_branches: dict[Node, list[ClosedComputation]] = {}
+        self.of_loops: dict[Node, tuple[ClosedComputation, ClosedComputation]] = {}
+        owners = {**self.headers, **{region: scopes[0] for region, scopes in self.branches.items()}}
+        for owner in sorted(owners, key=lambda n: -owners[n].depth):
             self._fill(owner)
-        self.main = self._scope(function.results, (self.root,), function.params)
+        self.main = self._computation(function.results, (self.root,), function.params)
 
-    # --- places, users before inputs
+    # --- scopes
 
-    def _place_all(self, function: Function) -> None:
-        for r in function.results:
-            self._use(r, self.root)
-        for node in reversed(function.nodes):
-            if node in self._site:
-                self._visit(node, self._site[node])
-        self.place.update((p, self.root) for p in function.params)
-        for node in function.nodes:
-            if is_item(node) and node.inputs[0] in self.place:
-                self.place[node] = self.place[node.inputs[0]]
-            elif is_variable(node) and node.inputs[0] in self._headers:
-                self.place[node] = self._headers[node.inputs[0]]
-
-    def _visit(self, node: Node, site: Place) -> None:
+    def place(self, node: Node, latest: Scope) -> None:
         if is_item(node):
-            self._use(node.inputs[0], site)
-            return
-        if is_variable(node):
-            return
-        place = site if node.op in (ops.opaque, ops.custom_call) else self._hoisted(node, site)
-        if node.op in (LOOP_END, REGION):
-            place = _shallow(place)
-        self.place[node] = place
-        if node.op is LOOP_END:
-            self._enter_loop(node, place)
-        elif node.op is REGION:
-            self._enter_branches(node, place)
-        for i in operands(node):
-            self._use(i, place)
+            self.use(node.inputs[:1], latest)
+        else:
+            super().place(node, latest)
 
-    def _use(self, node: Node, place: Place) -> None:
-        known = self._site.get(node)
-        self._site[node] = place if known is None or known is place else common(known, place)
+    def operands(self, node: Node) -> Sequence[Node]:
+        return operands(node)
 
-    def _hoisted(self, node: Node, place: Place) -> Place:
+    def hoisted(self, node: Node, latest: Scope) -> Scope:
         """Out of every loop whose variables the node does not depend on."""
-        innermost = self._loops[node]
-        bound = self._headers.get(innermost.inputs[0]) if innermost else None
-        while place.loop is not bound and place.loop is not None:
-            place = place.loop.parent
-        return place
+        if node.op not in (ops.opaque, ops.custom_call):
+            innermost = self.loops.innermost[node]
+            while latest.loop is not innermost and latest.loop is not None:
+                latest = self.headers[latest.loop].parent
+        return _shallow(latest) if node.op in (LOOP_END, REGION) else latest
 
-    def _enter_loop(self, end: Node, place: Place) -> None:
-        header = Place(place, None)
-        header.loop = header
-        body = Place(header, header)
-        self._headers[end.inputs[0]] = header
-        self._inside[end] = (header, body)
-        self._owners.append((header.depth, end))
-        self._use(end.inputs[1], header)
-        for n in end.inputs[2:]:
-            self._use(n, body)
+    def _place_items(self) -> None:
+        """What stands with another node: parameters, what is read from a tuple, loop variables."""
+        self.home.update((p, self.root) for p in self.function.params)
+        for node in self.function.nodes:
+            if is_item(node) and node.inputs[0] in self.home:
+                self.home[node] = self.home[node.inputs[0]]
+            elif is_loop_variable(node) and self.live.ends[node.inputs[0]] in self.headers:
+                self.home[node] = self.headers[self.live.ends[node.inputs[0]]]
 
-    def _enter_branches(self, region: Node, place: Place) -> None:
-        values = branches_of(region)
-        self._inside[region] = tuple(Place(place, place.loop) for _ in values)
-        self._owners.append((place.depth + 1, region))
-        for branch, inside in zip(values, self._inside[region], strict=True):
-            for v in branch:
-                self._use(v, inside)
-
-    # --- scopes, inner ones first
+    # --- computations, inner ones first
 
     def _fill(self, owner: Node) -> None:
-        inside = self._inside[owner]
         if owner.op is LOOP_END:
-            condition = self._scope(owner.inputs[1:2], inside[:1])
-            body = self._scope(owner.inputs[2:], inside)
+            header, inside = self.headers[owner], self.bodies[owner]
+            condition = self._computation(owner.inputs[1:2], (header,))
+            body = self._computation(owner.inputs[2:], (header, inside))
             condition.captures.update(body.captures)
             body.captures = condition.captures
-            self.loops[owner] = condition, body
+            self.of_loops[owner] = condition, body
         else:
-            self.branches[owner] = [self._scope(v, (p,)) for v, p in zip(branches_of(owner), inside, strict=True)]
+            scopes = self.branches[owner]
+            self.of_branches[owner] = [self._computation(self.live.branch(owner, s.branch), (s,)) for s in scopes]
 
     def needs(self, node: Node) -> Iterable[Node]:
         """Every value that must be at hand in the computation where the node is written."""
         yield from operands(node)
         if node.op is LOOP_END:
-            yield from self.loops[node][0].captures
+            yield from self.of_loops[node][0].captures
         elif node.op is REGION:
-            for scope in self.branches[node]:
-                yield from scope.captures
+            for branch in self.of_branches[node]:
+                yield from branch.captures
 
-    def _scope(self, roots: Sequence[Node], places: tuple[Place, ...], first: Sequence[Node] = ()) -> Scope:
-        scope = Scope(tuple(roots))
+    def _computation(self, roots: Sequence[Node], scopes: tuple[Scope, ...], first: Sequence[Node] = ()) -> ClosedComputation:
+        made = ClosedComputation(tuple(roots))
         found: set[Node] = set(first)
         stack = list(roots)
         while stack:
             node = stack.pop()
-            if node in found or node in scope.captures:
+            if node in found or node in made.captures:
                 continue
-            if not is_repeated(node) and self.place.get(node) not in places:
-                scope.captures[node] = None
+            if not is_repeated(node) and self.home.get(node) not in scopes:
+                made.captures[node] = None
                 continue
             found.add(node)
             stack.extend(self.needs(node))
         for node in sorted(found, key=_serial):
             if is_item(node):
-                scope.items.setdefault(node.inputs[0], []).append(node)
+                made.items.setdefault(node.inputs[0], []).append(node)
             else:
-                scope.members.append(node)
-        for items in scope.items.values():
+                made.members.append(node)
+        for items in made.items.values():
             items.sort(key=_index)
-        return scope
+        return made
 
 
-def _shallow(place: Place) -> Place:
-    """The place, or one around it in the same loop where computations would nest too deep: branches one after the other, each
+def _shallow(scope: Scope) -> Scope:
+    """The scope, or one around it in the same loop where computations would nest too deep: branches one after the other, each
     used in the next alone, would otherwise stand inside one another."""
-    while place.depth > MAX_DEPTH and place.parent.loop is place.loop:
-        place = place.parent
-    return place
+    while scope.depth > MAX_DEPTH and scope.parent.loop is scope.loop:
+        scope = scope.parent
+    return scope
 
 
 def _serial(node: Node) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deepx_graph import ops
+from deepx_graph.analysis.scopes import Scope
 from deepx_graph.ir import Data, Function, Node
 from deepx_graph.ir.structure import (
     CALL,
@@ -28,7 +29,7 @@ from deepx_graph.ir.structure import (
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.printer.names import Names
 from deepx_graph.text.relay.printer.ops import call, said, tuple_text, unsaid, writing
-from deepx_graph.text.relay.printer.place import Block, Placement, Text, is_effect, values, whole
+from deepx_graph.text.relay.printer.place import Blocks, Text, is_effect, values, whole
 from deepx_graph.text.relay.reader.literals import NAMES, number_text
 from deepx_graph.text.relay.words import result_text, type_text
 from deepx_graph.types import BOOL, DataType, DType, FunctionType, StateType, TensorType, Type, as_tensor, is_static, scalar
@@ -57,7 +58,7 @@ class Writer:
         self.shared, self.function, self.names, self.around = shared, function, names, around
         self.refs = dict(known)
         self.captured = {i for n in function.nodes if n.op is PARTIAL and self.is_literal(n) for i in n.inputs}
-        self.place = Placement(function, self.say, self.is_inline)
+        self.place = Blocks(function, self.say, self.is_inline)
 
     def params(self, params: Sequence[Node]) -> list[str]:
         """Names the parameters; gives `%x: T` for each that is no state."""
@@ -189,7 +190,7 @@ class Writer:
 
     # --- blocks
 
-    def block(self, block: Block, results: Sequence[Node], pad: str) -> list[str]:
+    def block(self, block: Scope, results: Sequence[Node], pad: str) -> list[str]:
         """The lines of a scope whose value is the results."""
         lines: list[str] = []
         last: tuple[Node, str] | None = None
@@ -322,11 +323,11 @@ class Writer:
             partial = True
         return "\n".join([f"match{'?' if partial else ''} ({self.ref(tag.inputs[0])}) {{", *clauses, f"{pad}}}"])
 
-    def _pattern(self, block: Block, constructor: str, type: Type) -> str:
-        count = self._fields_of(constructor, type)
-        for k, node in sorted(block.fields.items()):
+    def _pattern(self, block: Scope, constructor: str, type: Type) -> str:
+        count, fields = self._fields_of(constructor, type), self.place.fields.get(block, {})
+        for k, node in sorted(fields.items()):
             self.refs[node] = self.names.local(node.name or f"f{k}")
-        inner = ", ".join(self.refs[block.fields[k]] if k in block.fields else "_" for k in range(count))
+        inner = ", ".join(self.refs[fields[k]] if k in fields else "_" for k in range(count))
         return f"{constructor}({inner})" if count else constructor
 
 

@@ -36,7 +36,7 @@ def region(w: FunctionWriter, node: Node) -> None:
 def loop(w: FunctionWriter, node: Node) -> None:
     """A loop, as `while`; what both its regions need is written in each."""
     begin, condition, *nexts = node.inputs
-    loop = w.placement.loops[node]
+    place = w.placement
     inits = w.shown(begin.inputs)
     assert isinstance(node.type, TupleType)
     operands = ", ".join(map(w.use, inits))
@@ -45,9 +45,9 @@ def loop(w: FunctionWriter, node: Node) -> None:
     nexts = [n for n, i in zip(nexts, begin.inputs, strict=True) if i not in w.hidden]
     returned = "stablehlo.return"
     w.work += reversed([
-        partial(_variables, w, begin), w.deeper, iter(loop.turn(loop.condition)),
+        partial(_variables, w, begin), w.deeper, iter(place.iteration(place.headers[node])),
         partial(w.give_back, (condition,), returned), w.shallower, partial(w.put, "}, {"),
-        partial(_variables, w, begin), w.deeper, iter(loop.turn(loop.body)),
+        partial(_variables, w, begin), w.deeper, iter(place.iteration(place.bodies[node])),
         partial(w.give_back, nexts, returned), w.shallower, partial(w.put, f"}}) : {types} -> {types}{w.at(node)}"),
     ])  # fmt: skip
 

@@ -24,7 +24,7 @@ from deepx_graph.ir.structure import (
     TUPLE,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.text.common.regions import Placement
+from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
 from deepx_graph.text.stablehlo.printer.control import loop, region
@@ -85,7 +85,7 @@ class FunctionWriter:
 
     def body(self, keyword: str) -> None:
         """The lines of the function after its declaration; `keyword` returns its results."""
-        placement = self.placement = Placement(self.function)
+        placement = self.placement = TextRegions(self.function)
         self.work = [lambda: self.give_back(self.given(self.function.results), keyword), reversed(placement.root.nodes)]
         while self.work:
             item = self.work.pop()

@@ -265,6 +265,19 @@ def test_nested_loops_with_what_they_capture() -> None:
     check_round_trip(reread(text))
 
 
+def test_an_inner_loop_whose_variables_start_the_same_each_time_stays_inside() -> None:
+    b = Builder()
+    zero, one, n, yes, no = (*(b.constant(k, I32) for k in (0, 1, 4)), b.constant(True), b.constant(False))
+
+    def outer(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        i, total = v
+        last = b.loop([zero, yes], lambda w: (w[1], [i, no]))[0]  # only its next value depends on the outer loop
+        return b(compare, i, n, direction="LT"), [b(add, i, one), b(add, total, last)]
+
+    module = Module((b.function("main", [], lambda: [b.loop([zero, zero], outer)[1]]),))
+    assert dx.compile(reread(write(module, "relay")))()[0] == 0 + 1 + 2 + 3
+
+
 def test_a_branch_on_a_condition_of_unknown_rank_is_written() -> None:
     b = Builder()
     c, x = b.param(0, tensor(BOOL, None), "c"), b.param(1, scalar(F32), "x")

@@ -70,6 +70,8 @@ def _body(function: Function, end: Node) -> list[Node]:
         if node not in changed and node is not end:
             changed.add(node)
             stack += function.users[node]
+            if node.op is LOOP_END:  # an inner loop: all its variables change, whatever they start as
+                stack += function.users[node.inputs[0]]
     return [n for n in reachable(end.inputs[1:]) if n in changed or (n.op is LOOP_BEGIN and n is not end.inputs[0] and (
         any(u in changed for u in function.users[n])))]
 

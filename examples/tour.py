@@ -42,7 +42,7 @@ async def settled(pilot: Pilot[int]) -> None:
     assert isinstance(app, Browser)
     for _ in range(400):
         await pilot.pause(0.01)
-        if app.session is not None and not app.is_working and not app.workers:
+        if app.session is not None and not app.jobs.running and not app.workers:
             break
     await pilot.pause()
 

@@ -10,8 +10,8 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.pipeline import PIPELINES
-from deepx_graph.tui.help import bindings_of, key_text
-from deepx_graph.tui.texts import plain
+from deepx_graph.tui.formatting import plain
+from deepx_graph.tui.screens import bindings_of, key_text
 
 if TYPE_CHECKING:
     from deepx_graph.tui.app import Browser
@@ -32,13 +32,13 @@ class Commands(Provider):
         for b in bindings_of(type(browser)):
             yield b.description, f"key {key_text(b.key)}", partial(self._do, b.action)
         for name, text in PIPELINES.items():
-            yield f"Optimise: {name}", text or "nothing", partial(browser.optimise, name)
+            yield f"Optimise: {name}", text or "nothing", partial(browser.document.optimise, name)
         for p in REGISTRY.values():
-            yield f"Run pass {p.name}", p.summary(), partial(browser.optimise, p.name)
-        yield "Gradient program", "differentiate what is looked at", browser.differentiate
+            yield f"Run pass {p.name}", p.summary(), partial(browser.document.optimise, p.name)
+        yield "Gradient program", "differentiate what is looked at", browser.document.differentiate
         if browser.session is not None:
             for f in browser.session.module.functions[:200]:
-                yield f"Function {plain(f.name, 60)}", f"{len(f.nodes)} nodes", partial(browser.go_to_function, f.name)
+                yield f"Function {plain(f.name, 60)}", f"{len(f.nodes)} nodes", partial(browser.selection.go_to_function, f.name)
 
     async def _do(self, action: str) -> None:
         await self.app.run_action(action)

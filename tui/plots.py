@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from deepx_graph.session.run.statistics import Statistics
-from deepx_graph.tui.texts import bar
+from deepx_graph.tui.formatting import bar
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 

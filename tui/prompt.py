@@ -25,7 +25,7 @@ def last_word(complete: Callable[[str], Iterable[str]], ends: str = " (") -> Com
 
 
 class Completing(Suggester):
-    """Suggests the first way to go on."""
+    """Suggests the first text that goes on from what is typed."""
 
     def __init__(self, complete: Complete) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -40,7 +40,7 @@ class Completing(Suggester):
 
 
 class Prompt(Input):
-    """One line of input at the foot of the screen. Posts `Asked` when it is entered, and `Left` whenever it closes."""
+    """One line of input at the foot of the screen. Posts `Answered` when it is entered, and `Closed` whenever it closes."""
 
     DEFAULT_CSS = """
     Prompt { display: none; height: 1; border: none; padding: 0 1; background: $boost; }
@@ -48,19 +48,19 @@ class Prompt(Input):
     Prompt.-open { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave"),
+        Binding("escape", "close", "Leave"),
         Binding("tab", "complete", "Complete"),
     ]
 
-    class Asked(Message):
+    class Answered(Message):
         """A text was entered; `answer` waits for it."""
 
         def __init__(self, answer: Callable[[str], None], text: str) -> None:
             super().__init__()
             self.answer, self.text = answer, text
 
-    class Left(Message):
-        """The line was left."""
+    class Closed(Message):
+        """The line is hidden again."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, compact=True)
@@ -75,10 +75,10 @@ class Prompt(Input):
         self.add_class("-open")
         self.focus()
 
-    def action_leave(self) -> None:
-        """Hides the line; what was looked at before has the keys again."""
+    def action_close(self) -> None:
+        """Hides the line; the view has the keys again."""
         self.remove_class("-open")
-        self.post_message(self.Left())
+        self.post_message(self.Closed())
 
     def action_complete(self) -> None:
         if isinstance(self.suggester, Completing) and (text := self.suggester.first(self.value)):
@@ -87,5 +87,5 @@ class Prompt(Input):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.action_leave()
-        self.post_message(self.Asked(self.answer, self.value))
+        self.action_close()
+        self.post_message(self.Answered(self.answer, self.value))

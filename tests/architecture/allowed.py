@@ -27,7 +27,6 @@ WORDS: dict[str, int] = {
     "deepx_graph/text/stablehlo/reader/rules.py": 1,
     "passes/autodiff/reverse.py": 1,
     "passes/scalar/unroll.py": 1,
-    "tui/views/lanes.py": 1,
 }
 """Definitions by file."""
 
@@ -66,7 +65,7 @@ HOMONYMS: dict[str, int] = {
     "Graph": 2,
     "Instruction": 2,
     "Item": 2,
-    "Line": 3,
+    "Line": 2,
     "Lowering": 4,
     "Names": 3,
     "Parser": 4,
@@ -83,12 +82,18 @@ HOMONYMS: dict[str, int] = {
     "Shared": 2,
     "Shown": 2,
     "Slot": 3,
-    "Table": 2,
     "Values": 2,
     "Var": 2,
-    "View": 2,
     "Wire": 2,
     "Word": 4,
     "Writer": 2,
 }
 """Classes by name; most are the words of the syntax of several languages."""
+
+CLASSES: dict[str, int] = {
+    "deepx_graph.runtime.native.gemm.epilogue._EpilogueEmitter": 426,
+    "deepx_graph.runtime.native.loopnest.emit.NestEmitter": 401,
+    "deepx_graph.text.relay.reader.parser.Parser": 527,
+    "deepx_graph.text.stablehlo.reader.parser.Parser": 566,
+}
+"""Lines of classes with all that they inherit of ours, where there are more than test_classes.py lets pass."""

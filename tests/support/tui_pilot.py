@@ -64,7 +64,7 @@ async def settled(pilot: Pilot[int]) -> None:
         received = TRAFFIC.received
         await pilot.pause(0)  # one message through the queue of each part, behind all that is there; then it paints
         quiet = TRAFFIC.received - received == len(parts) and not any(p.message_queue_size for p in parts)
-        if quiet and not app.workers and not app.is_working:
+        if quiet and not app.workers and not app.jobs.running:
             return
     raise AssertionError("the browser never comes to rest")
 

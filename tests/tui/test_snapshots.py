@@ -62,7 +62,7 @@ async def optimised(pilot: Pilot[int]) -> None:
     version = app.session.optimise(PIPELINE)
     assert version.record is not None
     version.record.stages[:] = [dataclasses.replace(s, seconds=1e-3) for s in version.record.stages]
-    app.push(version)
+    app.document.push(version)
     await settled(pilot)
 
 

@@ -21,10 +21,10 @@ from deepx_graph.errors import UsageError
 from deepx_graph.ir import Node, Origin
 from deepx_graph.ops import tanh
 from deepx_graph.session.session import Session
-from deepx_graph.tui import app as app_module
+from deepx_graph.tui import screens
 from deepx_graph.tui.app import Browser
-from deepx_graph.tui.help import HelpScreen, MessageScreen, bindings_of, help_text, key_text
-from deepx_graph.tui.views import table as views
+from deepx_graph.tui.commands import Commands
+from deepx_graph.tui.screens import HelpScreen, MessageScreen, bindings_of, help_text, key_text
 from deepx_graph.tui.views.map import FocusMap
 from deepx_graph.tui.views.source import SourcePane
 from deepx_graph.types import F32, tensor
@@ -65,7 +65,7 @@ async def test_the_list_shows_every_node_and_the_panes_follow_the_cursor(tmp_pat
         for name in ("hidden", "gate", "tanh", "exponential", "multiply", "⇒ y"):
             assert name in shown(pilot)
         await press(pilot, "j", "s")
-        assert app_of(pilot).selected is not None and app_of(pilot).selected[1].name == "hidden"  # type: ignore[index]
+        assert app_of(pilot).selection.current is not None and app_of(pilot).selection.current[1].name == "hidden"  # type: ignore[index]
         assert "what         Hyperbolic tangent" in shown(pilot) or "tanh" in shown(pilot)
         assert pilot.app.query_one(SourcePane).marked == {4}
         await press(pilot, "G")
@@ -79,7 +79,7 @@ async def test_a_line_of_the_source_leads_to_its_node(tmp_path: Path) -> None:
         source = pilot.app.query_one(SourcePane)
         source.focus()
         await press(pilot, "g", "j", "j", "j", "j", "enter")
-        assert app_of(pilot).selected[1].name == "gate"  # type: ignore[index]
+        assert app_of(pilot).selection.current[1].name == "gate"  # type: ignore[index]
 
 
 @piloted
@@ -87,14 +87,14 @@ async def test_queries_are_walked() -> None:
     async with browser(foldable()) as pilot:
         await press(pilot, "slash", "=op:tanh", "enter")
         app = app_of(pilot)
-        assert [n.name for _, n in app.found] == ["a2", "b2"]
-        assert app.selected[1].name == "a2"  # type: ignore[index]
+        assert [n.name for _, n in app.search.matches] == ["a2", "b2"]
+        assert app.selection.current[1].name == "a2"  # type: ignore[index]
         await press(pilot, "n")
-        assert app.selected[1].name == "b2"  # type: ignore[index]
+        assert app.selection.current[1].name == "b2"  # type: ignore[index]
         await press(pilot, "n")
-        assert app.selected[1].name == "a2"  # type: ignore[index]
+        assert app.selection.current[1].name == "a2"  # type: ignore[index]
         await press(pilot, "b", "b")
-        assert app.selected[1].name in ("x", "a2")  # type: ignore[index]
+        assert app.selection.current[1].name in ("x", "a2")  # type: ignore[index]
         assert "[1/2] op:tanh" in shown(pilot)
 
 
@@ -135,10 +135,10 @@ async def test_edges_are_followed_both_ways() -> None:
     async with browser(foldable()) as pilot:
         app = app_of(pilot)
         await press(pilot, "slash", "=#6", "enter", "left_square_bracket")
-        start = app.selected[1]  # type: ignore[index]
+        start = app.selection.current[1]  # type: ignore[index]
         assert start.name
         await press(pilot, "right_square_bracket")
-        assert start in app.selected[1].inputs  # type: ignore[index]
+        assert start in app.selection.current[1].inputs  # type: ignore[index]
 
 
 @piloted
@@ -149,7 +149,7 @@ async def test_the_map_walks_along_edges() -> None:
         boxes = pilot.app.query_one("#map", FocusMap)
         assert boxes.node is not None and boxes.node.name == "a2"
         await press(pilot, "k")
-        assert boxes.node.name == "a1" and app.selected[1].name == "a1"  # type: ignore[index]
+        assert boxes.node.name == "a1" and app.selection.current[1].name == "a1"  # type: ignore[index]
         await press(pilot, "j", "j")
         assert boxes.node.op.name == "add"
         before = boxes.depth
@@ -172,13 +172,27 @@ async def test_why_two_nodes_are_one_kernel() -> None:
 async def test_versions_are_undone_and_redone() -> None:
     async with browser(foldable()) as pilot:
         app = app_of(pilot)
-        app.optimise("default")
+        app.document.optimise("default")
         await press(pilot, "g")
         assert "fusion" in shown(pilot) and "2/2 default" in shown(pilot)
         await press(pilot, "u")
         assert "fusion" not in shown(pilot) and "1/2 loaded" in shown(pilot)
         await press(pilot, "U")
         assert "2/2 default" in shown(pilot)
+
+
+@piloted
+async def test_the_palette_has_every_key_pass_and_function() -> None:
+    async with browser(foldable()) as pilot:
+        app = app_of(pilot)
+        commands = {title: call for title, _, call in Commands(app.screen).commands()}
+        assert {b.description for b in bindings_of(Browser)} | {"Optimise: default", "Run pass cse"} <= set(commands)
+        for title, version in (("Run pass cse", "2/2 cse"), ("Gradient program", "3/3 grad")):
+            commands[title]()
+            await settled(pilot)
+            assert version in shown(pilot)
+        commands["Function main"]()
+        assert app.lanes.row is not None and app.lanes.row.kind == "function"
 
 
 @piloted
@@ -226,7 +240,7 @@ async def test_wide_combining_turning_and_endless_names_keep_the_columns(size: t
 
 
 def parts() -> list[tuple[str, type]]:
-    return [("Everywhere", Browser), *views.parts()]
+    return [("Everywhere", Browser), *screens.parts()]
 
 
 def test_every_binding_is_in_the_help() -> None:
@@ -270,7 +284,7 @@ async def test_the_help_opens_and_closes() -> None:
 async def test_a_file_that_is_no_program_ends_with_its_diagnostic(tmp_path: Path) -> None:
     path = tmp_path / "bad.sea"
     path.write_text("sea 1\nentry @f\nfunc oops\n")
-    app = Browser(lambda: app_module.Session.open(path), str(path))
+    app = Browser(lambda: Session.open(path), str(path))
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.failed is not None)
     assert app.failed is not None and app.failed.exit_code == 3

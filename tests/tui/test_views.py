@@ -11,12 +11,12 @@ import deepx_graph as dx
 from deepx_graph.session.pipelines import items
 from deepx_graph.session.run.statistics import statistics
 from deepx_graph.session.session import Session
-from deepx_graph.tui.help import MessageScreen
+from deepx_graph.tui.formatting import cost_piece, row_pieces
 from deepx_graph.tui.plots import columns, histogram
-from deepx_graph.tui.texts import cost, left_of
+from deepx_graph.tui.screens import MessageScreen
 from deepx_graph.tui.views.passes import PassesView
 from deepx_graph.tui.views.pipeline import PipelineView
-from deepx_graph.tui.views.rows import Table
+from deepx_graph.tui.views.rows import TextTable
 from deepx_graph.viz.listing.listing import listing
 from tests.cli.test_browsing import foldable, hunted
 from tests.support.paths import SHARED
@@ -99,7 +99,7 @@ async def test_a_run_shows_costs_memory_and_where_a_nan_was_born() -> None:
         assert "memory over time" in text and "kernel" in text and "NaN or infinity made by 1 node;" in text
         await press(pilot, "exclamation_mark")
         app = app_of(pilot)
-        assert app.view == "list" and app.selected is not None and app.selected[1].name == "gone"
+        assert app.view == "list" and app.selection.current is not None and app.selection.current[1].name == "gone"
         assert "%" in shown(pilot)  # the shares are in the list
         await press(pilot, "6")
         text = shown(pilot)
@@ -154,8 +154,8 @@ async def test_what_is_shown_is_exported(tmp_path: Path) -> None:
 async def test_running_work_can_be_cancelled() -> None:
     async with browser(foldable()) as pilot:
         app = app_of(pilot)
-        app.optimise("default")
-        assert app.is_working
+        app.document.optimise("default")
+        assert app.jobs.running
         app.action_cancel()
         await press(pilot, "g")
         assert app.session is not None and len(app.session.versions) == 1
@@ -165,7 +165,7 @@ async def test_running_work_can_be_cancelled() -> None:
 async def test_long_lines_can_be_read() -> None:
     async with browser(foldable(), (80, 24)) as pilot:
         await press(pilot, "4")
-        table = pilot.app.query_one("#outcome", Table)
+        table = pilot.app.query_one("#outcome", TextTable)
         table.focus()
         first = shown(pilot)
         await press(pilot, "right")
@@ -225,5 +225,5 @@ def test_every_row_of_every_functional_program_has_a_text() -> None:
         session = Session.open(path)
         for row in listing(session.module, numbers=True).rows:
             facts = session.facts(row.function)
-            assert "".join(text for text, _ in left_of(row, facts)).strip()
-            assert row.node is None or cost(row.node, facts, "bytes")
+            assert "".join(text for text, _ in row_pieces(row, facts)).strip()
+            assert row.node is None or cost_piece(row.node, facts, "bytes")

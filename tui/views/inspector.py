@@ -11,19 +11,20 @@ from textual.message import Message
 from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import Entry, Section, inspect
-from deepx_graph.tui.texts import FILLER, by_cells, padded, plain
-from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.tui.formatting import FILLER, by_cells, padded, plain
+from deepx_graph.tui.views.base import Follower
+from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 
 LABEL = 12
 
 
-class Inspector(Table):
+class Inspector(TextTable, Follower):
     """Sections of facts. Enter on an operand or user goes there, on a line of the source shows it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Go there")]
 
-    class Wanted(Message):
-        """A node, or a line of the source, is to be shown."""
+    class LinkFollowed(Message):
+        """A line that leads to a node, or to a line of the source, was chosen."""
 
         def __init__(self, node: Node | None, line: int) -> None:
             super().__init__()
@@ -34,7 +35,6 @@ class Inspector(Table):
         self.sections: list[Section] = []
 
     def show_node(self, session: Session, function: Function, node: Node) -> None:
-        """Tells about a node."""
         self.sections = inspect(session, function, node)
         self._lay_out()
 
@@ -43,10 +43,10 @@ class Inspector(Table):
         super().on_resize()
 
     def _lay_out(self) -> None:
-        lines: list[Line] = []
+        lines: list[TextLine] = []
         for section in self.sections:
             if section.title:
-                lines.append(titled(section.title))
+                lines.append(heading(section.title))
             for e in section.entries:
                 lines += _lines(e, max(10, self.size.width - LABEL - 3))
         self.show(lines)
@@ -54,13 +54,13 @@ class Inspector(Table):
     def action_choose(self) -> None:
         entry = self.line.data if self.line is not None else None
         if isinstance(entry, Entry) and (entry.node is not None or entry.line):
-            self.post_message(self.Wanted(entry.node, entry.line))
+            self.post_message(self.LinkFollowed(entry.node, entry.line))
 
 
-def _lines(e: Entry, width: int) -> list[Line]:
+def _lines(e: Entry, width: int) -> list[TextLine]:
     """An entry, its text in as many lines as it needs."""
     mark = "→" if e.node is not None else "↦" if e.line else " "
     wrapped = textwrap.wrap(by_cells(plain(e.text, 400)), width, break_on_hyphens=False)
     texts = [text.replace(FILLER, "") for text in wrapped] or [""]
     label = (f"{mark}{padded(plain(e.label, LABEL), LABEL)} ", "name" if e.node is not None else "faint")
-    return [said(label if k == 0 else " " * (LABEL + 2), text, data=e) for k, text in enumerate(texts)]
+    return [text_line(label if k == 0 else " " * (LABEL + 2), text, data=e) for k, text in enumerate(texts)]

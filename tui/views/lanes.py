@@ -11,14 +11,14 @@ from textual.reactive import reactive
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
-from deepx_graph.tui.texts import OVERLAYS, Piece, columns, cost, left_of, padded, type_of
-from deepx_graph.tui.views.rows import Rows
+from deepx_graph.tui.formatting import OVERLAYS, Piece, columns, cost_piece, padded, row_pieces, type_text
+from deepx_graph.tui.views.rows import VirtualList
 from deepx_graph.viz.listing.lane_glyphs import gutter, mark_of
 from deepx_graph.viz.listing.lanes import Row
 from deepx_graph.viz.listing.listing import FOLDED, Listing
 
 
-class LaneList(Rows):
+class LaneList(VirtualList):
     """One row per node in schedule order. Posts `Moved` when another row is looked at."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,14 +41,14 @@ class LaneList(Rows):
             super().__init__()
             self.function, self.node = function, node
 
-    class NumbersWanted(Message):
+    class ScalarsToggled(Message):
         """Rows for constants of rank 0 are to be shown, or hidden again."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.session: Session | None = None
         self.listing = Listing()
-        self.hits: set[Node] = set()
+        self.matches: set[Node] = set()
         self._near: dict[Node, str] = {}
         self._folding = 0
         self._walked: tuple[Node, str, int] | None = None
@@ -84,10 +84,14 @@ class LaneList(Rows):
         if row is None:
             return False
         if node is not self.node:
-            place = self.listing.show(row)
-            self.resized()
-            self.cursor = place
+            self.show_row(row)
         return True
+
+    def show_row(self, row: int) -> None:
+        """Puts the cursor on a row, unfolding what hides it."""
+        position = self.listing.show(row)
+        self.resized()
+        self.cursor = position
 
     # --- drawing
 
@@ -100,18 +104,18 @@ class LaneList(Rows):
         facts = self.session.facts(row.function)
         node = row.node
         sign = "›" if here else self._near.get(node, " ") if node is not None else " "
-        if node is not None and node in self.hits:
+        if node is not None and node in self.matches:
             sign = "*"
         pieces: list[Piece] = [(sign, "hit")]
         pieces += gutter(row, self.listing.lanes, mark_of(row))
-        left = left_of(row, facts)
+        left = row_pieces(row, facts)
         if row.inside and number in self.listing.folded:
             left.append((f" ▸ {row.inside:,} rows", "faint"))
         right: list[Piece] = []
         if node is not None:
-            text, style = cost(node, facts, self.overlay)
+            text, style = cost_piece(node, facts, self.overlay)
             types, costs = columns(width)
-            right = [(" " + type_of(node, types), "data"), (" " + text.rjust(costs), style)]
+            right = [(" " + type_text(node, types), "data"), (" " + text.rjust(costs), style)]
         room = width - sum(cell_len(t) for t, _ in (*pieces, *right))
         return pieces + _fitted(left, room) + right
 
@@ -148,7 +152,7 @@ class LaneList(Rows):
             self.action_move(1)
 
     def action_fold_all(self) -> None:
-        """In turn: kernels and blocks folded, everything folded but functions, everything open."""
+        """One after another: kernels and blocks folded, everything folded but functions, everything open."""
         row = self.listing.visible[self.cursor] if self.listing.visible else 0
         self._folding = (self._folding + 1) % 3
         wanted = (lambda r: r.kind in FOLDED, lambda r: r.kind != "function", lambda r: False)[self._folding]
@@ -159,25 +163,25 @@ class LaneList(Rows):
 
     # --- along edges
 
-    def action_walk(self, way: str) -> None:
+    def action_walk(self, edge: str) -> None:
         """To the first operand or user; again from where one came, to the next one."""
         row = self.row
         if row is None or row.node is None:
             return
         start, k = row.node, 0
-        if self._walked is not None and self._walked[1] == way and self._is_beside(self._walked[0], row, way):
+        if self._walked is not None and self._walked[1] == edge and self._is_beside(self._walked[0], row, edge):
             start, k = self._walked[0], self._walked[2] + 1
-        beside = self._beside(start, row.function, way)
+        beside = self._beside(start, row.function, edge)
         if not beside:
-            beside, start, k = self._beside(row.node, row.function, way), row.node, 0
+            beside, start, k = self._beside(row.node, row.function, edge), row.node, 0
         if beside and self.show_node(beside[k % len(beside)]):
-            self._walked = (start, way, k % len(beside)) if len(beside) > 1 else None
+            self._walked = (start, edge, k % len(beside)) if len(beside) > 1 else None
 
-    def _is_beside(self, start: Node, row: Row, way: str) -> bool:
-        return row.node in self._beside(start, row.function, way)
+    def _is_beside(self, start: Node, row: Row, edge: str) -> bool:
+        return row.node in self._beside(start, row.function, edge)
 
-    def _beside(self, node: Node, function: Function, way: str) -> list[Node]:
-        nodes = node.inputs if way == "operand" else function.users.get(node, ())
+    def _beside(self, node: Node, function: Function, edge: str) -> list[Node]:
+        nodes = node.inputs if edge == "operand" else function.users.get(node, ())
         return [n for n in dict.fromkeys(nodes) if n in self.listing.row_of]
 
     # --- overlays
@@ -187,7 +191,7 @@ class LaneList(Rows):
         self.overlay = OVERLAYS[(OVERLAYS.index(self.overlay) + 1) % len(OVERLAYS)]
 
     def action_numbers(self) -> None:
-        self.post_message(self.NumbersWanted())
+        self.post_message(self.ScalarsToggled())
 
 
 def _fitted(pieces: list[Piece], room: int) -> list[Piece]:

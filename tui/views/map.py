@@ -19,8 +19,9 @@ from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI,
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.node_facts import Facts
 from deepx_graph.session.session import Session
-from deepx_graph.tui.texts import FILLER, STYLES, bar, by_cells, plain
-from deepx_graph.tui.views.rows import Styled
+from deepx_graph.tui.formatting import FILLER, STYLES, bar, by_cells, plain
+from deepx_graph.tui.views.base import Follower
+from deepx_graph.tui.views.rows import StyledView
 from deepx_graph.types import is_state
 from deepx_graph.viz.listing.boxmap import Box, BoxMap, Cell, box_map, neighbourhood
 from deepx_graph.viz.view.labels import op_title
@@ -28,7 +29,7 @@ from deepx_graph.viz.view.labels import op_title
 MOST_DEPTH = 9
 
 
-class FocusMap(Styled, can_focus=True):
+class FocusMap(StyledView, Follower, can_focus=True):
     """A map with a cursor on one of its boxes. Posts `Moved` when it goes to another one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,6 +53,7 @@ class FocusMap(Styled, can_focus=True):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.session: Session | None = None
         self.function: Function | None = None
         self.facts: Facts | None = None
         self.map: BoxMap | None = None
@@ -59,7 +61,8 @@ class FocusMap(Styled, can_focus=True):
 
     def show_map(self, session: Session, function: Function, node: Node) -> None:
         """Draws the map around a node."""
-        self.function, self.facts, self.node = function, session.facts(function), node
+        self.session, self.function, self.node = session, function, node
+        self.facts = session.facts(function)
         nodes, _ = neighbourhood(function, node, self.depth)
         labels = {n: self._label(n) for n in nodes}
         self.map = box_map(function, node, self.depth, labels, {n: _kind(n) for n in nodes})
@@ -77,7 +80,7 @@ class FocusMap(Styled, can_focus=True):
         name = plain(node.name, 16) if node.name else f"#{self.facts.number.get(node, 0)}"
         return by_cells(f"{plain(op_title(node, node.inputs), 20)} {name}{share}")
 
-    def show_session_node(self, session: Session, function: Function, node: Node) -> None:
+    def show_node(self, session: Session, function: Function, node: Node) -> None:
         """Puts the cursor on a node, in a new map where this one does not have it."""
         if self.map is None or self.function is not function or node not in self.map.boxes:
             self.show_map(session, function, node)
@@ -130,21 +133,21 @@ class FocusMap(Styled, can_focus=True):
 
     # --- walking
 
-    def action_walk(self, way: str) -> None:
-        """To the nearest box that way: along an edge up and down, within the layer left and right."""
+    def action_walk(self, direction: str) -> None:
+        """To the nearest box in a direction: along an edge up and down, within the layer left and right."""
         box = self.box
         if self.map is None or box is None or self.function is None:
             return
-        if way in ("left", "right"):
+        if direction in ("left", "right"):
             layer = self.map.layers[box.layer]
-            at = layer.index(box.node) + (1 if way == "right" else -1)
+            at = layer.index(box.node) + (1 if direction == "right" else -1)
             target = layer[at] if 0 <= at < len(layer) else None
         else:
-            beside = box.node.inputs if way == "up" else self.function.users.get(box.node, ())
+            beside = box.node.inputs if direction == "up" else self.function.users.get(box.node, ())
             shown = [self.map.boxes[n] for n in dict.fromkeys(beside) if n in self.map.boxes]
             target = min(shown, key=lambda b: abs(b.middle - box.middle)).node if shown else None
             if target is None and beside and self.map.centre is not box.node:
-                self.action_centre()  # there is more that way, off the map
+                self.action_centre()  # there is more, off the map
                 return
         if target is not None:
             self._go(target)
@@ -156,15 +159,14 @@ class FocusMap(Styled, can_focus=True):
         if self.function is not None:
             self.post_message(self.Moved(self.function, node))
 
-    class Redraw(Message):
-        """The map is to be drawn anew around the node under the cursor."""
-
     def action_centre(self) -> None:
-        self.post_message(self.Redraw())
+        """Draws the map anew around the node under the cursor."""
+        if self.session is not None and self.function is not None and self.node is not None:
+            self.show_map(self.session, self.function, self.node)
 
     def action_depth(self, by: int) -> None:
         self.depth = max(1, min(MOST_DEPTH, self.depth + by))
-        self.post_message(self.Redraw())
+        self.action_centre()
 
     def on_click(self, event: Click) -> None:
         x, y = event.x + self.scroll_offset.x - self.margin, event.y + self.scroll_offset.y

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from deepx_graph.ir import Data
-from deepx_graph.tui.texts import plain
+from deepx_graph.tui.formatting import plain
 from deepx_graph.viz.listing.listing import Listing
 
 MOST = 2000

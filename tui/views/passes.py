@@ -13,9 +13,9 @@ from deepx_graph.passes.observer import Stage
 from deepx_graph.session.report.diff import SIGNS, Difference
 from deepx_graph.session.session import Version
 from deepx_graph.session.timeline import Event, Sighting, Timeline
-from deepx_graph.tui.texts import milliseconds, plain
-from deepx_graph.tui.views.base import View
-from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.tui.formatting import plain, time_text
+from deepx_graph.tui.views.base import BrowserView
+from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 from deepx_graph.verify import describe
 
 CHANGE = {"added": "added", "removed": "removed", "changed": "changed"}
@@ -23,7 +23,7 @@ SHOWN = 500
 """Changes of a step that are listed."""
 
 
-class PassesView(View):
+class PassesView(BrowserView):
     """Steps on one side, the step under the cursor on the other."""
 
     DEFAULT_CSS = """
@@ -47,12 +47,12 @@ class PassesView(View):
         self.event: Event | None = None
 
     def compose(self) -> ComposeResult:
-        yield Table(id="steps")
-        yield Table(id="step")
+        yield TextTable(id="steps")
+        yield TextTable(id="step")
 
     @property
-    def steps(self) -> Table:
-        return self.query_one("#steps", Table)
+    def steps(self) -> TextTable:
+        return self.query_one("#steps", TextTable)
 
     @property
     def timeline(self) -> Timeline | None:
@@ -78,15 +78,15 @@ class PassesView(View):
 
     def _list(self, keep: bool = False) -> None:
         if self.timeline is None or self.version is None:
-            self.steps.show([said(("Nothing has been optimised yet: the pipeline view (4) runs passes.", "faint"))])
-            self.query_one("#step", Table).show([])
+            self.steps.show([text_line(("Nothing has been optimised yet: the pipeline view (4) runs passes.", "faint"))])
+            self.query_one("#step", TextTable).show([])
             return
-        lines: list[Line] = []
+        lines: list[TextLine] = []
         for stage, events in self.timeline.passes(unchanged=self.unchanged):
             lines.append(_pass_line(stage, events, events[0].stage in self.folded))
             if events[0].stage not in self.folded:
                 lines += [_rewrite_line(e) for e in events[1:]]
-        self.steps.show(lines or [said(("No pass changed anything.", "faint"))], keep=keep)
+        self.steps.show(lines or [text_line(("No pass changed anything.", "faint"))], keep=keep)
         self.steps.moved()
 
     def opened(self) -> None:
@@ -123,95 +123,95 @@ class PassesView(View):
 
     # --- one step
 
-    def on_table_moved(self, message: Table.Moved) -> None:
+    def on_text_table_moved(self, message: TextTable.Moved) -> None:
         if message.table is self.steps and isinstance(message.line.data, Event):
             self.event = event = message.line.data
             timeline = self.timeline
             if timeline is not None:
-                self.browser.work_on("stepping", lambda m: timeline.step(event), self._show_step)
+                self.browser.jobs.start("stepping", lambda m: timeline.step(event), self._show_step)
 
     def _show_step(self, found: tuple[Module, Module, Difference]) -> None:
         event, timeline = self.event, self.timeline
         if event is None or timeline is None:
             return
         head = _about_pass(timeline.stages[event.stage], event) if event.rewrite is None else _about_rewrite(event)
-        self.query_one("#step", Table).show([*head, *_changes(found[2])])
+        self.query_one("#step", TextTable).show([*head, *_changes(found[2])])
 
-    def on_table_chosen(self, message: Table.Chosen) -> None:
+    def on_text_table_chosen(self, message: TextTable.Chosen) -> None:
         if message.table is self.steps:
             self.action_fold()
         elif isinstance(message.line.data, Node):
-            self.browser.go_to(message.line.data)
+            self.browser.selection.go_to(message.line.data)
 
     def action_look(self) -> None:
         """The program as it was after the step, as a version of its own."""
         if self.event is None or self.timeline is None or self.version is None:
             return
         module, title = self.timeline.module_at(self.event.after), f"{self.version.title} to {self.event.after}"
-        self.browser.push(Version(module, title, self.version.parent, None))
+        self.browser.document.push(Version(module, title, self.version.parent, None))
         self.browser.action_view("list")
 
 
-def _pass_line(stage: Stage, events: list[Event], folded: bool) -> Line:
+def _pass_line(stage: Stage, events: list[Event], folded: bool) -> TextLine:
     count = len(events) - 1
     delta = sum(stage.delta.values())
     mark = "▸" if folded and count else "▾" if count else " "
-    return Line([
+    return TextLine([
         (f"{mark} {events[0].stage + 1:>2} ", "faint"), (plain(events[0].title, 30), "kernel" if stage.changed else "faint"),
         (f"  {count:,} rewrite{'s' * (count > 1)}" if count else "", ""),
         (f"  {delta:+,} nodes" if delta else "", "result" if delta < 0 else "changed"),
-        (f"  {milliseconds(stage.seconds)}", "faint"),
+        (f"  {time_text(stage.seconds)}", "faint"),
     ], events[0])  # fmt: skip
 
 
-def _rewrite_line(event: Event) -> Line:
+def _rewrite_line(event: Event) -> TextLine:
     rewrite = event.rewrite
     assert rewrite is not None
     name = plain(rewrite.before.name or rewrite.before.op.name, 24)
-    return Line([(f"     {rewrite.number:>4} ", "faint"), (plain(event.title, 30), "op"), (f" {name}", "name")], event)
+    return TextLine([(f"     {rewrite.number:>4} ", "faint"), (plain(event.title, 30), "op"), (f" {name}", "name")], event)
 
 
-def _about_pass(stage: Stage, event: Event) -> list[Line]:
-    lines = [titled(f"pass {event.stage + 1}: {plain(event.title, 60)}"), said(stage.pass_.summary())]
+def _about_pass(stage: Stage, event: Event) -> list[TextLine]:
+    lines = [heading(f"pass {event.stage + 1}: {plain(event.title, 60)}"), text_line(stage.pass_.summary())]
     for name, change in sorted(stage.delta.items(), key=lambda item: (item[1], item[0])):
-        lines.append(said((f"  {change:+5,} ", "removed" if change < 0 else "added"), name))
+        lines.append(text_line((f"  {change:+5,} ", "removed" if change < 0 else "added"), name))
     rules = Counter(r.rule for r in stage.rewrites)
-    lines += [said((f"  {n:>5,}x ", "faint"), rule) for rule, n in rules.most_common()]
+    lines += [text_line((f"  {n:>5,}x ", "faint"), rule) for rule, n in rules.most_common()]
     return lines
 
 
-def _about_rewrite(event: Event) -> list[Line]:
+def _about_rewrite(event: Event) -> list[TextLine]:
     rewrite = event.rewrite
     assert rewrite is not None
-    lines = [titled(f"rewrite {rewrite.number}: {plain(rewrite.rule)}, in {rewrite.pass_name}")]
+    lines = [heading(f"rewrite {rewrite.number}: {plain(rewrite.rule)}, in {rewrite.pass_name}")]
     if event.reason:
-        lines.append(said(("because ", "faint"), plain(event.reason, 200)))
-    lines.append(said(("before  ", "removed"), describe(rewrite.before), data=rewrite.before))
-    lines.append(said(("after   ", "added"), describe(rewrite.after), data=rewrite.after))
+        lines.append(text_line(("because ", "faint"), plain(event.reason, 200)))
+    lines.append(text_line(("before  ", "removed"), describe(rewrite.before), data=rewrite.before))
+    lines.append(text_line(("after   ", "added"), describe(rewrite.after), data=rewrite.after))
     if rewrite.span is not None:
-        lines.append(said(("from    ", "faint"), str(rewrite.span)))
+        lines.append(text_line(("from    ", "faint"), str(rewrite.span)))
     return lines
 
 
-def changes_of(found: Difference) -> list[Line]:
+def changes_of(found: Difference) -> list[TextLine]:
     """A difference as lines, each leading to the node after it, else to that before."""
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     last = None
     for change in found.changes[:SHOWN]:
         if change.function != last:
             last = change.function
-            lines.append(said((f"function {plain(last, 60)}", "faint")))
-        lines.append(said((f"  {SIGNS[change.kind]} ", CHANGE[change.kind]), (change.text, CHANGE[change.kind]),
+            lines.append(text_line((f"function {plain(last, 60)}", "faint")))
+        lines.append(text_line((f"  {SIGNS[change.kind]} ", CHANGE[change.kind]), (change.text, CHANGE[change.kind]),
                           data=change.after or change.before))  # fmt: skip
     if len(found.changes) > SHOWN:
-        lines.append(said((f"  and {len(found.changes) - SHOWN:,} more changes", "faint")))
+        lines.append(text_line((f"  and {len(found.changes) - SHOWN:,} more changes", "faint")))
     if found.changes:
-        lines.append(said((f"{found.affected:,} more nodes differ only through these; {found.same:,} are the same", "faint")))
+        lines.append(text_line((f"{found.affected:,} more nodes differ only through these; {found.same:,} are the same", "faint")))
     return lines
 
 
-def _changes(found: Difference) -> list[Line]:
-    return [said(""), titled("changes"), *(changes_of(found) or [said(("none in what results depend on", "faint"))])]
+def _changes(found: Difference) -> list[TextLine]:
+    return [text_line(""), heading("changes"), *(changes_of(found) or [text_line(("none in what results depend on", "faint"))])]
 
 
 def sighting_text(sightings: list[Sighting]) -> str:

@@ -14,13 +14,13 @@ from deepx_graph.session.pipelines import complete_passes, explain_pass, items
 from deepx_graph.session.report.info import module_info
 from deepx_graph.session.session import Version
 from deepx_graph.session.timeline import op_changes
-from deepx_graph.tui.texts import padded, plain
-from deepx_graph.tui.views.base import View
-from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.tui.formatting import padded, plain
+from deepx_graph.tui.views.base import BrowserView
+from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 from deepx_graph.units import human, sized
 
 
-class PipelineView(View):
+class PipelineView(BrowserView):
     """The passes on one side, what the last run of them did on the other."""
 
     DEFAULT_CSS = """
@@ -45,12 +45,12 @@ class PipelineView(View):
         self.outcome: Version | None = None
 
     def compose(self) -> ComposeResult:
-        yield Table(id="pipeline-passes")
-        yield Table(id="outcome")
+        yield TextTable(id="pipeline-passes")
+        yield TextTable(id="outcome")
 
     @property
-    def table(self) -> Table:
-        return self.query_one("#pipeline-passes", Table)
+    def table(self) -> TextTable:
+        return self.query_one("#pipeline-passes", TextTable)
 
     @property
     def text(self) -> str:
@@ -61,22 +61,22 @@ class PipelineView(View):
         self._list()
 
     def _list(self, at: int | None = None) -> None:
-        lines = [said((f" {k + 1:>2} ", "faint"), (plain(p, 60), "op"), data=p) for k, p in enumerate(self.passes)]
-        self.table.show(lines or [said((" no passes: a adds one, p takes a named pipeline", "faint"))], keep=True)
+        lines = [text_line((f" {k + 1:>2} ", "faint"), (plain(p, 60), "op"), data=p) for k, p in enumerate(self.passes)]
+        self.table.show(lines or [text_line((" no passes: a adds one, p takes a named pipeline", "faint"))], keep=True)
         if at is not None:
             self.table.cursor = at
         self._explain()
 
     def _explain(self) -> None:
         line = self.table.line
-        lines = [said(plain(t)) for t in explain_pass(line.data)] if line is not None and line.data else []
-        self.query_one("#outcome", Table).show([*lines, said(""), *self._outcome_lines()])
+        lines = [text_line(plain(t)) for t in explain_pass(line.data)] if line is not None and line.data else []
+        self.query_one("#outcome", TextTable).show([*lines, text_line(""), *self._outcome_lines()])
 
-    def on_table_moved(self, message: Table.Moved) -> None:
+    def on_text_table_moved(self, message: TextTable.Moved) -> None:
         if message.table is self.table:
             self._explain()
 
-    def on_table_chosen(self, message: Table.Chosen) -> None:
+    def on_text_table_chosen(self, message: TextTable.Chosen) -> None:
         if message.table is self.table:
             self.action_edit()
 
@@ -130,38 +130,38 @@ class PipelineView(View):
     def action_run(self) -> None:
         session, text = self.session, self.text
         start = self.outcome.parent if self.outcome is not None and session.version is self.outcome else session.version
-        self.browser.work_on("optimising", lambda m: session.optimise(text or "none", start=start, monitor=m), self._ran)
+        self.browser.jobs.start("optimising", lambda m: session.optimise(text or "none", start=start, monitor=m), self._ran)
 
     def _ran(self, version: Version) -> None:
         if self.session.version is self.outcome:  # the same again with other passes: in place of what it made before
             self.session.undo()
         self.outcome = version
-        self.browser.push(version)
+        self.browser.document.push(version)
 
     def show_version(self) -> None:
         self._explain()
 
-    def _outcome_lines(self) -> list[Line]:
+    def _outcome_lines(self) -> list[TextLine]:
         """Operations and costs before and after."""
         version = self.outcome
         if version is None or version.parent is None:
-            return [said(("r runs the passes on what is looked at", "faint"))]
+            return [text_line(("r runs the passes on what is looked at", "faint"))]
         before, after = version.parent, version
-        lines = [titled(f"{'':<22}{'before':>10}{'after':>10}")]
+        lines = [heading(f"{'':<22}{'before':>10}{'after':>10}")]
         lines.append(_row("operations", sum(before.counts.values()), sum(after.counts.values())))
         lines += _costs(before, after)
         lines += [_row(name, a, b) for name, a, b in op_changes(Counter(before.counts), Counter(after.counts))]
         return lines
 
 
-def _row(name: str, before: float | None, after: float | None, shown: Callable[[float | None], str] = human) -> Line:
+def _row(name: str, before: float | None, after: float | None, shown: Callable[[float | None], str] = human) -> TextLine:
     better = before is not None and after is not None and after < before
     worse = before is not None and after is not None and after > before
     style = "added" if better else "removed" if worse else "faint"
-    return said(f"{padded(plain(name, 21), 22)}{shown(before):>10}", (f"{shown(after):>10}", style))
+    return text_line(f"{padded(plain(name, 21), 22)}{shown(before):>10}", (f"{shown(after):>10}", style))
 
 
-def _costs(before: Version, after: Version) -> list[Line]:
+def _costs(before: Version, after: Version) -> list[TextLine]:
     """What a run costs, where that is known; kernels and memory are those of the entry."""
     a, b = (module_info(v.module) for v in (before, after))
     entry_a, entry_b = a.functions[0], b.functions[0]

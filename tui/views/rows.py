@@ -1,4 +1,4 @@
-"""`Rows`: a list of any length of which only the lines on the screen are drawn; the lane list and all tables are such lists.
+"""Virtual lists, of which only the lines on the screen are drawn: the lane list and all tables.
 
 A line is pieces of text with the names of styles, which themes give colours; nothing in a line is ever read as markup.
 """
@@ -19,17 +19,17 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from deepx_graph.tui.texts import Piece
+from deepx_graph.tui.formatting import Piece
 
 STYLES = ("data", "effect", "control", "node", "op", "name", "faint", "heavy", "reduce", "kernel", "head", "result", "hot", "hit",
           "cursor", "near", "added", "removed", "changed")  # fmt: skip
 
 
-class Styled(ScrollView):
+class StyledView(ScrollView):
     """A widget that draws pieces of text in named styles."""
 
     DEFAULT_CSS = """
-    Styled {
+    StyledView {
         scrollbar-size: 1 1;
         .-data { text-style: dim; }
         .-effect { color: $text-warning; }
@@ -85,10 +85,10 @@ class Styled(ScrollView):
         return found
 
 
-class Rows(Styled, can_focus=True):
+class VirtualList(StyledView, can_focus=True):
     """Lines with a cursor. Subclasses say how many there are and what is on each."""
 
-    DEFAULT_CSS = "Rows { overflow-x: hidden; }"
+    DEFAULT_CSS = "VirtualList { overflow-x: hidden; }"
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", "Down", show=False),
@@ -156,14 +156,14 @@ class Rows(Styled, can_focus=True):
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """A line of a table: its pieces, and what it stands for."""
 
     pieces: list[Piece] = field(default_factory=list)
     data: Any = None
 
 
-class Table(Rows):
+class TextTable(VirtualList):
     """Lines that are given. Posts `Chosen` when Enter is pressed and `Moved` when the cursor moves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -175,37 +175,37 @@ class Table(Rows):
     class Chosen(Message):
         """A line was chosen."""
 
-        def __init__(self, table: Table, line: Line) -> None:
+        def __init__(self, table: TextTable, line: TextLine) -> None:
             super().__init__()
             self.table, self.line = table, line
 
         @property
-        def control(self) -> Table:
+        def control(self) -> TextTable:
             return self.table
 
     class Moved(Message):
         """The cursor is on a line."""
 
-        def __init__(self, table: Table, line: Line) -> None:
+        def __init__(self, table: TextTable, line: TextLine) -> None:
             super().__init__()
             self.table, self.line = table, line
 
         @property
-        def control(self) -> Table:
+        def control(self) -> TextTable:
             return self.table
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.table: Sequence[Line] = ()
+        self.table: Sequence[TextLine] = ()
 
-    def show(self, table: Sequence[Line], *, keep: bool = False) -> None:
+    def show(self, table: Sequence[TextLine], *, keep: bool = False) -> None:
         """Shows these lines, from the first or, with `keep`, from where the cursor was."""
         self.table, self.shift = table, 0
         self.cursor = self.cursor if keep else 0
         self.resized()
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> TextLine | None:
         """The line under the cursor."""
         return self.table[self.cursor] if self.cursor < len(self.table) else None
 
@@ -228,11 +228,11 @@ class Table(Rows):
             self.post_message(self.Chosen(self, self.line))
 
 
-def titled(title: str) -> Line:
+def heading(title: str) -> TextLine:
     """A line that is a heading."""
-    return Line([(title, "head")])
+    return TextLine([(title, "head")])
 
 
-def said(*pieces: Piece | str, data: Any = None) -> Line:
+def text_line(*pieces: Piece | str, data: Any = None) -> TextLine:
     """A line of pieces; a bare text is plain."""
-    return Line([(p, "") if isinstance(p, str) else p for p in pieces], data)
+    return TextLine([(p, "") if isinstance(p, str) else p for p in pieces], data)

@@ -13,17 +13,17 @@ from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session.progress import Monitor
 from deepx_graph.session.run.inputs import WISHES
 from deepx_graph.session.run.instrumented import RunResult
+from deepx_graph.tui.formatting import bar, padded, plain, time_text
 from deepx_graph.tui.plots import columns
-from deepx_graph.tui.texts import bar, milliseconds, padded, plain
-from deepx_graph.tui.views.base import View
-from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.tui.views.base import BrowserView
+from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 from deepx_graph.units import sized
 
 KERNELS = 200
 """Kernels that are listed, the most expensive first."""
 
 
-class RunView(View):
+class RunView(BrowserView):
     """Inputs and settings above, the last run below."""
 
     DEFAULT_CSS = """
@@ -46,8 +46,8 @@ class RunView(View):
         self.seed, self.runs = 0, 1
 
     def compose(self) -> ComposeResult:
-        yield Table(id="inputs")
-        yield Table(id="report")
+        yield TextTable(id="inputs")
+        yield TextTable(id="report")
 
     def show_version(self) -> None:
         self._list()
@@ -57,15 +57,15 @@ class RunView(View):
 
     def _list(self) -> None:
         ports = input_ports(self.session.module.entry)
-        lines = [said((f" {padded(plain(p.name, 20), 20)} ", "name"), (f"{padded(plain(str(p.type), 22), 22)} ", "data"),
+        lines = [text_line((f" {padded(plain(p.name, 20), 20)} ", "name"), (f"{padded(plain(str(p.type), 22), 22)} ", "data"),
                       (plain(self.wishes.get(p.name, "random"), 60), "op"), data=p.name) for p in ports]  # fmt: skip
-        lines.append(said((" engine, runs, seed   ", "faint"), f"{self.engine}, {self.runs}, {self.seed}", data=0))
-        table = self.query_one("#inputs", Table)
+        lines.append(text_line((" engine, runs, seed   ", "faint"), f"{self.engine}, {self.runs}, {self.seed}", data=0))
+        table = self.query_one("#inputs", TextTable)
         table.show(lines, keep=True)
         table.styles.height = min(len(lines), 8)
 
     def action_edit(self) -> None:
-        line = self.query_one("#inputs", Table).line
+        line = self.query_one("#inputs", TextTable).line
         if line is None:
             return
         name = line.data
@@ -100,33 +100,33 @@ class RunView(View):
         def job(monitor: Monitor) -> RunResult:
             return session.run(session.inputs(wishes, seed), engine=engine, seed=seed, runs=runs, monitor=monitor)
 
-        self.browser.work_on("running", job, self._ran)
+        self.browser.jobs.start("running", job, self._ran)
 
     def _ran(self, result: RunResult) -> None:
         before = self.session.module
         self.session.accept(result)
         self.browser.lanes.overlay = "time"
         if self.session.module is not before:
-            self.browser.show_version()
+            self.browser.document.show_version()
         self._report()
-        self.query_one("#report", Table).focus()
+        self.query_one("#report", TextTable).focus()
 
     # --- what was seen
 
     def _report(self) -> None:
         result = self.session.result
-        table = self.query_one("#report", Table)
+        table = self.query_one("#report", TextTable)
         if result is None:
-            table.show([said((" r runs the program that is looked at", "faint"))])
+            table.show([text_line((" r runs the program that is looked at", "faint"))])
             return
         width = max(20, self.size.width - 14)
-        table.show([*_summary(result), *_odd(result), said(""), *_memory(result, width), said(""), *_kernels(result)])
+        table.show([*_summary(result), *_odd(result), text_line(""), *_memory(result, width), text_line(""), *_kernels(result)])
 
-    def on_table_chosen(self, message: Table.Chosen) -> None:
+    def on_text_table_chosen(self, message: TextTable.Chosen) -> None:
         if message.table.id == "inputs":
             self.action_edit()
         elif isinstance(message.line.data, Node):
-            self.browser.go_to(message.line.data)
+            self.browser.selection.go_to(message.line.data)
             self.browser.action_view("list")
 
     def action_hunt(self) -> None:
@@ -136,52 +136,53 @@ class RunView(View):
         elif result.first_odd is None:
             self.notify("every value is finite")
         else:
-            self.browser.go_to(result.first_odd)
+            self.browser.selection.go_to(result.first_odd)
             self.browser.action_view("list")
 
 
-def _summary(result: RunResult) -> list[Line]:
+def _summary(result: RunResult) -> list[TextLine]:
     busy = sum(m.seconds for m in result.measured.values())
     runs, each = (f"{result.runs} runs, ", " per run (medians)") if result.runs > 1 else ("", "")
-    lines = [said((f" {runs}{milliseconds(result.seconds)}", "head"), f"  kernels {milliseconds(busy)}{each}, "
+    lines = [text_line((f" {runs}{time_text(result.seconds)}", "head"), f"  kernels {time_text(busy)}{each}, "
                   f"planned peak {sized(result.memory.peak_bytes)}")]  # fmt: skip
     for name, array in result.outputs[:8]:
-        lines.append(said((f" ⇒ {plain(name, 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
+        lines.append(text_line((f" ⇒ {plain(name, 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
     if result.printed:
-        lines += [said((f" │ {plain(text, 150)}", "faint")) for text in result.printed.splitlines()[:20]]
+        lines += [text_line((f" │ {plain(text, 150)}", "faint")) for text in result.printed.splitlines()[:20]]
     return lines
 
 
-def _odd(result: RunResult) -> list[Line]:
+def _odd(result: RunResult) -> list[TextLine]:
     """The nodes that made NaN or infinity, the first first."""
     born = result.values.born
     if not born:
-        return [said((" every value is finite", "faint"))]
-    lines = [said((f" NaN or infinity made by {len(born)} node{'s' * (len(born) > 1)}; ! goes to the first:", "hot"))]
+        return [text_line((" every value is finite", "faint"))]
+    lines = [text_line((f" NaN or infinity made by {len(born)} node{'s' * (len(born) > 1)}; ! goes to the first:", "hot"))]
     for n in born[:8]:
         s = result.values.seen[n].statistics
-        lines.append(said((f"   {n.op.name} {plain(n.name, 40)}", "hot"), f"  {s.nans:,} NaN, {s.infs:,} infinite", data=n))
+        lines.append(text_line((f"   {n.op.name} {plain(n.name, 40)}", "hot"), f"  {s.nans:,} NaN, {s.infs:,} infinite", data=n))
     return lines
 
 
-def _memory(result: RunResult, width: int) -> list[Line]:
+def _memory(result: RunResult, width: int) -> list[TextLine]:
     memory = result.memory
     if not any(memory.alive):
         return []
     plot = columns(memory.alive, width, 4)
-    lines = [titled(" memory over time")]
-    lines += [said((f"{sized(max(memory.alive)) if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
+    lines = [heading(" memory over time")]
+    most = sized(max(memory.alive))
+    lines += [text_line((f"{most if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
     largest = ", ".join(f"{n.op.name} {plain(n.name, 20)} {sized(life.bytes)}" for n, life in memory.at_peak(3))
-    return [*lines, said((f"{'':>8} most at step {memory.peak_at} of {len(memory.alive)}: {largest}", "faint"))]
+    return [*lines, text_line((f"{'':>8} most at step {memory.peak_at} of {len(memory.alive)}: {largest}", "faint"))]
 
 
-def _kernels(result: RunResult) -> list[Line]:
+def _kernels(result: RunResult) -> list[TextLine]:
     ran = [(n, m) for n, m in result.measured.items() if m.calls]
-    lines = [titled(f" {'share':>11} {'time':>8} {'calls':>6}  kernel")]
+    lines = [heading(f" {'share':>11} {'time':>8} {'calls':>6}  kernel")]
     for n, m in sorted(ran, key=lambda item: -item[1].seconds)[:KERNELS]:
-        lines.append(said(
+        lines.append(text_line(
             (f" {bar(m.share, 5)}{m.share:>6.1%} ", "hot" if m.share >= 0.1 else "faint"),
-            f"{milliseconds(m.seconds):>8} {m.calls:>6,}  ", (f"{n.op.name} ", "op"), (plain(n.name, 30), "name"),
+            f"{time_text(m.seconds):>8} {m.calls:>6,}  ", (f"{n.op.name} ", "op"), (plain(n.name, 30), "name"),
             (f"  {plain(str(n.type), 30)}", "data"), data=n,
         ))  # fmt: skip
     return lines

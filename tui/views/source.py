@@ -13,13 +13,15 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from deepx_graph.errors import Source, printable
-from deepx_graph.ir import Node
+from deepx_graph.ir import Function, Node
+from deepx_graph.session.session import Session
+from deepx_graph.tui.views.base import Follower
 
 MAX_LINE = 2000
 """Characters of a line that are looked at; constants in texts can have millions."""
 
 
-class SourcePane(ScrollView, can_focus=True):
+class SourcePane(ScrollView, Follower, can_focus=True):
     """The source with line numbers. Posts `LineChosen` when Enter is pressed on a line."""
 
     DEFAULT_CSS = """
@@ -64,7 +66,7 @@ class SourcePane(ScrollView, can_focus=True):
         self.virtual_size = Size(self.container_size.width, len(self.lines_of_text))
         self.refresh()
 
-    def show_node(self, node: Node) -> None:
+    def show_node(self, session: Session, function: Function, node: Node) -> None:
         """Marks the lines of a node and puts the cursor on the first."""
         self.marked = frozenset(s.line for s in node.origin.spans)
         if node.span is not None:

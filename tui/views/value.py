@@ -12,13 +12,14 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.session.run.instrumented import Seen
 from deepx_graph.session.run.statistics import Statistics, slice_text, statistics
+from deepx_graph.session.session import Session
+from deepx_graph.tui.formatting import name_of, plain
 from deepx_graph.tui.plots import histogram
-from deepx_graph.tui.texts import name_of, plain
-from deepx_graph.tui.views.base import View
-from deepx_graph.tui.views.rows import Line, Table, said, titled
+from deepx_graph.tui.views.base import BrowserView
+from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 
 
-class ValueView(View):
+class ValueView(BrowserView):
     """One value."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -30,7 +31,7 @@ class ValueView(View):
         self.index = ""
 
     def compose(self) -> ComposeResult:
-        yield Table(id="value")
+        yield TextTable(id="value")
 
     def show_version(self) -> None:
         self._show()
@@ -38,18 +39,18 @@ class ValueView(View):
     def opened(self) -> None:
         self._show()
 
-    def show_node(self, function: Function, node: Node) -> None:
+    def show_node(self, session: Session, function: Function, node: Node) -> None:
         self._show()
 
     def _show(self) -> None:
-        table = self.query_one("#value", Table)
-        if self.browser.selected is None:
+        table = self.query_one("#value", TextTable)
+        if self.browser.selection.current is None:
             return
-        function, node = self.browser.selected
+        function, node = self.browser.selection.current
         name = name_of(node, self.session.facts(function))
-        head = said((f" {name}", "head"), f"  {node.op.name}: {plain(str(node.type), 60)}")
+        head = text_line((f" {name}", "head"), f"  {node.op.name}: {plain(str(node.type), 60)}")
         seen = self._seen(node)
-        table.show([head, *(self._lines(seen) if seen is not None else [said((f" {self._absence(node)}", "faint"))])])
+        table.show([head, *(self._lines(seen) if seen is not None else [text_line((f" {self._absence(node)}", "faint"))])])
 
     def _seen(self, node: Node) -> Seen | None:
         if node.op is CONSTANT:
@@ -62,15 +63,15 @@ class ValueView(View):
             return "nothing has run yet: r in the run view (5) runs the program"
         return "the last run computed no value for this node: it is inside a kernel, of another version, or on a branch not taken"
 
-    def _lines(self, seen: Seen) -> list[Line]:
+    def _lines(self, seen: Seen) -> list[TextLine]:
         lines = _figures(seen.statistics)
         width = max(10, min(60, self.size.width - 30))
-        lines += [said(""), titled(" distribution"), *(said((t, "op")) for t in histogram(seen.statistics, width))]
-        lines += [said(""), titled(f" elements [{plain(self.index) or '...'}]")]
+        lines += [text_line(""), heading(" distribution"), *(text_line((t, "op")) for t in histogram(seen.statistics, width))]
+        lines += [text_line(""), heading(f" elements [{plain(self.index) or '...'}]")]
         if seen.array is None:
-            return [*lines, said((" not kept: the values of the run take more memory than is set aside for them", "faint"))]
+            return [*lines, text_line((" not kept: the values of the run take more memory than is set aside for them", "faint"))]
         text = slice_text(np.asarray(seen.array), self.index, max(20, self.size.width - 3))
-        return lines + [said(f" {t}") for t in text.split("\n")]
+        return lines + [text_line(f" {t}") for t in text.split("\n")]
 
     def action_slice(self) -> None:
         def take(text: str) -> None:
@@ -83,13 +84,13 @@ class ValueView(View):
 
         self.browser.prompt("an index: 0, 2:8, ..., ::2", take, value=self.index)
 
-    def on_table_chosen(self) -> None:
+    def on_text_table_chosen(self) -> None:
         self.action_slice()
 
 
-def _figures(s: Statistics) -> list[Line]:
+def _figures(s: Statistics) -> list[TextLine]:
     odd = f"{s.nans:,} NaN, {s.infs:,} infinite" if s.odd else "all finite"
     return [
-        said(f" {s.elements:,} elements, {s.zeros:,} zeros, ", (odd, "hot" if s.odd else "faint")),
-        said(f" from {s.low:.6g} to {s.high:.6g}, mean {s.mean:.6g} ± {s.deviation:.6g}"),
+        text_line(f" {s.elements:,} elements, {s.zeros:,} zeros, ", (odd, "hot" if s.odd else "faint")),
+        text_line(f" from {s.low:.6g} to {s.high:.6g}, mean {s.mean:.6g} ± {s.deviation:.6g}"),
     ]

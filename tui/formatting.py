@@ -50,7 +50,7 @@ def by_cells(text: str) -> str:
     return "".join(c + FILLER * (width - 1) for c, width in widths if width)
 
 
-def milliseconds(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """A time in few characters."""
     ms = seconds * 1e3
     return f"{ms:.0f}ms" if ms >= 100 else f"{ms:.1f}ms" if ms >= 1 else f"{ms * 1e3:.0f}µs"
@@ -74,7 +74,7 @@ def operands(inputs: Sequence[Node], facts: Facts) -> str:
     return ", ".join(shown[:6]) + (f", … {len(shown) - 6} more" if len(shown) > 6 else "")
 
 
-def cost(node: Node, facts: Facts, overlay: str) -> Piece:
+def cost_piece(node: Node, facts: Facts, overlay: str) -> Piece:
     """The last column of a row."""
     if overlay == "time":
         found = facts.measured.get(node)
@@ -86,7 +86,7 @@ def cost(node: Node, facts: Facts, overlay: str) -> Piece:
     return sized(size_of(node)) if overlay == "bytes" else human(work_of(node)), "faint"
 
 
-def left_of(row: Row, facts: Facts) -> list[Piece]:
+def row_pieces(row: Row, facts: Facts) -> list[Piece]:
     """What a row says: operation, name, operands; or its title."""
     indent = "  " * min(row.depth, 12)
     node = row.node
@@ -120,11 +120,11 @@ def columns(width: int) -> tuple[int, int]:
     return (20, 9) if width >= 90 else (14, 8) if width >= 60 else (0, 8)
 
 
-def type_of(node: Node, width: int) -> str:
+def type_text(node: Node, width: int) -> str:
     """The type of a node, cut to its column and set to the right."""
     return plain(str(node.type), width).rjust(width) if width else ""
 
 
-def details(node: Node) -> str:
+def details_text(node: Node) -> str:
     """What a node moves and computes, on one line."""
     return f"{sized(size_of(node))}, {sized(moved_by(node))} moved, {human(work_of(node))} flops"

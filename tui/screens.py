@@ -1,4 +1,4 @@
-"""The help screen: every key of every part of the browser, read from the bindings themselves; the words of the query language."""
+"""Screens over the browser: the help, which reads every key from the bindings themselves, and messages."""
 
 from __future__ import annotations
 
@@ -31,6 +31,20 @@ def bindings_of(owner: type) -> Iterator[Binding]:
     """The bindings that a class declares itself."""
     for b in owner.__dict__.get("BINDINGS", ()):
         yield b if isinstance(b, Binding) else Binding(*b)
+
+
+def parts() -> list[tuple[str, type]]:
+    """Whatever has keys, beside the browser itself."""
+    from deepx_graph.tui.prompt import Prompt
+    from deepx_graph.tui.views.base import VIEWS, view_class
+    from deepx_graph.tui.views.inspector import Inspector
+    from deepx_graph.tui.views.outline import Outline
+    from deepx_graph.tui.views.rows import TextTable, VirtualList
+    from deepx_graph.tui.views.source import SourcePane
+
+    views = ((title, view_class(name)) for name, (title, _, _) in VIEWS.items())
+    return [("Lists and tables", VirtualList), ("Tables", TextTable), *views, ("Inspector", Inspector), ("Source", SourcePane),
+            ("Outline", Outline), ("Input line", Prompt), ("Help", HelpScreen), ("Messages", MessageScreen)]
 
 
 def help_text(parts: Sequence[tuple[str, type]]) -> Text:

@@ -1,0 +1,67 @@
+"""The first and the last line of the browser: the views and the program; the selected node, or how far a job is."""
+
+from __future__ import annotations
+
+import os
+
+from rich.text import Text
+from textual.events import Click
+from textual.message import Message
+from textual.widgets import Static
+
+from deepx_graph.session.session import Session
+from deepx_graph.tui.formatting import plain
+from deepx_graph.tui.views.base import VIEWS
+
+
+class TabBar(Static):
+    """A tab for each view, which a click opens, then the program."""
+
+    class Chosen(Message):
+        """A tab was clicked."""
+
+        def __init__(self, view: str) -> None:
+            super().__init__()
+            self.view = view
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self.tabs: list[tuple[int, str]] = []
+        """The column behind each tab, and its view."""
+
+    def show(self, view: str, path: str, session: Session | None) -> None:
+        """Shows the current view, and which version of which program is seen, once there is one."""
+        text = Text(no_wrap=True, overflow="ellipsis")
+        self.tabs = []
+        for k, (tab, (title, *_)) in enumerate(VIEWS.items(), 1):
+            text.append(f" {k} {title} ", "reverse bold" if tab == view else "")
+            self.tabs.append((len(text), tab))
+        if session is not None:
+            step = f" · {session.at + 1}/{len(session.versions)}" if len(session.versions) > 1 else ""
+            text.append(f"  {plain(os.path.basename(path), 30)}", "bold")
+            text.append(f"{step} {plain(session.version.title, 24)} · {sum(session.version.counts.values()):,} nodes")
+        self.update(text, layout=False)
+
+    def on_click(self, event: Click) -> None:
+        view = next((tab for end, tab in self.tabs if event.x < end), None)
+        if view is not None:
+            self.post_message(self.Chosen(view))
+
+
+class StatusBar(Static):
+    """One line about the selected node, or about the job under way."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id, markup=False)
+
+    def show(self, text: str, *notes: str) -> None:
+        """Shows a text, and what is to stand out behind it."""
+        line = Text(text, no_wrap=True, overflow="ellipsis")
+        for note in filter(None, notes):
+            line.append(f"  {note}", "bold")
+        self.update(line, layout=False)
+
+    def show_progress(self, text: str, done: int, total: int) -> None:
+        """Shows how far a job is."""
+        share = f" {done}/{total}" if total else ""
+        self.show(f" ⋯ {plain(text, 90)}{share}  (esc cancels)")

@@ -11,7 +11,7 @@ declared order:
 - `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
   None where it does none, or the kernel or the body of the op says.
 - `scratch(types, result, *attrs) -> int`: the most bytes that one `eval` of operands whose sizes are known, and which lie in any
-  order, has in memory beside operands and results, apart from blocks of bounded size; None: the family's rule (`ops/scratch.py`).
+  order, has in memory beside operands and results, apart from blocks of bounded size; None: the family's rule (`ir/scratch.py`).
 - `vjp(b, node, g) -> (cotangent | None, ...)`, one per input. `node` is the op's own node, so its result can be reused. `g` is the
   result's cotangent, a tuple of `Node | None` for a TupleType. The engine sums over broadcast operands and accumulates.
 """

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deepx_graph.ir.blocks import evaluation
+from deepx_graph.ir.scratch import scratch
 from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.types import TensorType, Type, is_static, nbytes
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from deepx_graph.ir.op import Op
 
 FOLD_LIMIT = 1 << 20
-"""Folding never makes a constant of more bytes than this, unless its operands already held as many."""
+"""Folding never has more bytes than this in memory, the result and what its eval makes on the way, unless its operands already held
+as many."""
 
 
 def splat_of(node: Node) -> np.generic | None:
@@ -38,10 +41,13 @@ def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, lim
         return None
     stored = sum(value_of(i).array.nbytes for i in inputs if not value_of(i).is_splat)
     work = sum(nbytes(i.type) for i in inputs)  # a splat takes no memory, and may stand for any amount of work
-    if not is_static(type) or max(nbytes(type), work) > max(limit, stored):
+    if not is_static(type):
+        return None
+    made = nbytes(type) + scratch(op, [i.type for i in inputs], type, attrs)
+    if max(made, work) > max(limit, stored):
         return None
     with np.errstate(all="ignore"):
-        value = op.eval([value_of(i).array for i in inputs], *attrs)
+        value = evaluation(op, attrs, type)([value_of(i).array for i in inputs])
     return tuple(map(Literal, value)) if isinstance(value, tuple) else Literal(value)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.blocks import in_blocks
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_count, branch_width, index_of
 from deepx_graph.literal import Array
-from deepx_graph.ops.blocks import in_blocks
 from deepx_graph.types import as_tensor
 
 

@@ -7,12 +7,18 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import LimitError
-from deepx_graph.ir import Builder, Module
-from deepx_graph.ops import OPS, add, broadcast_in_dim, dot_general, exponential, multiply
-from deepx_graph.ops.blocks import BLOCK, in_blocks
+from deepx_graph.ir import Builder, Module, Node, Op
+from deepx_graph.ir.blocks import BLOCK, in_blocks
+from deepx_graph.ir.peephole import fold
+from deepx_graph.ir.scratch import scratch
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.literal import Literal
+from deepx_graph.ops import OPS, add, broadcast_in_dim, compare, dot_general, exponential, multiply, sort
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.passes.pipeline import run_pipeline
+from deepx_graph.passes.rules.fold import Fold
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.types import F32, TensorType, tensor, type_of_array
+from deepx_graph.types import F32, I8, TensorType, is_static, nbytes, scalar, tensor, type_of_array
 from tests.support import resident
 from tests.support.laws import LAWFUL, same, samples
 
@@ -44,7 +50,7 @@ def test_operations_take_what_is_planned(engine: str, selection: str) -> None:
 
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.elementwise and op.eval], ids=lambda op: op.name)
 def test_blocks_of_an_elementwise_operation_are_the_whole(op: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepx_graph.ops.blocks.BLOCK", 7)
+    monkeypatch.setattr("deepx_graph.ir.blocks.BLOCK", 7)
     for arrays, attrs in samples(op):  # type: ignore[arg-type]
         values = op.bind(attrs)  # type: ignore[attr-defined]
         xs = [np.concatenate([a] * 5) if a.ndim else a for a in arrays]
@@ -55,6 +61,33 @@ def test_blocks_of_an_elementwise_operation_are_the_whole(op: object, monkeypatc
                 want = op.eval(given, *values)  # type: ignore[attr-defined]
                 (got,) = in_blocks(lambda parts, v=values: [op.eval(parts, *v)], given, [type.dtype.np])  # type: ignore
             assert same(got, want)
+
+
+@pytest.mark.parametrize("op", [op for op in LAWFUL if op.foldable and op.eval], ids=lambda op: op.name)
+def test_an_operation_on_constants_is_folded_where_result_and_scratch_are_within_the_limit(op: Op) -> None:
+    """As soon as they are, and not before; operands that are larger than the limit raise it to their size."""
+    for arrays, attrs in samples(op):
+        values, operands = op.bind(attrs), [Node(CONSTANT, (), (Literal(a),), type_of_array(a)) for a in arrays]
+        types = [x.type for x in operands]
+        type = op.infer(types, *values)
+        if not operands or not is_static(type):
+            continue
+        needed = max(nbytes(type) + scratch(op, types, type, values), sum(map(nbytes, types)))
+        assert fold(op, operands, values, type, needed) is not None
+        if needed > sum(a.nbytes for a in arrays):
+            assert fold(op, operands, values, type, needed - 1) is None
+
+
+@told
+def test_folding_takes_no_more_than_its_limit() -> None:
+    """A sort of bytes makes indices of eight bytes for each."""
+    b, t = Builder(), scalar(I8)
+    constant = b.constant(np.random.default_rng(0).integers(0, 100, 1 << 23).astype("i1"))
+    less = Builder().function("less", [("x", t), ("y", t)], lambda x, y: [Builder()(compare, x, y, direction="LT")], public=False)
+    result = b(sort, constant, dimension=0, is_stable=True, comparator=less)
+    module = Module((b.function("main", (), lambda: [result]),))
+    for limit in (1 << 20, 1 << 24):
+        assert resident.growth(lambda n=limit: run_pipeline(module, (Fold(max_bytes=n),))) < FACTOR * limit + resident.SPARE
 
 
 # --- programs whose text is short and whose tensors are not -----------------------------------------------------------

@@ -24,11 +24,11 @@ from deepx_graph.ir.constraint import (
     equally_many,
     same_element_type,
 )
+from deepx_graph.ir.scratch import WORD
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import products
 from deepx_graph.ops.contract.window import window_attrs_of, window_count, windows_of
 from deepx_graph.ops.helpers import is_int, pair, wider, written_in
-from deepx_graph.ops.scratch import WORD
 from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
 from deepx_graph.types import Dim, TensorType, Type, as_tensor
 

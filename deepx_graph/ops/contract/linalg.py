@@ -22,9 +22,9 @@ from deepx_graph.ir.constraint import (
     same_element_type,
     tensor_of,
 )
+from deepx_graph.ir.scratch import at_least, wide
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import like, one, written_in
-from deepx_graph.ops.scratch import at_least, wide
 from deepx_graph.types import C64, C128, F32, F64, Type, as_tensor, merge_dims, same_dim
 
 _MATRICES = FLOATS_OR_COMPLEX & SQUARE

@@ -9,10 +9,10 @@ import numpy as np
 
 from deepx_graph.ir import Attr, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, rank, same_element_type, same_shape
+from deepx_graph.ir.scratch import at_least
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import like, written_in
 from deepx_graph.ops.math.elementwise import add
-from deepx_graph.ops.scratch import at_least
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, same_dim, tensor
 
 _ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int", check=NON_NEGATIVE))

@@ -27,13 +27,13 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
+from deepx_graph.ir.scratch import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import written_in
 from deepx_graph.ops.interpret import combine, general
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
-from deepx_graph.ops.scratch import WORD, wide
 from deepx_graph.ops.tensor.index import in_rounds
 from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
 from deepx_graph.types import F64, Dim, TupleType, Type, as_tensor, dtype_of, merge_dims, nbytes, scalar, tensor

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
+from deepx_graph.ir.blocks import BLOCK
 from deepx_graph.ir.constraint import INTEGERS, REALS, SCALAR
+from deepx_graph.ir.scratch import nothing
 from deepx_graph.literal import Array
-from deepx_graph.ops.blocks import BLOCK
 from deepx_graph.ops.helpers import REAL, dtype_attr, shape_attr
 from deepx_graph.ops.math.elementwise import convert, divide, multiply, subtract
-from deepx_graph.ops.scratch import nothing
 from deepx_graph.types import F32, F64, I64, Dims, DType, Type, as_tensor, scalar, tensor
 
 MULTIPLIER, MODULUS = 16807, 2**31 - 1

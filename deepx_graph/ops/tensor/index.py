@@ -15,6 +15,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
+from deepx_graph.ir.blocks import BLOCK
 from deepx_graph.ir.constraint import (
     INTEGERS,
     NON_NEGATIVE,
@@ -27,14 +28,13 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
+from deepx_graph.ir.scratch import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
-from deepx_graph.ops.blocks import BLOCK
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import written_in
 from deepx_graph.ops.interpret import combine, general
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
-from deepx_graph.ops.scratch import WORD, wide
 from deepx_graph.ops.tensor.layout import show_dims
 from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from deepx_graph.errors import InferError, an
@@ -48,7 +48,7 @@ def _sample(rng: Any) -> Sequence[tuple[Sequence[Any], dict[str, Any]]]:
     return [([rng.random((2, 3)).astype("f4"), rng.random((2, 3)).astype("f4")], {"computation": body})]
 
 
-@cache
+@lru_cache(maxsize=256)
 def _derivative(computation: Function, k: int) -> Function | None:
     """The cotangent of operand `k`, as a function of the operands and the result's cotangent; None where it is zero."""
     b = Builder()

@@ -15,12 +15,12 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, ORDERED, TENSOR, rank, same_shape, some
+from deepx_graph.ir.scratch import WORD
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import one, written_in
 from deepx_graph.ops.interpret import combine, general
 from deepx_graph.ops.math.elementwise import compare
-from deepx_graph.ops.scratch import WORD
 from deepx_graph.ops.tensor.comparator import keys_of, order_by, ordered, sorted_alone
 from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, nbytes, scalar
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node
@@ -35,7 +35,7 @@ def top_k_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -> Cotangents:
     return (None if g[0] is None else _put_back(b, g[0], b.proj(node, 1), axis, node.inputs[0]),)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _wider(comparator: Function) -> Function:
     """The comparator with a further pair of operands, which it does not look at."""
     count = len(comparator.params)

@@ -8,7 +8,7 @@ combined axis by axis, the last axis first, by doubling, and that program is dif
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node, Op
@@ -90,7 +90,7 @@ def _index_dtype(count: int) -> DType:
     return I32 if count < 1 << 31 else I64
 
 
-@cache
+@lru_cache(maxsize=256)
 def _chooser(prefer: Function, dtype: DType, index: DType) -> Function:
     """Of two elements with whether they lie inside and their places, the first unless `prefer` refuses it."""
     types = (scalar(dtype), scalar(BOOL), scalar(index))

@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ops.blocks import evaluation
+from deepx_graph.ir.blocks import evaluation
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.dynamic_slice import dynamic_update_slice
@@ -173,7 +173,7 @@ _RULES: dict[object, Rule] = {
 
 def evaluated(node: Node) -> KernelFn:
     """The op's own eval, its result copied to `out` where that is given. Raises InferError for an op without eval."""
-    evaluate = evaluation(node)
+    evaluate = evaluation(node.op, node.attrs, node.type)
 
     def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
         value = evaluate(values)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Node
-from deepx_graph.ops.blocks import evaluation
+from deepx_graph.ir.blocks import evaluation
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
 from deepx_graph.runtime.engines.base import KernelFn
@@ -26,7 +26,7 @@ class NumpyEngine:
         return cost_counts.alone(node, self.threads)
 
     def kernel(self, node: Node) -> KernelFn:
-        evaluate = evaluation(node)
+        evaluate = evaluation(node.op, node.attrs, node.type)
         return lambda values, out: evaluate(values)
 
     def writes(self, node: Node) -> bool:

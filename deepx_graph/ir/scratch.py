@@ -2,7 +2,7 @@
 
 An operation says so in its declaration (`Op.scratch`). For the others the rule of their family holds: a view has nothing of its
 own, an elementwise operation goes by blocks, and any other may make all it reads and writes anew in the widest type.
-Blocks (`ops/blocks.py`) are bounded whatever the program, and not counted.
+Blocks (`ir/blocks.py`) are bounded whatever the program, and not counted.
 """
 
 from __future__ import annotations

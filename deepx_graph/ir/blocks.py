@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir.node import Node
+from deepx_graph.ir.op import Op
 from deepx_graph.literal import Array
-from deepx_graph.types import TensorType
+from deepx_graph.types import TensorType, Type
 
 BLOCK = 1 << 15
 """Elements of a block."""
@@ -45,12 +45,15 @@ def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any]) -> l
     return results
 
 
-def evaluation(node: Node) -> Callable[[Sequence[Any]], Any]:
-    """The eval of a node; of an elementwise op, in blocks where it is large. Raises InferError for an op without eval."""
-    eval, attrs = node.op.eval, node.attrs
+def evaluation(op: Op, attrs: Sequence[Any], type: Type) -> Callable[[Sequence[Any]], Any]:
+    """The eval of an op with those attributes and a result of that type; of an elementwise op, in blocks where it may be large.
+
+    Raises InferError for an op without eval.
+    """
+    eval = op.eval
     if eval is None:
-        raise InferError(f"{node.op.name} is not computed by a kernel", hint="the schedule runs control flow")
-    if not node.op.elementwise or not isinstance(node.type, TensorType):
+        raise InferError(f"{op.name} is not computed by a kernel", hint="the schedule runs control flow")
+    if not op.elementwise or not isinstance(type, TensorType) or (type.is_static and type.size <= BLOCK):
         return lambda xs: eval(xs, *attrs)
-    dtype = node.type.dtype.np
+    dtype = type.dtype.np
     return lambda xs: in_blocks(lambda parts: [eval(parts, *attrs)], xs, [dtype])[0]

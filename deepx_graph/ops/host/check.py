@@ -86,8 +86,8 @@ def _ulp_distance(got: Array, want: Array) -> Any:
     if not got.size:
         return np.zeros(got.shape)
     steps = np.abs(_ordinal(got).astype(object) - _ordinal(want).astype(object))
-    apart = ~(np.isfinite(got) & np.isfinite(want))
-    return np.where(_equal(got, want), 0, np.where(apart, (1 << 64) - 1, steps))
+    apart, farthest = ~(np.isfinite(got) & np.isfinite(want)), np.array((1 << 64) - 1, object)
+    return np.where(_equal(got, want), 0, np.where(apart, farthest, steps))
 
 
 def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = (),

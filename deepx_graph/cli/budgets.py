@@ -1,4 +1,4 @@
-"""The command that holds a program to budgets: `check`, for CI."""
+"""The command that checks a program against budgets: `check`, for CI."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ COMMANDS: dict[str, Command] = {
     "draw": ("draw a program as DOT, SVG, PNG or HTML", drawing.add_draw, drawing.run_draw),
     "tui": ("browse a program in the terminal", browsing.add_tui, browsing.run_tui),
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
-    "check": ("hold a program to budgets", budgets.add_check, budgets.run_check),
+    "check": ("check a program against budgets", budgets.add_check, budgets.run_check),
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
     "diff": ("compare two programs", comparing.add_diff, comparing.run_diff),
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),

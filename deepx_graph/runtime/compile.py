@@ -266,7 +266,7 @@ class Compiled:
 
 def _over_limit(plan: BufferAssignment) -> str:
     named = largest(plan)
-    return f"{named}{'; ' if named else ''}raise --max-bytes if the machine has that much memory"
+    return f"{named}{'; ' if named else ''}raise --max-bytes if that much memory is available"
 
 
 def _same_interface(before: Module, after: Module) -> Module:

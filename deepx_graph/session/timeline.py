@@ -150,7 +150,7 @@ class Timeline:
         return next(fits, None) or self._first_changing(inside, key) or whole
 
     def _first_changing(self, events: Sequence[Event], key: tuple[Any, ...]) -> Event | None:
-        """The first event after which there are more or fewer such nodes, found by halving; None where none is."""
+        """The first event after which there are more or fewer such nodes, found by bisection; None where none is."""
         if not events:
             return None
         before, low, high = _count(self.module_at(events[0].before), key), 0, len(events) - 1

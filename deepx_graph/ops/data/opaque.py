@@ -14,7 +14,7 @@ from deepx_graph.types import Type
 def _complaint(name: str) -> str:
     if name == "constant":
         return "the text leaves out the values of this constant: print it with large constants, as_hlo_text(True) in JAX"
-    return f"'{name}' cannot be run: it is an operation that deepx_graph only shows"
+    return f"'{name}' cannot be run: deepx_graph shows this operation and does not interpret it"
 
 
 def _refuse(xs: Sequence[Any], name: str, attributes: str, type: Type, language: str) -> Any:

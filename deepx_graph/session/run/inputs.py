@@ -1,4 +1,4 @@
-"""Arrays for a program's inputs: made up from a seed, filled, or read from a file, as a few words say.
+"""Arrays for a program's inputs: generated from a seed, filled, or read from a file, as a few words say.
 
     random   zeros   ones   iota   3.5   data.npy   each also with a shape behind it: random f32[8,128]
 
@@ -84,7 +84,7 @@ _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 def sized(module: Module, wishes: Mapping[str, str], arrays: Mapping[str, Array]) -> Module:
-    """The module for inputs of the sizes of `arrays`, and of the types or files in `wishes`; nothing is made up or allocated.
+    """The module for inputs of the sizes of `arrays`, and of the types or files in `wishes`; nothing is generated or allocated.
 
     Raises UsageError for a name that is no input or an input that is given by neither and whose size is open, RunError for types
     that do not fit.

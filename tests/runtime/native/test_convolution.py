@@ -315,10 +315,10 @@ def test_what_follows_is_done_share_by_share(case: Case) -> None:
     tiles = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
     assert not isinstance(tiles, str)
     if tiles.apart == len(tiles.extents):  # by the tiles of these vectors shares part within rows
-        assert kernel == "what follows has no whole rows in a share"
+        assert kernel == "the epilogue has no whole rows in a share"
         return
     assert isinstance(kernel, ConvolutionKernel), kernel
-    assert kernel.plan.shares > 1 and "what follows" in kernel.way and not any(kernel.in_place)
+    assert kernel.plan.shares > 1 and "epilogue" in kernel.way and not any(kernel.in_place)
     (want,) = evaluate(function, arrays)
     given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
     for out in (None, [np.full_like(want, np.nan)], [arrays[4].copy()]):

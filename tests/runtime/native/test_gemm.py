@@ -255,7 +255,7 @@ def test_what_follows_is_done_chunk_by_chunk(dims: tuple[int, int, int, int], dt
     with np.errstate(all="ignore"):
         expected = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
     np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "f4" else 1e-12, atol=2e-5 if dtype == "f4" else 1e-12)
-    assert "with what follows" in str(f.profile)
+    assert "with epilogue" in str(f.profile)
 
 
 def test_a_result_that_takes_the_place_of_an_operand_of_what_follows() -> None:

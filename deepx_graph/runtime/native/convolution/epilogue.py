@@ -52,12 +52,12 @@ def epilogue_of(parts: FusedConvolution, plan: ConvolutionPlan, threads: int) ->
     if parts.epilogue is None:
         return None
     if plan.apart == len(plan.extents):
-        return "what follows has no whole rows in a share"
+        return "the epilogue has no whole rows in a share"
     kernel = attempt(parts.epilogue, threads, plan.apart)
     if isinstance(kernel, str):
         return kernel
     in_one_sweep = 0 in kernel.in_place[0] and not kernel.layout.scratch_bytes and not kernel.own_bytes
-    return kernel if in_one_sweep and parts.epilogue.results[0].type == parts.node.type else "what follows is not in place"
+    return kernel if in_one_sweep and parts.epilogue.results[0].type == parts.node.type else "the epilogue is not in place"
 
 
 def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool], op: Op = convolution) -> Function:

@@ -89,12 +89,12 @@ def _rows_apart(node: Node) -> int:
 def _refusal(kernel: NativeKernel, stacks: BatchedGemm) -> str:
     nests, rows = kernel.nests, stacks.matrices * stacks.rows
     if len(nests.nests) != 1 or nests.crossing or kernel.own_bytes or 0 not in kernel.in_place[0]:
-        return "what follows is not one sweep in place"
+        return "the epilogue is not one sweep in place"
     if nests.in_strips or nests.space[-1] != stacks.columns or nests.count(nests.nests[0]) != rows:
-        return "what follows has other rows"
+        return "the epilogue has other rows"
     whole = not _code(kernel).in_columns
     packed = stacks.columns * min(stacks.depth, BLOCK_TERMS) * stacks.dtype.itemsize
-    return "what follows needs rows too long for a chunk" if whole and packed > MOST_ROW_BYTES else ""
+    return "the epilogue needs rows too long for a chunk" if whole and packed > MOST_ROW_BYTES else ""
 
 
 def _code(kernel: NativeKernel) -> _EpilogueEmitter:
@@ -112,7 +112,7 @@ class FusedGemm:
     """A product and its epilogue. May be called from several threads at once."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
-    way = "machine code, with what follows"
+    way = "machine code, with epilogue"
 
     def __init__(self, function: Function, parts: FusedConvolution, stacks: BatchedGemm, then: NativeKernel, threads: int) -> None:
         node = parts.node

@@ -18,7 +18,7 @@ declared order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -305,6 +305,11 @@ class Op:
             portions(self.operands, count)
         except InferError as e:
             raise InferError(f"{self.name} {e.message}", expected=f"{self.name}{e.expected}") from None
+
+
+def declared(module: Mapping[str, Any]) -> dict[str, Op]:
+    """The ops that a module declares, in their order, by name: what its names stand for that are annotated as `Op`."""
+    return {name: module[name] for name, type in module["__annotations__"].items() if type in ("Op", Op)}
 
 
 def _misfit(operand: Operand, type: Type, at: int) -> InferError:

@@ -18,7 +18,7 @@ from deepx_graph.errors import InferError, an
 from deepx_graph.ir import examples
 from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE, VALUE
 from deepx_graph.ir.node import Node
-from deepx_graph.ir.op import Op
+from deepx_graph.ir.op import Op, declared
 from deepx_graph.ir.signature import Attr, Operand, Result
 from deepx_graph.literal import Literal
 from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, compatible, merge_types
@@ -33,7 +33,7 @@ def _param(types: Sequence[Type], index: int, type: Type) -> Type:
     return type
 
 
-PARAM = Op(
+PARAM: Op = Op(
     "param", "A parameter of the function.",
     attrs=(Attr("index", "int", summary="its position"), Attr("type", "type", summary="its type")),
     infer=_param, foldable=False, example=examples.LEAVES, results=_VALUE, source=DESIGN,
@@ -44,7 +44,7 @@ def _constant(types: Sequence[Type], value: Literal) -> Type:
     return value.type
 
 
-CONSTANT = Op(
+CONSTANT: Op = Op(
     "constant", "A tensor known before the program runs.",
     attrs=(Attr("value", "literal"),),
     infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (),
@@ -61,7 +61,7 @@ def _tuple_vjp(b: object, node: object, g: Sequence[object]) -> Sequence[object]
     return g
 
 
-TUPLE = Op(
+TUPLE: Op = Op(
     "tuple", "Several values as one.", operands=(Operand("val", variadic=True),),
     infer=_tuple, eval=lambda xs: tuple(xs), vjp=_tuple_vjp,  # type: ignore[arg-type]
     foldable=False, example=examples.TUPLES, results=_TUPLE, source="StableHLO tuple",
@@ -76,14 +76,14 @@ def _item(types: Sequence[Type], index: int) -> Type:
     return whole.items[index]
 
 
-PROJ = Op(
+PROJ: Op = Op(
     "proj", "One item of a tuple, or one result of an operation with several.",
     operands=(Operand("operand", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
     infer=_item, eval=lambda xs, index: xs[0][index], foldable=False, assembly="$operand[$index]",
     example=examples.TUPLES, results=_VALUE, source="StableHLO get_tuple_element",
 )  # fmt: skip
 
-PHI = Op(
+PHI: Op = Op(
     "phi", "Value k of the branch that was taken, or loop variable k in this iteration of the loop.",
     operands=(Operand("control", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
     infer=_item, foldable=False, assembly="$control[$index]",
@@ -108,14 +108,14 @@ def _region(types: Sequence[Type], branches: int) -> Type:
     return TupleType(tuple(merged))
 
 
-REGION = Op(
+REGION: Op = Op(
     "region", "The values of the branch that the selector takes; only that branch is computed.",
     operands=(Operand("selector", type=BOOLS_OR_INTEGERS & SCALAR), Operand("values", variadic=True)),
     attrs=(Attr("branches", "int", 2, "how many branches share the values evenly", check=POSITIVE),),
     infer=_region, foldable=False, example=examples.BRANCH, results=_TUPLE, source="C. Click; StableHLO if, case",
 )  # fmt: skip
 
-LOOP_BEGIN = Op(
+LOOP_BEGIN: Op = Op(
     "loop_begin", "The head of a loop: where its variables enter.",
     operands=(Operand("inits", variadic=True),), attrs=(Attr("loop", "int", summary="the loop's identity"),),
     infer=lambda types, loop: TupleType(tuple(types)),
@@ -134,7 +134,7 @@ def _loop_end(types: Sequence[Type]) -> Type:
     return begin
 
 
-LOOP_END = Op(
+LOOP_END: Op = Op(
     "loop_end", "The end of a loop: while the condition holds, go round with the next values; then give the variables.",
     operands=(Operand("begin", type=TUPLE_VALUE), Operand("condition", type=BOOLS & SCALAR), Operand("nexts", variadic=True)),
     infer=_loop_end, foldable=False, example=examples.LOOP, results=_TUPLE, source="C. Click; StableHLO while",
@@ -158,7 +158,7 @@ def _call(types: Sequence[Type], callee: str, signature: FunctionType) -> Type:
 
 _SIGNATURE = Attr("signature", "type", summary="the callee's type")
 
-CALL = Op(
+CALL: Op = Op(
     "call", "The results of a function of the module, as a tuple.",
     operands=(Operand("args", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
     infer=_call, foldable=False, total=False, example=examples.CALLS, results=_TUPLE, source="StableHLO call",
@@ -170,7 +170,7 @@ def _partial(types: Sequence[Type], callee: str, signature: FunctionType) -> Typ
     return FunctionType(signature.params[len(types) :], signature.results)
 
 
-PARTIAL = Op(
+PARTIAL: Op = Op(
     "partial", "A function value: a function of the module with its leading arguments bound.",
     operands=(Operand("captured", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
     infer=_partial, foldable=False,
@@ -187,16 +187,14 @@ def _call_value(types: Sequence[Type]) -> Type:
     return TupleType(function.results)
 
 
-CALL_VALUE = Op(
+CALL_VALUE: Op = Op(
     "call_value", "The results of calling a function value, as a tuple.",
     operands=(Operand("function", type=FUNCTION_VALUE), Operand("args", variadic=True)),
     infer=_call_value, foldable=False, total=False,
     example=examples.CLOSURES, results=_TUPLE, source="MindSpore CNode with a function value",
 )  # fmt: skip
 
-STRUCTURAL: tuple[Op, ...] = (
-    PARAM, CONSTANT, TUPLE, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END, CALL, PARTIAL, CALL_VALUE,
-)  # fmt: skip
+STRUCTURAL = tuple(declared(globals()).values())
 
 
 def index_of(node: Node) -> int:

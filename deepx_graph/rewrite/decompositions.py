@@ -17,6 +17,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.data.fusion import inlined
 from deepx_graph.rewrite import special_functions as special
 from deepx_graph.types import BOOL, F32, DType, TensorType, as_tensor, dtype_named
@@ -447,4 +448,4 @@ def _index_add(b: Builder, operand: Node, index: Node, updates: Node, dim: int) 
     last = min(max(whole.shape[dim] - 1, 0), int(np.iinfo(places.dtype.np).max))
     clamped = b(ops.clamp, b.like(0, index), index, b.like(last, index))
     return b(ops.scatter, operand, clamped, updates, update_window_dims=offsets, inserted_window_dims=(dim,),
-             scatter_dims_to_operand_dims=(dim,), index_vector_dim=count, update_computation=ops.monoid_body(ops.add, whole.dtype))
+             scatter_dims_to_operand_dims=(dim,), index_vector_dim=count, update_computation=monoid_body(ops.add, whole.dtype))

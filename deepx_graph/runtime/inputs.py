@@ -15,7 +15,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, RunError, an, suggest
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, dtype_of, type_of_array
 
 

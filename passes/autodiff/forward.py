@@ -27,8 +27,10 @@ from deepx_graph.ir.structure import (
     branches_of,
     index_of,
 )
-from deepx_graph.ops import carries, inlined, pullback, pushforward, tape_pop, tape_push
-from deepx_graph.ops.vjp.accumulate import zeros
+from deepx_graph.ops import tape_pop, tape_push
+from deepx_graph.ops.data.fusion import inlined
+from deepx_graph.ops.vjp.accumulate import carries, pullback, zeros
+from deepx_graph.ops.vjp.pushforward import pushforward
 from deepx_graph.passes.autodiff.activity import Activity
 from deepx_graph.passes.autodiff.calls import Derivatives
 from deepx_graph.types import FunctionType, TupleType, Type

@@ -13,7 +13,8 @@ from deepx_graph.analysis.transform import with_inputs
 from deepx_graph.errors import Diagnostic, UsageError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, reachable
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION, TUPLE, index_of
-from deepx_graph.ops import carries, field, ref_read
+from deepx_graph.ops import field, ref_read
+from deepx_graph.ops.vjp.accumulate import carries
 from deepx_graph.passes.interprocedural.inline import Inline
 from deepx_graph.passes.interprocedural.internalize import Internalize
 from deepx_graph.passes.interprocedural.promote import Promote

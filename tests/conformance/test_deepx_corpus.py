@@ -18,7 +18,8 @@ import pytest
 from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.literal import Literal
-from deepx_graph.ops import Host, rng_normal, rng_uniform
+from deepx_graph.ops import rng_normal, rng_uniform
+from deepx_graph.ops.host.host import Host
 from deepx_graph.text import ReadOptions, detect, read
 from deepx_graph.types import STATE, TensorType
 from tests.support.paths import SHARED

@@ -21,10 +21,8 @@ from deepx_graph.ops import (
     map_,
     maximum,
     minimum,
-    monoid_body,
     multiply,
     next_after,
-    pullback,
     reduce_window,
     reduction,
     reshape,
@@ -33,7 +31,9 @@ from deepx_graph.ops import (
     sort,
     top_k,
 )
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.interpret import evaluate
+from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.types import F64, I32, scalar, type_of_array
 from tests.support.jax_gradients import recorded
 from tests.support.jax_oracle import VARIABLE, unpacked

@@ -35,7 +35,6 @@ from deepx_graph.ops import (
     dot_general,
     dynamic_slice,
     iota,
-    monoid_body,
     pad,
     reduce,
     reverse,
@@ -44,6 +43,7 @@ from deepx_graph.ops import (
     subtract,
     transpose,
 )
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.types import ANY, BOOL, C64, F16, F32, I32, STATE, U8, TupleType, scalar, tensor
 
 X = tensor(F32, (2, 3))

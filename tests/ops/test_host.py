@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.errors import LimitError, RunError
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.types import F32, I64, tensor
 
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from deepx_graph.ops import derive_seed
-from deepx_graph.ops.math.random import MODULUS, canonical, minstd, standard_normal
+from deepx_graph.ops.math.random import MODULUS, canonical, derive_seed, minstd, standard_normal
 
 
 class Minstd:

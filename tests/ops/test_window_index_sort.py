@@ -16,7 +16,6 @@ from deepx_graph.ops import (
     gather,
     maximum,
     minimum,
-    monoid_body,
     or_,
     reduce_window,
     reshape,
@@ -25,9 +24,10 @@ from deepx_graph.ops import (
     select_and_scatter,
     sort,
     subtract,
-)  # fmt: skip
+)
 from deepx_graph.ops.contract.convolution import conv_attrs
 from deepx_graph.ops.contract.linalg import triangular_solve
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import like
 from deepx_graph.ops.interpret import combine
 from deepx_graph.ops.tensor.comparator import keys_of

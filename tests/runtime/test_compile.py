@@ -20,7 +20,6 @@ from deepx_graph.ops import (
     add,
     broadcast_in_dim,
     compare,
-    derive_seed,
     ensure_type,
     load,
     module_seed,
@@ -33,6 +32,7 @@ from deepx_graph.ops import (
     save,
     transpose,
 )
+from deepx_graph.ops.math.random import derive_seed
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.specialise import specialise

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Source
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.text import ReadOptions, ReadResult, read
 from deepx_graph.types import STATE
 from tests.support.reference import evaluate

@@ -37,7 +37,6 @@ from deepx_graph.ops import (
     iota,
     maximum,
     minimum,
-    monoid_body,
     multiply,
     not_,
     or_,
@@ -53,6 +52,7 @@ from deepx_graph.ops import (
     tag,
     transpose,
 )
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.rewrite.engine import InterningBuilder, Rule
 from deepx_graph.rewrite.pattern import Const, OpPattern, Pattern, Var
 from deepx_graph.types import (

@@ -185,5 +185,3 @@ fft: Op = Op(
         for kind, n, length in (("RFFT", 4, (3, 4)), ("RFFT", 5, (2, 3, 5)), ("IRFFT", 3, (3, 4)), ("IRFFT", 3, (2, 3, 5)))
     ],
 )  # fmt: skip
-
-LINALG: tuple[Op, ...] = (cholesky, triangular_solve, fft)

@@ -212,6 +212,3 @@ def transposed(b: Builder, product: Node, permutation: Axes) -> Node | None:
     if permutation != (*range(batch), *range(batch + left, batch + left + right), *range(batch, batch + left)):
         return None
     return b(dot_general, y, x, **_attrs(rhs_batch, lhs_batch, rhs_contract, lhs_contract))
-
-
-LINEAR: tuple[Op, ...] = (dot_general,)

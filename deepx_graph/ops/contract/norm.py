@@ -131,5 +131,3 @@ batch_norm_grad: Op = Op(
     infer=_training_type, eval=_grad, scratch=_scratch(7), vjp=written_in("norm", "batch_norm_grad_vjp"),
     source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
 )  # fmt: skip
-
-NORM: tuple[Op, ...] = (batch_norm_training, batch_norm_inference, batch_norm_grad)

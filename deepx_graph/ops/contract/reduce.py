@@ -222,6 +222,3 @@ def total_of(b: Builder, g: Node, dimensions: Sequence[int]) -> Node:
     if g.op is negate and len(dimensions):
         return b(negate, reduction(b, add, g.inputs[0], dimensions))
     return reduction(b, add, g, dimensions)
-
-
-REDUCE: tuple[Op, ...] = (broadcast_in_dim, reduce)

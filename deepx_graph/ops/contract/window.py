@@ -267,5 +267,3 @@ select_and_scatter: Op = Op(
             ((2, 3), (2, 2), (0, 0), (0, 0), add), ((3, 2), (3, 2), (1, 0), (2, -1), add), ((4, 3), (2, 2), (4, 0), (0, 1), add),
             ((2, 2), (3, 3), (1, 0), (0, -1), multiply))],
 )  # fmt: skip
-
-WINDOW: tuple[Op, ...] = (reduce_window, select_and_scatter)

@@ -121,5 +121,3 @@ match_failed: Op = Op(
     infer=lambda types, message, type: type, eval=_fail, vjp=_no_cotangent, foldable=False, total=False,
     example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
-
-ADT: tuple[Op, ...] = (construct, tag, field, match_failed)

@@ -84,5 +84,3 @@ fusion: Op = Op(
     vjp=_fusion_vjp, foldable=False,
     example=examples.FUSED, results=(Result("results", variadic=True, type=VALUE),), source="XLA fusion",
 )  # fmt: skip
-
-FUSION: tuple[Op, ...] = (fusion,)

@@ -29,5 +29,3 @@ opaque: Op = Op(
     ready=lambda world, name, *_: _complaint(name),
     example=examples.UNKNOWN, results=(Result(type=VALUE),), source="unknown operations of any text",
 )  # fmt: skip
-
-OPAQUE: tuple[Op, ...] = (opaque,)

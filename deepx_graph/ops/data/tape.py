@@ -146,5 +146,3 @@ tape_add: Op = Op(
     "tape_add", "The sum of two tapes, value by value from the top.", operands=(_TAPE, Operand("other", type=TAPE_VALUE)),
     infer=_add_type, eval=_add, vjp=lambda b, node, g: (g, g), foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
-
-TAPES: tuple[Op, ...] = (tape_empty, tape_push, tape_pop, tape_add)

@@ -104,5 +104,3 @@ expect_close: Op = _check(
     "expect_close", "Fail unless no element differs by more than so many units in the last place.", _expect_close,
     (Attr("max_ulp_difference", "int", 1), Attr("min_ulp_difference", "int", 0)),
 )  # fmt: skip
-
-CHECK: tuple[Op, ...] = (expect_eq, expect_almost_eq, expect_close)

@@ -278,9 +278,3 @@ replica_id: Op = _number("replica_id", "The number of this device's replica.", G
 def groups_alone(groups: Groups) -> bool:
     """Whether every named group is of one device, so that nothing moves."""
     return bool(groups) and all(len(g) == 1 for g in groups)
-
-
-COLLECTIVE: tuple[Op, ...] = (
-    all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, collective_broadcast, collective_reduce, partition_id,
-    replica_id,
-)  # fmt: skip

@@ -110,5 +110,3 @@ custom_effect: Op = Op(
     infer=_acting_type, eval=_acting, foldable=False, total=False,
     ready=lambda world, target, *_: custom_calls.complaint(target), source="StableHLO custom_call with has_side_effect",
 )  # fmt: skip
-
-CUSTOM: tuple[Op, ...] = (custom_call, custom_effect)

@@ -58,5 +58,3 @@ load: Op = Op(
     attrs=(Attr("path", "str"), Attr("type", "type", summary="what the file holds")), infer=_load_type, eval=_load,
     vjp=lambda b, node, g: (g[1],), foldable=False, example=examples.LOAD, source="deepx load",
 )  # fmt: skip
-
-EFFECTS: tuple[Op, ...] = (print_, save, load)

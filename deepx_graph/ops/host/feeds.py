@@ -114,5 +114,3 @@ rng_get_and_update_state: Op = Op(
     results=(Result(), _AFTER), infer=lambda types, *_: TupleType((tensor(U64, (2,)), STATE)), eval=_random_state, foldable=False,
     total=False, source="XLA HloRngGetAndUpdateStateInstruction",
 )  # fmt: skip
-
-FEEDS: tuple[Op, ...] = (infeed, outfeed, send, recv, probe, expect_probed, rng_get_and_update_state)

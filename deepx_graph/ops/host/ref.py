@@ -67,5 +67,3 @@ ref_write: Op = Op(
     eval=_write, foldable=False,
     example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
-
-REF: tuple[Op, ...] = (ref_create, ref_read, ref_write)

@@ -163,6 +163,4 @@ rng_bit_generator: Op = Op(
     infer=_bits_type, eval=_bits_eval, scratch=_scratch, vjp=lambda b, node, g: (None,), samples=_samples,
     source="StableHLO rng_bit_generator; XLA prng.cc",
 )  # fmt: skip
-
-BIT_GENERATOR: tuple[Op, ...] = (rng_bit_generator,)
 """The family."""

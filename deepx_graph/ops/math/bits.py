@@ -217,7 +217,3 @@ reduce_precision: Op = Op(
     samples=lambda rng: [((rng.standard_normal((2, 3)).astype("f4"),), {"exponent_bits": e, "mantissa_bits": m})
                          for e, m in ((5, 10), (8, 7), (8, 23), (4, 3))],
 )  # fmt: skip
-
-BITS: tuple[Op, ...] = (
-    shift_left, shift_right_logical, shift_right_arithmetic, mulhi, popcnt, count_leading_zeros, bitcast_convert, reduce_precision,
-)  # fmt: skip

@@ -53,5 +53,3 @@ imag: Op = unary(
     infer=_part_type,
     vjp=lambda b, x, y, g: b(complex_, b.like(0, g), b(negate, g)) if is_complex(x.type) else b.like(0, g),
 )  # fmt: skip
-
-COMPLEX: tuple[Op, ...] = (complex_, real, imag)

@@ -472,10 +472,3 @@ convert: Op = Op(
     kernel=lambda dtype: Apply("cast", (Arg(0),)), vjp=_convert_vjp, elementwise=True, source="StableHLO convert",
     samples=lambda rng: [((rng.uniform(-3, 3, (2, 3)),), {"dtype": d}) for d in DTYPES if d is not ANY],
 )  # fmt: skip
-
-ELEMENTWISE: tuple[Op, ...] = (
-    add, subtract, multiply, divide, remainder, floor_mod, power, maximum, minimum, atan2, and_, or_, xor, not_, negate, abs_,
-    sign, floor, ceil, round_nearest_even, round_nearest_afz, exponential, exponential_minus_one,
-    log, log_plus_one, sqrt, rsqrt, cbrt, sine, cosine, tan, tanh,
-    logistic, is_finite, compare, select, clamp, convert,
-)  # fmt: skip

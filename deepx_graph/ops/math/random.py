@@ -153,5 +153,3 @@ module_seed: Op = Op(
     eval=lambda xs, index: np.asarray(derive_seed(0, index), np.int64), vjp=lambda b, node, g: (), source="deepx seed 0",
     samples=lambda rng: [((), {"index": 3})],
 )  # fmt: skip
-
-RANDOM: tuple[Op, ...] = (rng_uniform, rng_normal, module_seed)

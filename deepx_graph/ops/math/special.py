@@ -203,8 +203,3 @@ def _class_of(name: str, summary: str, function: Callable[[Array], Any]) -> Op:
 is_inf: Op = _class_of("is_inf", "Whether it is infinite.", np.isinf)
 is_pos_inf: Op = _class_of("is_pos_inf", "Whether it is plus infinity.", lambda x: x == np.inf)
 is_neg_inf: Op = _class_of("is_neg_inf", "Whether it is minus infinity.", lambda x: x == -np.inf)
-
-SPECIAL: tuple[Op, ...] = (
-    cosh, sinh, acos, asin, atan, acosh, asinh, atanh, square, conj, erf, erfc, erf_inv, lgamma, digamma, polygamma, zeta,
-    bessel_i0e, bessel_i1e, next_after, is_inf, is_pos_inf, is_neg_inf,
-)  # fmt: skip

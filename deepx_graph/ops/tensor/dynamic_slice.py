@@ -91,6 +91,3 @@ dynamic_update_slice: Op = Op(
     source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
 )  # fmt: skip
-
-
-DYNAMIC_SLICES: tuple[Op, ...] = (dynamic_slice, dynamic_update_slice)

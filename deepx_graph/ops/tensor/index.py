@@ -370,5 +370,3 @@ scatter: Op = Op(
     infer=_scatter_type, eval=_scatter, scratch=_scatter_scratch, vjp=written_in("scatter", "scatter_vjp"),
     results=MANY, source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip
-
-INDEX: tuple[Op, ...] = (gather, scatter)

@@ -119,5 +119,3 @@ identity: Op = Op(
     eval=lambda xs, role: xs[0], view=True, vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
     samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
 )  # fmt: skip
-
-LAYOUT: tuple[Op, ...] = (reshape, transpose, reverse, ensure_type, stop_gradient, identity, get_dimension_size)

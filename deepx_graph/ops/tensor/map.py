@@ -71,5 +71,3 @@ map_: Op = Op(
     vjp=_vjp,
     samples=_sample, source="StableHLO map",
 )  # fmt: skip
-
-MAPPING: tuple[Op, ...] = (map_,)

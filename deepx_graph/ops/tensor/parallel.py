@@ -43,5 +43,3 @@ run_parallel: Op = Op(
     results=(Result("results", variadic=True), Result("state", "what has happened then", type=STATE_VALUE)),
     infer=_type, foldable=False, total=False, source="StableHLO interpreter.run_parallel",
 )  # fmt: skip
-
-PARALLEL: tuple[Op, ...] = (run_parallel,)

@@ -300,5 +300,3 @@ index_add: Op = Op(
     samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),
                          ((rng.random((4, 3)), np.array([2, 0]), rng.random((4, 2))), {"dim": 1})],
 )  # fmt: skip
-
-SHAPE: tuple[Op, ...] = (concatenate, slice_, pad, iota, torch_index_select, index_add)

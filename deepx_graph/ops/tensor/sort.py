@@ -163,5 +163,3 @@ top_k: Op = Op(
     source="CHLO top_k", samples=lambda rng: [((rng.random((2, 5)),), {"k": k}) for k in (0, 3, 5)]
     + [((rng.random((2, 5)) < 0.5,), {"k": 3})],
 )  # fmt: skip
-
-SORT: tuple[Op, ...] = (sort, top_k)

@@ -25,7 +25,8 @@ from deepx_graph.errors import DeepxGraphError, UsageError, an, printable
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.literal import Array
-from deepx_graph.ops import evaluate, pullback
+from deepx_graph.ops.interpret import evaluate
+from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.fusion.fuse import unfused
 from deepx_graph.progress import stage

@@ -15,7 +15,6 @@ from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION
 from deepx_graph.ops import (
-    Host,
     add,
     compare,
     convert,
@@ -34,6 +33,7 @@ from deepx_graph.ops import (
     subtract,
     tape_push,
 )
+from deepx_graph.ops.host.host import Host
 from deepx_graph.passes.autodiff.grad import choices, grad
 from deepx_graph.types import F64, I32, STATE, TensorType, tensor
 from deepx_graph.verify import verify

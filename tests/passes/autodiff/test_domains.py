@@ -16,7 +16,6 @@ from deepx_graph.ops import (
     divide,
     dynamic_slice,
     dynamic_update_slice,
-    evaluate,
     floor_mod,
     log,
     power,
@@ -24,6 +23,7 @@ from deepx_graph.ops import (
     rsqrt,
     sqrt,
 )
+from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.types import type_of_array
 from tests.ops.test_gradient_laws import BY_CONVENTION

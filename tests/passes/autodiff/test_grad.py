@@ -12,7 +12,6 @@ from deepx_graph.errors import Source, Span, UsageError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL, PROJ
 from deepx_graph.ops import (
-    Host,
     add,
     broadcast_in_dim,
     compare,
@@ -39,6 +38,7 @@ from deepx_graph.ops import (
     tanh,
     transpose,
 )
+from deepx_graph.ops.host.host import Host
 from deepx_graph.passes.autodiff.grad import Grad, grad
 from deepx_graph.passes.autodiff.jvp import hvp
 from deepx_graph.passes.fusion.fuse import Fuse

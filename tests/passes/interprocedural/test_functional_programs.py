@@ -9,20 +9,8 @@ import deepx_graph as dx
 from deepx_graph.errors import RunError, VerifyError
 from deepx_graph.ir import Builder, Constructor, Data, Function, Module
 from deepx_graph.ir.structure import REGION
-from deepx_graph.ops import (
-    DataValue,
-    add,
-    compare,
-    construct,
-    field,
-    match_failed,
-    multiply,
-    ref_create,
-    ref_read,
-    ref_write,
-    subtract,
-    tag,
-)
+from deepx_graph.ops import add, compare, construct, field, match_failed, multiply, ref_create, ref_read, ref_write, subtract, tag
+from deepx_graph.ops.data.adt import DataValue
 from deepx_graph.types import BOOL, F32, I32, STATE, DataType, FunctionType, TupleType, VarType, scalar, tensor
 from deepx_graph.verify import verify
 

@@ -28,7 +28,6 @@ from deepx_graph.ops import (
     gather,
     iota,
     maximum,
-    monoid_body,
     multiply,
     negate,
     or_,
@@ -43,6 +42,7 @@ from deepx_graph.ops import (
     sort,
     transpose,
 )
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.passes.scalar.algebra import ALGEBRA
 from deepx_graph.passes.scalar.canonicalize import CANONICAL
 from deepx_graph.rewrite.engine import InterningBuilder

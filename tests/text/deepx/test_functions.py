@@ -7,7 +7,7 @@ import io
 import numpy as np
 
 from deepx_graph.ir.structure import CALL
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.types import BF16, F32, F64, I32, STATE, tensor
 from tests.support.deepx_texts import NORM, X, load_text
 from tests.support.reference import evaluate

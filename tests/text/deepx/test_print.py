@@ -14,7 +14,6 @@ import pytest
 from deepx_graph.errors import DeepxGraphError, Source, UsageError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import (
-    Host,
     add,
     compare,
     convert,
@@ -31,6 +30,7 @@ from deepx_graph.ops import (
     save,
     subtract,
 )
+from deepx_graph.ops.host.host import Host
 from deepx_graph.text import ReadOptions, deepx, open_source
 from deepx_graph.types import C64, F32, I8, I32, I64, STATE, U8, U32, scalar, tensor
 from tests.support.deepx_printed import CORPUS, DIALECTS, X, again, assert_same, module

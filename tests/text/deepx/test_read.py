@@ -11,7 +11,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import Source, VerifyError
 from deepx_graph.ir import Function
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.text import detect
 from deepx_graph.text.deepx.reader.instr import Problems
 from deepx_graph.text.deepx.reader.lines import parse_lines

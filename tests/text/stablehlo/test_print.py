@@ -12,7 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import CheckFailed, Source, VerifyError
 from deepx_graph.ir import Builder, Function, Module
 from deepx_graph.literal import Literal
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.text import read, write
 from deepx_graph.text.stablehlo.printer.values import dense_text

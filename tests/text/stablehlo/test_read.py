@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.errors import CheckFailed, ParseError, Source, VerifyError
-from deepx_graph.ops import Host
+from deepx_graph.ops.host.host import Host
 from deepx_graph.text import ReadOptions, detect
 from deepx_graph.text.stablehlo import read
 from deepx_graph.text.stablehlo.reader.literals import parse_dense

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from deepx_graph.ops import DEEPX_DTYPES
+from deepx_graph.ops.host.host import DEEPX_DTYPES
 from deepx_graph.text.deepx.reader.functions import KEYWORDS
 from deepx_graph.text.deepx.reader.instr import SHORT_DTYPES
 from deepx_graph.text.deepx.reader.scalars import parse_bool, parse_number

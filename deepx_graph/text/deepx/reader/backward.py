@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from deepx_graph.errors import Diagnostic, VerifyError, an
 from deepx_graph.ir import Node
-from deepx_graph.ops import add, pullback
+from deepx_graph.ops import add
+from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.text.deepx.reader.instr import Arg
 from deepx_graph.text.deepx.reader.line import Line
 from deepx_graph.types import TensorType

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from deepx_graph.errors import RunError
 from deepx_graph.ir import Node, Op
-from deepx_graph.ops import Host, load, print_, save
+from deepx_graph.ops import load, print_, save
+from deepx_graph.ops.host.host import Host
 from deepx_graph.text.deepx.reader.broadcast import number
 from deepx_graph.text.deepx.reader.instr import Arg, Instr
 from deepx_graph.text.deepx.reader.line import Line, Scalar

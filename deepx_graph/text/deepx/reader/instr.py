@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
-from deepx_graph.ops import DEEPX_DTYPES
+from deepx_graph.ops.host.host import DEEPX_DTYPES
 from deepx_graph.types import ANY, BF16, BOOL, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType, TensorType
 
 MAX_PROBLEMS = 100

@@ -12,6 +12,7 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import an
 from deepx_graph.ir import Node, Op
+from deepx_graph.ops.data.fusion import mapped
 from deepx_graph.text.hlo.reader import rules_control as control
 from deepx_graph.text.hlo.reader import rules_windows as windows
 from deepx_graph.text.hlo.reader.attributes import parse_padding, parse_slices
@@ -123,7 +124,7 @@ def _reduce_precision(c: Context) -> Node:
 def _map(c: Context) -> Node:
     """The body applied to whole arrays where its scalar ops are elementwise."""
     body = c.body("to_apply")
-    return ops.mapped(c.b, body, c.operands, c.tensor) or c(ops.map_, *c.operands, computation=body)
+    return mapped(c.b, body, c.operands, c.tensor) or c(ops.map_, *c.operands, computation=body)
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------

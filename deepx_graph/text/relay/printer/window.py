@@ -11,6 +11,7 @@ from deepx_graph import ops
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ops.interpret import evaluate
 from deepx_graph.text.relay.printer.place import Text
 from deepx_graph.text.relay.rules.window import SPATIAL, elements_inside
 from deepx_graph.text.relay.words import attribute_text
@@ -152,7 +153,7 @@ def _mean(node: Node, attrs: dict[str, Any]) -> Text | None:
         value = splat_of(by)
         return _pooling("nn.avg_pool", windows, attrs, count_include_pad=padded) if value is not None and value == size else None
     try:
-        counts = ops.evaluate(Function("counts", (), (by,)), [])[0]
+        counts = evaluate(Function("counts", (), (by,)), [])[0]
     except DeepxGraphError:
         return None
     shape = as_tensor(node.type).shape

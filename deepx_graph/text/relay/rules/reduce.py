@@ -5,6 +5,7 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product, ranked
 from deepx_graph.types import I32, Dim, DType, scalar
 
@@ -128,7 +129,7 @@ def _cumulative(op: Op) -> Rule:
             return x
         return c(ops.reduce_window, x, c.like(op.identity_for(ranked(x).dtype), x), window_dimensions=window, window_strides=ones,
                  base_dilations=ones, window_dilations=ones, padding_low=tuple(low), padding_high=tuple(high),
-                 body=ops.monoid_body(op, ranked(x).dtype))
+                 body=monoid_body(op, ranked(x).dtype))
 
     return Rule(build)
 

@@ -11,6 +11,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, ranked
 from deepx_graph.types import as_tensor
 
@@ -144,7 +145,7 @@ def spread_over(layout: str, letters: str, size: Sequence[int], strides: Sequenc
 def pooled(c: Context, op: Op, x: Node, windows: dict[str, tuple[int, ...]]) -> Node:
     """Each window reduced by a monoid op."""
     dtype = as_tensor(x.type).dtype
-    return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=ops.monoid_body(op, dtype), **windows)
+    return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=monoid_body(op, dtype), **windows)
 
 
 def _max_pool(n: int) -> Rule:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
+from deepx_graph.ops.data.fusion import mapped
 from deepx_graph.text.stablehlo.reader import dynamic
 from deepx_graph.text.stablehlo.reader import rules_windows as windows
 from deepx_graph.text.stablehlo.reader.context import Context
@@ -239,7 +240,7 @@ def _rng_bits(c: Context) -> list[Node]:
 
 def _map(c: Context) -> list[Node]:
     body = c.body()
-    result = ops.mapped(c.b, body, c.inputs, c.tensor)
+    result = mapped(c.b, body, c.inputs, c.tensor)
     return [c(ops.map_, *c.inputs, computation=body) if result is None else result]
 
 

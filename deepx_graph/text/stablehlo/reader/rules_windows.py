@@ -8,6 +8,7 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.text.stablehlo.reader.context import Context
 from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.types import TupleType, as_tensor
@@ -29,7 +30,7 @@ def reduce(c: Context) -> list[Node]:
         op = APPLIED.get(c.op.extra["applies"])
         if op is None or len(c.inputs) != 2:
             raise c.fail(f"cannot apply '{c.op.extra['applies']}'", ", ".join(APPLIED))
-        body: Function = ops.monoid_body(op, as_tensor(c.inputs[0].type).dtype)
+        body: Function = monoid_body(op, as_tensor(c.inputs[0].type).dtype)
     else:
         body = c.body()
     return several(c, c(ops.reduce, *c.inputs, dimensions=c.ints("dimensions"), body=body))

@@ -20,30 +20,16 @@ WORDS: dict[str, int] = {
     "deepx_graph/text/anf/expressions.py": 2,
     "deepx_graph/text/anf/printer.py": 1,
     "deepx_graph/text/anf/reader.py": 2,
-    "deepx_graph/text/hlo/reader/rules_control.py": 1,
     "deepx_graph/text/relay/reader/parser.py": 1,
     "deepx_graph/text/relay/rules/reduce.py": 1,
     "deepx_graph/text/stablehlo/reader/attributes.py": 1,
-    "deepx_graph/text/stablehlo/reader/rules.py": 1,
     "passes/autodiff/reverse.py": 1,
     "passes/scalar/unroll.py": 1,
 }
 """Definitions by file."""
 
 POSITIONS: dict[str, int] = {
-    "deepx_graph/text/hlo/printer/body.py": 2,
-    "deepx_graph/text/hlo/printer/control.py": 3,
-    "deepx_graph/text/hlo/printer/loops.py": 2,
-    "deepx_graph/text/hlo/printer/ops.py": 1,
     "deepx_graph/text/hlo/printer/place.py": 2,
-    "deepx_graph/text/stablehlo/printer/control.py": 2,
-    "deepx_graph/text/stablehlo/printer/devices.py": 1,
-    "deepx_graph/text/stablehlo/printer/flat.py": 2,
-    "deepx_graph/text/stablehlo/printer/function.py": 2,
-    "deepx_graph/text/stablehlo/printer/legal.py": 1,
-    "deepx_graph/text/stablehlo/printer/names.py": 3,
-    "deepx_graph/text/stablehlo/printer/ops.py": 8,
-    "deepx_graph/text/stablehlo/reader/dynamic.py": 5,
 }
 """Reads of attributes by position, by file."""
 
@@ -57,10 +43,8 @@ HOMONYMS: dict[str, int] = {
     "Choice": 2,
     "Closure": 2,
     "Const": 2,
-    "Context": 3,
     "Facts": 2,
     "Flag": 2,
-    "Form": 2,
     "FunctionWriter": 2,
     "Graph": 2,
     "Instruction": 2,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deepx_graph.errors import Place
-from deepx_graph.text.stablehlo.printer.values import string_text
+from deepx_graph.text.xla.mlir_text import string_text
 
 _PIECE = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(#[\w$.]+)|(\w+)|(.))', re.DOTALL)
 _LINE = re.compile(r":(\d+):(\d+)(?:\s*to\s*(?:\d+)?:\d+)?")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from deepx_graph.ir.node import Notes
-from deepx_graph.text.stablehlo.printer.values import string_text
 from deepx_graph.text.stablehlo.syntax import Noted
+from deepx_graph.text.xla.mlir_text import string_text
 
 LINE = "line"
 """The name of a note of a module that is a whole operation beside its functions, as it stands."""

@@ -20,7 +20,7 @@ from deepx_graph.text.stablehlo.syntax import Operation
 from deepx_graph.types import DType, FunctionType, TensorType, Type, as_tensor, dtype_named, tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.stablehlo.reader.context import Context
+    from deepx_graph.text.stablehlo.reader.context import OperationContext
 
 _UNIFORM = re.compile(
     r"!quant\.uniform<\s*([iu]\d+)\s*(?:<\s*(-?\d+)\s*:\s*(-?\d+)\s*>)?\s*:\s*(\w+)\s*(?::\s*(\d+)\s*)?,\s*(\{[^{}]*\}|[^{}<>]+)>"
@@ -106,7 +106,7 @@ def stored(type: Type) -> Type:
 # --- meaning ------------------------------------------------------------------------------------------------------
 
 
-def lowered(c: Context, rule: Callable[[Context], list[Node]]) -> list[Node]:
+def lowered(c: OperationContext, rule: Callable[[OperationContext], list[Node]]) -> list[Node]:
     """The results of an operation with quantised types, by the rule for the values that they stand for."""
     operands, results = c.op.extra[KEY]
     if c.op.regions or c.op.name in _STORED:

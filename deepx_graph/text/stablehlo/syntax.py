@@ -83,3 +83,18 @@ class Operation:
     end: int
     location: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+def plain(value: Any) -> Any:
+    """Words and typed numbers without their wrapping."""
+    if isinstance(value, Typed):
+        return plain(value.value)
+    if isinstance(value, Word):
+        return value.text
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    if isinstance(value, tuple):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return value

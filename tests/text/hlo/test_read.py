@@ -10,7 +10,6 @@ from deepx_graph.ir.structure import LOOP_END, REGION
 from deepx_graph.ops import OPS
 from deepx_graph.text import ReadOptions, detect
 from deepx_graph.text.hlo import read
-from deepx_graph.text.hlo.reader.attributes import parse_groups, parse_padding, parse_window
 from deepx_graph.text.hlo.reader.literals import parse_literal
 from deepx_graph.text.hlo.reader.shapes import parse_shape
 from deepx_graph.types import BF16, BOOL, C64, F32, I32, STATE, TupleType, tensor
@@ -170,11 +169,3 @@ def test_literals() -> None:
     assert parse_literal("nan(0x1)", tensor(F32), 0).array.view(np.uint32) == 0x7F800001
     assert parse_literal("(3, -inf)", tensor(C64), 0).array == complex(3, -np.inf)
     assert parse_literal("{}", tensor(F32, (0,)), 0).array.shape == (0,)
-
-
-def test_attribute_values() -> None:
-    w = parse_window("{size=3x2 pad=-1_2x1_-1 lhs_dilate=2x1 rhs_reversal=1x0}")
-    assert (w.size, w.stride, w.low, w.high, w.lhs_dilate, w.rhs_reversal) == ((3, 2), (1, 1), (-1, 1), (2, -1), (2, 1), (1, 0))
-    assert parse_padding("0_1_0x2_0") == ((0, 2), (1, 0), (0, 0))
-    assert parse_groups("{{0,1},{2}}") == ((0, 1), (2,))
-    assert parse_groups("[2,2]<=[2,2]T(1,0)") == ((0, 2), (1, 3))

@@ -15,7 +15,7 @@ from deepx_graph.analysis.scopes import is_loop_variable
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION, index_of, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.tape import tape_hint
 from deepx_graph.text.hlo.printer.notes import noted_shape, shape_text
@@ -128,7 +128,7 @@ class Writer:
 
     def constant(self, node: Node) -> str:
         """A constant in full, a large one of equal elements as the broadcast of one."""
-        literal: Literal = node.attrs[0]
+        literal = value_of(node)
         if literal.array.size > REPEATED and literal.array.ndim and (one := literal.splat_value) is not None:
             element = self.step("constant", scalar(literal.dtype), literal_text(Literal(np.asarray(one))))
             return self.put(legal(node.name or "broadcast"), shape_text(node), "broadcast", [element], "dimensions={}", node.origin)
@@ -177,7 +177,7 @@ class Writer:
         used: dict[int, list[Node]] = {}
         for n in scope.members:
             if is_loop_variable(n) and n.inputs[0] is begin:
-                used.setdefault(n.attrs[0], []).append(n)
+                used.setdefault(index_of(n), []).append(n)
         for k in sorted(used):
             name = self.item(f"arg.{k}", used[k][0].type, whole, k)
             self.values.update((n, name) for n in used[k])
@@ -207,7 +207,7 @@ class Writer:
             return
         parts = self.parts.get(node)
         for item in scope.items.get(node, ()):
-            index: int = item.attrs[-1]
+            index = index_of(item)
             if parts is not None:
                 if index < len(parts):
                     self.values[item] = parts[index]
@@ -276,7 +276,8 @@ def _root(function: Function) -> Node | None:
     if is_state(whole.type):  # of which a token is no part everywhere
         return None
     assert isinstance(whole.type, TupleType)
-    plain = [r for k, r in enumerate(results) if is_item(r) and r.inputs[0] is whole and r.attrs[-1] == k and not function.users[r]]
+    plain = [r for k, r in enumerate(results)
+             if is_item(r) and r.inputs[0] is whole and index_of(r) == k and not function.users[r]]
     return whole if len(plain) == len(whole.type.items) == len(results) == len(function.users[whole]) else None
 
 

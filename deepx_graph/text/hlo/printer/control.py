@@ -8,16 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from deepx_graph import ops
 from deepx_graph.ir import Node, Op
-from deepx_graph.ir.structure import (
-    CALL,
-    CALL_VALUE,
-    CONSTANT,
-    LOOP_END,
-    PARTIAL,
-    REGION,
-    TUPLE,
-)
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, REGION, TUPLE, callee_of
 from deepx_graph.text.hlo.printer.body import Emit, Writer, state_text
 from deepx_graph.text.hlo.printer.place import call_arguments
 from deepx_graph.text.hlo.printer.values import legal, type_text
@@ -73,14 +66,14 @@ def _clamped_index(w: Writer, selector: Node, count: int) -> str:
 
 
 def _call(w: Writer, node: Node) -> str:
-    return _called(w, node, node.attrs[0], node.inputs)
+    return _called(w, node, callee_of(node), node.inputs)
 
 
 def _call_value(w: Writer, node: Node) -> str:
     function, args = call_arguments(node)
     if function.op is not PARTIAL:
         raise w.fail(node, "HLO has no function values, and which function this calls is not known", hint="inline it first")
-    return _called(w, node, function.attrs[0], args)
+    return _called(w, node, callee_of(function), args)
 
 
 def _called(w: Writer, node: Node, callee: str, args: Sequence[Node]) -> str:
@@ -93,7 +86,7 @@ def _called(w: Writer, node: Node, callee: str, args: Sequence[Node]) -> str:
 
 
 def _fusion(w: Writer, node: Node) -> str:
-    return w.apply(node, "fusion", f"kind=kLoop, calls={w.body(node.attrs[0], node)}")
+    return w.apply(node, "fusion", f"kind=kLoop, calls={w.body(node.attr('body'), node)}")
 
 
 def _tuple(w: Writer, node: Node) -> str:
@@ -137,9 +130,8 @@ def _nothing(w: Writer, node: Node) -> None:
     """No value until something asks for it in vain."""
 
 
-def control_table(opaque: Op, fusion: Op) -> dict[Op, Emit]:
-    """The emitters of structural ops, and of those that hold computations."""
-    return {
-        CONSTANT: Writer.constant, TUPLE: _tuple, LOOP_END: _loop, REGION: _region, CALL: _call, CALL_VALUE: _call_value,
-        PARTIAL: _nothing, opaque: _opaque, fusion: _fusion,
-    }  # fmt: skip
+CONTROL: dict[Op, Emit] = {
+    CONSTANT: Writer.constant, TUPLE: _tuple, LOOP_END: _loop, REGION: _region, CALL: _call, CALL_VALUE: _call_value,
+    PARTIAL: _nothing, ops.opaque: _opaque, ops.fusion: _fusion,
+}  # fmt: skip
+"""The emitters of structural ops, and of those that hold computations."""

@@ -12,18 +12,13 @@ from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.hlo.printer.body import Emit, Writer
 from deepx_graph.text.hlo.printer.notes import noted_shape
-from deepx_graph.text.hlo.printer.values import legal, string_text, tuple_text, type_text
-from deepx_graph.text.hlo.reader.rules_devices import VERSIONS
+from deepx_graph.text.hlo.printer.values import legal, tuple_text, type_text
+from deepx_graph.text.hlo.reader.devices import VERSIONS
+from deepx_graph.text.xla.devices import COLLECTIVES
+from deepx_graph.text.xla.hlo_text import present, string_text
+from deepx_graph.text.xla.rows import OperationRow
+from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import STATE, TupleType, Type
-
-
-def _joined(*parts: str) -> str:
-    return ", ".join(p for p in parts if p)
-
-
-def groups_text(name: str, groups: Sequence[Sequence[int]]) -> str:
-    """`name={{0,1},{2}}`."""
-    return f"{name}={{{','.join('{' + ','.join(map(str, g)) + '}' for g in groups)}}}"
 
 
 def _plain(node: Node) -> tuple[Type, ...]:
@@ -54,104 +49,56 @@ def _data(w: Writer, inputs: Sequence[Node]) -> str:
 # --- collectives --------------------------------------------------------------------------------------------------
 
 
-def _collective(opcode: str, *words: Callable[[Writer, Node], str]) -> Emit:
+def _collective(row: OperationRow) -> Emit:
     def emit(w: Writer, node: Node) -> str:
-        types = _plain(node)
-        channel = f"channel_id={node.attr('channel_id')}" if node.attr("channel_id") else ""
-        attributes = _joined(channel, *(word(w, node) for word in words))
+        types, attributes = _plain(node), row.hlo_text(w, node)
         operands = [w.value(i) for i in node.inputs[1:]]
-        name = w.put(legal(node.name or opcode), _noted(node, types), opcode, operands, attributes, node.origin)
+        name = w.put(legal(node.name or row.hlo), _noted(node, types), row.hlo, operands, attributes, node.origin)
         return _spread(w, node, name, types)
 
     return emit
 
 
-def _replicas(w: Writer, node: Node) -> str:
-    return groups_text("replica_groups", node.attr("replica_groups"))
-
-
-def _pairs(w: Writer, node: Node) -> str:
-    return groups_text("source_target_pairs", node.attr("source_target_pairs"))
-
-
-def _flat(w: Writer, node: Node) -> str:
-    return "use_global_device_ids=true" if node.attr("use_global_device_ids") else ""
-
-
-def _reducer(w: Writer, node: Node) -> str:
-    return f"to_apply={w.body(node.attr('computation'), node)}"
-
-
-def _along(name: str) -> Callable[[Writer, Node], str]:
-    return lambda w, node: f"dimensions={{{node.attr(name)}}}"
-
-
-def _exchanged(w: Writer, node: Node) -> str:
-    split, concat = node.attr("split_dimension"), node.attr("concat_dimension")
-    if split < 0:
-        return ""
-    if split != concat:
-        raise w.fail(node, "HLO's all-to-all joins along the dimension that it splits")
-    if not node.attr("replica_groups"):
-        raise w.fail(node, "HLO's all-to-all along a dimension needs its groups")
-    return f"dimensions={{{split}}}"
-
-
-def _static_root(w: Writer, node: Node) -> str:
-    if node.attr("has_dynamic_root"):
-        raise w.fail(node, "HLO's collective-broadcast has a fixed root")
-    return ""
-
-
 # --- feeds and channels -------------------------------------------------------------------------------------------
 
 
-def _config(node: Node, name: str) -> str:
-    return f"{name}={string_text(node.attr(name))}" if node.attr(name) else ""
+def _attributes(w: Writer, node: Node) -> str:
+    return ROWS[node.op].hlo_text(w, node)
+
+
+def _received(w: Writer, node: Node, whole: str) -> str:
+    """Notes the results of an instruction that gives data and a token; gives its name."""
+    types = _plain(node)
+    _spread(w, node, w.put(f"{whole}.data", _shape(types), "get-tuple-element", [whole], "index=0"), types)
+    w.parts[node] = [*w.parts[node], w.item(f"{whole}.token", STATE, whole, 1)]
+    return whole
 
 
 def _infeed(w: Writer, node: Node) -> str:
-    types = _plain(node)
-    whole = w.put(legal(node.name or "infeed"), tuple_text([_shape(types), "token[]"]), "infeed", [w.value(node.inputs[0])],
-                  _config(node, "infeed_config"), node.origin)
-    data = w.put(f"{whole}.data", _shape(types), "get-tuple-element", [whole], "index=0")
-    _spread(w, node, data, types)
-    w.parts[node] = [*w.parts[node], w.item(f"{whole}.token", STATE, whole, 1)]
-    return whole
+    shape = tuple_text([_shape(_plain(node)), "token[]"])
+    return _received(w, node, w.put(legal(node.name or "infeed"), shape, "infeed", [w.value(node.inputs[0])],
+                                    _attributes(w, node), node.origin))
 
 
 def _outfeed(w: Writer, node: Node) -> str:
     state, *inputs = node.inputs
     shape = f"outfeed_shape={_shape([i.type for i in inputs])}"
     return w.put(legal(node.name or "outfeed"), "token[]", "outfeed", [_data(w, inputs), w.value(state)],
-                 _joined(shape, _config(node, "outfeed_config")), node.origin)
-
-
-def _channel(node: Node) -> str:
-    host = "is_host_transfer=true" if node.attr("is_host_transfer") else ""
-    pairs = node.attr("source_target_pairs")
-    said = any(name == "frontend_attributes" for name, _ in node.origin.notes)
-    text = groups_text("", pairs).removeprefix("=")
-    given = f'frontend_attributes={{_xla_send_recv_source_target_pairs="{text}"}}' if pairs and not said else ""
-    return _joined(f"channel_id={node.attr('channel_id')}", host, given)
+                 present(shape, _attributes(w, node)), node.origin)
 
 
 def _send(w: Writer, node: Node) -> str:
     state, *inputs = node.inputs
-    shape = tuple_text([_shape([i.type for i in inputs]), "u32[]", "token[]"])
-    begun = w.put(legal(node.name or "send"), shape, "send", [_data(w, inputs), w.value(state)], _channel(node), node.origin)
-    return w.put("send-done", "token[]", "send-done", [begun], _channel(node))
+    shape, channel = tuple_text([_shape([i.type for i in inputs]), "u32[]", "token[]"]), _attributes(w, node)
+    begun = w.put(legal(node.name or "send"), shape, "send", [_data(w, inputs), w.value(state)], channel, node.origin)
+    return w.put("send-done", "token[]", "send-done", [begun], channel)
 
 
 def _recv(w: Writer, node: Node) -> str:
-    types, state = _plain(node), w.value(node.inputs[0])
-    shape = tuple_text([_shape(types), "u32[]", "token[]"])
-    begun = w.put("recv", shape, "recv", [state], _channel(node))
-    whole = w.put(legal(node.name or "recv-done"), tuple_text([_shape(types), "token[]"]), "recv-done", [begun], _channel(node),
-                  node.origin)
-    _spread(w, node, w.put(f"{whole}.data", _shape(types), "get-tuple-element", [whole], "index=0"), types)
-    w.parts[node] = [*w.parts[node], w.item(f"{whole}.token", STATE, whole, 1)]
-    return whole
+    data, channel = _shape(_plain(node)), _attributes(w, node)
+    begun = w.put("recv", tuple_text([data, "u32[]", "token[]"]), "recv", [w.value(node.inputs[0])], channel)
+    return _received(w, node, w.put(legal(node.name or "recv-done"), tuple_text([data, "token[]"]), "recv-done", [begun], channel,
+                                    node.origin))
 
 
 def _random_state(w: Writer, node: Node) -> str:
@@ -169,7 +116,7 @@ _NAMED_VERSIONS = {number: name for name, number in VERSIONS.items()}
 def custom_attributes(node: Node) -> str:
     """What is known of a custom call that was not read from HLO."""
     version = _NAMED_VERSIONS.get(node.attr("api_version"), "")
-    return _joined(
+    return present(
         f"custom_call_target={string_text(node.attr('target'))}",
         "custom_call_has_side_effect=true" if node.op is ops.custom_effect else "", f"api_version={version}" if version else "")
 
@@ -187,7 +134,7 @@ def custom_call(kept: Callable[[Writer, Node, str], str]) -> Emit:
     def emit(w: Writer, node: Node) -> str:
         acts = node.op is ops.custom_effect
         is_hlo = node.attr("language") == "hlo"
-        attributes = _joined(kept(w, node, node.attr("text")) if is_hlo else custom_attributes(node), _backend_config(node))
+        attributes = present(kept(w, node, node.attr("text")) if is_hlo else custom_attributes(node), _backend_config(node))
         if not acts:
             return w.apply(node, "custom-call", attributes)
         types = _plain(node)
@@ -198,15 +145,8 @@ def custom_call(kept: Callable[[Writer, Node, str], str]) -> Emit:
     return emit
 
 
-DEVICE_EMITTERS: dict[Op, Emit] = {
-    ops.all_reduce: _collective("all-reduce", _replicas, _flat, _reducer),
-    ops.all_gather: _collective("all-gather", _replicas, _along("all_gather_dim"), _flat),
-    ops.reduce_scatter: _collective("reduce-scatter", _replicas, _flat, _along("scatter_dimension"), _reducer),
-    ops.all_to_all: _collective("all-to-all", _replicas, _exchanged),
-    ops.collective_permute: _collective("collective-permute", _pairs),
-    ops.collective_broadcast: _collective("collective-broadcast", _replicas, _static_root),
-    ops.replica_id: lambda w, node: w.apply(node, "replica-id"),
-    ops.partition_id: lambda w, node: w.apply(node, "partition-id"),
+DEVICES: dict[Op, Emit] = {
+    **{row.op: _collective(row) for row in COLLECTIVES},
     ops.infeed: _infeed, ops.outfeed: _outfeed, ops.send: _send, ops.recv: _recv, ops.rng_get_and_update_state: _random_state,
 }  # fmt: skip
-"""Every operation that can be written, but for custom calls."""
+"""How they are written, but for custom calls."""

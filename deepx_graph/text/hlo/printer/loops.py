@@ -6,7 +6,7 @@ A function without any is returned as it is. Nothing here recurses.
 from __future__ import annotations
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.structure import LOOP_END, PHI, PROJ
+from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
 from deepx_graph.types import TupleType
 
 
@@ -23,7 +23,7 @@ def _fixed(function: Function) -> dict[Node, set[int]]:
     for end in function.nodes:
         if end.op is LOOP_END:
             begin, _, *nexts = end.inputs
-            same = {k for k, n in enumerate(nexts) if n.op is PHI and n.inputs[0] is begin and n.attrs[0] == k}
+            same = {k for k, n in enumerate(nexts) if n.op is PHI and n.inputs[0] is begin and index_of(n) == k}
             if same and len(same) < len(nexts):
                 found[begin] = same
     return found
@@ -61,7 +61,7 @@ class _Rebuilt:
             whole = self.new[begin]
             return b.make(LOOP_END, (whole, self.new[node.inputs[1]], *nexts), (), whole.type)
         assert node.op is PHI or node.op is PROJ
-        k: int = node.attrs[0]
+        k = index_of(node)
         if k in fixed:
             return self.new[begin.inputs[k]]
         return b.make(node.op, (self.new[node.inputs[0]],), (k - sum(f < k for f in fixed),), node.type)

@@ -12,10 +12,10 @@ from deepx_graph.errors import Place
 from deepx_graph.ir import Node
 from deepx_graph.ir.node import Origin
 from deepx_graph.text.hlo.printer.values import legal, type_text
-from deepx_graph.text.hlo.reader.attributes import parse_names
 from deepx_graph.text.hlo.reader.metadata import FrameTables
 from deepx_graph.text.hlo.reader.rules import NOTED
 from deepx_graph.text.hlo.reader.shapes import ShapeError, parse_shape
+from deepx_graph.text.xla.hlo_text import parse_names
 from deepx_graph.types import Type
 
 

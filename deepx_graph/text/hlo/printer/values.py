@@ -1,4 +1,4 @@
-"""The words of HLO text that is written: names, shapes with layouts, constants in full, lists and windows.
+"""The words of HLO text that is written: names, shapes with layouts, constants in full.
 
 Every word is accepted by XLA's own parser and read back as the same value; a float is written with as many digits as that takes.
 Nothing here knows graphs. What HLO has no word for raises `NoWord`.
@@ -7,7 +7,7 @@ Nothing here knows graphs. What HLO has no word for raises `NoWord`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -65,49 +65,6 @@ def type_text(type: Type) -> str:
 def tuple_text(items: Iterable[str]) -> str:
     """The shape of a tuple of these shapes."""
     return f"({', '.join(items)})"
-
-
-def string_text(text: str) -> str:
-    """A string in quotes."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def ints(values: Iterable[int]) -> str:
-    """`{0,1}`."""
-    return "{" + ",".join(map(str, values)) + "}"
-
-
-def listed(name: str, values: tuple[int, ...]) -> str:
-    """`name={0,1}`."""
-    return f"{name}={ints(values)}"
-
-
-def present(*parts: str) -> str:
-    """The parts that are not empty, with commas between."""
-    return ", ".join(p for p in parts if p)
-
-
-def window_text(size: Sequence[int], *, stride: Sequence[int], low: Sequence[int], high: Sequence[int],
-                lhs_dilate: Sequence[int] = (), rhs_dilate: Sequence[int] = (), reversal: Sequence[int] = ()) -> str:
-    """`window={size=3x3 pad=1_1x0_0}`, what is the default left out; empty for a window of no dimensions."""
-    if not size:
-        return ""
-    pad = [_by_x(f"{a}_{b}" for a, b in zip(low, high, strict=True))] if any(low) or any(high) else []
-    rows = (("stride", stride, 1), ("lhs_dilate", lhs_dilate, 1), ("rhs_dilate", rhs_dilate, 1), ("rhs_reversal", reversal, 0))
-    given = [(name, _by_x(values)) for name, values, default in rows if any(v != default for v in values)]
-    at = sum(name == "stride" for name, _ in given)
-    parts = [f"{name}={text}" for name, text in (("size", _by_x(size)), *given[:at], *(("pad", p) for p in pad), *given[at:])]
-    return "window={" + " ".join(parts) + "}"
-
-
-def _by_x(values: Iterable[object]) -> str:
-    return "x".join(str(int(v)) if isinstance(v, (bool, int)) else str(v) for v in values)
-
-
-def labels_text(batch: int, feature: int, spatial: Sequence[int], letters: str = "bf") -> str:
-    """`b01f`: what stands at each dimension."""
-    at = {batch: letters[0], feature: letters[1], **{d: str(k) for k, d in enumerate(spatial)}}
-    return "".join(at[k] for k in range(len(at)))
 
 
 # --- constants ----------------------------------------------------------------------------------------------------

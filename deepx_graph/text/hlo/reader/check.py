@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from deepx_graph.errors import an, suggest
-from deepx_graph.text.hlo.reader.attributes import AttributeFault, parse_names, parse_shapes
+from deepx_graph.text.hlo.reader.shapes import ShapeError, parse_shape
 from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.text.xla.hlo_text import parse_names
 from deepx_graph.types import STATE, TupleType, Type
 
 ByName = Mapping[str, Instruction]
@@ -78,9 +79,10 @@ def _constraints(program: Program, i: Instruction, by_name: ByName) -> None:
     if raw is None:
         return
     try:
-        shapes = parse_shapes(raw.text)
-    except AttributeFault as e:
-        raise program.error(e.message, raw, e.expected) from None
+        listed = parse_shape("(" + raw.text.strip().removeprefix("{").removesuffix("}") + ")", 0)[0]
+    except ShapeError as e:
+        raise program.error(e.message, raw, "{f32[2,3]{1,0}, ...}") from None
+    shapes = listed.items if isinstance(listed, TupleType) else ()
     if len(shapes) != len(i.operands):
         raise program.error(f"{len(shapes)} layout constraints for {len(i.operands)} operands", raw, "one shape for each operand")
     for k, (shape, operand) in enumerate(zip(shapes, i.operands, strict=True)):

@@ -1,16 +1,11 @@
-"""Which computations of an HLO text act on the state: themselves, or through the computations that they name.
-
-Tokens order effects in the text; in the sea one state does, in the order of the text, which every order of tokens agrees with.
-So a computation that has to do with tokens or effects takes and gives that state, and tokens themselves vanish.
-"""
+"""Which instructions of an HLO text act on the state: themselves, or through the computations that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.hlo.reader.attributes import AttributeFault, parse_groups, parse_names
-from deepx_graph.text.hlo.reader.syntax import Computation, Instruction
+from deepx_graph.text.hlo.reader.syntax import Instruction
+from deepx_graph.text.xla.devices import NOTHING_MOVES, names_single_devices
+from deepx_graph.text.xla.hlo_text import AttributeFault, Groups, parse_groups, parse_names, parse_string
 from deepx_graph.types import STATE, TupleType, Type, is_state
 
 COLLECTIVES = frozenset(
@@ -28,46 +23,23 @@ def plain_leaves(type: Type) -> tuple[Type, ...]:
     return () if type == STATE else (type,)
 
 
-def groups_of(i: Instruction) -> tuple[tuple[int, ...], ...]:
-    """The groups of a collective, or its pairs. Raises AttributeFault."""
-    name = "source_target_pairs" if i.opcode.startswith("collective-permute") else "replica_groups"
-    return parse_groups(i.attributes[name].text) if name in i.attributes else ()
-
-
 def is_alone(i: Instruction) -> bool:
     """Whether a collective names only groups of one device, so that nothing moves."""
     try:
-        groups = groups_of(i)
+        if i.opcode.startswith("collective-permute"):
+            return _groups(i, "source_target_pairs") == NOTHING_MOVES
+        return names_single_devices(_groups(i, "replica_groups"))
     except (AttributeFault, ValueError):
         return False
-    if i.opcode.startswith("collective-permute"):
-        return groups == ((0, 0),)
-    return bool(groups) and all(len(g) == 1 for g in groups)
+
+
+def _groups(i: Instruction, name: str) -> Groups:
+    return parse_groups(i.attributes[name].text) if name in i.attributes else ()
 
 
 def text_of(i: Instruction, name: str) -> str:
     """An attribute that is a string, without its quotes; empty where it is missing."""
-    raw = i.attributes[name].text if name in i.attributes else ""
-    return raw[1:-1].replace('\\"', '"').replace("\\\\", "\\") if raw.startswith('"') and raw.endswith('"') else raw
-
-
-def acting_computations(computations: Iterable[Computation]) -> set[str]:
-    """The names of the computations that act."""
-    callers: dict[str, list[str]] = {}
-    acting: list[str] = []
-    for c in computations:
-        for i in c.instructions:
-            if acts_itself(i):
-                acting.append(c.name)
-            for name in named(i):
-                callers.setdefault(name, []).append(c.name)
-    found: set[str] = set()
-    while acting:
-        name = acting.pop()
-        if name not in found:
-            found.add(name)
-            acting += callers.get(name, ())
-    return found
+    return parse_string(i.attributes[name].text) if name in i.attributes else ""
 
 
 def named(i: Instruction) -> list[str]:

@@ -10,58 +10,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, an, suggest
-from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
-from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.text.common.numbers import whole
-from deepx_graph.text.hlo.reader.attributes import parse_names
 from deepx_graph.text.hlo.reader.check import check_instruction, check_program
-from deepx_graph.text.hlo.reader.context import Context
-from deepx_graph.text.hlo.reader.effects import acting_computations, acts_itself, named, plain_leaves
+from deepx_graph.text.hlo.reader.context import InstructionContext
+from deepx_graph.text.hlo.reader.effects import acts_itself, named, plain_leaves
 from deepx_graph.text.hlo.reader.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, Rule, opaque
 from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.text.xla.hlo_text import parse_names
+from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering, acting
 from deepx_graph.types import STATE, TupleType, Type, merge_types
 
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What reading an attribute of another form than a rule expects raises."""
 
-MAX_NESTING = 100
-"""How deep computations may stand inside one another."""
-
-
-class Lowering:
-    """Turns one program into a module. `b` builds; `functions` are those that `call` names, by computation."""
+class Lowering(DialectLowering):
+    """One program as a module. `functions` are those that `call` names, by computation."""
 
     def __init__(self, program: Program) -> None:
+        super().__init__()
         self.program = program
-        self.b = Builder()
         self.computations = {c.name: c for c in program.computations}
         self.functions: dict[str, Function] = {}
         self.bodies: dict[str, Function] = {}
-        self.depth = 0
-        self.seeds = 0
         self.met: set[str] = set()
         self.shapes: dict[str, str] = {}
         """Of the computation at hand: shapes whose layouts are not row-major, by instruction."""
         self.warnings: list[Diagnostic] = []
-        self.acting = acting_computations(program.computations)
-        self.state: Node | None = None
-        """The state as it is at the instruction being lowered, in a computation that acts."""
-        self.closed = 0
-        """How many bodies of operations, which have no calls and effects, that instruction stands in."""
+        runs = {c.name: [n for i in c.instructions for n in named(i)] for c in program.computations}
+        self.acting = acting(runs, (c.name for c in program.computations if any(map(acts_itself, c.instructions))))
 
     def acts(self, i: Instruction) -> bool:
         """Whether an instruction changes or needs the state, itself or through what it runs."""
         return self.state is not None and (acts_itself(i) or any(n in self.acting for n in named(i)))
-
-    def states(self, before: Node | None) -> list[Node]:
-        """The current state as a list; none where there was none before."""
-        return [] if before is None or self.state is None else [self.state]
-
-    def next_seed(self) -> int:
-        """The number of the next draw without a seed."""
-        self.seeds += 1
-        return self.seeds - 1
 
     def module(self) -> Module:
         entry = check_program(self.program)
@@ -205,7 +185,7 @@ class Lowering:
             raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
         self._check_operand_types(i, operands)
         self.b.origin = self.origin(i)
-        context = Context(self, i, operands)
+        context = InstructionContext(self, i, operands)
         try:
             return self._checked(i, self._applied(rule, context))
         except VerifyError as e:
@@ -214,7 +194,7 @@ class Lowering:
             self.warnings += (replace(d, severity="warning", hint="kept as it stands; it cannot be run") for d in e.diagnostics)
             return opaque(context)
 
-    def _applied(self, rule: Rule, context: Context) -> Node:
+    def _applied(self, rule: Rule, context: InstructionContext) -> Node:
         i = context.instruction
         try:
             return rule.lower(context)
@@ -253,10 +233,6 @@ class Lowering:
         return node
 
     # --- tuples
-
-    def item(self, node: Node, k: int) -> Node:
-        """Item k of a tuple-typed node, taken from where the tuple was made."""
-        return node.inputs[k] if node.op is TUPLE else self.b(PROJ, node, index=k)
 
     def flatten(self, node: Node) -> list[Node]:
         """The leaves of a value that are no tokens."""

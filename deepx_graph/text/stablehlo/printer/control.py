@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deepx_graph.ir import Node
-from deepx_graph.ir.structure import PHI, branch_width
+from deepx_graph.ir.structure import PHI, branch_count, branch_width, index_of
 from deepx_graph.text.stablehlo.printer.values import type_text
 from deepx_graph.types import BOOL, TupleType, as_tensor
 
@@ -27,7 +27,7 @@ def region(w: FunctionWriter, node: Node) -> None:
     for k, block in enumerate(w.placement.branches[node]):
         given = values[k * width : (k + 1) * width]
         steps += [w.deeper, reversed(block.nodes), partial(w.give_back, given, "stablehlo.return"), w.shallower]
-        if k < node.attrs[0] - 1:
+        if k < branch_count(node) - 1:
             steps.append(partial(w.put, "}, {"))
     steps.append(partial(w.put, f"}}) : ({type_text(selector.type)}) -> {results}{w.at(node)}"))
     w.work += reversed(steps)
@@ -58,6 +58,6 @@ def _variables(w: FunctionWriter, begin: Node) -> None:
     w.parts[begin] = names
     for user in w.function.users[begin]:
         if user.op is PHI and user not in w.hidden:
-            w.names[user] = names[user.attrs[0]]
+            w.names[user] = names[index_of(user)]
     shown = (f"{name}: {w.type(i)}" for name, i in zip(names, begin.inputs, strict=True) if name)
     w.put(f"^bb0({', '.join(shown)}):")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.types import TupleType, Type, leaves
 
 _CONTROL = (REGION, LOOP_BEGIN, LOOP_END)
@@ -29,11 +29,11 @@ def flattened(function: Function) -> Function:
         elif (node.op is PHI or node.op is PROJ) and _carries_tuples(node.inputs[0]):
             whole = node.inputs[0].type
             assert isinstance(whole, TupleType)
-            first = len(leaves(TupleType(whole.items[: node.attrs[0]])))
+            first = len(leaves(TupleType(whole.items[: index_of(node)])))
             parts = [b(node.op, inputs[0], index=first + k) for k in range(len(leaves(node.type)))]
             new[node] = _rebuilt(b, node.type, parts)
         elif node.op is PROJ and inputs[0].op is TUPLE:
-            new[node] = inputs[0].inputs[node.attrs[0]]
+            new[node] = inputs[0].inputs[index_of(node)]
         else:
             new[node] = b.make(node.op, inputs, node.attrs, node.type)
     return function.with_(params=tuple(new[p] for p in function.params), results=tuple(new[r] for r in function.results))

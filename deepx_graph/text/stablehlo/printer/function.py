@@ -14,15 +14,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import (
-    CALL,
-    LOOP_END,
-    PARTIAL,
-    PHI,
-    PROJ,
-    REGION,
-    TUPLE,
-)
+from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, callee_of, index_of, signature_of
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.stablehlo.locations import LocationTable
@@ -32,8 +24,10 @@ from deepx_graph.text.stablehlo.printer.devices import TOKENS, programs
 from deepx_graph.text.stablehlo.printer.legal import legal
 from deepx_graph.text.stablehlo.printer.names import Names, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer.opaque import respell
-from deepx_graph.text.stablehlo.printer.ops import FORMS, Form
-from deepx_graph.text.stablehlo.printer.values import NoText, dense_text, type_text
+from deepx_graph.text.stablehlo.printer.ops import FORMS
+from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
+from deepx_graph.text.xla.mlir_text import NoText
+from deepx_graph.text.xla.rows import GenericForm
 from deepx_graph.types import STATE, TupleType, Type, as_tensor, is_state
 
 DEEPEST = 30
@@ -189,7 +183,7 @@ class FunctionWriter:
         self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies,
                   notes=_dictionary(form.notes, notes_text(node.origin.notes)))
 
-    def effect(self, node: Node, form: Form) -> None:
+    def effect(self, node: Node, form: GenericForm) -> None:
         """An operation on the state, which is a token for some operations and has no text for others."""
         state, *inputs = node.inputs
         is_token, before = node.op in TOKENS, self.names.get(state, "")
@@ -221,7 +215,7 @@ class FunctionWriter:
         operands: list[Node] = []
         results: list[Type] = []
         for program in given["programs"]:
-            signature = program.attrs[1]
+            signature = signature_of(program)
             shown = [t for t in signature.params if t != STATE or state not in self.hidden]
             operands += (state if t == STATE else next(args) for t in shown)
             results += (t for t in signature.results if t != STATE or state not in self.hidden)
@@ -272,7 +266,7 @@ class FunctionWriter:
 
     def item(self, node: Node) -> None:
         """Item k of what has several results, or of a tuple."""
-        whole, k = node.inputs[0], node.attrs[0]
+        whole, k = node.inputs[0], index_of(node)
         if node in self.hidden:
             return
         if whole in self.parts:
@@ -287,7 +281,7 @@ class FunctionWriter:
         """What has no line of its own."""
 
     def call(self, node: Node) -> None:
-        callee, signature = node.attrs
+        callee, signature = callee_of(node), signature_of(node)
         inputs = self.shown(node.inputs)
         operands = ", ".join(map(self.use, inputs))
         types = ", ".join(type_text(i.type) for i in inputs)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, STRUCTURAL
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, STRUCTURAL, branch_count
 from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
 from deepx_graph.text.stablehlo.printer.flat import flattened
 from deepx_graph.text.stablehlo.printer.ops import FORMS
@@ -74,7 +74,7 @@ def _region(b: Builder, node: Node) -> Node:
     """A case is selected by an i32; numbers beyond the branches stay beyond them."""
     narrow = node.inputs[0]
     selector = as_tensor(narrow.type).dtype
-    least, most = (-1 if selector.kind == "int" else 0), node.attrs[0]
+    least, most = (-1 if selector.kind == "int" else 0), branch_count(node)
     if selector.bits >= 32:
         narrow = b(ops.clamp, b.like(least, narrow), narrow, b.like(most, narrow))
     return b.make(REGION, (b(ops.convert, narrow, dtype=I32), *node.inputs[1:]), node.attrs, node.type)

@@ -15,8 +15,9 @@ from deepx_graph.text.stablehlo.notes import LINE, notes_text
 from deepx_graph.text.stablehlo.printer.devices import has_tokens
 from deepx_graph.text.stablehlo.printer.function import FunctionWriter
 from deepx_graph.text.stablehlo.printer.names import hides_state
-from deepx_graph.text.stablehlo.printer.values import NoText, type_text
+from deepx_graph.text.stablehlo.printer.values import type_text
 from deepx_graph.text.stablehlo.syntax import VJP
+from deepx_graph.text.xla.mlir_text import NoText
 
 _BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _UNQUOTABLE = re.compile(r'["\\]|[^ -~]')

@@ -6,7 +6,7 @@ import re
 from collections.abc import Set
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION
+from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, callee_of, index_of, signature_of
 from deepx_graph.types import StateType
 
 _LEGAL = re.compile(r"[A-Za-z_$.\-][\w$.\-]*", re.ASCII)
@@ -61,9 +61,9 @@ def _is_hidden(node: Node, found: Set[Node], checking: Set[str]) -> bool:
     whole = node.inputs[0]
     if node.op is not PHI and node.op is not PROJ:
         return whole in found
-    at: int = node.attrs[0]
+    at = index_of(node)
     if whole.op is CALL:
-        return whole.attrs[0] in checking and at == len(whole.attrs[1].results) - 1
+        return callee_of(whole) in checking and at == len(signature_of(whole).results) - 1
     if whole.op is REGION:
         return whole.inputs[1 + at] in found
     if whole.op is LOOP_BEGIN:

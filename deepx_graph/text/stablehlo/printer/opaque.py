@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from deepx_graph.errors import DeepxGraphError, Source
-from deepx_graph.text.stablehlo.printer.values import NoText
 from deepx_graph.text.stablehlo.reader.parser import Parser
 from deepx_graph.text.stablehlo.syntax import Operation
+from deepx_graph.text.xla.mlir_text import NoText
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(%[\w$.\-]+)(#\d+)?')
 _LOCATION = re.compile(r"\s*\bloc\((?:#\w+|unknown|\"[^\"]*\"(?::\d+:\d+)?)\)")

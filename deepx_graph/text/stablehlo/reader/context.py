@@ -2,43 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph import ops
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.text.stablehlo.reader.effects import numbers, without_tokens
 from deepx_graph.text.stablehlo.reader.literals import DenseFault, parse_dense
-from deepx_graph.text.stablehlo.syntax import Dense, Operation, Typed, Word
-from deepx_graph.types import TensorType, Type
+from deepx_graph.text.stablehlo.syntax import Dense, Operation, plain
+from deepx_graph.text.xla.fields import AttributeField
+from deepx_graph.text.xla.hlo_text import Groups
+from deepx_graph.text.xla.lowering import DialectContext, several
+from deepx_graph.types import TensorType, TupleType, Type, as_tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.lower import Lowering, Scope
 
+APPLIED: dict[str, Op] = {f"stablehlo.{op.name}": op for op in
+                          (ops.add, ops.multiply, ops.maximum, ops.minimum, ops.and_, ops.or_, ops.xor)}
+"""What the pretty form of a reduction may name instead of a body."""
 
-class Context:
+MOST_KEPT = 2000
+"""Characters of an operation that is kept as it stands."""
+
+
+class OperationContext(DialectContext):
     """One operation being lowered."""
 
-    __slots__ = ("inputs", "lowering", "op", "scope")
+    __slots__ = ("op", "scope")
+    lowering: Lowering
 
     def __init__(self, lowering: Lowering, op: Operation, inputs: list[Node], scope: Scope) -> None:
-        self.lowering, self.op, self.inputs, self.scope = lowering, op, inputs, scope
+        super().__init__(inputs)
+        self.lowering, self.op, self.scope = lowering, op, scope
 
     @property
-    def b(self) -> Builder:
-        return self.lowering.b
-
-    def __call__(self, op: Op, *inputs: Node, **attrs: Any) -> Node:
-        return self.b(op, *inputs, **attrs)
+    def name(self) -> str:
+        return self.op.name
 
     @property
     def tensor(self) -> TensorType:
-        """The type of the one result, which must be a tensor. Raises ParseError."""
         types = self.op.result_types
         if len(types) != 1 or not isinstance(types[0], TensorType):
-            raise self.fail(f"{self.op.name} gives one tensor")
+            raise self.fail(f"{self.name} gives one tensor")
         return types[0]
+
+    @property
+    def results(self) -> list[Type]:
+        return without_tokens(self.op.result_types)
+
+    @property
+    def tensors(self) -> list[Node]:
+        return self.inputs
+
+    @property
+    def state(self) -> Node | None:
+        """The state that goes through the operation's regions; None when they do not act on it."""
+        return self.lowering.state if self.lowering.effects.acts(self.op) else None
 
     def fail(self, message: str, expected: str | None = None) -> Exception:
         return self.lowering.error(message, self.op, expected)
+
+    # --- attributes
+
+    def field(self, field: AttributeField) -> Mapping[str, Any]:
+        return field.read_mlir(self)
 
     def raw(self, *names: str) -> Any:
         """The attribute under the first of these names that is there, plain; None when none is."""
@@ -48,16 +77,26 @@ class Context:
         return None
 
     def need(self, *names: str) -> Any:
+        """The same. Raises ParseError when none is there."""
         value = self.raw(*names)
         if value is None:
-            raise self.fail(f"{self.op.name} needs the attribute '{names[0]}'")
+            raise self.fail(f"{self.name} needs the attribute '{names[0]}'")
         return value
+
+    def array(self, *names: str) -> Any:
+        """The same, the elements of a constant as an array."""
+        value = self.raw(*names)
+        return self.dense(value).array if isinstance(value, Dense) else value
+
+    def rows(self, name: str) -> Groups:
+        """A matrix of numbers by rows; none where it is missing."""
+        return numbers(self.op.attributes.get(name))
 
     def ints(self, *names: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         value = self.raw(*names)
         if value is None:
             if default is None:
-                raise self.fail(f"{self.op.name} needs the attribute '{names[0]}'")
+                raise self.fail(f"{self.name} needs the attribute '{names[0]}'")
             return tuple(default)
         if isinstance(value, Dense):
             value = self.dense(value).array.reshape(-1).tolist()
@@ -73,13 +112,20 @@ class Context:
             raise self.fail(f"'{names[0]}' has {len(values)} values", "one integer")
         return values[0]
 
+    def real(self, *names: str) -> float:
+        return float(self.need(*names))
+
     def word(self, *names: str, default: str | None = None) -> str:
         value = self.raw(*names)
         if value is None and default is not None:
             return default
         if not isinstance(value, str):
-            raise self.fail(f"{self.op.name} needs the word '{names[0]}'")
+            raise self.fail(f"{self.name} needs the word '{names[0]}'")
         return value
+
+    def string(self, name: str) -> str:
+        value = self.raw(name)
+        return value if isinstance(value, str) else ""
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.raw(name)
@@ -95,23 +141,32 @@ class Context:
         except DenseFault as e:
             raise self.fail(str(e)) from None
 
-    def body(self, k: int = 0) -> Function:
+    # --- results
+
+    def opaque(self) -> list[Node]:
+        """Those of the operation kept as it stands."""
+        self.lowering.keeps(self.op)
+        if not self.results:
+            return []
+        text = self.lowering.source.text[self.op.start : min(self.op.end, self.op.start + MOST_KEPT)]
+        name = " ".join(filter(None, (self.name, self.op.extra.get("symbol", ""))))
+        type = self.results[0] if len(self.results) == 1 else TupleType(tuple(self.results))
+        node = self(ops.opaque, *self.inputs, name=name, attributes=text, type=type, language="stablehlo")
+        return [node] if len(self.results) == 1 else several(self, node)
+
+    # --- regions
+
+    def body(self, name: str = "", k: int = 0) -> Function:
+        if "applies" in self.op.extra:
+            return self._applied(self.op.extra["applies"])
         return self.lowering.body(self.op, k, self.scope)
 
+    def _applied(self, name: str) -> Function:
+        op = APPLIED.get(name)
+        if op is None or len(self.inputs) != 2:
+            raise self.fail(f"cannot apply '{name}'", ", ".join(APPLIED))
+        return monoid_body(op, as_tensor(self.inputs[0].type).dtype)
+
     def region(self, k: int, args: Sequence[Node]) -> list[Node]:
+        """What region k gives for these arguments."""
         return self.lowering.region(self.op, k, args, self.scope)
-
-
-def plain(value: Any) -> Any:
-    """Words and typed numbers without their wrapping."""
-    if isinstance(value, Typed):
-        return plain(value.value)
-    if isinstance(value, Word):
-        return value.text
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    if isinstance(value, tuple):
-        return tuple(plain(v) for v in value)
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    return value

@@ -13,11 +13,12 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
-from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.text.stablehlo.reader.context import Context
+from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.text.stablehlo.reader.context import OperationContext
+from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import Dim, Dims, TensorType, Type, add_dims, as_tensor, mul_dims
 
-Rule = Callable[[Context], list[Node]]
+Rule = Callable[[OperationContext], list[Node]]
 MAX_CONE = 1000
 """Nodes that are looked through to find the value of an operand."""
 MAX_ELEMENTS = 4096
@@ -30,7 +31,7 @@ def known(node: Node) -> np.ndarray[Any, Any] | None:
     for n in _cone(node):
         if n.op is ops.get_dimension_size:
             dims = as_tensor(n.inputs[0].type).dims
-            size = None if dims is None else dims[n.attrs[0]]
+            size = None if dims is None else dims[n.attr("dimension")]
             if not isinstance(size, int):
                 return None
             values[n] = np.asarray(size, np.int32)
@@ -69,11 +70,11 @@ def dims_of_value(node: Node) -> Dims | None:
     for n in _cone(node):
         inputs = [found[i] for i in n.inputs] if n.op in _ON_SIZES else []
         ready = [i for i in inputs if i is not None]
-        if n.op is CONSTANT and n.attrs[0].dtype.is_integer and n.attrs[0].array.size <= MAX_RANK:
-            found[n] = tuple(int(v) for v in n.attrs[0].array.reshape(-1))
+        if n.op is CONSTANT and value_of(n).dtype.is_integer and value_of(n).array.size <= MAX_RANK:
+            found[n] = tuple(int(v) for v in value_of(n).array.reshape(-1))
         elif n.op is ops.get_dimension_size:
             dims = as_tensor(n.inputs[0].type).dims
-            found[n] = None if dims is None else (dims[n.attrs[0]],)
+            found[n] = None if dims is None else (dims[n.attr("dimension")],)
         else:
             found[n] = _ON_SIZES[n.op](n, ready) if inputs and len(ready) == len(inputs) else None
     return found.get(node)
@@ -124,14 +125,14 @@ def named_dims(type: Type, start: int) -> tuple[Type, int]:
     return type.with_dims(dims), start
 
 
-def of_result(op: Rule, otherwise: Rule) -> Rule:
+def of_result(op: Rule) -> Rule:
     """An op whose shape comes as the last operand too; the stated result type says it, or the operand's value."""
 
-    def rule(c: Context) -> list[Node]:
+    def rule(c: OperationContext) -> list[Node]:
         *rest, shape = c.inputs
         dims = None if c.tensor.is_static else dims_of_value(shape) or _ints(shape)
         if not c.tensor.is_static and dims is None:
-            return otherwise(c)
+            return c.opaque()
         if dims is not None:
             c.op = replace(c.op, result_types=[c.tensor.with_dims(dims)])
         c.inputs = rest
@@ -140,13 +141,13 @@ def of_result(op: Rule, otherwise: Rule) -> Rule:
     return rule
 
 
-def with_values(op: Rule, otherwise: Rule, **names: int) -> Rule:
+def with_values(op: Rule, **names: int) -> Rule:
     """An op some of whose attributes come as operands: `names` says which operand is which attribute."""
 
-    def rule(c: Context) -> list[Node]:
+    def rule(c: OperationContext) -> list[Node]:
         values = {name: known(c.inputs[at]) for name, at in names.items()}
         if any(v is None for v in values.values()):
-            return otherwise(c)
+            return c.opaque()
         c.op = replace(c.op, attributes=c.op.attributes | {name: np.asarray(v).tolist() for name, v in values.items()})
         c.inputs = c.inputs[: len(c.inputs) - len(names)]
         return op(c)
@@ -154,46 +155,38 @@ def with_values(op: Rule, otherwise: Rule, **names: int) -> Rule:
     return rule
 
 
-def gather(op: Callable[[Context, Dims], list[Node]], otherwise: Rule) -> Rule:
+def gather(c: OperationContext) -> list[Node]:
     """Slice sizes from the operand, or from the stated result: a collapsed dimension has size 1."""
-
-    def rule(c: Context) -> list[Node]:
-        sizes = dims_of_value(c.inputs[2]) or _ints(c.inputs[2])
-        if sizes is None and c.tensor.is_static:
-            numbers = c.need("dimension_numbers")
-            dropped = (*numbers.get("collapsed_slice_dims", ()), *numbers.get("operand_batching_dims", ()))
-            kept = iter(c.tensor.shape[k] for k in numbers.get("offset_dims", ()))
-            sizes = tuple(1 if k in dropped else next(kept) for k in range(len(as_tensor(c.inputs[0].type).dims or ())))
-        if sizes is None:
-            return otherwise(c)
-        c.inputs = c.inputs[:2]
-        return op(c, sizes)
-
-    return rule
+    sizes = dims_of_value(c.inputs[2]) or _ints(c.inputs[2])
+    if sizes is None and c.tensor.is_static:
+        numbers = c.need("dimension_numbers")
+        dropped = (*numbers.get("collapsed_slice_dims", ()), *numbers.get("operand_batching_dims", ()))
+        kept = iter(c.tensor.shape[k] for k in numbers.get("offset_dims", ()))
+        sizes = tuple(1 if k in dropped else next(kept) for k in range(len(as_tensor(c.inputs[0].type).dims or ())))
+    if sizes is None:
+        return c.opaque()
+    c.inputs = c.inputs[:2]
+    return ROWS[ops.gather].results(c, slice_sizes=sizes)
 
 
-def real_slice(otherwise: Rule) -> Rule:
+def real_slice(c: OperationContext) -> list[Node]:
     """A strided box between computed limits; with computed starts, when the strides and the result's sizes are known."""
-
-    def rule(c: Context) -> list[Node]:
-        operand, first, last, step = c.inputs
-        start, limit, strides = _ints(first), _ints(last), _ints(step)
-        if start is not None and limit is not None and strides is not None:
-            return [c(ops.slice_, operand, start_indices=start, limit_indices=limit, strides=strides)]
-        if start is not None and strides is not None and (cut := _trimmed(c, operand, start, last, strides)) is not None:
-            return [cut]
-        if strides is None or not c.tensor.is_static:
-            return otherwise(c)
-        spans = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(c.tensor.shape, strides, strict=True))
-        at = [c(ops.reshape, c(ops.slice_, first, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)), shape=())
-              for k in range(len(spans))]
-        box = c(ops.dynamic_slice, operand, *at, slice_sizes=spans)
-        return [c(ops.slice_, box, start_indices=(0,) * len(spans), limit_indices=spans, strides=strides)]
-
-    return rule
+    operand, first, last, step = c.inputs
+    start, limit, strides = _ints(first), _ints(last), _ints(step)
+    if start is not None and limit is not None and strides is not None:
+        return [c(ops.slice_, operand, start_indices=start, limit_indices=limit, strides=strides)]
+    if start is not None and strides is not None and (cut := _trimmed(c, operand, start, last, strides)) is not None:
+        return [cut]
+    if strides is None or not c.tensor.is_static:
+        return c.opaque()
+    spans = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(c.tensor.shape, strides, strict=True))
+    at = [c(ops.reshape, c(ops.slice_, first, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)), shape=())
+          for k in range(len(spans))]
+    box = c(ops.dynamic_slice, operand, *at, slice_sizes=spans)
+    return [c(ops.slice_, box, start_indices=(0,) * len(spans), limit_indices=spans, strides=strides)]
 
 
-def _trimmed(c: Context, operand: Node, start: Sequence[int], last: Node, strides: Sequence[int]) -> Node | None:
+def _trimmed(c: OperationContext, operand: Node, start: Sequence[int], last: Node, strides: Sequence[int]) -> Node | None:
     """A box of an operand of unknown sizes: what is beyond it is taken off, as negative padding; None where that is not known."""
     limits, dims = dims_of_value(last), as_tensor(operand.type).dims
     if limits is None or dims is None or len(limits) != len(dims) or any(s != 1 for s in strides):
@@ -210,22 +203,18 @@ def _trimmed(c: Context, operand: Node, start: Sequence[int], last: Node, stride
              interior_padding=(0,) * len(dims))
 
 
-def set_dimension_size(otherwise: Rule) -> Rule:
+def set_dimension_size(c: OperationContext) -> list[Node]:
     """The operand cut to a known size of one dimension."""
-
-    def rule(c: Context) -> list[Node]:
-        operand, k = c.inputs[0], c.number("dimension", "dim")
-        size, dims = _ints(c.inputs[1]), as_tensor(operand.type).shape
-        if size is None:
-            return otherwise(c)
-        limits = (*dims[:k], size[0], *dims[k + 1 :])
-        cut = c(ops.slice_, operand, start_indices=(0,) * len(dims), limit_indices=limits, strides=(1,) * len(dims))
-        return [operand if limits == dims else cut]
-
-    return rule
+    operand, k = c.inputs[0], c.number("dimension", "dim")
+    size, dims = _ints(c.inputs[1]), as_tensor(operand.type).shape
+    if size is None:
+        return c.opaque()
+    limits = (*dims[:k], size[0], *dims[k + 1 :])
+    cut = c(ops.slice_, operand, start_indices=(0,) * len(dims), limit_indices=limits, strides=(1,) * len(dims))
+    return [operand if limits == dims else cut]
 
 
-def index_select(c: Context) -> list[Node]:
+def index_select(c: OperationContext) -> list[Node]:
     """torch_index_select; with batch dimensions it is a gather."""
     dim, batch = c.number("dim"), c.number("batch_dims", default=0)
     operand, index = c.inputs
@@ -242,7 +231,7 @@ def index_select(c: Context) -> list[Node]:
 def broadcasting(op: Rule) -> Rule:
     """CHLO's broadcast_* ops: shapes aligned at their last dimensions (or by broadcast_dimensions), sizes of 1 stretched."""
 
-    def rule(c: Context) -> list[Node]:
+    def rule(c: OperationContext) -> list[Node]:
         shape = c.tensor.shape
         stated = c.raw("broadcast_dimensions")
         spread = []

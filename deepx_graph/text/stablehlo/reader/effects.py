@@ -1,8 +1,4 @@
-"""Which operations of a StableHLO text act on the state: themselves, in a region, or through what they call.
-
-Tokens order effects in the text; in the sea one state does, in the order of the text, which every order of tokens agrees with. So
-a function that has to do with tokens or effects takes and gives that state, and tokens themselves vanish.
-"""
+"""Which operations of a StableHLO text act on the state: themselves, in a region, or through what they call."""
 
 from __future__ import annotations
 
@@ -11,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.stablehlo.reader.context import plain
-from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed
+from deepx_graph.text.stablehlo.reader.literals import parse_dense
+from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed, plain
+from deepx_graph.text.xla.devices import NOTHING_MOVES, names_single_devices
+from deepx_graph.text.xla.hlo_text import Groups
+from deepx_graph.text.xla.lowering import acting
 from deepx_graph.types import STATE, TensorType, TupleType, Type, is_state
 
 _ALWAYS = re.compile(r"^(check\.|interpreter\.|sdy\.manual_computation$)")
@@ -30,19 +29,16 @@ def without_tokens(types: Iterable[Type]) -> list[Type]:
 def is_alone(op: Operation) -> bool:
     """Whether a collective names only groups of one device, so that nothing moves."""
     if op.name == "stablehlo.collective_permute":
-        pairs = numbers(op.attributes.get("source_target_pairs"))
-        return pairs == ((0, 0),)
+        return numbers(op.attributes.get("source_target_pairs")) == NOTHING_MOVES
     groups = numbers(op.attributes.get("replica_groups"))
-    return bool(groups) and all(len(g) == 1 for g in groups) and op.operand_types[: len(op.result_types)] == op.result_types
+    return names_single_devices(groups) and op.operand_types[: len(op.result_types)] == op.result_types
 
 
-def numbers(value: Any) -> tuple[tuple[int, ...], ...]:
+def numbers(value: Any) -> Groups:
     """The rows of a matrix of numbers, entries of -1 (none) left out. Raises ValueError, TypeError or AttributeError."""
     if isinstance(value, Typed):
         value = value.value
     if isinstance(value, Dense) and isinstance(value.type, TensorType):
-        from deepx_graph.text.stablehlo.reader.literals import parse_dense
-
         value = parse_dense(value.text, value.type).array.tolist()
     return tuple(tuple(int(n) for n in row if n >= 0) for row in value or ())
 
@@ -68,30 +64,28 @@ class Effects:
     """`functions` are the names of functions that act on the state."""
 
     def __init__(self, functions: dict[str, Operation]) -> None:
-        self.functions: set[str] = set()
-        self._acting: set[int] = set()
         outer: dict[int, Operation | None] = {}
-        callers: dict[str, list[tuple[Operation, str]]] = {}
-        acting: list[tuple[Operation, str]] = []
+        runs: dict[str, list[str]] = {name: [] for name in functions}
+        acting_ops: list[tuple[str, Operation]] = []
+        calls: list[Operation] = []
         for name, f in functions.items():
             work: list[tuple[Operation, Operation | None]] = [(f, None)]
             while work:
                 op, around = work.pop()
                 outer[id(op)] = around
                 if _acts_itself(op):
-                    acting.append((op, name))
-                for callee in callees(op):
-                    callers.setdefault(callee, []).append((op, name))
+                    acting_ops.append((name, op))
+                if named := callees(op):
+                    calls.append(op)
+                    runs[name] += named
                 work += [(inner, op) for region in op.regions for block in region for inner in block.operations]
-        while acting:
-            found, name = acting.pop()
+        self.functions = acting(runs, (name for name, _ in acting_ops))
+        self._acting: set[int] = set()
+        for found in (*(op for _, op in acting_ops), *(op for op in calls if self.functions.intersection(callees(op)))):
             at: Operation | None = found
             while at is not None and id(at) not in self._acting:
                 self._acting.add(id(at))
                 at = outer[id(at)]
-            if name not in self.functions:
-                self.functions.add(name)
-                acting += callers.get(name, ())
 
     def acts(self, op: Operation) -> bool:
         """Whether the operation changes or needs the state."""

@@ -6,41 +6,39 @@ outside are copied into it. Every result is checked against the type the text st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, an, suggest
-from deepx_graph.ir import Builder, Function, Module, Node, Origin
-from deepx_graph.ir.structure import CONSTANT, TUPLE
+from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.locations import Locations
 from deepx_graph.text.stablehlo.notes import LINE, is_foreign, notes_of
-from deepx_graph.text.stablehlo.reader.context import Context
+from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
 from deepx_graph.text.stablehlo.shardy import Mesh, parse_mesh
 from deepx_graph.text.stablehlo.syntax import VJP, Block, Noted, Operation
+from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
 
-MAX_NESTING = 100
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What reading an attribute of another form than a rule expects raises."""
 _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return")
 Scope = dict[str, Node]
 
 
-class Lowering:
-    """Turns the functions of one text into a module."""
+class Lowering(DialectLowering):
+    """The functions of one text as a module."""
 
     def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
                  module: Operation | None) -> None:
+        super().__init__()
         self.source = source
         self.made: list[Function] = []
         """Functions that are none of the text."""
         self.locations = Locations(aliases)
         self.whole = module
-        self.b = Builder()
         for op in functions:
             _named(op)
         if "!quant" in source.text:
@@ -48,16 +46,12 @@ class Lowering:
         self.others = [op for op in functions if is_foreign(op.name)]
         self.meshes = dict(self._meshes())
         self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and not is_foreign(op.name)}
-        self.seeds = 0
-        self.depth = 0
-        self.state: Node | None = None
         self.effects = Effects(self.syntax)
         self.effectful = self.effects.functions
-        self.closed = 0
         self.kept: dict[str, Diagnostic] = {}
         """What is said of operations that are kept as they stand, once for each of them, or for their dialect."""
         self.sizes = 0
-        """How many bodies of operations, which have no calls, the operation being lowered stands in."""
+        """How many sizes of parameters are symbols."""
         self._check_functions(functions)
 
     def _check_functions(self, functions: Sequence[Operation]) -> None:
@@ -201,26 +195,22 @@ class Lowering:
         """Region k as a closed function of its arguments."""
         if k >= len(op.regions) or len(op.regions[k]) != 1:
             raise self.error(f"{op.name} needs region {k}, with one block", op)
-        outer = self.b.origin
-        params = tuple(self.params(op.regions[k][0]))
-        self.b.origin = outer
         constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
-        state, self.state = self.state, None
-        self.closed += 1
-        results = self.region(op, k, params, constants)
-        self.closed -= 1
-        self.state = state
-        return Function(f"body{k}", params, tuple(results), public=False)
+        return self._closed(f"body{k}", op.regions[k][0], lambda params: self.region(op, k, params, constants))
 
     def closed_function(self, name: str, op: Operation) -> Function:
         """A function of the text as the body of an operation."""
         self.signature(name, op)
+        return self._closed(name, self.syntax[name].regions[0][0], lambda params: self.inlined(name, params, op))
+
+    def _closed(self, name: str, block: Block, lower: Callable[[Sequence[Node]], list[Node]]) -> Function:
+        """A body as a function of the arguments of a block, in which nothing acts."""
         outer = self.b.origin
-        params = tuple(self.params(self.syntax[name].regions[0][0]))
+        params = tuple(self.params(block))
         self.b.origin = outer
         state, self.state = self.state, None
         self.closed += 1
-        results = self.inlined(name, params, op)
+        results = lower(params)
         self.closed -= 1
         self.state = state
         return Function(name, params, tuple(results), public=False)
@@ -252,7 +242,7 @@ class Lowering:
         if self.closed and self.effects.acts(op):
             raise self.error(f"{op.name} has an effect, and the body of an operation can have none", op)
         try:
-            context = Context(self, op, plain, scope)
+            context = OperationContext(self, op, plain, scope)
             results = quantised.lowered(context, rule) if quantised.KEY in op.extra else rule(context)
         except InferError as e:
             raise VerifyError(e.diagnostic(self.span(op), f"{op.name}: ")) from None
@@ -287,15 +277,6 @@ class Lowering:
             return node
         raise VerifyError(Diagnostic(f"{op.name} gives {an(node.type)} and the text says {type}", self.span(op),
                                      expected=str(node.type)))
-
-    def item(self, node: Node, k: int) -> Node:
-        """Item k of a tuple-typed node, taken from where the tuple was made."""
-        return node.inputs[k] if node.op is TUPLE else self.b.proj(node, k)
-
-    def next_seed(self) -> int:
-        """The number of the next draw without a seed."""
-        self.seeds += 1
-        return self.seeds - 1
 
 
 def _named(op: Operation) -> None:

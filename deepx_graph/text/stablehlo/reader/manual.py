@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.text.stablehlo.reader.context import Context
-from deepx_graph.text.stablehlo.reader.rules_devices import act
+from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.shardy import Mesh, Split, parse_shardings
 from deepx_graph.types import STATE, as_tensor
 
 MOST_DEVICES = 4096
 
 
-def manual_computation(c: Context) -> list[Node]:
+def manual_computation(c: OperationContext) -> list[Node]:
     """The results on whole tensors."""
     try:
         before, after = (parse_shardings(c.op.extra[k]) for k in ("in_shardings", "out_shardings"))
@@ -31,13 +30,13 @@ def manual_computation(c: Context) -> list[Node]:
     function = _function(c)
     programs = [c.b.partial(function) for _ in range(mesh.count)]
     args = [_part(c, x, mesh, split, d) for d in range(mesh.count) for x, (_, split) in zip(c.inputs, before, strict=True)]
-    results = act(c, ops.run_parallel, *programs, *args, replicas=1, partitions=mesh.count,
-                  operand_segment_sizes=(1, mesh.count, 0, len(args)))
+    results = c.act(ops.run_parallel, *programs, *args, replicas=1, partitions=mesh.count,
+                    operand_segment_sizes=(1, mesh.count, 0, len(args)))
     each = [results[k :: len(after)] for k in range(len(after))]
     return [_whole(c, parts, mesh, split) for parts, (_, split) in zip(each, after, strict=True)]
 
 
-def _mesh(c: Context, names: Sequence[str]) -> Mesh:
+def _mesh(c: OperationContext, names: Sequence[str]) -> Mesh:
     meshes = c.lowering.meshes
     known = set(names) or set(meshes)
     if len(known) != 1 or not known <= set(meshes):
@@ -51,7 +50,7 @@ def _mesh(c: Context, names: Sequence[str]) -> Mesh:
     return mesh
 
 
-def _function(c: Context) -> Function:
+def _function(c: OperationContext) -> Function:
     """What one device does, as a function of the module."""
     lowering, block = c.lowering, c.op.regions[0][0]
     outer, origin = lowering.state, c.b.origin
@@ -66,7 +65,7 @@ def _function(c: Context) -> Function:
     return function
 
 
-def _part(c: Context, x: Node, mesh: Mesh, split: Split, device: int) -> Node:
+def _part(c: OperationContext, x: Node, mesh: Mesh, split: Split, device: int) -> Node:
     """The part of an operand that a device has."""
     shape = as_tensor(x.type).shape
     counts = [mesh.shards(axes) for axes in split]
@@ -78,7 +77,7 @@ def _part(c: Context, x: Node, mesh: Mesh, split: Split, device: int) -> Node:
     return c(ops.slice_, x, start_indices=start, limit_indices=limit, strides=(1,) * len(shape))
 
 
-def _whole(c: Context, parts: Sequence[Node], mesh: Mesh, split: Split) -> Node:
+def _whole(c: OperationContext, parts: Sequence[Node], mesh: Mesh, split: Split) -> Node:
     """The tensor of which every device has a part, joined dimension by dimension, the last one first."""
     pieces = {at: parts[d] for at, d in mesh.owners(split).items()}
     for dim in reversed(range(len(split))):

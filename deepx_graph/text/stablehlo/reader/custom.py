@@ -9,20 +9,19 @@ from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.common.lapack import as_operations
-from deepx_graph.text.stablehlo.reader.context import Context
-from deepx_graph.text.stablehlo.reader.effects import target, without_tokens
-from deepx_graph.text.stablehlo.reader.rules_devices import act
+from deepx_graph.text.stablehlo.reader.context import OperationContext
+from deepx_graph.text.stablehlo.reader.effects import target
 from deepx_graph.text.stablehlo.syntax import Noted, Symbol
 from deepx_graph.types import TupleType, as_tensor, compatible
 
 
-def custom_call(c: Context) -> list[Node]:
+def custom_call(c: OperationContext) -> list[Node]:
     """A call of the host, or what a target that XLA knows means."""
-    name, types = target(c.op), without_tokens(c.op.result_types)
+    name, types = target(c.op), c.results
     if name in custom_calls.UNCHANGED and [x.type for x in c.inputs] == types:
         return [c(ops.identity, x, role=name) for x in c.inputs]
     if name == "shape_assertion":
-        return act(c, ops.expect_eq, c.inputs[0], c.b.constant(True))
+        return c.act(ops.expect_eq, c.inputs[0], c.b.constant(True))
     known = _KNOWN.get(name)
     found = None if custom_calls.find(name) else known(c) if known else as_operations(c.b, name, _config(c), c.inputs)
     if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):
@@ -33,17 +32,17 @@ def custom_call(c: Context) -> list[Node]:
         "language": "stablehlo",
     }  # fmt: skip
     if c.lowering.effects.acts(c.op):
-        return act(c, ops.custom_effect, *c.inputs, **given)
+        return c.act(ops.custom_effect, *c.inputs, **given)
     node = c(ops.custom_call, *c.inputs, **given)
     return [node] if len(types) == 1 else list(c.b.items(node))
 
 
-def _config(c: Context) -> str:
+def _config(c: OperationContext) -> str:
     value = c.raw("mhlo.backend_config", "backend_config")
     return value.text if isinstance(value, Noted) else value if isinstance(value, str) else "" if value is None else repr(value)
 
 
-def _top_k(c: Context) -> list[Node] | None:
+def _top_k(c: OperationContext) -> list[Node] | None:
     value = c.raw("mhlo.attributes")
     text = value.text if isinstance(value, Noted) else ""
     count = re.search(r"\bk\s*=\s*(\d+)", text)
@@ -52,7 +51,7 @@ def _top_k(c: Context) -> list[Node] | None:
     return list(c.b.items(c(ops.top_k, *c.inputs, k=int(count[1]))))
 
 
-def _approx_top_k(c: Context) -> list[Node] | None:
+def _approx_top_k(c: OperationContext) -> list[Node] | None:
     """XLA's exact form of it: the arrays sorted by the named comparator, and the first of each row."""
     value, named = c.raw("mhlo.backend_config"), c.op.attributes.get("called_computations")
     found = dict(re.findall(r"\b(\w+)\s*=\s*(\d+)", value.text if isinstance(value, Noted) else ""))
@@ -66,11 +65,11 @@ def _approx_top_k(c: Context) -> list[Node] | None:
             for x in (c.b.items(ordered) if len(arrays) > 1 else [ordered])]
 
 
-def _elementwise(op: Op) -> Callable[[Context], list[Node]]:
+def _elementwise(op: Op) -> Callable[[OperationContext], list[Node]]:
     return lambda c: [c(op, *c.inputs)]
 
 
-_KNOWN: dict[str, Callable[[Context], list[Node] | None]] = {
+_KNOWN: dict[str, Callable[[OperationContext], list[Node] | None]] = {
     "ApproxTopK": _approx_top_k,
     "mhlo.topk": _top_k,
     **{f"mhlo.{op.name}": _elementwise(op) for op in

@@ -1,0 +1,223 @@
+"""Fields: what the attributes of an operation are called in HLO and in MLIR, each of which reads and writes itself in both.
+
+A field may stand for one attribute of ours or for several that a text says together, and says nothing where it has no word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.text.xla import hlo_text, mlir_text
+from deepx_graph.text.xla.lowering import DialectContext
+
+if TYPE_CHECKING:
+    from deepx_graph.text.hlo.printer.body import Writer
+    from deepx_graph.text.hlo.reader.context import InstructionContext
+    from deepx_graph.text.stablehlo.reader.context import OperationContext
+
+Attrs = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributeField:
+    """One field; what a syntax has no word for is read as nothing and written as nothing."""
+
+    hlo: tuple[str, ...] = ()
+    """HLO's attributes."""
+    mlir: str = ""
+    """MLIR's attribute, the first where it has several; fields of one rank are in its order."""
+    rank: int = 1
+
+    def read_hlo(self, c: InstructionContext) -> Attrs:
+        """Our attributes. Raises ParseError."""
+        return {}
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        """Our attributes. Raises ParseError."""
+        return {}
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        """`name=value`, or several with commas between."""
+        return ""
+
+    def write_mlir(self, node: Node) -> str:
+        """`name = value`, or several with commas between."""
+        return ""
+
+    def bodies(self, node: Node) -> tuple[Function, ...]:
+        """What stands in regions of MLIR."""
+        return ()
+
+
+@dataclass(frozen=True)
+class ValueField(AttributeField):
+    """One attribute of ours that is one of the text. `get(c, names)` reads it; the last names are those of pretty forms."""
+
+    name: str
+    names: tuple[str, ...]
+    get: Callable[..., Any]
+    hlo_value: Callable[[Any], str]
+    """The value in HLO, empty where it is left out."""
+    mlir_value: Callable[[Any], str]
+
+    def read_hlo(self, c: InstructionContext) -> Attrs:
+        return {self.name: self.get(c, self.hlo)}
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        return {self.name: self.get(c, self.names)}
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        value = self.hlo_value(node.attr(self.name))
+        return f"{self.hlo[0]}={value}" if value else ""
+
+    def write_mlir(self, node: Node) -> str:
+        value = self.mlir_value(node.attr(self.name))
+        return f"{self.mlir} = {value}" if value else ""
+
+
+def value(name: str, short: tuple[str, ...], hlo: str, get: Callable[..., Any], hlo_value: Callable[[Any], str],
+          mlir_value: Callable[[Any], str]) -> ValueField:
+    """An attribute that MLIR calls as we do, `short` in pretty forms, and HLO too unless `hlo` says otherwise."""
+    return ValueField(name, (name, *short), get, hlo_value, mlir_value, hlo=(hlo or name,), mlir=name)
+
+
+def ints(name: str, *short: str, hlo: str = "") -> ValueField:
+    """A list of integers; `short` are its names in pretty forms."""
+    return value(name, short, hlo, lambda c, keys: c.ints(*keys), hlo_text.ints_text, mlir_text.ints_text)
+
+
+def number(name: str, *short: str, hlo: str = "", default: int | None = None, hidden: bool = False,
+           width: int = 64) -> ValueField:
+    """An integer, which HLO has in braces where it is one of `dimensions`, and leaves out where it is a `hidden` default."""
+    def in_hlo(v: int) -> str:
+        return "" if hidden and v == default else f"{{{v}}}" if hlo == "dimensions" else str(v)
+
+    return value(name, short, hlo, lambda c, keys: c.number(*keys, default=default), in_hlo,
+                      lambda v: f"{v} : i{width}")
+
+
+def flag(name: str) -> ValueField:
+    """A flag, which HLO writes where it is set."""
+    return value(name, (), "", lambda c, keys: c.flag(*keys), lambda v: "true" if v else "",
+                      mlir_text.value_text)
+
+
+def real(name: str, width: int) -> ValueField:
+    """A floating-point number."""
+    return value(name, (), "", lambda c, keys: c.real(*keys), str,
+                      lambda v: f"{mlir_text.float_text(v)} : f{width}")
+
+
+def word(name: str, *short: str, kind: str = "", hlo: str = "", default: str | None = None) -> ValueField:
+    """A word of a kind that MLIR names; `short` are names of the attribute in pretty forms."""
+    return value(name, short, hlo, lambda c, keys: c.word(*keys, default=default), str,
+                      lambda v: mlir_text.word_text(kind or name, v) if v else "")
+
+
+def string(name: str) -> ValueField:
+    """A string, which HLO leaves out where it is empty."""
+    return value(name, (), "", lambda c, keys: c.string(*keys),
+                      lambda v: hlo_text.string_text(v) if v else "", json.dumps)
+
+
+@dataclass(frozen=True)
+class StatedField(AttributeField):
+    """An attribute of the text that says nothing of ours: read over, and written as `hlo_value` and `mlir_value`."""
+
+    hlo_value: str = ""
+    mlir_value: str = ""
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        return f"{self.hlo[0]}={self.hlo_value}" if self.hlo_value else ""
+
+    def write_mlir(self, node: Node) -> str:
+        return f"{self.mlir} = {self.mlir_value}" if self.mlir_value else ""
+
+
+def stated(name: str, hlo: str = "", mlir: str = "") -> StatedField:
+    """An attribute that has one value, or that is not written."""
+    return StatedField(hlo, mlir, hlo=(name,), mlir=name)
+
+
+@dataclass(frozen=True)
+class BodyField(AttributeField):
+    """A computation: HLO names it, MLIR has it as region `number`."""
+
+    name: str
+    number: int
+
+    def read_hlo(self, c: InstructionContext) -> Attrs:
+        return self._read(c)
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        return self._read(c)
+
+    def _read(self, c: DialectContext) -> Attrs:
+        return {self.name: c.body(self.hlo[0], self.number)}
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        return f"{self.hlo[0]}={w.body(node.attr(self.name), node)}"
+
+    def bodies(self, node: Node) -> tuple[Function, ...]:
+        return (node.attr(self.name),)
+
+
+def body(name: str, hlo: str = "to_apply", number: int = 0) -> BodyField:
+    """A computation."""
+    return BodyField(name, number, hlo=(hlo,))
+
+
+@dataclass(frozen=True)
+class StructField(AttributeField):
+    """Lists that are attributes of HLO and fields of a struct of MLIR, in whose order `lists` are."""
+
+    kind: str
+    lists: tuple[str, ...]
+    hlo_order: tuple[int, ...]
+    optional: frozenset[str]
+    """Those that HLO leaves out where they are empty."""
+
+    def read_hlo(self, c: InstructionContext) -> Attrs:
+        return {k: c.ints(name, default=()) for k, name in zip(self.lists, self.hlo, strict=False)}
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        given = c.need(self.mlir)
+        return {k: tuple(given.get(k, ())) for k in self.lists}
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        rows = [(self.lists[k], self.hlo[k]) for k in self.hlo_order]
+        return hlo_text.present(*(f"{name}={hlo_text.ints_text(node.attr(k))}" for k, name in rows
+                                  if node.attr(k) or k not in self.optional))
+
+    def write_mlir(self, node: Node) -> str:
+        return f"{self.mlir} = {mlir_text.struct_text(self.kind, {k: node.attr(k) for k in self.lists})}"
+
+
+class IndexedField(StructField):
+    """Such lists, and the dimension of the indices that has their vectors, which is HLO's last attribute."""
+
+    def read_hlo(self, c: InstructionContext) -> Attrs:
+        return {**super().read_hlo(c), "index_vector_dim": c.number("index_vector_dim")}
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        return {**super().read_mlir(c), "index_vector_dim": c.need(self.mlir).get("index_vector_dim", 0)}
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        return f"{super().write_hlo(w, node)}, index_vector_dim={node.attr('index_vector_dim')}"
+
+    def write_mlir(self, node: Node) -> str:
+        given = {k: node.attr(k) for k in (*self.lists, "index_vector_dim")}
+        return f"{self.mlir} = {mlir_text.struct_text(self.kind, given)}"
+
+
+class DotField(StructField):
+    """The dimensions of a product, which pretty forms of MLIR give by pairs."""
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        given = c.raw(self.mlir) or {}
+        batch, contract = c.raw("batching_dims") or ((), ()), c.raw("contracting_dims") or ((), ())
+        return {k: tuple(given.get(k, v)) for k, v in zip(self.lists, (*batch, *contract), strict=True)}

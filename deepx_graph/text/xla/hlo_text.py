@@ -1,0 +1,90 @@
+"""Values of attributes in HLO text, read and written: `{0,1}`, names, strings, groups of devices."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+class AttributeFault(ValueError):
+    """What is wrong with a value, and what was expected."""
+
+    def __init__(self, message: str, expected: str) -> None:
+        super().__init__(message)
+        self.message, self.expected = message, expected
+
+
+@lru_cache(maxsize=65536)
+def parse_ints(text: str) -> tuple[int, ...]:
+    """`{0,1}`, `{}` or a single number. Raises AttributeFault."""
+    inner = text.strip().removeprefix("{").removesuffix("}").strip()
+    try:
+        return tuple(int(p) for p in inner.split(",")) if inner else ()
+    except ValueError:
+        raise AttributeFault(f"'{text}' is not a list of integers", "{0,1}") from None
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """`{r1, %r2}` or a single name."""
+    inner = text.strip().removeprefix("{").removesuffix("}").strip()
+    return tuple(p.strip().removeprefix("%") for p in inner.split(",")) if inner else ()
+
+
+@lru_cache(maxsize=4096)
+def parse_groups(text: str) -> Groups:
+    """`{{0,1},{2,3}}`, or the compressed form `[2,4]<=[8]` with an optional transpose `T(1,0)`. Raises AttributeFault."""
+    if text.startswith("["):
+        return _iota_groups(text)
+    return tuple(parse_ints("{" + g + "}") for g in re.findall(r"\{([^{}]*)\}", text[1:-1]))
+
+
+def _iota_groups(text: str) -> Groups:
+    import numpy as np
+
+    match = re.fullmatch(r"\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?)?", text)
+    if not match:
+        raise AttributeFault(f"'{text}' is not a list of groups", "{{0,1},{2,3}} or [2,2]<=[4]")
+    shape, source = parse_ints(match[1]), parse_ints(match[2] or match[1])
+    order = parse_ints(match[3]) if match[3] else tuple(range(len(source)))
+    count = math.prod(source)
+    if count > 1 << 20 or math.prod(shape) != count or sorted(order) != list(range(len(source))):
+        raise AttributeFault(f"'{text}' does not make groups", "as many replicas on both sides")
+    flat = np.arange(count).reshape(source).transpose(order).reshape(shape)
+    return tuple(tuple(int(i) for i in row) for row in flat.reshape(shape[0], -1))
+
+
+def string_text(text: str) -> str:
+    """A string in quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def parse_string(text: str) -> str:
+    """A string without its quotes; any other text as it is."""
+    return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text.startswith('"') and text.endswith('"') else text
+
+
+def ints_text(values: Iterable[int]) -> str:
+    """`{0,1}`."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def groups_text(groups: Sequence[Sequence[int]]) -> str:
+    """`{{0,1},{2}}`."""
+    return "{" + ",".join(map(ints_text, groups)) + "}"
+
+
+def value_text(value: Any) -> str:
+    """`true`, `{0,1}`, or the value as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ints_text(value) if isinstance(value, tuple) else str(value)
+
+
+def present(*parts: str) -> str:
+    """The parts that are not empty, with commas between."""
+    return ", ".join(p for p in parts if p)

@@ -1,0 +1,97 @@
+"""`OperationRow`: an operation of the dialect with its fields, and how it is read and written by them in either syntax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.text.xla.fields import AttributeField, Attrs
+from deepx_graph.text.xla.hlo_text import present
+from deepx_graph.text.xla.lowering import DialectContext, several
+from deepx_graph.types import TensorType
+
+if TYPE_CHECKING:
+    from deepx_graph.text.hlo.printer.body import Writer
+
+Build = Callable[[DialectContext, Op, Attrs], Node]
+
+
+class GenericForm(NamedTuple):
+    """`"name"(...) <{attributes}> ({bodies})` of MLIR."""
+
+    name: str
+    attributes: str = ""
+    bodies: tuple[Function, ...] = ()
+    notes: str = ""
+    """Attributes that are none of the operation's own."""
+
+
+def _applied(c: DialectContext, op: Op, attrs: Attrs) -> Node:
+    return c(op, *c.inputs, **attrs)
+
+
+def _stated(c: DialectContext) -> TensorType:
+    return c.tensor
+
+
+@dataclass(frozen=True)
+class OperationRow:
+    """An operation; `fields` are in HLO's order. A name that is empty is of a syntax that does not have it."""
+
+    op: Op
+    fields: tuple[AttributeField, ...]
+    hlo: str
+    mlir: str
+    build: Build = _applied
+    """How it is built, where it is not just `op` on the operands."""
+    typed: Callable[[DialectContext], TensorType] = _stated
+    """Which of the stated types tells the attributes that follow from a type."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it is an operation on the state."""
+        return bool(self.op.operands) and self.op.operands[0].name == "state"
+
+    @property
+    def hlo_attributes(self) -> tuple[str, ...]:
+        """HLO's attributes."""
+        return tuple(dict.fromkeys(name for f in self.fields for name in f.hlo))
+
+    @property
+    def arity(self) -> tuple[int, ...] | None:
+        """How many operands it may have; None for any number."""
+        return (len(self.op.operands),) if all(o.single for o in self.op.operands) else None
+
+    def node(self, c: DialectContext, **given: Any) -> Node:
+        """The operation built; `given` are attributes that the text does not tell."""
+        return self.build(c, self.op, self._read(c, given))
+
+    def results(self, c: DialectContext, **given: Any) -> list[Node]:
+        """Its results, one by one, the state being as it leaves it."""
+        if not self.acts:
+            return several(c, self.node(c, **given))
+        return c.act(self.op, *(c.tensors if len(self.op.operands) > 1 else ()), **self._read(c, given))
+
+    def _read(self, c: DialectContext, given: Attrs) -> dict[str, Any]:
+        attrs = {a.name: a.from_type(self.typed(c)) for a in self.op.attrs if a.from_type is not None} | dict(given)
+        for f in self.fields:
+            if f.mlir not in given:
+                attrs |= c.field(f)
+        return attrs
+
+    def hlo_text(self, w: Writer, node: Node) -> str:
+        """The attributes in HLO."""
+        return present(*(f.write_hlo(w, node) for f in self.fields))
+
+    def form(self, node: Node) -> GenericForm:
+        """What MLIR writes."""
+        ordered = sorted(self.fields, key=lambda f: (f.rank, f.mlir))
+        bodies = tuple(body for f in self.fields for body in f.bodies(node))
+        return GenericForm(self.mlir, present(*(f.write_mlir(node) for f in ordered)), bodies)
+
+
+def row(op: Op, *fields: AttributeField, hlo: str | None = None, dialect: str = "stablehlo", **how: Any) -> OperationRow:
+    """An operation that both syntaxes call as we do, each in its spelling, or that HLO calls `hlo`; '' for one that it has not."""
+    return OperationRow(op, fields, op.name.replace("_", "-") if hlo is None else hlo, f"{dialect}.{op.name}", **how)

@@ -27,7 +27,7 @@ def floors() -> list[list[str]]:
     """The names on each floor, the highest first."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (layers,) = (c["layers"] for c in contracts if c["type"] == "layers")
+    layers = next(c["layers"] for c in contracts if c["type"] == "layers")
     return [[name.strip() for name in row.split("|")] for row in layers]
 
 

@@ -218,39 +218,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}, link
 
 
-def test_the_operation_of_the_guide_can_be_declared_and_obeys_the_laws() -> None:
-    """The example of docs/adding-an-op.md, in the words of the family that it names."""
-    import numpy as np
-
-    import deepx_graph as dx
-    from deepx_graph.ops import helpers as declare
-    from deepx_graph.ops.math import elementwise
-    from deepx_graph.types import F32, tensor
-    from tests.ops import test_gradient_laws as of_gradients
-    from tests.ops import test_laws as laws
-
-    text = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names = {**vars(declare), **vars(elementwise)}
-    exec(compile("\n".join(line.removeprefix("   ") for line in code.splitlines()), "adding-an-op.md", "exec"), names)
-    softplus = names["softplus"]
-    for law in (laws.test_infer_agrees_with_eval, laws.test_fold_agrees_with_eval):
-        law(softplus)
-    of_gradients.test_vjp_agrees_with_finite_differences(softplus)
-    b = dx.Builder()
-    twice = b.function("main", [("x", tensor(F32, (7,)))], lambda x: [b(softplus, b(softplus, x))])
-    module = dx.optimize(dx.Module((twice,)), "fuse")
-    assert [n.op.name for n in module.entry.nodes] == ["param", "fusion"]
-    x = np.linspace(-2, 2, 7, dtype="f4")
-    np.testing.assert_allclose(dx.compile(module)(x)[0], np.log1p(1 + np.exp(x)), rtol=1e-5)
-    slope = dx.compile(dx.grad(dx.Module((twice,))), engine="native")(x, np.ones_like(x))[-1]
-    np.testing.assert_allclose(slope, np.exp(x) / (1 + np.exp(x)) * (1 + np.exp(x)) / (2 + np.exp(x)), rtol=1e-5)
-    for language in ("hlo", "stablehlo", "relay", "deepx"):
-        again = dx.loads(dx.dumps(dx.Module((twice,)), language), language)
-        np.testing.assert_allclose(dx.compile(again)(x)[0], np.log1p(1 + np.exp(x)), rtol=1e-5, err_msg=language)
-    assert all("softplus" in dx.dumps(dx.Module((twice,)), language) for language in ("sea", "anf", "cps"))
-
-
 def test_the_reference_of_operations_is_what_the_declarations_say() -> None:
     done = run_python("-m", "deepx_graph", "ops", "--markdown")
     assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == done.stdout, "run `make docs`"

@@ -119,6 +119,20 @@ def test_code_that_only_the_outer_loop_changes_runs_once_a_turn_of_it(b: Builder
     assert counter.count == 3
 
 
+def test_code_that_neither_loop_changes_runs_once_for_all_turns_of_both(b: Builder, counter: Counter) -> None:
+    def inner(i: Node, total: Node) -> Sequence[Node]:
+        return count_to(b, number(b, 5), [total], lambda j, t: [b(add, t, b(counter.op, b(add, x[0], x[0])))])
+
+    x: list[Node] = []
+
+    def body(given: Node) -> Sequence[Node]:
+        x.append(given)
+        return count_to(b, number(b, 3), [number(b, 0)], inner)
+
+    assert run(b, body, 4) == (3 * 5 * 9,)
+    assert counter.count == 1
+
+
 def test_invariant_code_of_a_branch_in_a_loop_runs_when_the_branch_is_first_taken(b: Builder, counter: Counter) -> None:
     def body(x: Node, start: Node) -> Sequence[Node]:
         def turn(i: Node, total: Node) -> Sequence[Node]:

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.ir import Builder
+from deepx_graph.ops import add, fusion, multiply, subtract
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.memory.pool import RESULTS, BufferPool
+from deepx_graph.types import F32, tensor
 
 N = 300_000
 STEP = f"""
@@ -137,6 +140,20 @@ def test_memory_that_another_input_shares_is_not_written(engine: str) -> None:
     (u,) = f(w, w, donate=["w"])
     np.testing.assert_array_equal(w, kept)
     np.testing.assert_allclose(u, w - w * w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_array_given_away_becomes_one_result(engine: str) -> None:
+    """Also where a kernel of two results is given it twice."""
+    b, vector = Builder(), tensor(F32, (N,))
+    both = b.function("both", [("p", vector), ("q", vector)], lambda p, q: [b(add, p, q), b(subtract, b(multiply, p, q), p)],
+                      public=False)
+    f = dx.compile(dx.Module((b.function("main", [("w", vector)], lambda w: b.items(b(fusion, w, w, body=both))),)), engine=engine)
+    for _ in range(2):
+        (w,) = _inputs(1)
+        want = w + w, w * w - w
+        for found, wanted in zip(f(w, donate=["w"]), want, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

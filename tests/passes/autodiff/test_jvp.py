@@ -153,8 +153,10 @@ def test_a_deep_chain_is_no_trouble() -> None:
 
 
 def branched(b: Builder, x: Node, p: Node) -> list[Node]:
-    first, second = b.branch(b(compare, p, b.like(0, p), direction="LT"), [b(sine, x), x], [x, b.splat(1, M)])
-    return [b(multiply, first, second)]
+    """Of three values the first moves in both sides, each of the others in one."""
+    one = b.splat(1, M)
+    first, second, third = b.branch(b(compare, p, b.like(0, p), direction="LT"), [b(sine, x), x, one], [x, one, b(cosine, x)])
+    return [b(multiply, b(multiply, first, second), third)]
 
 
 @pytest.mark.parametrize("p", [-0.5, 0.5])

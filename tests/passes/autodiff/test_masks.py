@@ -94,6 +94,25 @@ def test_the_other_side_has_no_part_in_a_gradient(op: Op) -> None:
         np.testing.assert_array_equal(g, wanted)
 
 
+FINITE = np.array([0.0, -0.0, -1.0, 1.0, -2.5, 1e308, -1e308, 3.0, 0.5, 7.0])
+
+
+@pytest.mark.parametrize("constant", [AWKWARD, FINITE], ids=["awkward", "finite"])
+@pytest.mark.parametrize("op", [op for op in FUNCTIONS if len(op.operands) == 2], ids=lambda op: op.name)
+def test_constants_on_the_other_side_have_no_part_either(op: Op, constant: np.ndarray) -> None:
+    """By zero, infinities and NaN as constants, on either side of the operand."""
+    def right(b: Builder, p: Node, x: Node) -> Sequence[Node]:
+        return [b(select, p, b(op, b(op, x, b.constant(constant)), b.constant(constant[::-1].copy())), x)]
+
+    def left(b: Builder, p: Node, x: Node) -> Sequence[Node]:
+        return [b(select, p, b(op, b.constant(constant), b(op, b.constant(constant[::-1].copy()), x)), x)]
+
+    cts = np.linspace(1, 2, constant.size)
+    for body in (right, left):
+        (found,) = gradients(module(body, P, V), [np.full(constant.shape, False), np.linspace(0.5, 2, constant.size)], [cts])
+        np.testing.assert_array_equal(found, cts)
+
+
 VIEWS = [op for op in OPS.values() if op.view and op.vjp is not None and op.operands]
 
 

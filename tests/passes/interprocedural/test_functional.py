@@ -109,6 +109,16 @@ def test_what_is_done_after_the_call_stays_recursive() -> None:
     assert run(plain, 6) == [720]
 
 
+def test_a_call_whose_argument_is_a_call_stays_recursive() -> None:
+    """J. McCarthy's function, which is 91 for all numbers up to 101."""
+    def ninety_one(b: Builder, call: Callable[..., Sequence[Node]], n: Node) -> Sequence[Node]:
+        above = b(compare, n, b.constant(100, I32), direction="GT")
+        return b.branch(above, [b(subtract, n, b.constant(10, I32))], list(call(*call(b(add, n, b.constant(11, I32))))))
+
+    m = after(program(recursive("f", 1, ninety_one)), "tail-calls")
+    assert [run(m, n) for n in (-3, 40, 100, 101, 105)] == [[91], [91], [91], [91], [95]]
+
+
 def test_results_in_another_order_are_no_tail_call() -> None:
     def swap(b: Builder, call: Callable[..., Sequence[Node]], n: Node, x: Node) -> Sequence[Node]:
         again = call(b(subtract, n, b.constant(1, I32)), b(add, x, x))
@@ -168,8 +178,11 @@ class Writer:
     def branch(self, values: list[Node], state: Node, depth: int) -> Node:
         if not depth:
             return state
-        selector = self.b(compare, self.rng.choice(values), self.rng.choice(values), direction="LT")
-        sides = [[self.steps(list(values), state, self.rng.randint(0, 3), depth - 1)] for _ in range(2)]
+        count = self.rng.choice((2, 2, 3))
+        selector = self.rng.choice(values)
+        if count == 2:
+            selector = self.b(compare, selector, self.rng.choice(values), direction="LT")
+        sides = [[self.steps(list(values), state, self.rng.randint(0, 3), depth - 1)] for _ in range(count)]
         return self.b.branch(selector, *sides)[0]
 
     def loop(self, values: list[Node], state: Node, depth: int) -> Node:

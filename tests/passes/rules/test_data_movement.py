@@ -175,11 +175,12 @@ def cut(d: Draw, x: Node, strides: int = 2) -> Node:
 
 
 def neighbours(d: Draw) -> Node:
-    shape = d.shape(1, 3, (1, 5))
+    shape, step = d.shape(1, 3, (1, 8)), d.one(1, 1, 2)
     axis, x = d.int(0, len(shape) - 1), d.param(shape)
     ends = sorted([0, shape[axis], *(d.int(0, shape[axis]) for _ in range(2))])
     parts = [d.b(slice_, x, start_indices=tuple(a if k == axis else 0 for k in range(len(shape))),
-                 limit_indices=tuple(e if k == axis else s for k, s in enumerate(shape)), strides=(1,) * len(shape))
+                 limit_indices=tuple(e if k == axis else s for k, s in enumerate(shape)),
+                 strides=tuple(step if k == axis else 1 for k in range(len(shape))))
              for a, e in itertools.pairwise(ends)]  # fmt: skip
     return d.b(concatenate, *parts[d.int(0, 1) :], dimension=axis)
 

@@ -11,12 +11,13 @@ from deepx_graph.analysis.transform import with_inputs
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
 from deepx_graph.ops import add, compare, exponential, multiply, negate, subtract
+from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.observer import Verify
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.types import BOOL, F32, F64, I32, Type, scalar, tensor
 from tests.support.reference import evaluate
 
-S = scalar(I32)
+S, F = scalar(I32), scalar(F32)
 
 
 def program(body: Callable[..., Sequence[Node]], *types: Type, helpers: Sequence[Function] = ()) -> Module:
@@ -253,6 +254,30 @@ def test_private_functions_that_nobody_reaches_are_dropped() -> None:
     fs = [b.function(n, [("x", S)], lambda x: [b(negate, x)], public=not private) for n, private in names.items()]
     module = program(lambda x: b.call(fs[0], x), S, helpers=fs)
     assert [f.name for f in run_pipeline(module, parse_pipeline("dce")).functions] == ["main", "used", "public"]
+
+
+def test_a_function_that_is_named_as_a_derivative_stays() -> None:
+    derivative = b.function("by_hand", [("x", F), ("g", F)], lambda x, g: [b(multiply, g, b.constant(7.0, F32))], public=False)
+    named = b.function("named", [("x", F)], lambda x: [b(negate, x)], public=False, vjp="by_hand")
+    module = program(lambda x: b.call(named, x), F, helpers=[named, derivative])
+    for pipeline in ("dce", "default"):
+        after = run_pipeline(module, parse_pipeline(pipeline), [Verify()])
+        assert evaluate(grad(after), [np.float32(2), np.float32(3)]) == [21]
+
+
+def test_arguments_are_known_only_where_all_calls_are_seen() -> None:
+    """One is called by name with a number, and by way of a closure with whatever comes."""
+    helper = b.function("helper", [("k", S), ("x", S)], lambda k, x: [b(multiply, k, x)], public=False)
+
+    def body(p: Node, q: Node) -> Sequence[Node]:
+        closure = b.partial(helper, p)
+        known = b.call(helper, b.constant(3, I32), b.constant(4, I32))
+        return [*known, *b.call_value(closure, q)]
+
+    module = program(body, S, S, helpers=[helper])
+    for pipeline in ("sccp", "sccp,dce", "default"):
+        after = run_pipeline(module, parse_pipeline(pipeline), [Verify()])
+        assert evaluate(after, [np.int32(5), np.int32(6)]) == [12, 30]
 
 
 def test_phis_and_ends_are_built_over_the_same_loop() -> None:

@@ -13,13 +13,27 @@ import pytest
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ops import add, compare, concatenate, multiply, negate, reduction, reshape, transpose
+from deepx_graph.ops import (
+    add,
+    compare,
+    concatenate,
+    fusion,
+    multiply,
+    negate,
+    print_,
+    reduction,
+    ref_create,
+    ref_read,
+    ref_write,
+    reshape,
+    transpose,
+)
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.runtime.memory.assignment import BufferAssignment, most_alive, plan
 from deepx_graph.runtime.program import plan_functions
-from deepx_graph.types import F32, F64, FunctionType, Type, scalar, tensor
+from deepx_graph.types import F32, F64, I32, STATE, FunctionType, Type, scalar, tensor
 from tests.support.generate import random_inputs, random_module
 from tests.support.reference import evaluate, same
 
@@ -222,6 +236,53 @@ def test_no_run_has_more_alive_than_planned(start: int) -> None:
         run = compile(module, engine=tracer)
         run(*inputs)
         assert tracer.most <= run.plan.peak_bytes, seed
+
+
+def test_of_two_results_one_goes_over_an_operand() -> None:
+    """Both would fit into the one that ends there."""
+    b = Builder()
+    both = b.function("both", [("p", VECTOR)], lambda p: [b(add, p, p), b(multiply, p, p)], public=False)
+
+    def body(x: Node) -> Sequence[Node]:
+        first, second = b.items(b(fusion, b(negate, x), body=both))
+        return [b(concatenate, first, second, dimension=0)]
+
+    def overwrites(node: Node) -> tuple[frozenset[int], ...]:
+        return (frozenset([0]),) * 2 if node.op is fusion else ()
+
+    made = plan(schedule(b.function("main", [("x", VECTOR)], body)), overwrites=overwrites)
+    found = [p for p in made.pieces if p.node.op is fusion]
+    assert [p.in_place for p in found] == [True, False]
+    assert found[0].buffer != found[1].buffer
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_what_a_reference_holds_is_kept_past_other_effects(depth: int) -> None:
+    """Written, something printed, memory used for other things, and read; also where the reference lies in another."""
+    b = Builder()
+
+    def body(x: Node, state: Node) -> Sequence[Node]:
+        ref, state = b.items(b(ref_create, state, b(negate, x)))
+        outer = ref
+        for _ in range(depth):
+            outer, state = b.items(b(ref_create, state, outer))
+        state = b(ref_write, state, ref, b(multiply, x, x))
+        state = b(print_, state, b.constant(0, I32), format="%d")
+        busy = x
+        for _ in range(3):
+            busy = b(add, b(multiply, busy, busy), x)
+        state = b(print_, state, b(reshape, busy, shape=(4, 4)), format="%f")
+        for _ in range(depth):
+            outer, state = b.items(b(ref_read, state, outer))
+        value, state = b.items(b(ref_read, state, outer))
+        return [b(add, value, busy), state]
+
+    module = Module((b.function("main", [("x", VECTOR), ("state", STATE)], body),))
+    x = np.arange(16, dtype=np.float32) / 16
+    busy = x
+    for _ in range(3):
+        busy = busy * busy + x
+    np.testing.assert_array_equal(compile(module, engine=WritingEngine())(x)[0], x * x + busy)
 
 
 @pytest.mark.parametrize("start", range(0, 300, 100))

@@ -15,7 +15,23 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.ops import OPS, add, broadcast_in_dim, divide, exponential, maximum, minimum, multiply, subtract, transpose
+from deepx_graph.ops import (
+    OPS,
+    add,
+    broadcast_in_dim,
+    compare,
+    convert,
+    divide,
+    exponential,
+    maximum,
+    minimum,
+    multiply,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+    subtract,
+    transpose,
+)
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.kernels.lower import lower
@@ -88,6 +104,34 @@ def test_special_values_in_every_pairing(op: Op, dtype: DType) -> None:
     arrays = [values] if len(op.operands) == 1 else [np.repeat(values, len(values)), np.tile(values, len(values))]
     if all(o.type.holds(tensor(dtype, (3,))) for o in op.operands):
         check(laws.one_op(op, arrays, {}), arrays, required=False)
+
+
+REAL = [d for d in laws.SAMPLED_DTYPES if d.kind != "complex"]
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+def test_comparisons_and_conversions_of_special_values(dtype: DType) -> None:
+    """Every direction, of NaN too; every type from every other, of what it cannot hold too."""
+    values = laws.special_values(dtype)
+    x, y = np.repeat(values, len(values)), np.tile(values, len(values))
+    directions = ("EQ", "NE", "LT", "LE", "GT", "GE")
+    check(function_of(lambda b, x, y: [b(compare, x, y, direction=d) for d in directions], x, y), [x, y], required=False)
+    for to in REAL:
+        check(function_of(lambda b, x: b(convert, x, dtype=to), values), [values], ulps=0, required=False)  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", [d for d in laws.SAMPLED_DTYPES if d.is_integer], ids=str)
+def test_shifts_by_the_width_and_about_it(dtype: DType) -> None:
+    """By numbers of the program, and by those of an array, of many elements and of one."""
+    amounts = np.array([0, 1, dtype.bits - 1, dtype.bits, dtype.bits + 1, 100], dtype.np)
+    x = np.repeat(laws.special_values(dtype), len(amounts))
+    y = np.tile(amounts, x.size // len(amounts))
+    shifts = (shift_left, shift_right_arithmetic, shift_right_logical)
+    check(function_of(lambda b, x, y: [b(op, x, y) for op in shifts], x, y), [x, y], required=False)
+    check(function_of(lambda b, x, y: [b(op, x, b.constant(a)) for op in shifts for a in amounts], x, y), [x, y], required=False)
+    for one in amounts:
+        lone = [x[-1:], np.array([one])]
+        check(function_of(lambda b, x, y: [b(op, x, y) for op in shifts], *lone), lone, required=False)
 
 
 # --- the functions, over the whole range ----------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from deepx_graph.public import public
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.compile import compile as runtime_compile
 from deepx_graph.runtime.memory.pool import RESULTS, MemoryUse
-from deepx_graph.session.show.notebook import bundle
-from deepx_graph.session.show.picture import picture
+from deepx_graph.session.show.picture import bundle, picture
 from deepx_graph.text import ReadOptions
 from deepx_graph.viz.draw import Drawing
 
@@ -151,9 +150,10 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
 
 @public
 def memory(*, free: bool = False) -> MemoryUse:
-    """What is kept of the memory of results: bytes `lent` to arrays that somebody holds, bytes `spare`, and the `limit` of both.
+    """How much memory is kept for results.
 
-    With `free`, spare memory is given back first.
+    Of the bytes kept, `lent` are those of arrays in use, `spare` are free; `limit` bounds both. With `free`, spare memory is
+    released first.
     """
     if free:
         RESULTS.release()

@@ -50,13 +50,13 @@ class Exporter:
         session = self.browser.session
         if session is None or not text.strip():
             return
-        from deepx_graph.session.show.export import Shown, export
+        from deepx_graph.session.show.export import ExportedPart, export
 
-        shown, lines = Shown(session.module), "\n".join(self.lines())
+        shown, lines = ExportedPart(session.module), "\n".join(self.lines())
         view = self.browser.switcher.shown
         if isinstance(view, FocusMap) and view.map is not None and view.function is not None:
             address = session.address(view.function, view.map.centre)
-            shown = Shown(session.module, address, view.depth, view.function, tuple(view.map.boxes))
+            shown = ExportedPart(session.module, address, view.depth, view.function, tuple(view.map.boxes))
         path = Path(text.strip()).expanduser()
         self.browser.jobs.start("writing", lambda m: export(shown, path, text=lines + "\n"),
                                 lambda notes: self._written(path, notes))

@@ -15,18 +15,16 @@ from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.progress import stage
-from deepx_graph.viz.folding.fanout import inline_hubs
-from deepx_graph.viz.folding.fold import MAX_NODES, fold
+from deepx_graph.viz.folding.fold import MAX_NODES, fold, inline_hubs
 from deepx_graph.viz.page.detail_levels import levels_of
-from deepx_graph.viz.page.html import Graph, page
+from deepx_graph.viz.page.html import PageGraph, page
 from deepx_graph.viz.picture import graphviz, layered, svg
 from deepx_graph.viz.picture.dot import to_dot
-from deepx_graph.viz.picture.theme import theme_named
+from deepx_graph.viz.picture.style import theme_named
 from deepx_graph.viz.view.build import build_view
 from deepx_graph.viz.view.forward_backward import in_halves
-from deepx_graph.viz.view.model import View
-from deepx_graph.viz.view.neighbourhood import around as part_around
-from deepx_graph.viz.view.neighbourhood import chosen
+from deepx_graph.viz.view.model import View, chosen
+from deepx_graph.viz.view.model import around as part_around
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def _png(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -
 
 def _html(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
     levels = levels_of(view, max_nodes, timeout)
-    return Drawing(page([Graph("", levels)], view.title, theme=theme), levels.notes)
+    return Drawing(page([PageGraph("", levels)], view.title, theme=theme), levels.notes)
 
 
 Writer = Callable[[View, str, float, bool, int], Drawing]

@@ -1,4 +1,4 @@
-"""The command `deepx-graph`: parses the command line, runs one command, and turns every failure into a message and an exit code.
+"""The command `deepx-graph`: parses the command line, runs one command, reports failures by messages and exit codes.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 difference or budget exceeded, 2 usage,
 3 parse, 4 verify, 5 run time, 70 our own fault (with a file that reproduces it), 130 interrupted, 143 terminated. Commands are
@@ -18,19 +18,15 @@ from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
 from deepx_graph.cli import (
-    browsing,
-    budgets,
-    caching,
-    calibrating,
-    comparing,
+    checking,
     completion,
-    drawing,
-    gradients,
+    machine,
     options,
     programs,
     progress,
     reports,
     running,
+    showing,
 )
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
@@ -44,17 +40,17 @@ Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Argume
 COMMANDS: dict[str, Command] = {
     "opt": ("optimise a program and print it", programs.add_opt, programs.run_opt),
     "run": ("run a program", running.add_run, running.run_run),
-    "grad": ("print the gradient program of a program", gradients.add_grad, gradients.run_grad),
-    "check-grad": ("compare gradients with finite differences", gradients.add_check_grad, gradients.run_check_grad),
-    "draw": ("draw a program as DOT, SVG, PNG or HTML", drawing.add_draw, drawing.run_draw),
-    "tui": ("browse a program in the terminal", browsing.add_tui, browsing.run_tui),
+    "grad": ("print the gradient program of a program", programs.add_grad, programs.run_grad),
+    "check-grad": ("compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad),
+    "draw": ("draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw),
+    "tui": ("browse a program in the terminal", showing.add_tui, showing.run_tui),
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
-    "check": ("check a program against budgets", budgets.add_check, budgets.run_check),
+    "check": ("check a program against budgets", checking.add_check, checking.run_check),
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
-    "diff": ("compare two programs", comparing.add_diff, comparing.run_diff),
+    "diff": ("compare two programs", checking.add_diff, checking.run_diff),
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
-    "calibrate": ("measure this machine for the cost model", calibrating.add_calibrate, calibrating.run_calibrate),
-    "cache": ("show, bound or clear the machine code kept on disk", caching.add_cache, caching.run_cache),
+    "calibrate": ("measure this machine for the cost model", machine.add_calibrate, machine.run_calibrate),
+    "cache": ("show, bound or clear the machine code kept on disk", machine.add_cache, machine.run_cache),
     "completion": ("print a completion script for a shell", completion.add_completion, completion.run_completion),
 }
 

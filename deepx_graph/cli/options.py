@@ -20,7 +20,7 @@ from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 if TYPE_CHECKING:
     from deepx_graph.session import Loaded
-    from deepx_graph.session.query.selection import Part
+    from deepx_graph.session.query.selection import Subgraph
 
 Arguments = argparse.Namespace
 
@@ -115,11 +115,11 @@ def add_part(parser: argparse.ArgumentParser, query: str, summary: str) -> None:
     parser.add_argument("--to", dest="to_node", metavar="NODE", help="only what this node depends on")
 
 
-def chosen_part(args: Arguments, query: str | None, function: str | None = None) -> Part:
+def chosen_part(args: Arguments, query: str | None, function: str | None = None) -> Subgraph:
     """The part that the options choose; false when they choose none."""
-    from deepx_graph.session.query.selection import Part
+    from deepx_graph.session.query.selection import Subgraph
 
-    return Part(query, args.from_node, args.to_node, function)
+    return Subgraph(query, args.from_node, args.to_node, function)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

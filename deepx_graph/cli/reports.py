@@ -78,8 +78,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 
 def run_info(args: Arguments) -> int:
     from deepx_graph import session
+    from deepx_graph.session.report.figures import table
     from deepx_graph.session.report.kernels import kernels
-    from deepx_graph.session.report.metrics import table
 
     module = read_program(args).module
     stage("count")

@@ -22,7 +22,7 @@ from deepx_graph.session.query.extract import cut
 from deepx_graph.session.report.diff import diff
 from deepx_graph.session.report.memory import memory
 from deepx_graph.session.run.statistics import parse_slice, slice_text, statistics
-from deepx_graph.session.show.export import Shown, export
+from deepx_graph.session.show.export import ExportedPart, export
 from deepx_graph.session.show.inspect import inspect
 from deepx_graph.types import F32, is_state, tensor
 from deepx_graph.verify import verify
@@ -370,16 +370,16 @@ def test_what_is_shown_is_exported_by_its_suffix(tmp_path: Path) -> None:
     module = foldable()
     f = module.entry
     tanh_node = next(n for n in f.nodes if n.op is tanh)
-    export(Shown(module, f"#{f.nodes.index(tanh_node)}", 1, f, (tanh_node,)), tmp_path / "part.sea")
+    export(ExportedPart(module, f"#{f.nodes.index(tanh_node)}", 1, f, (tanh_node,)), tmp_path / "part.sea")
     part = dx.load(tmp_path / "part.sea")
     assert [n.op.name for n in part.entry.nodes] == ["param", "tanh"]
-    export(Shown(module), tmp_path / "all.svg")
+    export(ExportedPart(module), tmp_path / "all.svg")
     assert "<svg" in (tmp_path / "all.svg").read_text()
-    export(Shown(module), tmp_path / "a.txt", text="lines\n")
+    export(ExportedPart(module), tmp_path / "a.txt", text="lines\n")
     for path, message in ((tmp_path / "all.svg", "there already"), (tmp_path / "x.what", "does not say"),
                           (tmp_path / "no" / "x.svg", "no folder")):  # fmt: skip
         with pytest.raises(UsageError, match=message):
-            export(Shown(module), path)
+            export(ExportedPart(module), path)
 
 
 def test_a_node_that_nobody_needs_any_more_vanished_by_the_rewrite_that_left_it_alone() -> None:

@@ -12,7 +12,7 @@ from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, dot_general, tanh
-from deepx_graph.session.report.budget import parse_budget
+from deepx_graph.session.report.figures import parse_budget
 from deepx_graph.text import sea
 from deepx_graph.types import F32, tensor
 

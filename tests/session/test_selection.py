@@ -10,52 +10,52 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
-from deepx_graph.session.query.selection import Part
+from deepx_graph.session.query.selection import Subgraph
 from tests.support import viz_modules as programs
 from tests.support.paths import ROOT
 
 BLOCK = ROOT / "examples" / "transformer_block.dx"
 
 
-def names(part: Part, module: dx.Module) -> list[str]:
+def names(part: Subgraph, module: dx.Module) -> list[str]:
     return [n.name for chosen in part.nodes(module).values() for n in chosen]
 
 
 def test_what_lies_between_two_nodes() -> None:
     module = dx.load(BLOCK)
-    assert names(Part(start="scores", end="weights"), module)[0] == "scores"
-    (chosen,) = Part(start="raised").nodes(module).values()
+    assert names(Subgraph(start="scores", end="weights"), module)[0] == "scores"
+    (chosen,) = Subgraph(start="raised").nodes(module).values()
     assert [n.op.name for n in chosen] == ["exponential", "reduce", "reshape", "broadcast_in_dim", "divide"]
-    assert names(Part("op:exponential", end="weights"), module) == ["raised"]
-    assert names(Part(start="scores", end="mixed", function="attention"), module)[-1] == "mixed"
+    assert names(Subgraph("op:exponential", end="weights"), module) == ["raised"]
+    assert names(Subgraph(start="scores", end="mixed", function="attention"), module)[-1] == "mixed"
 
 
 @pytest.mark.parametrize(("part", "message"), [
-    (Part("op:tan"), "no node matches: where 'op:tan'"), (Part(start="rais"), "raised"), (Part("op:"), "has no value"),
-    (Part(start="raised", end="normed"), "two functions"), (Part(start="weights", end="raised"), "no node matches: from"),
-    (Part("share>10"), "'share' is measured, and there is no run"), (Part("op:add or not nan"), "'nan' is measured, and"),
+    (Subgraph("op:tan"), "no node matches: where 'op:tan'"), (Subgraph(start="rais"), "raised"), (Subgraph("op:"), "has no value"),
+    (Subgraph(start="raised", end="normed"), "two functions"), (Subgraph(start="weights", end="raised"), "no node matches: from"),
+    (Subgraph("share>10"), "'share' is measured, and there is no run"), (Subgraph("op:add or not nan"), "'nan' is measured, and"),
 ])  # fmt: skip
-def test_mistakes(part: Part, message: str) -> None:
+def test_mistakes(part: Subgraph, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         part.nodes(dx.load(BLOCK))
 
 
 def test_what_is_cut_out_runs_and_gives_what_it_gave_inside() -> None:
     module = dx.load(BLOCK)
-    part = Part(start="raised", end="weights").extracted(module)
+    part = Subgraph(start="raised", end="weights").extracted(module)
     x = np.random.default_rng(0).standard_normal((4, 256, 256)).astype("f4")
     inputs = {p.name: x for p in part.entry.params}
     (weights,) = dx.compile(part)(**inputs)
     raised = np.exp(x)
     np.testing.assert_allclose(weights, raised / raised.sum(-1, keepdims=True), rtol=1e-5)
     with pytest.raises(UsageError, match="in 3 functions"):
-        Part("op:divide").extracted(module)
+        Subgraph("op:divide").extracted(module)
 
 
 def test_effects_come_along_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     """A loop that prints, cut out with its state: it prints as before."""
     module = programs.loop()
-    part = Part("loop or control").extracted(module)
+    part = Subgraph("loop or control").extracted(module)
     assert str(part.entry.params[-1].type) == "state"
     assert str(part.entry.results[-1].type) == "state"
     x = np.ones((4, 8), "f4")

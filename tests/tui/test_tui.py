@@ -335,7 +335,7 @@ def test_the_browser_ends_when_its_terminal_vanishes() -> None:
     code = """
 import os, pty, signal, threading
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from deepx_graph.cli.browsing import _end_with_terminal
+from deepx_graph.cli.showing import _end_with_terminal
 master, terminal = pty.openpty()
 waiting = threading.Thread(target=_end_with_terminal, args=(terminal,))
 waiting.start()

@@ -10,8 +10,7 @@ import deepx_graph as dx
 from deepx_graph.ir import Module, Node
 from deepx_graph.ops import add, tanh
 from deepx_graph.types import F32, tensor
-from deepx_graph.viz.listing.lane_glyphs import gutter, mark_of
-from deepx_graph.viz.listing.lanes import LANES
+from deepx_graph.viz.listing.lanes import LANES, gutter, mark_of
 from deepx_graph.viz.listing.listing import Listing, listing
 from tests.support import viz_modules
 from tests.support.generate import random_module

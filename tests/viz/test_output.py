@@ -107,7 +107,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_text_is_readable_on_every_ground(name: str) -> None:
     from deepx_graph.ops import FAMILIES
-    from deepx_graph.viz.picture.theme import theme_named
+    from deepx_graph.viz.picture.style import theme_named
 
     theme = theme_named(name)
     grounds = [theme.ground, *(c[0] for c in theme.clusters.values())]

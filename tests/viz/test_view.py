@@ -10,7 +10,7 @@ from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Origin
 from deepx_graph.ops import negate, tanh
 from deepx_graph.viz import View, build_view, fold
-from deepx_graph.viz.view.neighbourhood import around
+from deepx_graph.viz.view.model import around
 from tests.support import viz_modules as programs
 
 

@@ -13,8 +13,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
 from deepx_graph.tui.formatting import OVERLAYS, Piece, columns, cost_piece, padded, row_pieces, type_text
 from deepx_graph.tui.views.rows import VirtualList
-from deepx_graph.viz.listing.lane_glyphs import gutter, mark_of
-from deepx_graph.viz.listing.lanes import Row
+from deepx_graph.viz.listing.lanes import Row, gutter, mark_of
 from deepx_graph.viz.listing.listing import FOLDED, Listing
 
 

@@ -23,7 +23,7 @@ from deepx_graph.tui.formatting import FILLER, STYLES, bar, by_cells, plain
 from deepx_graph.tui.views.base import Follower
 from deepx_graph.tui.views.rows import StyledView
 from deepx_graph.types import is_state
-from deepx_graph.viz.listing.boxmap import Box, BoxMap, Cell, box_map, neighbourhood
+from deepx_graph.viz.listing.boxmap import Box, BoxMap, MapCell, box_map, neighbourhood
 from deepx_graph.viz.view.labels import op_title
 
 MOST_DEPTH = 9
@@ -116,7 +116,7 @@ class FocusMap(StyledView, Follower, can_focus=True):
         x = self.scroll_offset.x
         return Strip(segments).crop(x, x + width).adjust_cell_length(width, base)
 
-    def _cell(self, cell: Cell) -> Style:
+    def _cell(self, cell: MapCell) -> Style:
         if cell.box is not None:
             if cell.box is self.node:
                 return self.style("node") + self.style("cursor")

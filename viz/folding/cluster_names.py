@@ -17,7 +17,7 @@ LISTED = 3
 
 
 @dataclass(frozen=True)
-class Word:
+class NameWord:
     """A word, with operations of which at least so many must be there, and operations one of which must be."""
 
     word: str
@@ -26,10 +26,10 @@ class Word:
 
 
 WORDS = (
-    Word("attention", (("dot_general", 2), ("exponential", 1), ("divide", 1), ("reduce", 1))),
-    Word("norm", (("reduce", 1),), ("rsqrt", "sqrt")),
-    Word("mlp", (("dot_general", 2),), ("tanh", "logistic", "erf", "maximum")),
-    Word("convolution", (("convolution", 1),)),
+    NameWord("attention", (("dot_general", 2), ("exponential", 1), ("divide", 1), ("reduce", 1))),
+    NameWord("norm", (("reduce", 1),), ("rsqrt", "sqrt")),
+    NameWord("mlp", (("dot_general", 2),), ("tanh", "logistic", "erf", "maximum")),
+    NameWord("convolution", (("convolution", 1),)),
 )
 """Tried in this order; each takes its products away, so that two of them need four."""
 

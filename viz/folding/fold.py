@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.cluster_names import contents
-from deepx_graph.viz.folding.quotient import Part, Quotient
+from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
 from deepx_graph.viz.folding.repeats import best_period
+from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View, ViewNode
 
 MAX_NODES = 500
@@ -52,7 +54,7 @@ def _fusions(q: Quotient, limit: int) -> bool:
     for sequence in q.sequences():
         at = q.items[sequence[0]].cluster
         if at is not None and at in frames:
-            parts.append(Part(sequence, frames[at].title, frames[at].parent))
+            parts.append(FoldGroup(sequence, frames[at].title, frames[at].parent))
     q.merge(parts)
     return bool(parts)
 
@@ -81,7 +83,7 @@ def _hierarchy(q: Quotient, limit: int) -> bool:
     merged = [g for g in best.values() if len(g) > 1]
     if not merged or len(best) > 0.9 * len(q):
         return False
-    q.merge([Part(g, ".".join(paths[g[0]][:depth]), q.items[g[0]].cluster) for g in merged])
+    q.merge([FoldGroup(g, ".".join(paths[g[0]][:depth]), q.items[g[0]].cluster) for g in merged])
     return True
 
 
@@ -110,7 +112,7 @@ def _repeats(q: Quotient, limit: int) -> bool:
     return found
 
 
-def _blocks(q: Quotient, sequence: list[int]) -> Iterator[Part]:
+def _blocks(q: Quotient, sequence: list[int]) -> Iterator[FoldGroup]:
     """The repeats of the block that explains most of a sequence."""
     free = [k for k in sequence if not q.items[k].structural]
     period, places = best_period([q.items[k].token for k in free])
@@ -120,10 +122,10 @@ def _blocks(q: Quotient, sequence: list[int]) -> Iterator[Part]:
         name = contents([q.view.nodes[m] for k in free[start : start + period] for m in q.items[k].members])
         for r in range(repeats):
             block = free[start + r * period : start + (r + 1) * period]
-            yield Part(block, f"{name} ({r + 1} of {repeats:,})", q.items[block[0]].cluster)
+            yield FoldGroup(block, f"{name} ({r + 1} of {repeats:,})", q.items[block[0]].cluster)
 
 
-def _own(q: Quotient) -> Iterator[Part]:
+def _own(q: Quotient) -> Iterator[FoldGroup]:
     """Each block, where it stands, with the parameters and constants that nothing else takes: its weights.
 
     Weights come in any order, so they have no say in where a block stands, nor their order in how it looks.
@@ -151,15 +153,15 @@ def _own(q: Quotient) -> Iterator[Part]:
                 own_weights.append(w)
         if own_weights:
             own_weights.sort(key=lambda w: repr(q.items[w].token))
-            yield Part([block, *own_weights], q.items[block].title or "", q.items[block].cluster)
+            yield FoldGroup([block, *own_weights], q.items[block].title or "", q.items[block].cluster)
 
 
-def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[Part]:
+def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[FoldGroup]:
     """Equal groups that stand in a row; with `show_first` all but the first, where that can be opened.
 
     A view that is itself such a row is cut into runs of blocks, so that opening it leads on.
     """
-    rows: list[Part] = []
+    rows: list[FoldGroup] = []
     for sequence in q.sequences():
         free = [k for k in sequence if not q.items[k].structural]
         for _, same in groupby(free, key=lambda k: q.items[k].token):
@@ -171,19 +173,19 @@ def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[Part]:
             if q.apart:
                 rows += _runs_of(row, name, cluster, max(2, limit // 2))
             elif show_first and len(row) > 2 and len(q) - len(row) + 2 + len(q.items[row[0]].members) <= limit:
-                rows.append(Part(row[1:], f"{name} ×{len(row) - 1:,} (after the first)", cluster))
+                rows.append(FoldGroup(row[1:], f"{name} ×{len(row) - 1:,} (after the first)", cluster))
             else:
-                rows.append(Part(row, f"{name} ×{len(row):,}", cluster))
+                rows.append(FoldGroup(row, f"{name} ×{len(row):,}", cluster))
     return rows
 
 
-def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Iterator[Part]:
+def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Iterator[FoldGroup]:
     """The row in at most `most` runs of neighbours; itself when it is no longer."""
     if len(row) <= most:
         return
     cuts = [len(row) * k // most for k in range(most + 1)]
     for a, b in pairwise(cuts):
-        yield Part(row[a:b], f"{name} ({a + 1:,} to {b:,} of {len(row):,})", cluster)
+        yield FoldGroup(row[a:b], f"{name} ({a + 1:,} to {b:,} of {len(row):,})", cluster)
 
 
 def _chains(q: Quotient, limit: int) -> bool:
@@ -200,14 +202,14 @@ def _chains(q: Quotient, limit: int) -> bool:
         and q.items[s].elementwise and q.items[t[0]].elementwise
     }  # fmt: skip
     inside = set(after.values())
-    parts: list[Part] = []
+    parts: list[FoldGroup] = []
     for head in after:
         if head not in inside:
             chain = [head]
             while chain[-1] in after:
                 chain.append(after[chain[-1]])
             count = sum(len(q.items[k].members) for k in chain)
-            parts.append(Part(sorted(chain), f"chain of {count:,} elementwise ops", q.items[head].cluster))
+            parts.append(FoldGroup(sorted(chain), f"chain of {count:,} elementwise ops", q.items[head].cluster))
     q.merge(parts)
     return bool(parts)
 
@@ -241,7 +243,7 @@ def _frames(q: Quotient, limit: int) -> bool:
     if open_down_to < 0:
         groups.pop(max(groups, key=lambda id: len(groups[id])))
     by_id = {c.id: c for c in q.clusters}
-    q.merge([Part(g, by_id[id].title, by_id[id].parent) for id, g in groups.items()])
+    q.merge([FoldGroup(g, by_id[id].title, by_id[id].parent) for id, g in groups.items()])
     return True
 
 
@@ -273,7 +275,7 @@ def _fair_share(sizes: list[int], limit: int) -> int:
     return low
 
 
-def _cut(q: Quotient, bucket: list[int], share: int) -> list[Part]:
+def _cut(q: Quotient, bucket: list[int], share: int) -> list[FoldGroup]:
     """The bucket as at most `share` runs of almost equal length; none when it is no longer than that."""
     if len(bucket) <= share:
         return []
@@ -281,7 +283,7 @@ def _cut(q: Quotient, bucket: list[int], share: int) -> list[Part]:
     return [_run(q, bucket[a:b]) for a, b in pairwise(cuts) if b - a > 1]
 
 
-def _run(q: Quotient, numbers: list[int]) -> Part:
+def _run(q: Quotient, numbers: list[int]) -> FoldGroup:
     first, last = (_outer(q, k) for k in (numbers[0], numbers[-1]))
     if first.line and last.line:
         low, high = sorted((first.line, last.line))
@@ -290,7 +292,7 @@ def _run(q: Quotient, numbers: list[int]) -> Part:
         title = f"{first.address} to {last.address}"
     else:
         title = f"{len(numbers):,} {first.kind}s"
-    return Part(numbers, title, q.items[numbers[0]].cluster)
+    return FoldGroup(numbers, title, q.items[numbers[0]].cluster)
 
 
 def _outer(q: Quotient, k: int) -> ViewNode:
@@ -319,3 +321,32 @@ STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
     ("fusions", _fusions), ("names", _hierarchy), ("repeated blocks", _repeats), ("chains", _chains), ("frames", _frames),
     ("runs in source order", _ranges),
 )  # fmt: skip
+
+
+# --- hubs -----------------------------------------------------------------------------------------------------------
+
+
+USERS = 12
+"""A parameter or constant with more edges than this is a hub."""
+
+
+def inline_hubs(view: View, users: int = USERS) -> View:
+    """The view with hubs written into their users as `takes x`, and a note that says so; itself when there is none."""
+    fans: dict[int, int] = {}
+    for e in view.edges:
+        fans[e.source] = fans.get(e.source, 0) + 1
+    hubs = {n.id: n.title for n in view.nodes if n.kind in ("param", "constant") and fans.get(n.id, 0) > users}
+    if not hubs:
+        return view
+    taken: dict[int, dict[str, None]] = {}
+    for e in view.edges:
+        if e.source in hubs:
+            taken.setdefault(e.target, {})[hubs[e.source]] = None
+    nodes = tuple(
+        replace(n, subtitle=f"{n.subtitle}\n{short('takes ' + ', '.join(taken[n.id]))}".strip()) if n.id in taken
+        else replace(n, subtitle=f"{n.subtitle}\nfeeds {fans[n.id]} boxes".strip()) if n.id in hubs else n
+        for n in view.nodes
+    )  # fmt: skip
+    edges = tuple(e for e in view.edges if e.source not in hubs)
+    names = short(", ".join(hubs.values()), 60)
+    return replace(view, nodes=nodes, edges=edges).noted(f"{names}: written into the boxes that take it, not drawn as edges")

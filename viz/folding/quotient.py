@@ -24,7 +24,7 @@ ENGLISH_LIST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FoldItem:
     """Nodes drawn as one box. `token` is equal for items that look the same; `title` is None for a node drawn as it is."""
 
     members: tuple[int, ...]
@@ -35,7 +35,7 @@ class Item:
     title: str | None = None
 
 
-class Part(NamedTuple):
+class FoldGroup(NamedTuple):
     """Items to make one of, which stands in the place of the first of these numbers, and what they become."""
 
     numbers: Sequence[int]
@@ -50,22 +50,22 @@ class Quotient:
         self.view, self.apart = view, apart
         self.clusters: list[Cluster] = list(view.clusters)
         self.position = {n.id: k for k, n in enumerate(view.nodes)}
-        self.items: list[Item] = [_single(k, n) for k, n in enumerate(view.nodes)]
+        self.items: list[FoldItem] = [_single(k, n) for k, n in enumerate(view.nodes)]
         self.ends = [(self.position[e.source], self.position[e.target]) for e in view.edges]
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def merge(self, parts: Iterable[Part]) -> None:
+    def merge(self, parts: Iterable[FoldGroup]) -> None:
         """Makes one item of each part."""
-        items: list[Item | None] = list(self.items)
+        items: list[FoldItem | None] = list(self.items)
         for numbers, title, cluster in parts:
             merged = [self.items[k] for k in numbers]
             for k in numbers:
                 items[k] = None
             members = tuple(m for i in merged for m in i.members)
             token = ("group", len(members), hash(tuple(i.token for i in merged)))
-            items[numbers[0]] = Item(members, cluster, token, all(i.elementwise for i in merged), False, title)
+            items[numbers[0]] = FoldItem(members, cluster, token, all(i.elementwise for i in merged), False, title)
         self.items = [i for i in items if i is not None]
 
     def open(self, number: int) -> None:
@@ -115,7 +115,7 @@ class Quotient:
         clusters = used_clusters(tuple(self.clusters), nodes)
         return View(nodes, tuple(edges), clusters, self.view.title, self.view.notes)
 
-    def _node(self, id: int, item: Item) -> ViewNode:
+    def _node(self, id: int, item: FoldItem) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]
         ids = tuple(i for m in members for i in (m.members or (m.id,)))
         if item.title is None:
@@ -140,12 +140,12 @@ def summary(members: Sequence[ViewNode]) -> str:
     return f"{sum(m.size for m in members):,} nodes\n{listed}{', …' if len(counts) > len(common) else ''}"
 
 
-def _single(k: int, n: ViewNode) -> Item:
+def _single(k: int, n: ViewNode) -> FoldItem:
     look = n.title if n.kind in ("op", "constant", "fusion", "group") else ""
     if n.kind == "call":
         look = n.title.rstrip("0123456789").rstrip("._")  # compilers number the copies of a helper
     elementwise = n.family in ("elementwise", "bits", "complex")
-    return Item((k,), n.cluster, (n.kind, look, n.shape, n.change), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
+    return FoldItem((k,), n.cluster, (n.kind, look, n.shape, n.change), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
 
 
 def _many(labels: list[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.viz.listing.layers import Layer, Slot, layers_of, place
+from deepx_graph.viz.listing.layers import Layer, LayerSlot, layers_of, place
 from deepx_graph.viz.view.labels import scalar_text, short
 
 MOST = 60
@@ -43,7 +43,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MapCell:
     """One character: `net` is the node whose value the line carries, `box` the node whose box it belongs to."""
 
     char: str = " "
@@ -51,7 +51,7 @@ class Cell:
     box: Node | None = None
 
 
-BLANK = Cell()
+BLANK = MapCell()
 
 
 @dataclass
@@ -60,7 +60,7 @@ class BoxMap:
 
     centre: Node
     boxes: dict[Node, Box]
-    rows: list[list[Cell]]
+    rows: list[list[MapCell]]
     left_out: int = 0
     """Nodes within the depth that found no place."""
     layers: list[list[Node]] = field(default_factory=list)
@@ -134,7 +134,7 @@ class _Drawing:
     def __init__(self, centre: Node, layers: list[Layer], texts: Mapping[Node, str], kinds: Mapping[Node, str],
                  left_out: int) -> None:
         self.centre, self.layers, self.texts, self.kinds, self.left_out = centre, layers, texts, kinds, left_out
-        self.rows: list[list[Cell]] = []
+        self.rows: list[list[MapCell]] = []
         self.width = max((s.x + s.width for layer in layers for s in layer), default=1) + 1
         self.lines: dict[tuple[int, int], tuple[int, Node]] = {}
         self.arrows: list[tuple[int, int, Node]] = []
@@ -156,7 +156,7 @@ class _Drawing:
                 top += self._nets(layer, self.layers[number + 1], top)
         for (x, y), (bits, net) in self.lines.items():
             if self.rows[y][x].box is None:
-                self.rows[y][x] = Cell(_LINES[bits], net)
+                self.rows[y][x] = MapCell(_LINES[bits], net)
         for x, y, node in self.arrows:
             self._put(x, y, "▼", node)
         return BoxMap(self.centre, boxes, self.rows, self.left_out, [[s.node for s in la if s.real] for la in self.layers])
@@ -167,9 +167,9 @@ class _Drawing:
     def _put(self, x: int, y: int, text: str, node: Node) -> None:
         for k, char in enumerate(text):
             if 0 <= x + k < self.width:
-                self.rows[y][x + k] = Cell(char, None, node)
+                self.rows[y][x + k] = MapCell(char, None, node)
 
-    def _box(self, slot: Slot, top: int, layer: int) -> Box:
+    def _box(self, slot: LayerSlot, top: int, layer: int) -> Box:
         node, text = slot.node, self.texts[slot.node]
         a, b, c, d, h, v = (*_CORNERS[self.kinds.get(node, "op")],)
         inner = slot.width - 2

@@ -17,13 +17,13 @@ SWEEPS = 6
 
 
 @dataclass(eq=False)
-class Slot:
+class LayerSlot:
     """A place in a layer: of a node, or (not `real`) of a net that passes. `ports` are columns where operands come in."""
 
     node: Node
     real: bool
-    above: list[Slot] = field(default_factory=list)
-    below: list[Slot] = field(default_factory=list)
+    above: list[LayerSlot] = field(default_factory=list)
+    below: list[LayerSlot] = field(default_factory=list)
     x: int = 0
     width: int = 1
     ports: dict[Node, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Slot:
         return self.x + self.width // 2
 
 
-Layer = list[Slot]
+Layer = list[LayerSlot]
 
 
 def layers_of(nodes: Sequence[Node], edges: Sequence[tuple[Node, Node]]) -> list[Layer]:
@@ -50,7 +50,7 @@ def layers_of(nodes: Sequence[Node], edges: Sequence[tuple[Node, Node]]) -> list
         if n not in into and n in out:
             level[n] = min(level[t] for t in out[n]) - 1
     layers: list[Layer] = [[] for _ in range(max(level.values(), default=-1) + 1)]
-    slots = {n: Slot(n, True) for n in nodes}
+    slots = {n: LayerSlot(n, True) for n in nodes}
     for n in nodes:
         layers[level[n]].append(slots[n])
     for n in nodes:
@@ -60,7 +60,7 @@ def layers_of(nodes: Sequence[Node], edges: Sequence[tuple[Node, Node]]) -> list
     return layers
 
 
-def _connect(node: Node, slots: Mapping[Node, Slot], targets: Sequence[Node], level: Mapping[Node, int],
+def _connect(node: Node, slots: Mapping[Node, LayerSlot], targets: Sequence[Node], level: Mapping[Node, int],
              layers: list[Layer]) -> None:
     """Links a node to its users, with one passing slot in each layer between."""
     passing = slots[node]
@@ -70,13 +70,13 @@ def _connect(node: Node, slots: Mapping[Node, Slot], targets: Sequence[Node], le
             if level[t] == k:
                 _link(passing, slots[t])
         if k < deepest:
-            further = Slot(node, False)
+            further = LayerSlot(node, False)
             layers[k].append(further)
             _link(passing, further)
             passing = further
 
 
-def _link(above: Slot, below: Slot) -> None:
+def _link(above: LayerSlot, below: LayerSlot) -> None:
     above.below.append(below)
     below.above.append(above)
 
@@ -137,7 +137,7 @@ def _settle(layer: Layer, wanted: Sequence[float]) -> None:
         s.x = max(s.x, before.x + before.width + GAP)
 
 
-def _give_ports(slot: Slot) -> None:
+def _give_ports(slot: LayerSlot) -> None:
     """Columns on the top of a box, from left to right as the operands lie; straight below the operand where that fits."""
     operands = sorted(slot.above, key=lambda o: o.middle)
     low, high = slot.x + 1, slot.x + slot.width - 2

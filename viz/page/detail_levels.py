@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from deepx_graph.viz.folding.fanout import inline_hubs
-from deepx_graph.viz.folding.fold import MAX_NODES, fold
+from deepx_graph.viz.folding.fold import MAX_NODES, fold, inline_hubs
 from deepx_graph.viz.page.scene import Scene, lay_out, lay_out_all
 from deepx_graph.viz.picture.graphviz import processor_seconds
 from deepx_graph.viz.view.labels import short

@@ -19,8 +19,8 @@ from deepx_graph.errors import printable
 from deepx_graph.viz.page.detail_levels import Levels
 from deepx_graph.viz.page.scene import Scene
 from deepx_graph.viz.picture.legend import LEGEND
+from deepx_graph.viz.picture.style import HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.picture.svg import shown
-from deepx_graph.viz.picture.theme import HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.view.model import ViewNode
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -34,7 +34,7 @@ Detail = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Graph:
+class PageGraph:
     """One graph of a page, with what is known of its nodes by their ids in the view."""
 
     title: str
@@ -53,7 +53,7 @@ class Pairs:
     nodes: Mapping[int, int]
 
 
-def page(graphs: Sequence[Graph], title: str = "", *, theme: str = "auto", pairs: Sequence[Pairs] = (), timeline: bool = False,
+def page(graphs: Sequence[PageGraph], title: str = "", *, theme: str = "auto", pairs: Sequence[Pairs] = (), timeline: bool = False,
          operations: Mapping[str, Any] | None = None) -> bytes:
     """The file. Several graphs stand side by side, or with `timeline` one after another. `operations` is what there is to tell of
     each operation. Raises UsageError for an unknown theme."""
@@ -91,7 +91,7 @@ def _inert(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _graph(graph: Graph) -> dict[str, Any]:
+def _graph(graph: PageGraph) -> dict[str, Any]:
     levels = graph.levels
     return {
         "title": shown(graph.title), "note": shown(graph.note), "top": levels.top, "notes": [shown(n) for n in levels.notes],

@@ -25,7 +25,7 @@ Place = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Line:
+class SceneEdge:
     """An edge: `path` in the words of an SVG path; `at` is where its label stands."""
 
     edge: ViewEdge
@@ -42,7 +42,7 @@ class Scene:
     height: float
     boxes: dict[int, Place]
     frames: dict[int, Place]
-    lines: tuple[Line, ...]
+    lines: tuple[SceneEdge, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ def simple(view: View, *notes: str) -> Scene:
     places = {k: (b.x - b.width / 2, b.y, b.width, b.height) for k, b in boxes.items()}
     lines = []
     for e, (x1, y1, x2, y2) in zip(view.edges, layered.ports(view.edges, boxes), strict=True):
-        lines.append(Line(e, layered.path(x1, y1, x2, y2, width), ((x1 + x2) / 2 + 4, (y1 + y2) / 2) if e.label else None))
+        lines.append(SceneEdge(e, layered.path(x1, y1, x2, y2, width), ((x1 + x2) / 2 + 4, (y1 + y2) / 2) if e.label else None))
     return Scene(view, width, height, places, {}, tuple(lines), notes)
 
 
@@ -110,7 +110,7 @@ def _scene(found: dict[str, Any], view: View, notes: tuple[str, ...]) -> Scene:
     return Scene(view, width, height, boxes, frames, tuple(_lines(found.get("edges", ()), ids, view, height)), notes)
 
 
-def _lines(edges: Sequence[dict[str, Any]], ids: dict[int, int], view: View, height: float) -> Iterator[Line]:
+def _lines(edges: Sequence[dict[str, Any]], ids: dict[int, int], view: View, height: float) -> Iterator[SceneEdge]:
     """The visible edges; of several between the same two boxes the first is the first of the view."""
     waiting: dict[tuple[int, int], deque[ViewEdge]] = {}
     for e in view.edges:
@@ -124,7 +124,7 @@ def _lines(edges: Sequence[dict[str, Any]], ids: dict[int, int], view: View, hei
         if "lp" in item:
             x, y = map(float, item["lp"].split(","))
             at = (x, height - y)
-        yield Line(queue.popleft(), _path(item["pos"], height), at)
+        yield SceneEdge(queue.popleft(), _path(item["pos"], height), at)
 
 
 def _path(spline: str, height: float) -> str:

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deepx_graph.viz.picture.legend import add_legend
-from deepx_graph.viz.picture.style import CONTROL_KINDS, EDGES, FONT, SHAPES, quoted
-from deepx_graph.viz.picture.theme import Theme, theme_named
+from deepx_graph.viz.picture.style import CONTROL_KINDS, EDGES, FONT, SHAPES, Theme, quoted, theme_named
 from deepx_graph.viz.view.model import Cluster, View, ViewEdge, ViewNode, levels
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.viz.picture.dot import heading
-from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT
+from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT, Theme, theme_named
 from deepx_graph.viz.picture.svg import NAMESPACE, shown
-from deepx_graph.viz.picture.theme import Theme, theme_named
 from deepx_graph.viz.view.model import LOOSE, EdgeKind, View, ViewEdge, ViewNode, levels
 
 CHAR, LINE, GAP_X, GAP_Y, MARGIN = 7.0, 15.0, 22.0, 46.0, 24.0
@@ -21,7 +20,7 @@ DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back
 
 
 @dataclass(slots=True)
-class Box:
+class PlacedBox:
     """A node with its lines of text and its place; `x` is the middle, `y` the top."""
 
     node: ViewNode
@@ -55,9 +54,9 @@ def to_svg(view: View, theme: str = "light") -> bytes:
     return ("\n".join([*parts, "</svg>"]) + "\n").encode("utf-8")
 
 
-def placed(view: View, top: float = MARGIN) -> tuple[dict[int, Box], float, float]:
+def placed(view: View, top: float = MARGIN) -> tuple[dict[int, PlacedBox], float, float]:
     """The boxes by id with their places, and the width and height of the whole."""
-    boxes = {n.id: Box(n, [line for text in (n.title, n.subtitle) if text for line in shown(text).split("\n")] or [" "])
+    boxes = {n.id: PlacedBox(n, [line for text in (n.title, n.subtitle) if text for line in shown(text).split("\n")] or [" "])
              for n in view.nodes}  # fmt: skip
     forward = [e for e in view.edges if e.kind not in LOOSE and e.source != e.target]
     layers: list[list[int]] = []
@@ -84,7 +83,7 @@ def _ordered(layers: list[list[int]], forward: Sequence[ViewEdge]) -> list[list[
     return layers
 
 
-def _place(layers: list[list[Box]], top: float) -> tuple[float, float]:
+def _place(layers: list[list[PlacedBox]], top: float) -> tuple[float, float]:
     """Gives every box its place; the width and height of the whole."""
     widths = [sum(b.width for b in layer) + GAP_X * (len(layer) - 1) for layer in layers]
     whole = max(widths, default=0.0)
@@ -103,7 +102,7 @@ def _text(x: float, y: float, text: str, fill: str, size: int, anchor: str, weig
             f'font-weight="{weight}" text-anchor="{anchor}">{escape(text)}</text>')  # fmt: skip
 
 
-def _box(b: Box, theme: Theme, frame: str) -> str:
+def _box(b: PlacedBox, theme: Theme, frame: str) -> str:
     fill, stroke = theme.colours(b.node.family)
     if b.node.change:
         fill, stroke = theme.changes[b.node.change]
@@ -121,7 +120,7 @@ def _box(b: Box, theme: Theme, frame: str) -> str:
     )
 
 
-def ports(edges: Sequence[ViewEdge], boxes: dict[int, Box]) -> list[tuple[float, float, float, float]]:
+def ports(edges: Sequence[ViewEdge], boxes: dict[int, PlacedBox]) -> list[tuple[float, float, float, float]]:
     """Where each edge leaves and arrives: spread along the sides of its boxes in the order of the other ends."""
     places = [[0.0, 0.0] for _ in edges]
     for end in (0, 1):

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from deepx_graph.viz.picture.style import CONTROL_KINDS, EDGES, quoted
-from deepx_graph.viz.picture.theme import Theme
+from deepx_graph.viz.picture.style import CONTROL_KINDS, EDGES, Theme, quoted
 from deepx_graph.viz.view.model import EdgeKind, View, levels
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from deepx_graph.errors import UsageError, printable, suggest
+
 NodeKind = Literal[
     "param", "constant", "op", "start", "if", "side", "region", "phi", "loop_begin", "loop_end", "proj", "call", "fusion",
     "result", "group", "outside",
@@ -123,3 +125,36 @@ def used_clusters(clusters: tuple[Cluster, ...], nodes: Iterable[ViewNode]) -> t
             used.add(at)
             at = by_id[at].parent
     return tuple(c for c in clusters if c.id in used)
+
+
+# --- parts of a view ------------------------------------------------------------------------------------------------
+
+
+def around(view: View, node: str, depth: int = 2) -> View:
+    """The nodes at most `depth` edges away from those called `node`: a name of the source, or an address such as `#17`.
+
+    Raises UsageError, with the nearest name, when no node is called so, or when `depth` is negative.
+    """
+    if depth < 0:
+        raise UsageError(f"depth {depth} is negative")
+    starts = [n.id for n in view.nodes if node and node in (n.name, n.address)]
+    if not starts:
+        near = suggest(node, dict.fromkeys(n.name for n in view.nodes if n.name))
+        raise UsageError(f"no node '{printable(node)}' in the picture" + (f": {near}" if near else ""))
+    beside: dict[int, list[int]] = {n.id: [] for n in view.nodes}
+    for e in view.edges:
+        beside[e.source].append(e.target)
+        beside[e.target].append(e.source)
+    seen, border = set(starts), starts
+    for _ in range(depth):
+        border = [k for k in dict.fromkeys(j for n in border for j in beside[n]) if k not in seen]
+        seen.update(border)
+    left = len(view.nodes) - len(seen)
+    return view.only(seen).noted(f"around {printable(node)}, {depth} steps: {left:,} more nodes are not drawn") if left else view
+
+
+def chosen(view: View, addresses: frozenset[str]) -> View:
+    """The boxes of these nodes, those inside their kernels, and the parameters and results beside them."""
+    keep = {n.id for n in view.nodes if n.address in addresses or n.address.rpartition(".")[0] in addresses}
+    left = sum(n.size for n in view.nodes) - len(keep)
+    return view.only(keep).noted(f"{left:,} more nodes are not drawn") if left else view

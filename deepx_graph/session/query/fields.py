@@ -35,7 +35,7 @@ class NumberField:
 
 
 @dataclass(frozen=True)
-class Flag:
+class FlagField:
     """A word that says something by itself; of runs only when `measured`."""
 
     summary: str
@@ -44,7 +44,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Relation:
+class RelationField:
     """A field whose value is another node: `reach` gives the nodes that it stands for."""
 
     summary: str
@@ -116,11 +116,11 @@ NUMBERS: Mapping[str, NumberField] = {
     "share": NumberField("percent of the time of the last run", _share, measured=True),
 }  # fmt: skip
 
-RELATIONS: Mapping[str, Relation] = {
-    "before": Relation("what the node called so, or #17, depends on", lambda facts, node: facts.before(node)),
-    "after": Relation("what depends on the node called so, or #17", lambda facts, node: facts.after(node)),
-    "uses": Relation("the users of the node called so, or #17", lambda facts, node: facts.function.users[node]),
-    "feeds": Relation("the operands of the node called so, or #17", lambda facts, node: node.inputs),
+RELATIONS: Mapping[str, RelationField] = {
+    "before": RelationField("what the node called so, or #17, depends on", lambda facts, node: facts.before(node)),
+    "after": RelationField("what depends on the node called so, or #17", lambda facts, node: facts.after(node)),
+    "uses": RelationField("the users of the node called so, or #17", lambda facts, node: facts.function.users[node]),
+    "feeds": RelationField("the operands of the node called so, or #17", lambda facts, node: node.inputs),
 }
 
 _CONTROL = (PHI, REGION, LOOP_BEGIN, LOOP_END)
@@ -135,26 +135,26 @@ def _odd(facts: Facts, node: Node) -> bool:
     return found is not None and bool(found.nans or found.infs)
 
 
-FLAGS: Mapping[str, Flag] = {
-    "param": Flag("parameters", lambda facts, node: node.op is PARAM),
-    "const": Flag("constants", lambda facts, node: node.op is CONSTANT),
-    "result": Flag("results of the function", lambda facts, node: node in facts.results),
-    "control": Flag("branches, loops and their values", lambda facts, node: node.op in _CONTROL),
-    "effect": Flag("what takes or gives the state", _is_effect),
-    "loop": Flag("what runs inside a loop", lambda facts, node: facts.place(node).loops > 0),
-    "branch": Flag("what runs inside a branch", lambda facts, node: facts.place(node).branches > 0),
-    "fused": Flag("fused kernels", lambda facts, node: node.op is fusion),
-    "call": Flag("calls and function values", lambda facts, node: "callee" in node.op.attr_index),
-    "kernel": Flag("what computes something: no structure, and no view",
+FLAGS: Mapping[str, FlagField] = {
+    "param": FlagField("parameters", lambda facts, node: node.op is PARAM),
+    "const": FlagField("constants", lambda facts, node: node.op is CONSTANT),
+    "result": FlagField("results of the function", lambda facts, node: node in facts.results),
+    "control": FlagField("branches, loops and their values", lambda facts, node: node.op in _CONTROL),
+    "effect": FlagField("what takes or gives the state", _is_effect),
+    "loop": FlagField("what runs inside a loop", lambda facts, node: facts.place(node).loops > 0),
+    "branch": FlagField("what runs inside a branch", lambda facts, node: facts.place(node).branches > 0),
+    "fused": FlagField("fused kernels", lambda facts, node: node.op is fusion),
+    "call": FlagField("calls and function values", lambda facts, node: "callee" in node.op.attr_index),
+    "kernel": FlagField("what computes something: no structure, and no view",
                    lambda facts, node: node.op.eval is not None and not node.op.view and node.op not in STRUCTURAL),
-    "elementwise": Flag("elementwise operations", lambda facts, node: node.op.elementwise),
-    "view": Flag("other ways to look at an operand", lambda facts, node: node.op.view or node.op is PROJ or node.op is TUPLE),
-    "reduction": Flag("what has a reducer, and contractions",
+    "elementwise": FlagField("elementwise operations", lambda facts, node: node.op.elementwise),
+    "view": FlagField("other ways to look at an operand", lambda facts, node: node.op.view or node.op is PROJ or node.op is TUPLE),
+    "reduction": FlagField("what has a reducer, and contractions",
                       lambda facts, node: FAMILY_OF.get(node.op) == "reduce" or "lhs_contracting_dimensions" in node.op.attr_index),
-    "dynamic": Flag("what has a type that is not wholly known", lambda facts, node: not is_static(node.type)),
-    "unnamed": Flag("what has no name in the source", lambda facts, node: not node.name),
-    "made": Flag("what a rewrite made", lambda facts, node: bool(node.origin.rewrites)),
-    "nan": Flag("whose last value had a NaN or an infinity", _odd, measured=True),
+    "dynamic": FlagField("what has a type that is not wholly known", lambda facts, node: not is_static(node.type)),
+    "unnamed": FlagField("what has no name in the source", lambda facts, node: not node.name),
+    "made": FlagField("what a rewrite made", lambda facts, node: bool(node.origin.rewrites)),
+    "nan": FlagField("whose last value had a NaN or an infinity", _odd, measured=True),
 }  # fmt: skip
 
 WORDS: Mapping[str, Callable[[], Iterable[str]]] = {

@@ -18,7 +18,7 @@ from deepx_graph.types import TensorType, leaves, nbytes
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Nesting:
     """Where the schedule puts a node: how many loops and branches are around it."""
 
     loops: int = 0
@@ -61,11 +61,11 @@ class Facts:
         return found
 
     @cached_property
-    def places(self) -> dict[Node, Place]:
+    def places(self) -> dict[Node, Nesting]:
         """Where the schedule puts each node; a node that it leaves out is in no loop and no branch."""
-        found: dict[Node, Place] = {}
+        found: dict[Node, Nesting] = {}
         try:
-            stack = [(schedule(self.function).root, Place())]
+            stack = [(schedule(self.function).root, Nesting())]
         except DeepxGraphError:
             return found
         while stack:
@@ -75,17 +75,17 @@ class Facts:
                     case Eval(node):
                         found[node] = place
                     case Once():  # it runs as often as what lies around the loop that it outlives
-                        stack.append((step.block, Place(found[step.loop].loops, place.branches)))
+                        stack.append((step.block, Nesting(found[step.loop].loops, place.branches)))
                     case IfStep():
                         found[step.node] = place
-                        inside = Place(place.loops, place.branches + 1)
+                        inside = Nesting(place.loops, place.branches + 1)
                         stack += ((b.block, inside) for b in step.branches)
                     case LoopStep():
                         stack += _loop(step, place, found)
         return found
 
-    def place(self, node: Node) -> Place:
-        return self.places.get(node, Place())
+    def place(self, node: Node) -> Nesting:
+        return self.places.get(node, Nesting())
 
     def users(self, node: Node) -> int:
         """How many operands, of other nodes, the node is."""
@@ -100,8 +100,8 @@ class Facts:
         return _reached(node, lambda n: self.function.users.get(n, ()))
 
 
-def _loop(step: LoopStep, place: Place, found: dict[Node, Place]) -> list[tuple[Block, Place]]:
-    inside = Place(place.loops + 1, place.branches)
+def _loop(step: LoopStep, place: Nesting, found: dict[Node, Nesting]) -> list[tuple[Block, Nesting]]:
+    inside = Nesting(place.loops + 1, place.branches)
     found[step.node] = place
     found[step.node.inputs[0]] = inside
     found.update((phi, inside) for column in step.phis for phi in column)

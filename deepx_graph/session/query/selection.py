@@ -17,7 +17,7 @@ from deepx_graph.session.query.node_facts import Facts
 
 
 @dataclass(frozen=True)
-class Part:
+class Subgraph:
     """What is chosen: nodes that fit the query `where`, that depend on `start`, and that `end` depends on; the ends included."""
 
     where: str | None = None

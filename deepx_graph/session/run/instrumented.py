@@ -47,7 +47,7 @@ class Seen:
 
 
 @dataclass
-class Values:
+class RecordedValues:
     """The values of a run by node; of one with several results the first tensor. `born` are nodes that made NaN or infinity out
     of finite operands, the first first."""
 
@@ -56,7 +56,7 @@ class Values:
     kept_bytes: int = 0
 
     def take(self, node: Node, value: Any, operands: Sequence[Any]) -> None:
-        """Records a value. What follows an odd value is not said to have made it."""
+        """Records a value. What is computed from an odd value is not said to have made it."""
         arrays = [v for v in flatten(value) if isinstance(v, (np.ndarray, np.generic))]
         if not arrays:
             return
@@ -79,7 +79,7 @@ def _is_odd(operand: Any) -> bool:
 class WatchedEngine:
     """An engine whose kernels are those of another, looked at."""
 
-    def __init__(self, inner: Engine, monitor: Monitor, profile: Profile, values: Values | None) -> None:
+    def __init__(self, inner: Engine, monitor: Monitor, profile: Profile, values: RecordedValues | None) -> None:
         self.inner, self.monitor, self.profile, self.values = inner, monitor, profile, values
         self.kernels = self.calls = 0
 
@@ -130,7 +130,7 @@ class RunResult:
     outputs: tuple[tuple[str, Array], ...]
     seconds: float
     measured: dict[Node, Measured]
-    values: Values
+    values: RecordedValues
     memory: Memory
     runs: int = 1
     printed: str = ""
@@ -149,7 +149,7 @@ def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto"
 
     Raises what compiling and running raise, and Cancelled.
     """
-    monitor, profile, values = monitor or Monitor(), Profile(), Values() if keep else None
+    monitor, profile, values = monitor or Monitor(), Profile(), RecordedValues() if keep else None
     watched = WatchedEngine(engines.get(engine, threads), monitor, profile, values)
     ready: list[Module] = []
 
@@ -167,14 +167,14 @@ def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto"
         outputs = f(**inputs)
         done += 1
     spent = time.perf_counter() - start
-    seen = values or Values()
+    seen = values or RecordedValues()
     _inputs_seen(ready[0].entry, f, inputs, seen)
     named = tuple(zip((p.name for p in f.outputs), outputs, strict=True))
     return RunResult(ready[0], dict(inputs), named, spent, _measured(profile, done, seen), seen, from_plan(f.plan), done,
                      printed.getvalue())
 
 
-def _inputs_seen(entry: Function, f: Compiled, inputs: Mapping[str, Any], values: Values) -> None:
+def _inputs_seen(entry: Function, f: Compiled, inputs: Mapping[str, Any], values: RecordedValues) -> None:
     """The inputs as values of their parameters, where a parameter is one input."""
     given = {p.name for p in f.inputs}
     for k, p in enumerate(entry.params):
@@ -183,7 +183,7 @@ def _inputs_seen(entry: Function, f: Compiled, inputs: Mapping[str, Any], values
             values.take(p, np.asarray(inputs[name]), ())
 
 
-def _measured(profile: Profile, runs: int, values: Values) -> dict[Node, Measured]:
+def _measured(profile: Profile, runs: int, values: RecordedValues) -> dict[Node, Measured]:
     times = profile.per_run(runs)
     total = sum(s for s, _ in times.values()) or 1.0
     found: dict[Node, Measured] = {}

@@ -13,7 +13,7 @@ from deepx_graph.files import write_file
 from deepx_graph.ir import Module, Node
 from deepx_graph.session.report.diff import Kind, diff, pairs
 from deepx_graph.session.session import Session
-from deepx_graph.session.show.explore import Choice, Shown, explore
+from deepx_graph.session.show.explore import PageOptions, PageProgram, explore
 from deepx_graph.viz.draw import Drawing, write_view
 from deepx_graph.viz.view.builder import forward_order
 from deepx_graph.viz.view.model import View, ViewEdge, ViewNode
@@ -36,7 +36,7 @@ def compared(a: Named, b: Named, path: str) -> Drawing:
 
 def both(a: Named, b: Named) -> View:
     """One view of two programs; the boxes of the first that are also in the second are drawn once, as they are in the second."""
-    first, second = (Shown(name, Session(module), Choice(collapse=True)) for name, module in (a, b))
+    first, second = (PageProgram(name, Session(module), PageOptions(collapse=True)) for name, module in (a, b))
     partner = pairs(a[1], b[1])
     for change in diff(a[1], b[1]).changes:
         for node, side in ((change.before, first), (change.after, second)):
@@ -58,7 +58,7 @@ def both(a: Named, b: Named) -> View:
     return _in_order(nodes, list(edges), replace(second.view, title=f"{a[0]} -> {b[0]}").noted(MEANING))
 
 
-def _merged(first: Shown, second: Shown, partner: dict[Node, Node]) -> dict[int, int]:
+def _merged(first: PageProgram, second: PageProgram, partner: dict[Node, Node]) -> dict[int, int]:
     """Boxes of the first program that are boxes of the second: nodes by pairs, control and results by what they are called."""
     found: dict[int, int] = {}
     for id, (_, (node, inside)) in first.nodes.items():
@@ -80,7 +80,7 @@ def _merged(first: Shown, second: Shown, partner: dict[Node, Node]) -> dict[int,
     return found
 
 
-def _marked(n: ViewNode, id: int, side: Shown, kinds: dict[str, Kind], alone: Kind) -> ViewNode:
+def _marked(n: ViewNode, id: int, side: PageProgram, kinds: dict[str, Kind], alone: Kind) -> ViewNode:
     """The box with how it differs."""
     key = side.nodes.get(n.id)
     kind, how = side.diffs.get(key[1][0], ("", "")) if key is not None else ("", "")

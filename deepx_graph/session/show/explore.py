@@ -23,13 +23,12 @@ from deepx_graph.session.timeline import op_changes
 from deepx_graph.viz.draw import Drawing
 from deepx_graph.viz.folding.fold import MAX_NODES
 from deepx_graph.viz.page.detail_levels import levels_of
-from deepx_graph.viz.page.html import Graph, Pairs, page
+from deepx_graph.viz.page.html import PageGraph, Pairs, page
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.build import build_view
 from deepx_graph.viz.view.forward_backward import in_halves
-from deepx_graph.viz.view.model import View, ViewNode, renumbered
-from deepx_graph.viz.view.neighbourhood import around as part_around
-from deepx_graph.viz.view.neighbourhood import chosen
+from deepx_graph.viz.view.model import View, ViewNode, chosen, renumbered
+from deepx_graph.viz.view.model import around as part_around
 
 DETAILED = 20_000
 """Nodes of a program up to which the page tells all of each."""
@@ -51,7 +50,7 @@ Key = tuple[Node, int]
 
 
 @dataclass(frozen=True)
-class Choice:
+class PageOptions:
     """What of a program is shown, and how."""
 
     function: str | None = None
@@ -66,12 +65,12 @@ class Choice:
 
 
 @dataclass
-class Shown:
+class PageProgram:
     """A program on the page. `diffs` says of nodes in what they differ."""
 
     title: str
     session: Session
-    choice: Choice
+    choice: PageOptions
     diffs: dict[Node, tuple[str, str]] = field(default_factory=dict)
 
     @cached_property
@@ -170,41 +169,41 @@ def _fields(facts: Facts, node: Node) -> dict[str, Any]:
     return found | ({"flags": flags} if flags else {})
 
 
-def explore(programs: Sequence[tuple[str, Session]], choice: Choice | None = None, *, title: str = "") -> Drawing:
+def explore(programs: Sequence[tuple[str, Session]], choice: PageOptions | None = None, *, title: str = "") -> Drawing:
     """The page of one program, or of several side by side with what differs between neighbours.
 
     Raises UsageError for a function or node that is not there.
     """
-    choice = choice or Choice()
-    return _page([Shown(name, session, choice) for name, session in programs], choice, title, timeline=False)
+    choice = choice or PageOptions()
+    return _page([PageProgram(name, session, choice) for name, session in programs], choice, title, timeline=False)
 
 
-def explore_stages(stages: Sequence[tuple[str, Module]], choice: Choice | None = None, *, title: str = "",
+def explore_stages(stages: Sequence[tuple[str, Module]], choice: PageOptions | None = None, *, title: str = "",
                    path: str = "") -> Drawing:
     """The page of the stages of a pipeline, one after another; each shows what it changed."""
-    choice = choice or Choice()
-    shown_stages = [Shown(name, Session(module, path=path), choice) for name, module in stages]
+    choice = choice or PageOptions()
+    shown_stages = [PageProgram(name, Session(module, path=path), choice) for name, module in stages]
     return _page(shown_stages, choice, title, timeline=True)
 
 
-def _page(programs: list[Shown], choice: Choice, title: str, *, timeline: bool) -> Drawing:
+def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timeline: bool) -> Drawing:
     links = []
     for k in range(len(programs) - 1):
         links.append(_linked(programs, k, timeline))
-    graphs: list[Graph] = []
+    graphs: list[PageGraph] = []
     notes: list[str] = []
     seconds = choice.timeout / (len(programs) if timeline else 1)
     operations: dict[str, Any] = {}
     for p in programs:
         levels = levels_of(p.view, choice.max_nodes, max(2.0, seconds), *([STAGE_SCENES] if timeline else []))
-        graphs.append(Graph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
+        graphs.append(PageGraph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
         operations.update(p.operations())
         notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in levels.notes]
     data = page(graphs, title, theme=choice.theme, pairs=links, timeline=timeline, operations=operations)
     return Drawing(data, tuple(notes))
 
 
-def _stage_note(stages: Sequence[Shown], k: int) -> str:
+def _stage_note(stages: Sequence[PageProgram], k: int) -> str:
     """Which operations became more or fewer in a stage, the largest changes first."""
     if k == 0:
         return ""
@@ -213,7 +212,7 @@ def _stage_note(stages: Sequence[Shown], k: int) -> str:
     return ", ".join(listed + (["…"] if len(changes) > CHANGES else []))
 
 
-def _linked(programs: list[Shown], k: int, timeline: bool) -> Pairs:
+def _linked(programs: list[PageProgram], k: int, timeline: bool) -> Pairs:
     """What of one program is which of the next; says of both in what they differ (in a time line, of the later one)."""
     a, b = programs[k], programs[k + 1]
     partner = pairs(a.session.module, b.session.module)

@@ -19,7 +19,7 @@ from deepx_graph.viz.draw import FORMATS as PICTURES
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExportedPart:
     """What is shown of a module: all of it, or what lies within `depth` edges of a node, whose address is such as `#17`."""
 
     module: Module
@@ -35,7 +35,7 @@ def suffixes() -> list[str]:
     return [*(f".{p}" for p in PICTURES), *(s for f in FORMATS.values() if f.writes for s in f.suffixes)]
 
 
-def export(shown: Shown, path: Path, *, text: str | None = None, overwrite: bool = False) -> tuple[str, ...]:
+def export(shown: ExportedPart, path: Path, *, text: str | None = None, overwrite: bool = False) -> tuple[str, ...]:
     """Writes what is shown; notes on the way it was done. `text` is what goes into a `.txt`.
 
     Raises UsageError for a suffix that is none or a file that is there already, else as drawing and printing do.

@@ -16,10 +16,9 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.structure import CALL, PROJ
 from deepx_graph.ops import add, compare, dot_general, exponential, tanh
 from deepx_graph.runtime.cost.runs import ONCE, Times, function_times, node_times
-from deepx_graph.session.report.budget import judge, parse_budget
+from deepx_graph.session.report.figures import figures, judge, parse_budget, reached_info
 from deepx_graph.session.report.info import module_info
 from deepx_graph.session.report.kernels import kernels
-from deepx_graph.session.report.metrics import figures, reached_info
 from deepx_graph.text import sea
 from deepx_graph.types import F32, I32, FunctionType, scalar, tensor
 

@@ -1,8 +1,14 @@
-"""The command that makes pictures: draw."""
+"""The commands that show a program: `draw` in a file, `tui` in the terminal."""
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
+import select
+import signal
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import (
@@ -24,6 +30,7 @@ from deepx_graph.errors import Diagnostic, UsageError, suggest
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.viz.draw import Drawing
+
 
 PICTURES = ("dot", "svg", "png", "html")
 
@@ -84,20 +91,20 @@ def _picture(args: Arguments) -> Drawing:
 
 def _page(args: Arguments) -> Drawing:
     from deepx_graph.session.session import Session
-    from deepx_graph.session.show.explore import Choice, explore, explore_stages, measured, stages_of
+    from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, measured, stages_of
 
     files = args.files or ["-"]
     if args.timeline and (len(files) > 1 or args.profile):
         raise UsageError("a timeline is of one program, without --profile")
     modules = [_stage(args, read_program(args, file).module) for file in files]
     if args.timeline:
-        choice = Choice(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
+        choice = PageOptions(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
         return explore_stages(stages_of(modules[0], args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
     sessions = [measured(m) if args.profile else Session(m) for m in modules]
     for file, session in zip(files, sessions, strict=True):
         if session.result is not None:
             say(f"note: {file}: {_timing(session.result.runs)}")
-    choice = Choice(**_options(args, sessions[0].module), theme=args.theme or "auto")
+    choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto")
     named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
     return explore(named, choice, title=" and ".join(files))
 
@@ -128,3 +135,52 @@ def _stage(args: Arguments, module: Module) -> Module:
         known = ["input", "output", "grad", *stages]
         raise UsageError(Diagnostic(f"no stage '{args.stage}'", expected=", ".join(known), hint=suggest(args.stage, known)))
     return stages[args.stage]
+
+
+def add_tui(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the program to look at")
+    parser.add_argument("other", nargs="?", help="another, from which it differs: opens the view of differences")
+    parser.set_defaults(quiet=True)  # the whole terminal is its own
+    parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
+    add_reading(parser)
+
+
+def run_tui(args: Arguments) -> int:
+    if "-" in (args.file, args.other):
+        raise UsageError("the browser needs a file: the terminal is for the keys")
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+        raise UsageError("the browser needs a terminal; info, draw and opt work without one")
+    sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
+    gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
+    from deepx_graph.session.session import Session
+    from deepx_graph.text import ReadOptions
+    from deepx_graph.tui.app import Browser
+
+    limit = {"max_nodes": args.max_nodes} if args.max_nodes is not None else {}
+    options = ReadOptions(broadcast=args.broadcast, weights=args.weights, **limit)
+
+    def open_session() -> Session:
+        session = Session.open(args.file, args.format, options, check=False)
+        if args.entry:
+            session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
+        return session
+
+    app = Browser(open_session, args.file, theme=args.theme, against=args.other)
+    threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
+    app.run()
+    if app.failed is not None:
+        say(str(app.failed))
+        return app.failed.exit_code
+    return app.return_code or 0
+
+
+def _end_with_terminal(terminal: int) -> None:
+    """Waits, without work, for the terminal to vanish; then ends the process as the hang-up of its own terminal would.
+
+    A terminal that is not the process's controlling one sends no signal, and textual would read its end for ever.
+    """
+    if hasattr(select, "poll"):
+        hangup = select.poll()
+        hangup.register(terminal, 0)
+        if any(mask & select.POLLHUP for _, mask in hangup.poll()):
+            os.kill(os.getpid(), signal.SIGHUP)

@@ -1,18 +1,25 @@
-"""The figures of a module in a row each, before and after a pipeline: operations by kind, bytes, arithmetic, peak memory.
+"""The figures of a module before and after a pipeline: operations by kind, bytes, arithmetic, peak memory; and budgets.
+
+A budget is a bound on a figure, such as `ops<=120`, `peak_bytes<=64M` or `ops.dot_general<=4`; a verdict says whether it holds.
 
 Counted are the functions that the entry reaches: counts are their sums, each function once, and depth and peak memory those of the
-largest; costs are those of one run. A figure that is not known is None.
+largest; costs are those of one run. A figure that is not known is None; it is never within its budget, nor beyond: it is an error
+that says what is missing. A bound in bytes counts in K of 1024, any other in k of 1000.
 """
 
 from __future__ import annotations
 
+import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from deepx_graph.errors import Diagnostic, UsageError, printable, suggest
 from deepx_graph.ir import Module
+from deepx_graph.ops import OPS
 from deepx_graph.runtime.program import callees
-from deepx_graph.session.report.info import FunctionInfo, ModuleInfo, module_info
+from deepx_graph.session.report.info import FunctionInfo, ModuleInfo, module_info, once_each
 from deepx_graph.units import sized
 
 
@@ -74,7 +81,7 @@ def op_figures(info: ModuleInfo) -> Counter[str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class FigureRow:
     """One line of the table; None is not known."""
 
     name: str
@@ -95,8 +102,8 @@ class Table:
     """
 
     pipeline: str
-    ops: tuple[Row, ...]
-    figures: tuple[Row, ...]
+    ops: tuple[FigureRow, ...]
+    figures: tuple[FigureRow, ...]
     open: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def lines(self) -> Iterator[str]:
@@ -126,7 +133,7 @@ def table(module: Module, optimised: Module, pipeline: str) -> Table:
     old, new = op_figures(before), op_figures(after)
     names = sorted(old | new, key=lambda n: (-max(old[n], new[n]), n))
     was, now = figures(before), figures(after)
-    return Table(pipeline, tuple(Row(n, old[n], new[n]) for n in names), tuple(Row(n, was[n], now[n]) for n in FIGURES),
+    return Table(pipeline, tuple(FigureRow(n, old[n], new[n]) for n in names), tuple(FigureRow(n, was[n], now[n]) for n in FIGURES),
                  (before.open, after.open))
 
 
@@ -138,7 +145,7 @@ def _shown(name: str, value: int | None, open: Sequence[str]) -> str:
     return f"{text} x ?" if figure and figure.runs and open else text
 
 
-def _percent(row: Row) -> str:
+def _percent(row: FigureRow) -> str:
     return "" if not row.change else f"{row.change:+.0%}"
 
 
@@ -146,3 +153,100 @@ def figure_of(info: ModuleInfo, name: str) -> int | None:
     """One figure: one of FIGURES, or `ops.NAME`, the number of operations of that name."""
     head, dot, op = name.partition(".")
     return op_figures(info)[op] if dot and head == "ops" else figures(info)[name]
+
+
+SIGNS: Mapping[str, Callable[[int, int], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt, "=": operator.eq,
+}  # fmt: skip
+_BUDGET = re.compile(r"\s*([A-Za-z_]+(?:\.\w+)?)\s*(<=|>=|==|<|>|=)\s*(\d+)\s*([kmgtKMGT]?)(?:i?[bB])?\s*")
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A bound on a figure; `text` is as it was given."""
+
+    figure: str
+    sign: str
+    bound: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A budget, the figure before and after the pipeline, and whether the one after it holds."""
+
+    budget: Budget
+    before: int | None
+    value: int
+
+    @property
+    def holds(self) -> bool:
+        return SIGNS[self.budget.sign](self.value, self.budget.bound)
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain data."""
+        b = self.budget
+        return {"budget": b.text, "figure": b.figure, "sign": b.sign, "bound": b.bound, "before": self.before, "value": self.value,
+                "holds": self.holds}  # fmt: skip
+
+
+def parse_budget(text: str) -> Budget:
+    """The budget that a text says. Raises UsageError, with the nearest figure, for one that it does not."""
+    found = _BUDGET.fullmatch(text)
+    if found is None:
+        raise UsageError(Diagnostic(f"'{printable(text)}' is no budget", expected="such as ops<=120 or peak_bytes<=64M"))
+    name, sign, digits, unit = found[1], found[2], found[3], found[4].lower()
+    head, dot, _ = name.partition(".")
+    known: Sequence[str] = [f"ops.{o}" for o in OPS] if dot and head == "ops" else [*FIGURES, "ops.NAME"]
+    if name not in known:
+        listed = ", ".join([*FIGURES, "ops.NAME"])
+        raise UsageError(Diagnostic(f"no figure '{printable(name)}'", expected=listed, hint=suggest(name, known)))
+    base = 1024 if not dot and FIGURES[name].binary else 1000
+    return Budget(name, sign, int(digits) * base ** _POWER[unit], text.strip())
+
+
+def judge(module: Module, optimised: Module, budgets: Sequence[Budget]) -> list[Verdict]:
+    """The verdict on each budget, of a module after a pipeline.
+
+    Raises UsageError for a figure that is not known before the inputs are.
+    """
+    before, after = reached_info(module), reached_info(optimised)
+    found = []
+    for budget in budgets:
+        value = figure_of(after, budget.figure)
+        if value is None:
+            raise UsageError(Diagnostic(f"{budget.figure} is not known, as the program leaves sizes open",
+                                        hint="give the inputs: --input NAME=f32[8,128], or --inputs FILE.npz"))
+        verdict = Verdict(budget, figure_of(before, budget.figure), value)
+        if after.open and _grows(budget) and not _decided(verdict):
+            raise UsageError(Diagnostic(f"{budget.figure} is not known: {value:,}{once_each(after.open)}"))
+        found.append(verdict)
+    return found
+
+
+def _grows(budget: Budget) -> bool:
+    """Whether the figure grows with how often things run."""
+    return budget.figure in FIGURES and FIGURES[budget.figure].runs
+
+
+def _decided(verdict: Verdict) -> bool:
+    """Whether the verdict stands however much larger the figure is."""
+    return verdict.holds if verdict.budget.sign in (">", ">=") else not verdict.holds and verdict.budget.sign in ("<", "<=")
+
+
+def markdown(verdicts: Sequence[Verdict], title: str) -> Iterator[str]:
+    """The verdicts as a Markdown table, for the summary of a CI job."""
+    broken = sum(not v.holds for v in verdicts)
+    yield f"### {'❌' if broken else '✅'} {_cell(title)}: {broken} of {len(verdicts)} budgets exceeded"
+    yield ""
+    yield "| budget | before | value | |"
+    yield "|---|---:|---:|---|"
+    for v in verdicts:
+        before = "not known" if v.before is None else f"{v.before:,}"
+        yield f"| `{_cell(v.budget.text)}` | {before} | {v.value:,} | {'ok' if v.holds else '**exceeded**'} |"
+
+
+def _cell(text: str) -> str:
+    """A text from outside that no Markdown takes for markup."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|&])", r"\\\1", printable(text)) if "`" in text or "|" in text else printable(text)

@@ -87,3 +87,8 @@ def _is_exact_unit(value: np.generic, unit: Any) -> bool:
     if value.dtype.kind in "biu" or unit != 0:
         return True
     return bool(np.signbit(np.real(value)) == np.signbit(np.real(unit))) and value.dtype.kind != "c"
+
+
+def commutes(op: Op, type: Type) -> bool:
+    """Whether operands may be swapped to the bit: max and min of floats tell 0.0 from -0.0 by their order."""
+    return op.commutative and not (op.idempotent and isinstance(type, TensorType) and type.dtype.is_float)

@@ -16,9 +16,9 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
+from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.ops.data.fusion import inlined
 from deepx_graph.rewrite import special_functions as special
 from deepx_graph.types import BOOL, F32, DType, TensorType, as_tensor, dtype_named
 
@@ -134,7 +134,7 @@ def _same(b: Builder, x: Node) -> Node:
 @decomposition(ops.fusion)
 def _fusion(b: Builder, *operands: Any) -> Node:
     *inputs, body = operands
-    results = inlined(b, body, inputs)
+    results = inlined(body, inputs, made_by(b))
     return results[0] if len(results) == 1 else b.pack(*results)
 
 

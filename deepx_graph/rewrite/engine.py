@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from deepx_graph.analysis.transform import commutes, with_results
 from deepx_graph.errors import Diagnostic, is_interrupt
 from deepx_graph.ir import NOWHERE, Builder, Function, Module, Node, Op, Origin
+from deepx_graph.ir.peephole import commutes
+from deepx_graph.ir.rebuild import replaced
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.rewrite.base import PassError, RewriteControl
 from deepx_graph.rewrite.pattern import Env, Matcher, OpPattern, matchers, operand_ops, variables
@@ -196,7 +197,7 @@ class _Rewriter:
         for node in nodes:
             if node not in self.normal:
                 self._settle(node)
-        return with_results(function, tuple(self.normal[r] for r in function.results))
+        return replaced(function, self.normal)
 
     def _settle(self, root: Node) -> None:
         """Finds the normal form of the root and of all it depends on, on a stack of its own."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ir.node import Origin
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
+from deepx_graph.ir.rebuild import new_item, rebuilt
+from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.rewrite.base import PassError
 from deepx_graph.rewrite.decompositions import decomposed
 
@@ -75,19 +76,20 @@ class Legaliser:
         return self._done[id(function)][1]
 
     def _legal(self, function: Function) -> Function:
-        new: dict[Node, Node] = {}
         changed = False
-        for node in function.nodes:  # all are made anew, which keeps their order
-            inputs, attrs = tuple([new[i] for i in node.inputs]), self._attrs(node)
-            if node.op is PROJ and inputs[0].op is TUPLE and node.inputs[0].op is not TUPLE:
-                new[node] = inputs[0].inputs[node.attr("index")]
-                continue
+
+        def step(node: Node, inputs: tuple[Node, ...]) -> Node:  # all are made anew, which keeps their order
+            nonlocal changed
+            if item := new_item(node, inputs):
+                return item
+            attrs = self._attrs(node)
             kept = Node(node.op, inputs, attrs, node.type, node.origin)
-            new[node] = self._settled(node, kept) if self.target.lacks(kept) else kept
-            changed |= new[node] is not kept or attrs is not node.attrs
-        if not changed:
-            return function
-        return function.with_(params=tuple(new[p] for p in function.params), results=tuple(new[r] for r in function.results))
+            made = self._settled(node, kept) if self.target.lacks(kept) else kept
+            changed |= made is not kept or attrs is not node.attrs
+            return made
+
+        after = rebuilt(function, step)
+        return after if changed else function
 
     def _attrs(self, node: Node) -> tuple[object, ...]:
         attrs = node.attrs

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
+from deepx_graph.ir.rebuild import copied, on_demand, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, index_of
 from deepx_graph.ops import add, and_, compare
 from deepx_graph.passes.autodiff.activity import ReverseScopes
@@ -34,12 +34,11 @@ def sqrt_checkpointed(function: Function) -> tuple[Function, set[int]]:
     chosen = {end: count for end, count in outermost.items() if count is None or count >= FEW}
     made: dict[Node, Node] = {}
     runs: set[int] = set()
-    for node in function.nodes:
-        if node in chosen:
-            made[node] = _Chunks(scopes, node, made, runs).loop(chosen[node])
-        else:
-            made[node] = with_inputs(node, tuple([made[i] for i in node.inputs]))
-    return with_results(function, tuple(made[r] for r in function.results)), runs
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        return _Chunks(scopes, node, made, runs).loop(chosen[node]) if node in chosen else with_inputs(node, inputs)
+
+    return replaced(function, rebuild(function.nodes, made, step)), runs
 
 
 def _in_loop(scopes: ReverseScopes, end: Node) -> bool:
@@ -98,19 +97,13 @@ class _Chunks:
     def _copy(self, variables: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
         """Values of the body, for other variables; what the body does not change is not copied."""
         begin, body = self.end.inputs[0], self.scopes.bodies[self.end]
-        new: dict[Node, Node] = {}
-        stack = list(wanted)
-        while stack:
-            node = stack[-1]
-            if node in new:
-                stack.pop()
-            elif not self.scopes.home[node].within(body):
-                new[node] = self.made[node]
-            elif node.op is PHI and node.inputs[0] is begin:
-                new[node] = variables[index_of(node)]
-            elif pending := [i for i in node.inputs if i not in new]:
-                stack += pending
-            else:
-                attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
-                new[node] = Node(node.op, tuple(new[i] for i in node.inputs), attrs, node.type, node.origin)
-        return [new[n] for n in wanted]
+
+        def is_given(node: Node) -> bool:
+            return not self.scopes.home[node].within(body) or (node.op is PHI and node.inputs[0] is begin)
+
+        def make(node: Node, inputs: tuple[Node, ...]) -> Node:
+            if not is_given(node):
+                return copied(node, inputs)
+            return variables[index_of(node)] if self.scopes.home[node].within(body) else self.made[node]
+
+        return on_demand(wanted, {}, lambda node: () if is_given(node) else node.inputs, make)

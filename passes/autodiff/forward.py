@@ -13,6 +13,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, fresh_loop
+from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.ir.structure import (
     CALL,
     CALL_VALUE,
@@ -28,7 +29,6 @@ from deepx_graph.ir.structure import (
     index_of,
 )
 from deepx_graph.ops import tape_pop, tape_push
-from deepx_graph.ops.data.fusion import inlined
 from deepx_graph.ops.vjp.accumulate import carries, pullback, zeros
 from deepx_graph.ops.vjp.pushforward import pushforward
 from deepx_graph.passes.autodiff.activity import Activity
@@ -266,7 +266,7 @@ class _Body:
             assert rule is not None
             slots = [self.b.param(k, t) if tangent_types(t) else None for k, t in enumerate(node.type.items)]
             wanted = [s for s in slots if s is not None]
-            pulled = iter(inlined(self.b, rule, [*inputs, *wanted]))
+            pulled = iter(inlined(rule, [*inputs, *wanted], made_by(self.b)))
             pairs = [(next(pulled), self.tangent.get(i)) for i in node.inputs if tangent_types(i.type)]
             moving = [(c, t) for c, t in pairs if t is not None]
             found = iter(pullback(self.b, [c for c, _ in moving], [t for _, t in moving], wanted))

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from deepx_graph.analysis.transform import with_inputs
 from deepx_graph.errors import Diagnostic, UsageError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, reachable
+from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.ops import field, ref_read
 from deepx_graph.ops.vjp.accumulate import carries
@@ -37,12 +37,13 @@ def plain_inputs(function: Function) -> Function:
         name = p.name or f"arg{p.attr('index')}"
         names = (f"{name}.{k}" for k in count()) if isinstance(p.type, TupleType) else iter((p.name,))
         new[p] = _made(b, p.type, names, params)
-    for node in function.nodes:
-        if node not in new:
-            b.origin = node.origin
-            inputs = tuple(new[i] for i in node.inputs)
-            inside = node.op is PROJ and inputs[0].op is TUPLE
-            new[node] = inputs[0].inputs[index_of(node)] if inside else b.make(node.op, inputs, node.attrs, node.type)
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        b.origin = node.origin
+        inside = node.op is PROJ and inputs[0].op is TUPLE
+        return inputs[0].inputs[index_of(node)] if inside else b.make(node.op, inputs, node.attrs, node.type)
+
+    rebuild(function.nodes, new, step)
     called = tuple(function.result_name(k) for k in range(len(function.results)))
     return function.with_(params=tuple(params), results=tuple(new[r] for r in function.results), result_names=called)
 
@@ -143,9 +144,7 @@ def closed(entry: Function, params: list[Node], results: list[Node], names: tupl
     new: dict[Node, Node] = {}
     for k, p in enumerate((*params, *states)):
         new[p] = p if p.attr("index") == k else Node(PARAM, (), (k, p.type), p.type, p.origin)
-    for node in reachable(results):
-        if node not in new:
-            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
+    rebuild(reachable(results), new)
     return Function(entry.name, tuple(new[p] for p in (*params, *states)), tuple(new[r] for r in results), names,
                     span=entry.span)  # fmt: skip
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deepx_graph.ir import Builder, Node, fresh_loop
+from deepx_graph.ir.rebuild import on_demand
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, REGION, branches_of
 from deepx_graph.ops.vjp.accumulate import zeros
 from deepx_graph.passes.autodiff.residuals import Residuals
@@ -38,20 +39,7 @@ class Rebuild:
 
     def node(self, root: Key) -> Node:
         """The final node of a value."""
-        stack = [root]
-        while stack:
-            key = stack[-1]
-            if key in self.made:
-                stack.pop()
-                continue
-            needs = self._operands(key)
-            pending = [k for k in needs if k not in self.made]
-            if pending:
-                stack += pending
-                continue
-            self.made[key] = self._make(key, [self.made[k] for k in needs])
-            stack.pop()
-        return self.made[root]
+        return on_demand((root,), self.made, self._operands, self._make)[0]
 
     def _seen_backward(self, node: Node) -> Key:
         """How a backward node refers to an operand."""
@@ -98,11 +86,10 @@ class Rebuild:
             found.append(value)
         return found
 
-    def _make(self, key: Key, inputs: list[Node]) -> Node:
+    def _make(self, key: Key, over: tuple[Node, ...]) -> Node:
         node, place = key
         if place is True and node in self.residuals.reads:
-            return inputs[0]
-        over = tuple(inputs)
+            return over[0]
         attrs = (fresh_loop(),) if place is not False and node.op is LOOP_BEGIN else self._attrs(node)
         if over == node.inputs and attrs == node.attrs:
             return node

@@ -7,11 +7,9 @@ one of these two shapes. Names and source spans are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node, Origin
 from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.rebuild import on_demand, with_inputs, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, fusion, reduce, reshape
@@ -21,7 +19,7 @@ from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.types import TensorType, Type, is_static, tensor
 
 
-def rebuilt(units: Units, control: RewriteControl) -> Function:
+def with_kernels(units: Units, control: RewriteControl) -> Function:
     """The function with a `fusion` node for every group of more than one operation; itself when there is none."""
     groups = {id(g): g for g in units.group_of.values()}
     if not any(g.is_kernel for g in groups.values()):
@@ -97,24 +95,14 @@ class _Body:
 
     def value(self, member: Node) -> Node:
         """The body's node for a member, and those for what it needs."""
-        stack = [member]
-        while stack:
-            node = stack[-1]
-            if node in self._new:
-                stack.pop()
-                continue
-            links = self.units.links.of(node)
-            missing = [k.root for k in links if k.root in self._inside and k.root not in self._new]
-            if missing:
-                stack.extend(missing)
-            else:
-                stack.pop()
-                self._new[node] = self._member(node, links)
-        return self._new[member]
+        return on_demand((member,), self._new, self._needs, self._member)[0]
 
-    def _member(self, node: Node, links: Iterable[Link]) -> Node:
+    def _needs(self, node: Node) -> list[Node]:
+        return [k.root for k in self.units.links.of(node) if k.root in self._inside]
+
+    def _member(self, node: Node, _inside: tuple[Node, ...]) -> Node:
         full = node.op is reduce or dims(node) == self.space.full
-        inputs = [self._operand(link, full) for link in links]
+        inputs = [self._operand(link, full) for link in self.units.links.of(node)]
         if node.op is reduce:
             inputs.append(self._constant(node.inputs[1], node.inputs[1].type))
         self.computed.append(node)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import PROJ, TUPLE, index_of
+from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs
+from deepx_graph.ir.structure import TUPLE
 from deepx_graph.ops import fusion
-from deepx_graph.passes.fusion.build import rebuilt
+from deepx_graph.passes.fusion.build import with_kernels
 from deepx_graph.passes.fusion.grouping import Grouping, Limits
 from deepx_graph.rewrite.base import Pass, RewriteControl
 
@@ -45,7 +45,7 @@ class Fuse(Pass):
     def run_under(self, module: Module, control: RewriteControl) -> Module:
         """The module with its functions fused; itself where nothing can be."""
         return module.with_functions(
-            f if control.exhausted else rebuilt(Grouping(f, self.limits), control) for f in module.functions
+            f if control.exhausted else with_kernels(Grouping(f, self.limits), control) for f in module.functions
         )
 
 
@@ -62,27 +62,11 @@ class Unfuse(Pass):
 
 def unfused(function: Function) -> Function:
     """The function with every `fusion` node replaced by its body; itself when it has none."""
-    if not any(n.op is fusion for n in function.nodes):
-        return function
-    new: dict[Node, Node] = {}
-    results: dict[Node, tuple[Node, ...]] = {}
-    for node in function.nodes:
-        inputs = tuple(new[i] for i in node.inputs)
-        if node.op is fusion:
-            made = results[node] = _inlined(node, inputs)
-            new[node] = made[0] if len(made) == 1 else Node(TUPLE, made, (), node.type, node.origin)
-        elif node.op is PROJ and node.inputs[0] in results:
-            new[node] = results[node.inputs[0]][index_of(node)]
-        else:
-            new[node] = with_inputs(node, inputs)
-    return with_results(function, tuple(new[r] for r in function.results))
+    return rebuilt(function, _opened)
 
 
-def _inlined(kernel: Node, inputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The results of the kernel's body on the given inputs, its nodes with the origins they came with."""
-    body: Function = kernel.attr("body")
-    new = dict(zip(body.params, inputs, strict=True))
-    for node in body.nodes:
-        if node not in new:
-            new[node] = Node(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type, node.origin)
-    return tuple(new[r] for r in body.results)
+def _opened(node: Node, inputs: tuple[Node, ...]) -> Node:
+    if node.op is not fusion:
+        return new_item(node, inputs) or with_inputs(node, inputs)
+    made = inlined(node.attr("body"), inputs, copied)
+    return made[0] if len(made) == 1 else Node(TUPLE, tuple(made), (), node.type, node.origin)

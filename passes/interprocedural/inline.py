@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deepx_graph.analysis.transform import with_inputs, with_results
-from deepx_graph.ir import Function, Module, Node, fresh_loop
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARTIAL, PROJ, TUPLE, callee_of, index_of, signature_of
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, TUPLE, callee_of, signature_of
 from deepx_graph.passes.scalar.dce import references
 from deepx_graph.rewrite.base import Pass, RewriteControl
 
@@ -50,7 +50,7 @@ class Inline(Pass):
                 if n not in recursive and not (self.keep_derivatives and f.vjp)
                 and (len(f.nodes) <= self.max_nodes or (counts.get(n) == 1 and not f.public))
             } if len(module.functions) > 1 else {}  # fmt: skip
-            done[name] = inlined(module[name], allowed, control)
+            done[name] = with_calls_inlined(module[name], allowed, control)
         return module.with_functions(done[f.name] for f in module.functions)
 
 
@@ -109,42 +109,34 @@ def _call_counts(module: Module) -> dict[str, int]:
     return counts
 
 
-def inlined(function: Function, allowed: dict[str, Function], control: RewriteControl) -> Function:
+def with_calls_inlined(function: Function, allowed: dict[str, Function], control: RewriteControl) -> Function:
     """The function with its calls of the allowed functions replaced by their bodies; itself where it has none."""
     if not any(n.op in (CALL, CALL_VALUE) for n in function.nodes):
         return function
-    made: dict[Node, Node] = {}
-    opened: set[Node] = set()  # the tuples that stand for inlined calls
     grown = 0
-    for node in function.nodes:
-        inputs = tuple([made[i] for i in node.inputs])
-        if node.op is PROJ and inputs[0] in opened:
-            made[node] = inputs[0].inputs[index_of(node)]
-            continue
-        call = with_inputs(node, inputs)
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        nonlocal grown
+        call = new_item(node, inputs) or with_inputs(node, inputs)
         if node.op is CALL_VALUE and inputs[0].op is PARTIAL and control.permit("call-known-closure", node, inputs[0]):
             call = Node(CALL, inputs[0].inputs + inputs[1:], inputs[0].attrs, node.type, node.origin)
         callee = allowed.get(callee_of(call)) if call.op is CALL else None
         if callee is not None and grown <= MAX_GROWTH and _fits(callee, call) and control.permit("inline", node, call):
             grown += len(callee.nodes)
-            call = Node(TUPLE, _copied(callee, call), (), call.type, call.origin)
-            opened.add(call)
-        made[node] = call
-    return with_results(function, tuple(made[r] for r in function.results))
+            return Node(TUPLE, _results(callee, call), (), call.type, call.origin)
+        return call
+
+    return rebuilt(function, step)
 
 
 def _fits(callee: Function, call: Node) -> bool:
     return all(a.type == p.type for a, p in zip(call.inputs, callee.params, strict=True)) and callee.type == signature_of(call)
 
 
-def _copied(callee: Function, call: Node) -> tuple[Node, ...]:
+def _results(callee: Function, call: Node) -> tuple[Node, ...]:
     """The callee's results over the call's arguments, from a fresh copy of its nodes."""
-    made: dict[Node, Node] = dict(zip(callee.params, call.inputs, strict=True))
-    for node in callee.nodes:
-        if node in made:
-            continue
-        inputs = tuple([made[i] for i in node.inputs])
-        attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
-        origin = node.origin.merged(call.origin).rewritten("inline")
-        made[node] = Node(node.op, inputs, attrs, node.type, origin)
-    return tuple(made[r] for r in callee.results)
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        return copied(node, inputs, node.origin.merged(call.origin).rewritten("inline"))
+
+    return tuple(inlined(callee, call.inputs, step))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_count, branches_of, index_of, loop_of
 from deepx_graph.ops import ref_create, ref_read, ref_write
 from deepx_graph.passes.scalar.dead_columns import prune
@@ -79,16 +79,16 @@ class _Promotion:
         """For a rebuilt region or loop, at which place of its values each reference's stands."""
 
     def run(self) -> Function:
-        for node in self.function.nodes:
-            self.new[node] = self._rebuilt(node)
-            if isinstance(node.type, StateType) and node not in self.held:
-                self.held[node] = self._held_after(node)
-        return with_results(self.function, tuple(self.new[r] for r in self.function.results))
+        return replaced(self.function, rebuild(self.function.nodes, self.new, self._step))
+
+    def _step(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        if isinstance(node.type, StateType):
+            self.held[node] = self._held_after(node)
+        return self._rebuilt(node, inputs)
 
     # --- nodes
 
-    def _rebuilt(self, node: Node) -> Node:
-        inputs = tuple(self.new[i] for i in node.inputs)
+    def _rebuilt(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         if node in self.cells:
             return inputs[0]  # stands for the state after it; its reference is never asked for
         if node.op is PROJ and node.inputs[0] in self.cells:

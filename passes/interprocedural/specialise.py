@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Function, Module, Node, Op, fresh_loop
+from deepx_graph.ir.rebuild import rebuild, rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, TUPLE
 from deepx_graph.ir.symbolic_dims import Sizes, bind_sizes, resolve
 from deepx_graph.ops import construct
@@ -196,13 +196,14 @@ class _Evaluation:
         if not any(n.op is CALL or n.op is CALL_VALUE for n in function.nodes):
             return function
         function = rewrite_function(function, self.rules, self.control)
-        new: dict[Node, Node] = {}
-        for node in function.nodes:
-            call = with_inputs(node, tuple([new[i] for i in node.inputs]))
-            new[node] = self._turned(call, chain) if call.op is CALL else call
-        return with_results(function, tuple(new[r] for r in function.results))
 
-    def _turned(self, call: Node, chain: _Chain | None) -> Node:
+        def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+            call = with_inputs(node, inputs)
+            return self._directed(call, chain) if call.op is CALL else call
+
+        return rebuilt(function, step)
+
+    def _directed(self, call: Node, chain: _Chain | None) -> Node:
         name, signature = call.attrs
         if name not in self.module or self.module[name].vjp is not None or not is_static(signature):
             return call
@@ -248,9 +249,7 @@ def copied(function: Function, request: Request, name: str) -> Function | None:
     try:
         sizes = _sizes(function, signature)
         made = {p: value_of(s, given, p) for p, s in zip(function.params, shapes, strict=True)}
-        for node in function.nodes:
-            if node not in made:
-                made[node] = _copied_node(node, tuple([made[i] for i in node.inputs]), sizes)
+        rebuild(function.nodes, made, lambda node, inputs: _copied_node(node, inputs, sizes))
     except InferError:
         return None
     results = tuple(made[r] for r in function.results)

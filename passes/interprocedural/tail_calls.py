@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deepx_graph.analysis.transform import with_results
-from deepx_graph.ir import Builder, Function, Module, Node, fresh_loop
-from deepx_graph.ir.structure import CALL, LOOP_BEGIN, PARTIAL, PHI, PROJ, REGION, branches_of, callee_of, index_of
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.rebuild import copied, on_demand, with_results
+from deepx_graph.ir.structure import CALL, PARTIAL, PHI, PROJ, REGION, branches_of, callee_of, index_of
 from deepx_graph.ops import not_
-from deepx_graph.passes.interprocedural.inline import call_order, inlined
+from deepx_graph.passes.interprocedural.inline import call_order, with_calls_inlined
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.types import BOOL, StateType, TensorType, as_tensor, is_static
 
@@ -58,7 +58,7 @@ def _one_joined(module: Module, control: RewriteControl) -> Module:
     for name in sorted(recursive):
         once = callers.get(name, [])
         if len(once) == 1 and once[0] not in ("", name) and once[0] in recursive and not module[name].public:
-            caller = inlined(module[once[0]], {name: module[name]}, control)
+            caller = with_calls_inlined(module[once[0]], {name: module[name]}, control)
             if caller is not module[once[0]]:
                 return module.with_functions(caller if f.name == once[0] else f for f in module.functions if f.name != name)
     return module
@@ -164,20 +164,7 @@ class _Copy:
         self._tainted = tainted
 
     def __call__(self, node: Node) -> Node:
-        stack = [node]
-        while stack:
-            top = stack[-1]
-            if top in self.made:
-                stack.pop()
-                continue
-            missing = [i for i in top.inputs if i not in self.made]
-            if missing:
-                stack += missing
-                continue
-            stack.pop()
-            attrs = (fresh_loop(),) if top.op is LOOP_BEGIN else top.attrs
-            self.made[top] = Node(top.op, tuple(self.made[i] for i in top.inputs), attrs, top.type, top.origin)
-        return self.made[node]
+        return on_demand((node,), self.made, lambda n: n.inputs, copied)[0]
 
     def all(self, nodes: Iterable[Node]) -> list[Node]:
         return [self(n) for n in nodes]

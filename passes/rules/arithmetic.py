@@ -10,9 +10,8 @@ import math
 
 import numpy as np
 
-from deepx_graph.analysis.transform import commutes
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.peephole import simplify, splat_of
+from deepx_graph.ir.peephole import commutes, simplify, splat_of
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops import add, divide, multiply, negate, subtract
 from deepx_graph.passes.rules.fold import folded

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from deepx_graph.analysis.transform import commutes, with_results
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.peephole import commutes
+from deepx_graph.ir.rebuild import rebuild, replaced
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.rewrite.base import Pass, RewriteControl
 
@@ -32,18 +33,17 @@ def merged(function: Function, control: RewriteControl) -> Function:
     if not extra:
         return function
     made: dict[Node, Node] = {}
-    for node in function.nodes:
-        leader = leaders[node]
-        if leader is not node:
-            made[node] = made[leader]
-            continue
-        inputs = tuple([made[i] for i in node.inputs])
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if leaders[node] is not node:
+            return made[leaders[node]]
         origin = node.origin
         for other in extra.get(node, ()):
             origin = origin.merged(other.origin)
         same = inputs == node.inputs and origin is node.origin
-        made[node] = node if same else Node(node.op, inputs, node.attrs, node.type, origin)
-    return with_results(function, tuple(made[r] for r in function.results))
+        return node if same else Node(node.op, inputs, node.attrs, node.type, origin)
+
+    return replaced(function, rebuild(function.nodes, made, step))
 
 
 def _numbered(function: Function, control: RewriteControl) -> tuple[dict[Node, Node], dict[Node, list[Node]]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.rebuild import replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width, branches_of, index_of, phi_choices
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.types import TupleType, Type
@@ -121,7 +121,7 @@ class _Pruner:
                 made[node] = self._narrowed(node, sorted(self.kept[begin]), made)
             elif node in self.needed:
                 made[node] = self._item(node, made) or with_inputs(node, tuple([made[i] for i in node.inputs]))
-        return with_results(self.function, tuple(made[r] for r in self.function.results))
+        return replaced(self.function, made)
 
     def _narrowed(self, node: Node, kept: list[int], made: dict[Node, Node]) -> Node:
         if node.op is REGION:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.analysis.trip_count import is_variable, trip_count
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.rebuild import new_item, rebuild, rebuilt, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, TUPLE, index_of
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.types import TupleType
@@ -73,29 +73,25 @@ def unroll(function: Function, control: RewriteControl, fits: Callable[[NaturalL
 
 def _written_out(function: Function, chosen: dict[Node, tuple[NaturalLoop, int]]) -> Function:
     new: dict[Node, Node] = {}
-    values: dict[Node, list[Node]] = {}
-    within = {n for loop, _ in chosen.values() for n in loop.inside} | {loop.begin for loop, _ in chosen.values()}
-    for node in function.nodes:
-        if node in chosen:
-            values[node] = _turned(*chosen[node], new)
-            new[node] = Node(TUPLE, tuple(values[node]), (), TupleType(tuple(v.type for v in values[node])), node.origin)
-        elif node not in within:
-            known = values.get(node.inputs[0]) if node.op is PROJ else None
-            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs)) if known is None else known[index_of(node)]
-    return with_results(function, tuple(new[r] for r in function.results))
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node not in chosen:
+            return new_item(node, inputs) or with_inputs(node, inputs)
+        values = _after(*chosen[node], new)
+        return Node(TUPLE, tuple(values), (), TupleType(tuple(v.type for v in values)), node.origin)
+
+    return replaced(function, rebuild(function.nodes, new, step))
 
 
-def _turned(loop: NaturalLoop, count: int, new: dict[Node, Node]) -> list[Node]:
-    """The loop's variables after `count` iterations."""
-    variables = [new[i] for i in loop.begin.inputs]
+def _after(loop: NaturalLoop, count: int, outside: dict[Node, Node]) -> list[Node]:
+    """The loop's variables after `count` iterations; `outside` are the nodes that the loop reads."""
+    variables = [outside[i] for i in loop.begin.inputs]
     for _ in range(count):
-        here: dict[Node, Node] = {}
+        here = {n: variables[index_of(n)] for n in loop.inside if n.op is PHI and n.inputs[0] is loop.begin}
         for node in loop.inside:
-            if node.op is PHI and node.inputs[0] is loop.begin:
-                here[node] = variables[index_of(node)]
-            else:
-                here[node] = with_inputs(node, tuple([here[i] if i in here else new[i] for i in node.inputs]))
-        variables = [here[n] if n in here else new[n] for n in loop.end.inputs[2:]]
+            if node not in here:
+                here[node] = with_inputs(node, tuple([here[i] if i in here else outside[i] for i in node.inputs]))
+        variables = [here[n] if n in here else outside[n] for n in loop.end.inputs[2:]]
     return variables
 
 
@@ -147,9 +143,8 @@ def _classes(loop: NaturalLoop) -> list[int]:
 
 
 def _with_first_variables(function: Function, instead: dict[Node, dict[int, int]]) -> Function:
-    new: dict[Node, Node] = {}
-    for node in function.nodes:
-        inputs = tuple([new[i] for i in node.inputs])
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         k = instead.get(node.inputs[0], {}).get(index_of(node)) if node.op in (PHI, PROJ) else None
-        new[node] = with_inputs(node, inputs) if k is None else Node(node.op, inputs, (k,), node.type, node.origin)
-    return with_results(function, tuple(new[r] for r in function.results))
+        return with_inputs(node, inputs) if k is None else Node(node.op, inputs, (k,), node.type, node.origin)
+
+    return rebuilt(function, step)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.peephole import FOLD_LIMIT
+from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import (
     CALL,
     CONSTANT,
@@ -205,7 +205,8 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
     made: dict[Node, Node] = {}
     constants: dict[Literal, Node] = {}
     b = Builder()
-    for node in function.nodes:
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         value = values[node]
         if isinstance(value, Literal) and node.op is not CONSTANT and value.type == node.type:
             constant = constants.get(value)
@@ -213,14 +214,13 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
                 b.origin = Origin("", node.origin.spans, node.origin.rewritten("sccp").rewrites)
                 constant = constants[value] = b.literal(value)
             if control.permit("constant-on-every-path", node, constant):
-                made[node] = constant
-                continue
+                return constant
         known = _known_course(node, values)
         if known is not None and known.type == node.type and control.permit("known-course", node, known):
-            made[node] = made[known]
-            continue
-        made[node] = with_inputs(node, tuple([made[i] for i in node.inputs]))
-    return with_results(function, tuple(made[r] for r in function.results))
+            return made[known]
+        return with_inputs(node, inputs)
+
+    return replaced(function, rebuild(function.nodes, made, step))
 
 
 def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:

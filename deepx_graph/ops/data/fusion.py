@@ -9,6 +9,7 @@ from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
 from deepx_graph.ir.blocks import in_blocks
 from deepx_graph.ir.constraint import VALUE
+from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.ir.scratch import scratch_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.interpret import evaluate
@@ -45,15 +46,6 @@ def is_pointwise(body: Function) -> bool:
     return len(body.results) == 1 and all(n.op.elementwise or not n.inputs for n in body.nodes)
 
 
-def inlined(b: Builder, body: Function, inputs: Sequence[Node]) -> list[Node]:
-    """The results of a straight-line body, built again on the given inputs."""
-    new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
-    for node in body.nodes:
-        if node not in new:
-            new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
-    return [new[r] for r in body.results]
-
-
 def mapped(b: Builder, body: Function, inputs: Sequence[Node], type: TensorType) -> Node | None:
     """A body on scalars applied to whole tensors, with a result of `type`; None when one of its ops is not elementwise."""
     results = mapped_all(b, body, inputs, [type])
@@ -64,18 +56,17 @@ def mapped_all(b: Builder, body: Function, inputs: Sequence[Node], types: Sequen
     """As `mapped`, for a body with a result of each of the types."""
     if len(body.params) != len(inputs) or any(n.inputs and not n.op.elementwise for n in body.nodes):
         return None
-    new: dict[Node, Node] = dict(zip(body.params, inputs, strict=True))
-    for node in body.nodes:
-        if node not in new:
-            attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
-            new[node] = b(node.op, *(new[i] for i in node.inputs), **attrs)
-    results = [new[r] for r in body.results]
+
+    def widened(node: Node, operands: tuple[Node, ...]) -> Node:
+        return b(node.op, *operands, **{a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)})
+
+    results = inlined(body, inputs, widened)
     return [r if r.type == t else b(broadcast_in_dim, r, shape=t.dims, broadcast_dimensions=())
             for r, t in zip(results, types, strict=True)]  # fmt: skip
 
 
 def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
-    return through(b, node, inlined(b, node.attrs[0], node.inputs), g)
+    return through(b, node, inlined(node.attrs[0], node.inputs, made_by(b)), g)
 
 
 fusion: Op = Op(

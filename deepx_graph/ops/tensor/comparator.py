@@ -13,6 +13,7 @@ import numpy as np
 
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.node import reachable
+from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int
@@ -95,9 +96,7 @@ def _side(comparator: Function, node: Node) -> tuple[tuple[int, ...], Function]:
     b = Builder()
     new = {comparator.params[k]: b.param(n, comparator.params[k].type) for n, k in enumerate(places)}
     params = tuple(new.values())
-    for n in cone:
-        if n not in new:
-            new[n] = Node(n.op, tuple(new[i] for i in n.inputs), n.attrs, n.type)
+    rebuild(cone, new)
     return places, Function("key", params, (new[node],), public=False)
 
 

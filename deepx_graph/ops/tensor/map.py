@@ -10,8 +10,8 @@ from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.ir.constraint import TENSOR, same_shape, some
 from deepx_graph.ir.op import Cotangents
+from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.literal import Array
-from deepx_graph.ops.data.fusion import inlined
 from deepx_graph.ops.interpret import combine
 from deepx_graph.ops.math.elementwise import add, compare
 from deepx_graph.ops.vjp.accumulate import carries, pullback
@@ -54,7 +54,7 @@ def _derivative(computation: Function, k: int) -> Function | None:
     b = Builder()
     types = (*computation.type.params, computation.type.results[0])
     params = tuple(b.param(n, t, f"x{n}") for n, t in enumerate(types))
-    (found,) = pullback(b, inlined(b, computation, params[:-1]), params[-1:], params[k : k + 1])
+    (found,) = pullback(b, inlined(computation, params[:-1], made_by(b)), params[-1:], params[k : k + 1])
     return None if found is None else Function(f"{computation.name}_by_{k}", params, (found,), public=False)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.op import Cotangents
+from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, monoid_body
 from deepx_graph.ops.contract.window import reduce_window, select_and_scatter
-from deepx_graph.ops.data.fusion import inlined
 from deepx_graph.ops.math.elementwise import add, and_, compare, maximum, minimum, not_, or_, select
 from deepx_graph.ops.tensor.index import scatter
 from deepx_graph.ops.tensor.layout import reshape
@@ -97,7 +97,7 @@ def _chooser(prefer: Function, dtype: DType, index: DType) -> Function:
 
     def body(x: Node, x_in: Node, x_at: Node, y: Node, y_in: Node, y_at: Node) -> list[Node]:
         b = Builder()
-        keep = b(and_, x_in, b(or_, b(not_, y_in), inlined(b, prefer, (x, y))[0]))
+        keep = b(and_, x_in, b(or_, b(not_, y_in), inlined(prefer, (x, y), made_by(b))[0]))
         return [b(select, keep, x, y), b(or_, x_in, y_in), b(select, keep, x_at, y_at)]
 
     params = [(name, t) for side in "xy" for name, t in zip((side, f"{side}_in", f"{side}_at"), types, strict=True)]

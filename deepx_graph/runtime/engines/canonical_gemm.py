@@ -6,8 +6,8 @@ reads a transposed result, or a copy of it, costs several times a pass over it. 
 
 from __future__ import annotations
 
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.ops import dot_general, transpose
 from deepx_graph.ops.contract.linear import transposed
 
@@ -17,15 +17,15 @@ def canonicalized(function: Function) -> Function:
     found = {n for n in function.nodes if n.op is transpose and _is_turnable(function, n)}
     if not found:
         return function
-    b, new = Builder(), dict[Node, Node]()
-    for node in function.nodes:
-        inputs = tuple(new[i] for i in node.inputs)
+    b = Builder()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         other = transposed(b, inputs[0], node.attr("permutation")) if node in found else None
         if other is None:
-            new[node] = with_inputs(node, inputs)
-        else:
-            new[node] = Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
-    return with_results(function, tuple(new[r] for r in function.results))
+            return with_inputs(node, inputs)
+        return Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
+
+    return rebuilt(function, step)
 
 
 def _is_turnable(function: Function, node: Node) -> bool:

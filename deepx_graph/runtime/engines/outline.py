@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.scopes import Scope, is_loop_variable
-from deepx_graph.analysis.transform import with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
+from deepx_graph.ir.rebuild import replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.types import TupleType
@@ -179,7 +179,7 @@ def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
                 new[node] = _column(b, kernels[source], loops[source], index_of(node))
         elif all(i in new for i in node.inputs):
             new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
-    return with_results(function, tuple(new[r] for r in function.results))
+    return replaced(function, new)
 
 
 def _column(b: Builder, kernel: Node, loop: OutlinedLoop, column: int) -> Node:

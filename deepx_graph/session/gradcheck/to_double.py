@@ -12,6 +12,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
 from deepx_graph.types import C128, F64, DType, TensorType, Type, tensor
@@ -51,15 +52,13 @@ def _value(value: Any) -> Any:
 
 
 def _function(function: Function) -> Function:
-    new: dict[Node, Node] = {}
-    for node in function.nodes:
-        attrs = tuple(map(_value, node.attrs))
-        inputs = tuple(new[i] for i in node.inputs)
-        try:
-            type = wide_type(node.type) if node.op is PARAM else node.op.infer([i.type for i in inputs], *attrs)
-        except InferError as e:
-            raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: in double precision ")) from None
-        new[node] = Node(node.op, inputs, attrs, type, node.origin)
-    names = tuple(function.result_name(k) for k in range(len(function.results)))
-    return function.with_(params=tuple(new[p] for p in function.params), results=tuple(new[r] for r in function.results),
-                          result_names=names)  # fmt: skip
+    return rebuilt(function, _node)
+
+
+def _node(node: Node, inputs: tuple[Node, ...]) -> Node:
+    attrs = tuple(map(_value, node.attrs))
+    try:
+        type = wide_type(node.type) if node.op is PARAM else node.op.infer([i.type for i in inputs], *attrs)
+    except InferError as e:
+        raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: in double precision ")) from None
+    return Node(node.op, inputs, attrs, type, node.origin)

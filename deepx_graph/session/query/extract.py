@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir.rebuild import copied, rebuild
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
 from deepx_graph.types import StateType
 
@@ -26,9 +27,7 @@ def cut(module: Module, function: Function, nodes: Iterable[Node]) -> Module:
     own = [n for n in function.nodes if n in chosen and n.op is not PARAM]
     outside = [i for i in dict.fromkeys(i for n in own for i in n.inputs) if i not in chosen or i.op is PARAM]
     params = _params(outside, function)
-    made: dict[Node, Node] = dict(params)
-    for n in own:
-        made[n] = Node(n.op, tuple(made[i] for i in n.inputs), n.attrs, n.type, n.origin)
+    made = rebuild(own, dict(params), copied)
     read = [n for n in own if _is_read_outside(function, n, chosen)]
     results = sorted(read, key=lambda n: isinstance(n.type, StateType))
     states = sum(isinstance(n.type, StateType) for n in results)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from deepx_graph.analysis.transform import with_results
 from deepx_graph.errors import printable
 from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops import fusion
 from deepx_graph.passes.fusion.fuse import Fuse
@@ -67,12 +67,12 @@ class Placing:
 
     def _marked(self, function: Function) -> Function:
         """The function with an origin of its own for each node, by which it is found again: passes and engines hand origins on."""
-        new: dict[Node, Node] = {}
-        for n in function.nodes:
-            self._origins[n] = replace(n.origin)
-            inputs = tuple(new[i] for i in n.inputs)
-            new[n] = n if n.op is PARAM else Node(n.op, inputs, n.attrs, n.type, self._origins[n])
-        return with_results(function, tuple(new[r] for r in function.results))
+
+        def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+            self._origins[node] = replace(node.origin)
+            return node if node.op is PARAM else Node(node.op, inputs, node.attrs, node.type, self._origins[node])
+
+        return rebuilt(function, step)
 
     def why(self, a: str | Node, b: str | Node) -> Reason:
         """Why two nodes are, or are not, in one kernel: by fusion, or by the engine, which joins more. Raises as `explain` does."""

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from deepx_graph.analysis.transform import with_inputs
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
 from deepx_graph.ops import add, compare, exponential, multiply, negate, subtract
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.observer import Verify
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
-from deepx_graph.types import BOOL, F32, F64, I32, Type, scalar, tensor
+from deepx_graph.types import BOOL, F32, F64, I32, Type, scalar
 from tests.support.reference import evaluate
 
 S, F = scalar(I32), scalar(F32)
@@ -286,10 +285,3 @@ def test_phis_and_ends_are_built_over_the_same_loop() -> None:
     begins = {n.inputs[0] for n in after.nodes if n.op in (PHI, LOOP_END)}
     assert begins == {loop_of(after)}
     assert loop_of(after).inputs[1] is after.params[1]
-
-
-def test_with_inputs_keeps_a_node_whose_inputs_are_its_own() -> None:
-    x = b.param(0, tensor(F32, (2,)), "x")
-    node = b(negate, x)
-    assert with_inputs(node, (x,)) is node
-    assert with_inputs(node, (node,)).inputs == (node,)

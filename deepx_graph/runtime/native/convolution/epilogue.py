@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepx_graph.analysis.transform import over, with_inputs, with_results
 from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.data.fusion import fusion
@@ -41,9 +41,7 @@ def parts_of(function: Function, op: Op = convolution) -> FusedConvolution | str
     used = [k for k, p in enumerate(function.params) if any(u is not node for u in function.users[p])]
     first, *others = (b.param(k, n.type) for k, n in enumerate((node, *(function.params[k] for k in used))))
     new = {node: first} | {function.params[k]: other for k, other in zip(used, others, strict=True)}
-    for n in function.nodes:
-        if n not in new and n.op is not PARAM:
-            new[n] = with_inputs(n, tuple(new[i] for i in n.inputs))
+    rebuild(function.nodes, new)
     return FusedConvolution(node, Function("epilogue", (first, *others), (new[result],)), tuple(used))
 
 
@@ -75,13 +73,14 @@ def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool],
                     found[last], bodies[last] = node, (body, inputs)
                     break
     new: dict[Node, Node] = {}
-    for node in function.nodes if found else ():
-        if node in found:
-            body, inputs = bodies[node]
-            new[node] = Node(fusion, tuple(new[i] for i in inputs), (body,), node.type, node.origin)
-        else:
-            new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
-    return with_results(function, tuple(new[r] for r in function.results)) if found else function
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node not in found:
+            return with_inputs(node, inputs)
+        body, outside = bodies[node]
+        return Node(fusion, tuple(new[i] for i in outside), (body,), node.type, node.origin)
+
+    return replaced(function, rebuild(function.nodes, new, step)) if found else function
 
 
 def _ends(function: Function, node: Node) -> list[Node]:
@@ -106,5 +105,5 @@ def _body(node: Node, last: Node) -> tuple[Function, tuple[Node, ...]]:
     if last is node:
         return Function("fusion", params, (new[node],)), tuple(outside)
     inputs = tuple(new[i] for i in last.inputs)
-    (result,) = over(last.attr("body"), inputs) if last.op is fusion else (with_inputs(last, inputs),)
+    (result,) = inlined(last.attr("body"), inputs) if last.op is fusion else (with_inputs(last, inputs),)
     return Function("fusion", params, (result,)), tuple(outside)

@@ -24,10 +24,11 @@ import numpy as np
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.rebuild import inlined, made_by, new_item, rebuilt
 from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.ops.contract.reduce import reduce
-from deepx_graph.ops.data.fusion import fusion, inlined
+from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.types import BOOL, TensorType
 
 
@@ -67,19 +68,16 @@ def recognise(body: Function) -> MaskedLoop:
 
 def _flat(body: Function) -> Function:
     """The body with fusions dissolved and equal nodes made one."""
-    b, new, parts = Builder(intern=True), dict[Node, Node](), dict[Node, list[Node]]()
-    for node in body.nodes:
-        inputs = tuple(new[i] for i in node.inputs if i in new)
+    b = Builder(intern=True)
+    make = made_by(b)
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node.op is fusion and _is_straight(node.attr("body")):
-            parts[node] = inlined(b, node.attr("body"), inputs)
-            new[node] = parts[node][0]
-        elif node.op is PROJ and node.inputs[0] in parts:
-            new[node] = parts[node.inputs[0]][index_of(node)]
-        elif node.op is PARAM:
-            new[node] = node
-        else:
-            new[node] = b.make(node.op, inputs, node.attrs, node.type)
-    return body.with_(results=tuple(new[r] for r in body.results))
+            made = inlined(node.attr("body"), inputs, make)
+            return made[0] if len(made) == 1 else b.pack(*made)
+        return node if node.op is PARAM else new_item(node, inputs) or make(node, inputs)
+
+    return rebuilt(body, step)
 
 
 def _is_straight(body: Function) -> bool:

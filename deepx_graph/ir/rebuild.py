@@ -1,0 +1,108 @@
+"""Functions built anew: nodes over what their operands have become.
+
+Nodes are frozen, so whatever changes a function makes its nodes again. `rebuild` goes through nodes in their order, `on_demand`
+makes what is wanted and what that needs; a step says what a node becomes. What stays the same is shared between before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from deepx_graph.ir.builder import Builder, fresh_loop
+from deepx_graph.ir.function import Function
+from deepx_graph.ir.node import Node, Origin
+from deepx_graph.ir.structure import LOOP_BEGIN, PARAM, PROJ, TUPLE, index_of
+
+Step = Callable[[Node, tuple[Node, ...]], Node]
+"""What a node becomes, given what its inputs have become."""
+
+K = TypeVar("K")
+"""What is made on demand: a node, or a node and where it is wanted."""
+
+
+# --- steps
+
+
+def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The node over other inputs of the same types; itself when they are its own."""
+    return node if inputs == node.inputs else Node(node.op, inputs, node.attrs, node.type, node.origin)
+
+
+def new_item(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+    """The item that a `proj` takes of what has become a tuple; None for any other node."""
+    is_item = node.op is PROJ and inputs[0].op is TUPLE and node.inputs[0].op is not TUPLE
+    return inputs[0].inputs[index_of(node)] if is_item else None
+
+
+def copied(node: Node, inputs: tuple[Node, ...], origin: Origin | None = None) -> Node:
+    """A new node over other inputs of the same types; the copy of a loop is a loop of its own."""
+    attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
+    return Node(node.op, inputs, attrs, node.type, origin or node.origin)
+
+
+def made_by(b: Builder) -> Step:
+    """The operation as the builder makes it, with the builder's origin."""
+    return lambda node, inputs: b.make(node.op, inputs, node.attrs, node.type)
+
+
+# --- many nodes
+
+
+def rebuild(nodes: Iterable[Node], new: dict[Node, Node], step: Step = with_inputs) -> dict[Node, Node]:
+    """Adds to `new`, and returns, what each of the nodes becomes; they come after their operands, and those that it has stay so."""
+    for node in nodes:
+        if node not in new:
+            new[node] = step(node, tuple([new[i] for i in node.inputs]))
+    return new
+
+
+def rebuilt(function: Function, step: Step) -> Function:
+    """The function with each node made anew by the step; itself when that changes nothing."""
+    return replaced(function, rebuild(function.nodes, {}, step))
+
+
+def inlined(body: Function, inputs: Sequence[Node], step: Step = with_inputs) -> list[Node]:
+    """The results of a body over these inputs: a fusion opened, a call taken in."""
+    new = rebuild(body.nodes, dict(zip(body.params, inputs, strict=True)), step)
+    return [new[r] for r in body.results]
+
+
+def on_demand(wanted: Iterable[K], made: dict[K, Node], needs: Callable[[K], Sequence[K]],
+              make: Callable[[K, tuple[Node, ...]], Node]) -> list[Node]:
+    """What is wanted, as it stands in `made`; what is missing there is made, given what has become of what it needs."""
+    wanted = list(wanted)
+    stack = list(wanted)
+    while stack:
+        key = stack.pop()
+        if key in made:
+            continue
+        needed = needs(key)
+        missing = [k for k in needed if k not in made]
+        if missing:
+            stack += (key, *missing)
+        else:
+            made[key] = make(key, tuple([made[k] for k in needed]))
+    return [made[k] for k in wanted]
+
+
+# --- functions
+
+
+def replaced(function: Function, new: dict[Node, Node]) -> Function:
+    """The function of what its parameters and results have become, under their names; itself when they are what they were.
+
+    A parameter that has become a value of another kind stays where it is; nothing reads it any more.
+    """
+    after = with_results(function, tuple([new[r] for r in function.results]))
+    found = [new.get(p, p) for p in function.params]
+    params = tuple([n if n.op is PARAM else p for n, p in zip(found, function.params, strict=True)])
+    return after if params == function.params else after.with_(params=params)
+
+
+def with_results(function: Function, results: tuple[Node, ...]) -> Function:
+    """The function with other results under the same names; itself when they are the same nodes."""
+    if all(a is b for a, b in zip(results, function.results, strict=True)):
+        return function
+    names = tuple(function.result_name(k) for k in range(len(results)))
+    return function.with_(results=results, result_names=names)

@@ -92,7 +92,7 @@ class Browser(App[int]):
         Binding("n", "match(1)", "Next match", show=False),
         Binding("N", "match(-1)", "Previous match", show=False),
         Binding("number_sign", "find", "Go to a node", show=False),
-        Binding("w", "why", "Why (not) in one kernel: mark one node, then another", show=False),
+        Binding("w", "why", "Why two nodes are (not) one kernel: mark both", show=False),
         Binding("i", "pane('inspector')", "Inspector", show=False),
         Binding("s", "pane('source')", "Source", show=False),
         Binding("t", "pane('outline')", "Outline", show=False),

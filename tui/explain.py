@@ -67,7 +67,7 @@ class Explainer:
     async def _show_sighting(self, node: Node, version: Version, found: list[Sighting]) -> None:
         from deepx_graph.tui.views.passes import PassesView, sighting_text
 
-        self.browser.notify(f"{plain(node.name or node.op.name, 40)}: {sighting_text(found)}", markup=False)
+        self.browser.notify(f"{plain(node.reference or node.op.name, 40)}: {sighting_text(found)}", markup=False)
         if not found:
             return
         last, k = self._sighting

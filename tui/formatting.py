@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from deepx_graph.errors import printable
 from deepx_graph.ir import Attr, Node
+from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
@@ -65,7 +66,7 @@ def bar(share: float, width: int) -> str:
 
 def name_of(node: Node, facts: Facts) -> str:
     """The name of a node, else its number."""
-    return plain(node.name, 40) if node.name else f"#{facts.number.get(node, 0)}"
+    return plain(node.reference, 40) if node.name else f"#{facts.number.get(node, 0)}"
 
 
 def operands(inputs: Sequence[Node], facts: Facts) -> str:
@@ -86,24 +87,29 @@ def cost_piece(node: Node, facts: Facts, overlay: str) -> Piece:
     return sized(size_of(node)) if overlay == "bytes" else human(work_of(node)), "faint"
 
 
+def title_of(node: Node) -> str:
+    """The operation with those attributes and operands without which one would not know what it does."""
+    title = op_title(node, node.inputs) if node.inputs else node.op.name
+    if node.op.foldable is False:  # a constant's value, the function that is called, the constructor that is meant
+        title = " ".join(filter(None, (title, *map(_attribute, node.op.attrs, node.attrs))))
+    if "index" in node.op.attr_index and node.inputs:  # which value of several
+        title += f" {node.attr('index')}"
+    return title
+
+
 def row_pieces(row: Row, facts: Facts) -> list[Piece]:
     """What a row says: operation, name, operands; or its title."""
     indent = "  " * min(row.depth, 12)
     node = row.node
     if node is None:
         return [(indent, ""), (plain(row.title, 60), "head")]
-    title = op_title(node, node.inputs) if node.inputs else node.op.name
-    if node.op.foldable is False:  # a constant's value, the function that is called, the constructor that is meant
-        title = " ".join(filter(None, (title, *map(_attribute, node.op.attrs, node.attrs))))
-    if "index" in node.op.attr_index and node.inputs:  # which value of several
-        title += f" {node.attr('index')}"
-    pieces = [(indent, ""), (plain(title), STYLES.get(FAMILY_OF.get(node.op, ""), "op"))]
+    pieces = [(indent, ""), (plain(title_of(node)), STYLES.get(FAMILY_OF.get(node.op, ""), "op"))]
     pieces.append((f" {name_of(node, facts)}", "name"))
     given = operands(node.inputs, facts)
     if given:
         pieces.append((f" ({given})", "faint"))
     if node in facts.results:
-        names = [facts.function.result_name(k) for k, r in enumerate(facts.function.results) if r is node]
+        names = [reference(facts.function.result_name(k)) for k, r in enumerate(facts.function.results) if r is node]
         pieces.append((f" ⇒ {plain(', '.join(names), 40)}", "result"))
     return pieces
 
@@ -121,8 +127,11 @@ def columns(width: int) -> tuple[int, int]:
 
 
 def type_text(node: Node, width: int) -> str:
-    """The type of a node, cut to its column and set to the right."""
-    return plain(str(node.type), width).rjust(width) if width else ""
+    """The type of a node, its beginning where there is no room for all of it, set to the right of its column."""
+    if not width:
+        return ""
+    text = plain(str(node.type))
+    return padded(text, width) if cell_len(text) > width else text.rjust(width)
 
 
 def details_text(node: Node) -> str:

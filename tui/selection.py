@@ -114,9 +114,12 @@ class Selection:
         return session.function_of(node) if session is not None else None
 
     def renew(self) -> None:
-        """In another version selects what the node has become: the node of its name, else of its position in the source."""
+        """In another version selects what the node has become: itself, else the node of its name or source position."""
         rows, old = self.browser.document.listing, self.node
-        if old is None or old in rows.row_of:
+        if old is None:
+            return
+        if old in rows.row_of:
+            self.current = rows.rows[rows.row_of[old]].function, old  # versions share nodes, not functions
             return
         span = old.span
         for row in rows.rows:

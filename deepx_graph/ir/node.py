@@ -40,6 +40,11 @@ class Origin:
     notes: Notes = ()
 
     @property
+    def reference(self) -> str:
+        """The name as `reference` writes it."""
+        return reference(self.name)
+
+    @property
     def span(self) -> Span | None:
         return self.spans[0] if self.spans else None
 
@@ -58,6 +63,11 @@ class Origin:
 
 
 NOWHERE = Origin()
+
+
+def reference(name: str) -> str:
+    """A name as the texts write it whose names are numbers, `%0` in MLIR and Relay; any other as it stands."""
+    return f"%{name}" if name.isdigit() else name
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -88,6 +98,11 @@ class Node:
     def name(self) -> str:
         """The name in the source; empty where there was none."""
         return self.origin.name
+
+    @property
+    def reference(self) -> str:
+        """The name as `reference` writes it."""
+        return reference(self.name)
 
     @property
     def span(self) -> Span | None:

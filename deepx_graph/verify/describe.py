@@ -19,7 +19,7 @@ def describe(node: Node) -> str:
 
 
 def _reference(node: Node) -> str:
-    return node.name or f"#{node.serial}"
+    return node.reference or f"#{node.serial}"
 
 
 def problem(node: Node, message: str, expected: str | None = None, hint: str | None = None) -> Diagnostic:

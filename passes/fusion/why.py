@@ -21,8 +21,9 @@ __all__ = ["Kind", "Reason", "explain", "find_node"]
 
 def find_node(module: Module, text: str) -> tuple[Function, Node]:
     """The node a user means: `name` (its last value), `name#k` (value k of that name), `#k` or `function#k` (node k of the entry or
-    of that function). Names are looked up in the entry first. Raises UsageError with the nearest name.
+    of that function). Names may begin with `%`; they are looked up in the entry first. Raises UsageError with the nearest.
     """
+    text = text.removeprefix("%")
     owner, sign, number = text.rpartition("#")
     if sign and number.isdecimal() and (not owner or owner in module):
         function = module[owner] if owner else module.entry

@@ -28,6 +28,7 @@ from deepx_graph.tui.screens import HelpScreen, MessageScreen, bindings_of, help
 from deepx_graph.tui.views.map import FocusMap
 from deepx_graph.tui.views.source import SourcePane
 from deepx_graph.types import F32, tensor
+from deepx_graph.viz.listing.listing import listing
 from tests.cli.test_browsing import foldable
 from tests.support import viz_modules
 from tests.support.tui_pilot import app_of, browser, press, screen, settled, shown, until
@@ -179,6 +180,20 @@ async def test_versions_are_undone_and_redone() -> None:
         assert "fusion" not in shown(pilot) and "1/2 loaded" in shown(pilot)
         await press(pilot, "U")
         assert "2/2 default" in shown(pilot)
+
+
+@piloted
+async def test_a_node_that_versions_share_is_selected_in_the_function_of_the_current_one() -> None:
+    async with browser(foldable()) as pilot:
+        app = app_of(pilot)
+        app.document.optimise("default")
+        await settled(pilot)
+        session, current = app.session, app.selection.current
+        assert session is not None and current is not None and current[1].name == "x"
+        assert [u.op.name for u in current[0].users[current[1]]] == ["fusion"]
+        session.undo()
+        app.document._show(listing(session.module))
+        assert app.selection.current == (session.module.entry, current[1])  # at once: the panes may be painted at any time
 
 
 @piloted

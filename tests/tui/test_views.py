@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from deepx_graph.tui.screens import MessageScreen
 from deepx_graph.tui.views.passes import PassesView
 from deepx_graph.tui.views.pipeline import PipelineView
 from deepx_graph.tui.views.rows import TextTable
+from deepx_graph.tui.views.run import RunView
 from deepx_graph.viz.listing.listing import listing
 from tests.cli.test_browsing import foldable, hunted
 from tests.support.paths import SHARED
@@ -104,6 +106,20 @@ async def test_a_run_shows_costs_memory_and_where_a_nan_was_born() -> None:
         await press(pilot, "6")
         text = shown(pilot)
         assert "32 infinite" in text and "-inf" in text
+
+
+@piloted
+async def test_the_list_shows_the_times_of_the_last_run_of_several() -> None:
+    async with browser(hunted()) as pilot:
+        await press(pilot, "5", "r", "1")
+        app = app_of(pilot)
+        assert app.session is not None and app.session.result is not None
+        before, result = shown(pilot), app.session.result
+        shares = {n: dataclasses.replace(m, share=0.123) for n, m in result.measured.items()}
+        await press(pilot, "5")
+        app.query_one(RunView)._ran(dataclasses.replace(result, measured=shares))
+        await press(pilot, "1")
+        assert "12%" not in before and "12%" in shown(pilot)
 
 
 @piloted

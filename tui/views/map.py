@@ -19,12 +19,11 @@ from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI,
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.node_facts import Facts
 from deepx_graph.session.session import Session
-from deepx_graph.tui.formatting import FILLER, STYLES, bar, by_cells, plain
+from deepx_graph.tui.formatting import FILLER, STYLES, bar, by_cells, plain, title_of
 from deepx_graph.tui.views.base import Follower
 from deepx_graph.tui.views.rows import StyledView
 from deepx_graph.types import is_state
 from deepx_graph.viz.listing.boxmap import Box, BoxMap, MapCell, box_map, neighbourhood
-from deepx_graph.viz.view.labels import op_title
 
 MOST_DEPTH = 9
 
@@ -77,8 +76,8 @@ class FocusMap(StyledView, Follower, can_focus=True):
         assert self.facts is not None
         measured = self.facts.measured.get(node)
         share = f" {bar(measured.share, 3)}{measured.share:.0%}" if measured is not None and measured.calls else ""
-        name = plain(node.name, 16) if node.name else f"#{self.facts.number.get(node, 0)}"
-        return by_cells(f"{plain(op_title(node, node.inputs), 20)} {name}{share}")
+        name = plain(node.reference, 16) if node.name else f"#{self.facts.number.get(node, 0)}"
+        return by_cells(f"{plain(title_of(node), 24)} {name}{share}")
 
     def show_node(self, session: Session, function: Function, node: Node) -> None:
         """Puts the cursor on a node, in a new map where this one does not have it."""

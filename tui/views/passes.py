@@ -167,7 +167,7 @@ def _pass_line(stage: Stage, events: list[Event], folded: bool) -> TextLine:
 def _rewrite_line(event: Event) -> TextLine:
     rewrite = event.rewrite
     assert rewrite is not None
-    name = plain(rewrite.before.name or rewrite.before.op.name, 24)
+    name = plain(rewrite.before.reference or rewrite.before.op.name, 24)
     return TextLine([(f"     {rewrite.number:>4} ", "faint"), (plain(event.title, 30), "op"), (f" {name}", "name")], event)
 
 

@@ -8,12 +8,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from deepx_graph.ir import Node
+from deepx_graph.ir.node import reference
 from deepx_graph.runtime.engines import ENGINES
 from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session.progress import Monitor
 from deepx_graph.session.run.inputs import WISHES
 from deepx_graph.session.run.instrumented import RunResult
-from deepx_graph.tui.formatting import bar, padded, plain, time_text
+from deepx_graph.tui.formatting import bar, name_of, padded, plain, time_text
 from deepx_graph.tui.plots import columns
 from deepx_graph.tui.views.base import BrowserView
 from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
@@ -35,7 +36,7 @@ class RunView(BrowserView):
         Binding("r", "run", "Run"),
         Binding("enter", "edit", "Change"),
         Binding("E", "engine", "Engine"),
-        Binding("exclamation_mark", "hunt", "First NaN", tooltip="Go to the first node that made a NaN or infinity"),
+        Binding("exclamation_mark", "first_nan", "First NaN", tooltip="Go to the first node that made a NaN or infinity"),
         Binding("R", "seed", "Seed", show=False, tooltip="Other random inputs"),
     ]
 
@@ -120,7 +121,8 @@ class RunView(BrowserView):
             table.show([text_line((" r runs the program that is looked at", "faint"))])
             return
         width = max(20, self.size.width - 14)
-        table.show([*_summary(result), *_odd(result), text_line(""), *_memory(result, width), text_line(""), *_kernels(result)])
+        blocks = (self._memory_lines(result, width), self._kernel_lines(result))
+        table.show([*_summary(result), *self._nan_lines(result), *(line for block in blocks for line in (text_line(""), *block))])
 
     def on_text_table_chosen(self, message: TextTable.Chosen) -> None:
         if message.table.id == "inputs":
@@ -129,7 +131,7 @@ class RunView(BrowserView):
             self.browser.selection.go_to(message.line.data)
             self.browser.action_view("list")
 
-    def action_hunt(self) -> None:
+    def action_first_nan(self) -> None:
         result = self.session.result
         if result is None:
             self.notify("nothing has run yet: r runs the program")
@@ -139,6 +141,44 @@ class RunView(BrowserView):
             self.browser.selection.go_to(result.first_odd)
             self.browser.action_view("list")
 
+    def _label(self, node: Node) -> str:
+        """A kernel by operation and name, as in the list."""
+        function = self.session.function_of(node)
+        return f"{node.op.name} {name_of(node, self.session.facts(function))}" if function is not None else node.op.name
+
+    def _nan_lines(self, result: RunResult) -> list[TextLine]:
+        """The nodes that made NaN or infinity, the first first."""
+        born = result.values.born
+        if not born:
+            return [text_line((" every value is finite", "faint"))]
+        lines = [text_line((f" NaN or infinity made by {len(born)} node{'s' * (len(born) > 1)}; ! goes to the first:", "hot"))]
+        for n in born[:8]:
+            s = result.values.seen[n].statistics
+            lines.append(text_line((f"   {self._label(n)}", "hot"), f"  {s.nans:,} NaN, {s.infs:,} infinite", data=n))
+        return lines
+
+    def _memory_lines(self, result: RunResult, width: int) -> list[TextLine]:
+        memory = result.memory
+        if not any(memory.alive):
+            return []
+        plot = columns(memory.alive, width, 4)
+        lines = [heading(" memory over time")]
+        most = sized(max(memory.alive))
+        lines += [text_line((f"{most if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
+        largest = ", ".join(f"{self._label(n)} ({sized(life.bytes)})" for n, life in memory.at_peak(3))
+        return [*lines, text_line((f"{'':>8} most at step {memory.peak_at} of {len(memory.alive)}: {largest}", "faint"))]
+
+    def _kernel_lines(self, result: RunResult) -> list[TextLine]:
+        ran = [(n, m) for n, m in result.measured.items() if m.calls]
+        lines = [heading(f" {'share':>11} {'time':>8} {'calls':>6}  kernel")]
+        for n, m in sorted(ran, key=lambda item: -item[1].seconds)[:KERNELS]:
+            lines.append(text_line(
+                (f" {bar(m.share, 5)}{m.share:>6.1%} ", "hot" if m.share >= 0.1 else "faint"),
+                f"{time_text(m.seconds):>8} {m.calls:>6,}  ", (self._label(n), "op"),
+                (f"  {plain(str(n.type), 30)}", "data"), data=n,
+            ))  # fmt: skip
+        return lines
+
 
 def _summary(result: RunResult) -> list[TextLine]:
     busy = sum(m.seconds for m in result.measured.values())
@@ -146,43 +186,7 @@ def _summary(result: RunResult) -> list[TextLine]:
     lines = [text_line((f" {runs}{time_text(result.seconds)}", "head"), f"  kernels {time_text(busy)}{each}, "
                   f"planned peak {sized(result.memory.peak_bytes)}")]  # fmt: skip
     for name, array in result.outputs[:8]:
-        lines.append(text_line((f" ⇒ {plain(name, 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
+        lines.append(text_line((f" ⇒ {plain(reference(name), 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
     if result.printed:
         lines += [text_line((f" │ {plain(text, 150)}", "faint")) for text in result.printed.splitlines()[:20]]
-    return lines
-
-
-def _odd(result: RunResult) -> list[TextLine]:
-    """The nodes that made NaN or infinity, the first first."""
-    born = result.values.born
-    if not born:
-        return [text_line((" every value is finite", "faint"))]
-    lines = [text_line((f" NaN or infinity made by {len(born)} node{'s' * (len(born) > 1)}; ! goes to the first:", "hot"))]
-    for n in born[:8]:
-        s = result.values.seen[n].statistics
-        lines.append(text_line((f"   {n.op.name} {plain(n.name, 40)}", "hot"), f"  {s.nans:,} NaN, {s.infs:,} infinite", data=n))
-    return lines
-
-
-def _memory(result: RunResult, width: int) -> list[TextLine]:
-    memory = result.memory
-    if not any(memory.alive):
-        return []
-    plot = columns(memory.alive, width, 4)
-    lines = [heading(" memory over time")]
-    most = sized(max(memory.alive))
-    lines += [text_line((f"{most if k == 0 else '':>8} ", "faint"), (text, "op")) for k, text in enumerate(plot)]
-    largest = ", ".join(f"{n.op.name} {plain(n.name, 20)} {sized(life.bytes)}" for n, life in memory.at_peak(3))
-    return [*lines, text_line((f"{'':>8} most at step {memory.peak_at} of {len(memory.alive)}: {largest}", "faint"))]
-
-
-def _kernels(result: RunResult) -> list[TextLine]:
-    ran = [(n, m) for n, m in result.measured.items() if m.calls]
-    lines = [heading(f" {'share':>11} {'time':>8} {'calls':>6}  kernel")]
-    for n, m in sorted(ran, key=lambda item: -item[1].seconds)[:KERNELS]:
-        lines.append(text_line(
-            (f" {bar(m.share, 5)}{m.share:>6.1%} ", "hot" if m.share >= 0.1 else "faint"),
-            f"{time_text(m.seconds):>8} {m.calls:>6,}  ", (f"{n.op.name} ", "op"), (plain(n.name, 30), "name"),
-            (f"  {plain(str(n.type), 30)}", "data"), data=n,
-        ))  # fmt: skip
     return lines

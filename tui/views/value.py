@@ -50,7 +50,7 @@ class ValueView(BrowserView):
         name = name_of(node, self.session.facts(function))
         head = text_line((f" {name}", "head"), f"  {node.op.name}: {plain(str(node.type), 60)}")
         seen = self._seen(node)
-        table.show([head, *(self._lines(seen) if seen is not None else [text_line((f" {self._absence(node)}", "faint"))])])
+        table.show([head, *(self._lines(seen) if seen is not None else [text_line((f" {t}", "faint")) for t in self._absence()])])
 
     def _seen(self, node: Node) -> Seen | None:
         if node.op is CONSTANT:
@@ -58,10 +58,12 @@ class ValueView(BrowserView):
         result = self.session.result
         return result.values.seen.get(node) if result is not None else None
 
-    def _absence(self, node: Node) -> str:
+    def _absence(self) -> list[str]:
+        """Why there is no value."""
         if self.session.result is None:
-            return "nothing has run yet: r in the run view (5) runs the program"
-        return "the last run computed no value for this node: it is inside a kernel, of another version, or on a branch not taken"
+            return ["nothing has run yet: r in the run view (5) runs the program"]
+        return ["the last run has no value of it: it is inside a kernel, a loop variable,",
+                "of another version, or on a branch not taken"]
 
     def _lines(self, seen: Seen) -> list[TextLine]:
         lines = _figures(seen.statistics)

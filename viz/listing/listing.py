@@ -234,7 +234,7 @@ class _Lister:
     def _loop(self, step: LoopStep, depth: int) -> list[Task]:
         begin = step.node.inputs[0]
         self._constants(step.inits, depth)
-        names = ", ".join(dict.fromkeys(p.name for column in step.phis for p in column if p.name))
+        names = ", ".join(dict.fromkeys(p.reference for column in step.phis for p in column if p.name))
         head = self._row("head", None, depth, f"loop over {names}" if names else "loop")
         self._node(begin, depth + 1)
         for column in step.phis:

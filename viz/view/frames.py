@@ -90,7 +90,7 @@ def _branches(step: IfStep, place: _Place, found: Frames, canvas: Canvas) -> lis
 
 def _loop(step: LoopStep, place: _Place, found: Frames, canvas: Canvas) -> list[tuple[Block, _Place]]:
     begin = step.node.inputs[0]
-    names = ", ".join(dict.fromkeys(p.name for column in step.phis for p in column if p.name))
+    names = ", ".join(dict.fromkeys(p.reference for column in step.phis for p in column if p.name))
     inside = canvas.cluster("loop", f"loop over {names}" if names else "loop", place.cluster)
     found.control[step.node] = place.head
     found.home[begin] = found.home[step.node] = inside

@@ -246,7 +246,7 @@ class _Pairing:
 
 
 def _name(node: Node) -> str:
-    return node.name or f"#{node.serial} ({node.op.name})"
+    return node.reference or f"#{node.serial} ({node.op.name})"
 
 
 def _short(value: Any) -> str:

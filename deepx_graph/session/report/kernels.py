@@ -168,7 +168,7 @@ def row(engine: Engine, function: Function, node: Node) -> KernelRow:
     way = engine.lowering(node) if isinstance(engine, Explains) else "eval"
     forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
     predicted = None if forecast is None or forecast.nanoseconds is None else forecast.nanoseconds / 1e3
-    name = node.op.name + (f" {node.name}" if node.name else "")
+    name = node.op.name + (f" {node.reference}" if node.name else "")
     line = node.span.line if node.span else None
     return KernelRow(function.name, name, str(node.type), line, way, bytes_moved(node), flops(node), predicted,
                      forecast.bound if forecast else "", 1.0)

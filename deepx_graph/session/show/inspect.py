@@ -5,12 +5,13 @@ Texts are as they came from the file; whoever shows them escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from deepx_graph.ir import REQUIRED, Function, Node
+from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
@@ -42,11 +43,12 @@ class Section:
 
 def inspect(session: Session, function: Function, node: Node) -> list[Section]:
     """The sections about a node of a function of the session's module (or inside one of its kernels)."""
+    numbers = session.facts(function).number
     made = [
         ("", _head(session, function, node)),
         ("attributes", _attributes(node)),
-        ("operands", _operands(node)),
-        ("users", _users(function, node)),
+        ("operands", _operands(numbers, node)),
+        ("users", _users(numbers, function, node)),
         ("cost", _cost(session, function, node)),
         ("last run", _run(session, node)),
         ("origin", _origin(node)),
@@ -57,7 +59,7 @@ def inspect(session: Session, function: Function, node: Node) -> list[Section]:
 
 def label_of(node: Node, number: int | None = None) -> str:
     """What a node is called in a list: its name, else its number and operation."""
-    return node.name or (f"#{number} {node.op.name}" if number is not None else node.op.name)
+    return node.reference or (f"#{number} {node.op.name}" if number is not None else node.op.name)
 
 
 def _head(session: Session, function: Function, node: Node) -> Iterator[Entry]:
@@ -67,11 +69,11 @@ def _head(session: Session, function: Function, node: Node) -> Iterator[Entry]:
     else:
         yield Entry("node", f"{session.address(function, node)} {node.op.name}")
     if node.name:
-        yield Entry("name", node.name)
+        yield Entry("name", node.reference)
     yield Entry("type", str(node.type))
     for k, r in enumerate(function.results):
         if r is node:
-            yield Entry("result", f"{k}: {function.result_name(k)}")
+            yield Entry("result", f"{k}: {reference(function.result_name(k))}")
 
 
 def _attributes(node: Node) -> Iterator[Entry]:
@@ -90,25 +92,25 @@ def _value(value: object) -> str:
     return str(value)
 
 
-def _operands(node: Node) -> Iterator[Entry]:
+def _operands(numbers: Mapping[Node, int], node: Node) -> Iterator[Entry]:
     names = [o.name for o in node.op.operands]
     for k, i in enumerate(node.inputs[:SHOWN]):
         label = names[k] if k < len(names) and not node.op.variadic else str(k)
-        yield Entry(label, _short_value(i), i)
+        yield Entry(label, _short_value(i, numbers.get(i)), i)
     if len(node.inputs) > SHOWN:
         yield Entry("", f"and {len(node.inputs) - SHOWN} more")
 
 
-def _short_value(node: Node) -> str:
+def _short_value(node: Node, number: int | None) -> str:
     if node.op is CONSTANT and value_of(node).array.size <= 4:
         return f"{_value(value_of(node))}: {node.type}"
-    return f"{label_of(node)}: {node.type}"
+    return f"{label_of(node, number)}: {node.type}"
 
 
-def _users(function: Function, node: Node) -> Iterator[Entry]:
+def _users(numbers: Mapping[Node, int], function: Function, node: Node) -> Iterator[Entry]:
     users = tuple(dict.fromkeys(function.users.get(node, ())))
     for u in users[:SHOWN]:
-        yield Entry(u.op.name, label_of(u), u)
+        yield Entry(u.op.name, label_of(u, numbers.get(u)), u)
     if len(users) > SHOWN:
         yield Entry("", f"and {len(users) - SHOWN} more")
 

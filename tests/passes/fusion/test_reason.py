@@ -243,7 +243,7 @@ def test_nodes_are_found_by_name_and_number() -> None:
     f = b.function("f", [("p", S)], lambda p: [named(b, "inner", b(sine, p))])
     m = Module((*module(lambda b, x: [named(b, "t", b(sine, x)), named(b, "t", b(tanh, x))], S).functions, f))
     first, second = m.entry.nodes[1:]
-    assert find_node(m, "t") == (m.entry, second)
+    assert find_node(m, "t") == find_node(m, "%t") == (m.entry, second)
     assert find_node(m, "t#0") == (m.entry, first)
     assert find_node(m, "#1") == (m.entry, first)
     assert find_node(m, "f#1") == (f, f.nodes[1])

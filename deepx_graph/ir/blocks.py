@@ -1,4 +1,4 @@
-"""Elementwise computation in blocks: what a formula makes on its way stays in a cache, and never has the size of a tensor."""
+"""Elementwise computation in blocks: the temporaries of a formula stay in a cache, and never have the size of a tensor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Compute = Callable[[Sequence[Array]], Sequence[Any]]
 
 
 def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any]) -> list[Array]:
-    """`compute(xs)`, for a function whose result elements depend on the operands' elements at the same place alone.
+    """`compute(xs)`, for a function whose result elements depend on the operands' elements at the same position alone.
 
     Operands of rank 0 stand for all elements. The results are C-contiguous arrays of the given dtypes, or whatever `compute` gives
     where all fits in one block.
@@ -35,8 +35,8 @@ def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any]) -> l
     results = [np.empty(shape, d) for d in dtypes]
     block = list(xs)
     arrays = [*(xs[k] for k in whole), *results]
-    ways: Any = [["readonly"]] * len(whole) + [["writeonly"]] * len(results)
-    with np.nditer(arrays, ["external_loop", "buffered"], ways, order="C", buffersize=BLOCK) as cut:
+    flags: Any = [["readonly"]] * len(whole) + [["writeonly"]] * len(results)
+    with np.nditer(arrays, ["external_loop", "buffered"], flags, order="C", buffersize=BLOCK) as cut:
         for parts in cut:
             for k, part in zip(whole, parts, strict=False):
                 block[k] = part

@@ -115,7 +115,7 @@ class Function(InNotebook):
 
 @dataclass(frozen=True)
 class Constructor:
-    """One way to make a value of an algebraic data type: a name and the types of its fields."""
+    """A constructor of an algebraic data type: its name and the types of its fields."""
 
     name: str
     fields: tuple[Type, ...] = ()

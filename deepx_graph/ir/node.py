@@ -20,7 +20,7 @@ _serials = itertools.count()
 
 
 MAX_SPANS = 16
-"""How many places in the source a node remembers when it stands for several; thousands may be merged into one."""
+"""How many spans of the source a node remembers when it stands for several; thousands may be merged into one."""
 
 
 Notes = tuple[tuple[str, str], ...]
@@ -29,7 +29,7 @@ Notes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a node came from: its name and places in the source, the rewrites that made it, and the text's notes on it.
+    """Where a node came from: its name and spans in the source, the rewrites that made it, and the text's notes on it.
 
     Notes are about the operation as it was read: what a rewrite makes has none.
     """
@@ -55,7 +55,7 @@ class Origin:
         return Origin(self.name, self.spans, self.rewrites + (rule,))
 
     def merged(self, other: Origin) -> Origin:
-        """The origin of a node that now stands for both; at most `MAX_SPANS` places are kept."""
+        """The origin of a node that now stands for both; at most `MAX_SPANS` spans are kept."""
         if other is self or (not other.spans and not other.rewrites) or len(self.spans) >= MAX_SPANS:
             return self
         new = tuple(s for s in other.spans if s not in self.spans)

@@ -55,7 +55,7 @@ class Monoid(Protocol):
         """Reduced along the axes as engines do it."""
 
     def fold(self, init: Any, arrays: Iterable[Any], shape: tuple[int, ...]) -> Any:
-        """The initial value in every place, combined with arrays of that shape one after the other."""
+        """The initial value in every position, combined with arrays of that shape one after the other."""
 
     def accumulator(self, array: Any, /) -> Any:
         """The type in which elements of the array are combined."""
@@ -63,8 +63,8 @@ class Monoid(Protocol):
     def scratch(self, operand: TensorType, axes: tuple[int, ...], /) -> int:
         """The bytes that a reduction along the axes takes beside operand and result."""
 
-    def at(self, result: Any, places: Any, values: Any) -> None:
-        """Each value combined into its place of the flat `result`, in order."""
+    def at(self, result: Any, positions: Any, values: Any) -> None:
+        """Each value combined into its position of the flat `result`, in order."""
 
     def scan(self, array: Any, axis: int) -> Any:
         """The running results along an axis."""
@@ -169,7 +169,7 @@ class Op:
 
     @cached_property
     def attr_index(self) -> dict[str, int]:
-        """Attribute name to its place in a node's `attrs`."""
+        """Attribute name to its index in a node's `attrs`."""
         return {a.name: i for i, a in enumerate(self.attrs)}
 
     @cached_property
@@ -246,10 +246,10 @@ class Op:
 
     def check_relations(self, types: Sequence[Type], attrs: Sequence[Any]) -> None:
         """Raises InferError, in its own words, for a constraint between operands and attributes that does not hold."""
-        if self._places is not None:
+        if self._positions is not None:
             given = (*types, *attrs)
-            for relation, places in self._places:
-                if not relation.holds(*[given[p] for p in places]):
+            for relation, positions in self._positions:
+                if not relation.holds(*[given[p] for p in positions]):
                     raise self._broken(relation, types, attrs)
             return
         named = self._by_name(types, attrs)
@@ -258,7 +258,7 @@ class Op:
                 raise self._broken(relation, types, attrs)
 
     @cached_property
-    def _places(self) -> list[tuple[Relation, tuple[int, ...]]] | None:
+    def _positions(self) -> list[tuple[Relation, tuple[int, ...]]] | None:
         """Where what each constraint is about stands among operands and attributes; None where operands may be many or none."""
         if not all(o.single for o in self.operands):
             return None
@@ -271,7 +271,7 @@ class Op:
     def _broken(self, relation: Relation, types: Sequence[Type], attrs: Sequence[Any]) -> InferError:
         given = self._by_name(types, attrs)
         named = [n for n in relation.names if n in self.operand_names]
-        at = list(given).index(named[-1]) if named and self._places is not None else None
+        at = list(given).index(named[-1]) if named and self._positions is not None else None
         return InferError("; ".join(f"{n} is {_shown(given[n])}" for n in relation.names), operand=at, expected=relation.words)
 
     def identity_for(self, dtype: Any) -> Any:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from deepx_graph.ir.op import Op
 
 FOLD_LIMIT = 1 << 20
-"""Folding never has more bytes than this in memory, the result and what its eval makes on the way, unless its operands already held
-as many."""
+"""Folding never has more bytes than this in memory, those of the result and of the temporaries of its eval, unless its operands
+already held as many."""
 
 
 def splat_of(node: Node) -> np.generic | None:

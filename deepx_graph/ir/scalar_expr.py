@@ -1,4 +1,4 @@
-"""The kernel vocabulary: the scalar expression of an elementwise op, which every engine spells its own way.
+"""The kernel vocabulary: the scalar expression of an elementwise op, which every engine lowers.
 
 A declaration writes it as text in Python's syntax over its operand names, `expr("x / (1 + exp(-x))", "x")`; it is parsed
 once, at declaration, into a tree. Only our own declarations are ever parsed here, never text of an IR file.

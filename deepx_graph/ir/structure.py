@@ -130,12 +130,12 @@ def _loop_end(types: Sequence[Type]) -> Type:
         raise InferError(f"{len(types) - 2} next values for {len(begin.items)} loop variables")
     for k, (first, after) in enumerate(zip(begin.items, types[2:], strict=True)):
         if not compatible(first, after):
-            raise InferError(f"loop variable {k} starts as {first} and goes on as {after}", operand=2 + k)
+            raise InferError(f"loop variable {k} starts as {first} and its next value is {after}", operand=2 + k)
     return begin
 
 
 LOOP_END: Op = Op(
-    "loop_end", "The end of a loop: while the condition holds, go round with the next values; then give the variables.",
+    "loop_end", "The end of a loop: while the condition holds, iterate with the next values; then give the variables.",
     operands=(Operand("begin", type=TUPLE_VALUE), Operand("condition", type=BOOLS & SCALAR), Operand("nexts", variadic=True)),
     infer=_loop_end, foldable=False, example=examples.LOOP, results=_TUPLE, source="C. Click; StableHLO while",
 )  # fmt: skip

@@ -17,28 +17,28 @@ from deepx_graph.literal import Array
 from deepx_graph.types import as_tensor
 
 
-class _Listening(threading.local):
-    ways: list[str] | None = None
+class _Fallbacks(threading.local):
+    seen: list[str] | None = None
 
 
-_LISTENING = _Listening()
+_FALLBACKS = _Fallbacks()
 
 
-def general(how: str) -> None:
-    """Says that a body is applied in that way."""
-    if _LISTENING.ways is not None and how not in _LISTENING.ways:
-        _LISTENING.ways.append(how)
+def report_fallback(how: str) -> None:
+    """Says by which general algorithm a body is applied, where a faster one does not fit."""
+    if _FALLBACKS.seen is not None and how not in _FALLBACKS.seen:
+        _FALLBACKS.seen.append(how)
 
 
 @contextmanager
-def collected() -> Iterator[list[str]]:
-    """The ways said inside the block, each once; an outer block does not hear them."""
-    outer, ways = _LISTENING.ways, list[str]()
-    _LISTENING.ways = ways
+def fallbacks() -> Iterator[list[str]]:
+    """What is reported inside the block, each once; an outer block does not get it."""
+    outer, seen = _FALLBACKS.seen, list[str]()
+    _FALLBACKS.seen = seen
     try:
-        yield ways
+        yield seen
     finally:
-        _LISTENING.ways = outer
+        _FALLBACKS.seen = outer
 
 
 Values = dict[Node, Any]
@@ -69,11 +69,11 @@ def _branch(selector: Any, count: int) -> int:
 def _loop(begin: Node, nodes: Sequence[Node], values: Values, run: Run) -> None:
     at = next(k for k, n in enumerate(nodes) if n.op is LOOP_END and n.inputs[0] is begin)
     end, inside = nodes[at], {begin}
-    turn, before = [], []
+    body, before = [], []
     for n in nodes[:at]:
         if any(i in inside for i in n.inputs):
             inside.add(n)
-            turn.append(n)
+            body.append(n)
         elif n not in values and n is not begin:
             before.append(n)
     run(before, values)
@@ -81,7 +81,7 @@ def _loop(begin: Node, nodes: Sequence[Node], values: Values, run: Run) -> None:
     variables = tuple(values[i] for i in begin.inputs)
     while True:
         now = {**values, begin: variables}
-        run(turn, now)
+        run(body, now)
         if not now[condition]:
             break
         variables = tuple(now[n] for n in nexts)
@@ -114,6 +114,6 @@ def combine(body: Function, left: Sequence[Array], right: Sequence[Array]) -> li
     if all(n.op.elementwise or not n.inputs for n in body.nodes) or not shape:
         results = in_blocks(lambda parts: evaluate(body, parts), [*left, *right], dtypes)
         return [np.broadcast_to(r, shape) for r in results]
-    general("element by element")
+    report_fallback("element by element")
     rows = [evaluate(body, [a[at] for a in (*left, *right)]) for at in np.ndindex(shape)]
     return [np.asarray([row[k] for row in rows], dtype=d).reshape(shape) for k, d in enumerate(dtypes)]

@@ -22,7 +22,7 @@ from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
-from deepx_graph.ops.data.adt import Cell, DataValue
+from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.channels import Feed
 from deepx_graph.ops.host.host import Host
 from deepx_graph.runtime import engines
@@ -285,7 +285,7 @@ def _fresh(results: Sequence[Any], plan: BufferAssignment) -> tuple[Array, ...]:
     arrays: list[Any] = []
     for k, result in enumerate(results):
         for leaf in flatten(result):
-            if isinstance(leaf, (DataValue, Cell, Closure)):
+            if isinstance(leaf, (DataValue, RefValue, Closure)):
                 arrays.append(leaf)
             elif not isinstance(leaf, Host):
                 arrays.append(owned(leaf) if k in plan.copied else np.asarray(leaf))

@@ -15,7 +15,7 @@ from deepx_graph.errors import printable
 from deepx_graph.ir import Node
 from deepx_graph.ir.notebook import InNotebook
 from deepx_graph.literal import Array
-from deepx_graph.ops.interpret import collected
+from deepx_graph.ops.interpret import fallbacks
 from deepx_graph.runtime.engines.base import Engine, Explains, Forecasting, KernelFn
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.units import sized
@@ -88,7 +88,7 @@ class Profile(InNotebook):
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             start = time.perf_counter_ns()
-            with collected() as ways:
+            with fallbacks() as ways:
                 result = kernel(values, out)
             meter.fallback = ", ".join(ways) or meter.fallback
             spent = time.perf_counter_ns() - start

@@ -1,7 +1,7 @@
 """Whether a module is well formed: every node by its op's own rules, and what no node can tell alone.
 
 Node by node: operands, attributes, type, callee. Over a function: parameters, loops closed once and left only through their end,
-the state passed on like a baton. All problems are collected, each with the node's place, its printed form and the op's words.
+the state passed on like a baton. All problems are collected, each with the node's location, its printed form and the op's words.
 Near-linear in the number of nodes. Nothing is changed; a function in an attribute is verified like any other.
 """
 
@@ -88,7 +88,7 @@ def _check_function(module: Module, function: Function, datas: Datas, report: Re
             sound = False
         elif seen is not None:
             seen.add(node)
-    if sound:  # what follows relies on operands being where the op has them
+    if sound:  # the other checks rely on operands being where the op has them
         LoopDependences(function, report).check()
         if any(is_state(n.type) for n in function.nodes):
             Threads(function, report).check()

@@ -1,7 +1,7 @@
 """What holds over a whole function: loops are closed once and left only through their end; the state is passed on like a baton.
 
 Both take functions whose nodes are sound one by one, and are near-linear: distinct sets of loops are kept once, and uses of a
-state are followed to the place where they meet.
+state are followed to where they meet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deepx_graph.types import is_state
 from deepx_graph.verify.describe import describe, problem
 
 MAX_LOOP_DEPTH = 1000
-"""More loops around one value than this are refused: what follows needs the set of loops of each value."""
+"""More loops around one value than this are refused: the checks need the set of loops of each value."""
 
 Report = Callable[[Diagnostic], None]
 
@@ -92,7 +92,7 @@ class LoopDependences:
 
 @dataclass(frozen=True)
 class Fate:
-    """Where a state goes: into branch `branch` of a region, or (`branch` is -1) to an end that nothing rejoins."""
+    """Where a state ends up: into branch `branch` of a region, or (`branch` is -1) to an end that nothing rejoins."""
 
     at: Node
     branch: int = -1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 WORDS: dict[str, int] = {
     "deepx_graph/analysis/schedule.py": 1,
-    "deepx_graph/ops/math/elementwise.py": 1,
     "deepx_graph/runtime/cost/runs.py": 1,
     "deepx_graph/runtime/engines/base.py": 1,
     "deepx_graph/runtime/memory/pool.py": 1,

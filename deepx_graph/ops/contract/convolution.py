@@ -142,14 +142,14 @@ def _by_image(view: Array, weights: Array, rank: int) -> Array:
 
 
 def _depthwise(view: Array, kernel: Array, rank: int, groups: int) -> Array:
-    """One input feature a group: a sum over the places of the window, each of whole arrays."""
+    """One input feature a group: a sum over the positions of the window, each of whole arrays."""
     n, _, *spatial = view.shape[: 2 + rank]
     out = kernel.shape[0] // groups
     total = np.zeros((n, groups, out, *spatial), wider(view.dtype))
     weights = kernel.reshape(groups, out, *kernel.shape[2:])
-    for place in np.ndindex(*kernel.shape[2:]):
-        factors = weights[(slice(None), slice(None), *place)].reshape((1, groups, out) + (1,) * rank)
-        total += np.multiply(view[(Ellipsis, *place)][:, :, None], factors, dtype=total.dtype)
+    for position in np.ndindex(*kernel.shape[2:]):
+        factors = weights[(slice(None), slice(None), *position)].reshape((1, groups, out) + (1,) * rank)
+        total += np.multiply(view[(Ellipsis, *position)][:, :, None], factors, dtype=total.dtype)
     return total.reshape(n, groups * out, *spatial).astype(view.dtype)
 
 
@@ -186,7 +186,7 @@ convolution: Op = Op(
     operands=pair(TENSOR),
     attrs=(
         *window_attrs_of(*_SPATIAL[:-1]),
-        Attr("window_reversal", "ints", summary="1 for each spatial axis along which the kernel is turned round",
+        Attr("window_reversal", "ints", summary="1 for each spatial axis along which the kernel is reversed",
              check=NON_NEGATIVE & at_most(1)),
         *(Attr(name, "ints" if name.endswith("s") else "int", check=NON_NEGATIVE) for name in _DIMS),
         Attr("feature_group_count", "int", 1, check=POSITIVE), Attr("batch_group_count", "int", 1, check=POSITIVE),

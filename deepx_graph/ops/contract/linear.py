@@ -199,7 +199,7 @@ def matmul(b: Builder, x: Node, y: Node) -> Node:
 
 
 def transposed(b: Builder, product: Node, permutation: Axes) -> Node | None:
-    """transpose(dot_general(x, y)) as dot_general(y, x), where the free axes of x and y change places; else None.
+    """transpose(dot_general(x, y)) as dot_general(y, x), with the free axes of x and y exchanged; else None.
 
     The sums are the same, in an order that neither product promises.
     """

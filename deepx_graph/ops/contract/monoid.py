@@ -20,7 +20,7 @@ _LEAST_BLOCK = 64
 """Elements that become one, where the last block is no longer than the others, at the least."""
 
 _FEW = 8
-"""Where less than one place in so many is written to, only these are looked at."""
+"""Where less than one position in so many is written to, only these are looked at."""
 
 
 class UfuncMonoid:
@@ -81,21 +81,21 @@ class UfuncMonoid:
             return like(found, array.dtype)
         return np.concatenate([found, self.function.reduce(tail, axis=axis, keepdims=True, dtype=array.dtype)], axis)
 
-    def at(self, result: Array, places: Array, values: Array) -> None:
-        """Each value combined into its place of the flat `result`, one after the other."""
+    def at(self, result: Array, positions: Array, values: Array) -> None:
+        """Each value combined into its position of the flat `result`, one after the other."""
         wide = self.accumulator(result)
         if wide == result.dtype:
-            self.function.at(result, places, values)
+            self.function.at(result, positions, values)
             return
         touched: Any = slice(None)
-        if places.size < result.size // _FEW:
-            touched, places = np.unique(places, return_inverse=True)
+        if positions.size < result.size // _FEW:
+            touched, positions = np.unique(positions, return_inverse=True)
         totals = result[touched].astype(wide)
-        self.function.at(totals, places, values.astype(wide))
+        self.function.at(totals, positions, values.astype(wide))
         result[touched] = totals
 
     def fold(self, init: Array, arrays: Iterable[Array], shape: tuple[int, ...]) -> Array:
-        """The initial value in every place, combined with arrays of that shape one after the other."""
+        """The initial value in every position, combined with arrays of that shape one after the other."""
         total = np.broadcast_to(init, shape).astype(self.accumulator(init))
         for array in arrays:
             total = self.function(total, array, dtype=total.dtype)

@@ -31,7 +31,7 @@ from deepx_graph.ir.constraint import (
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import one, shape_attr, written_in
-from deepx_graph.ops.interpret import combine, general
+from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply, negate, select
 from deepx_graph.ops.tensor.layout import dims_of, reshape, show_dims, transpose
 from deepx_graph.types import (
@@ -121,7 +121,7 @@ def _reduce_eval(xs: Sequence[Array], dimensions: tuple[int, ...], body: Functio
     kept = tuple(xs[0].shape[k] for k in rest)
     count = math.prod(xs[0].shape[k] for k in dimensions)
     flat = [np.transpose(x, order).reshape(count, *kept) for x in xs[:half]]
-    general("one slice after the other")
+    report_fallback("one slice after the other")
     if count > _LONG and count > math.prod(kept):
         flat, count = _in_pairs(flat, body), min(count, 1)
     total: Sequence[Array] = [np.broadcast_to(i, kept).copy() for i in xs[half:]]

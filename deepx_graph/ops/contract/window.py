@@ -32,7 +32,7 @@ from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import written_in
-from deepx_graph.ops.interpret import combine, general
+from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.tensor.index import in_rounds
 from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
@@ -98,7 +98,7 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
         return _few_windows(op, views[0], xs[1])
     if op is not None:
         return _place_by_place(op, views[0], xs[1], sizes)
-    general("one place of the window after the other")
+    report_fallback("one position of the window after the other")
     totals: Sequence[Array] = [np.broadcast_to(i, counts).copy() for i in xs[half:]]
     for at in np.ndindex(*sizes):
         totals = combine(body, totals, [v[(slice(None),) * xs[0].ndim + at] for v in views])
@@ -110,8 +110,8 @@ def _place_by_place(op: Op, view: Array, init: Array, sizes: Axes) -> Array:
     """Small windows: all first elements, then all second ones, and so on."""
     assert op.monoid is not None
     rank = view.ndim // 2
-    places = (view[(slice(None),) * rank + at] for at in np.ndindex(*sizes))
-    return np.asarray(op.monoid.fold(init, places, view.shape[:rank]))
+    positions = (view[(slice(None),) * rank + at] for at in np.ndindex(*sizes))
+    return np.asarray(op.monoid.fold(init, positions, view.shape[:rank]))
 
 
 def _few_windows(op: Op, view: Array, init: Array) -> Array:
@@ -125,7 +125,7 @@ def _few_windows(op: Op, view: Array, init: Array) -> Array:
 
 
 def _running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
-    """The axis along which every window reaches from one end of the operand to its own place; None where they do not.
+    """The axis along which every window reaches from one end of the operand to its own position; None where they do not.
 
     Padding holds the initial value, so only where that is the identity are such windows running results.
     """
@@ -148,7 +148,7 @@ def _running(op: Op, x: Array, init: Array, axis: int, backwards: bool) -> Array
 
 def _reduce_window_scratch(types: Sequence[Type], result: Type, sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes,
                            high: Axes, body: Function) -> int:
-    """The padded operands, totals before and after a place of the window, and one window in the type that sums are taken in."""
+    """The padded operands, totals before and after a position of the window, and one window in the type that sums are taken in."""
     inputs = [as_tensor(t) for t in types[: len(types) // 2]]
     padded = _padded_size(inputs[0].shape, low, high, base)
     running = _running_axis(inputs[0].shape, sizes, (strides, base, dilations), low, high) is not None
@@ -219,27 +219,27 @@ def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Ax
     view = windows_of(spread_and_pad(operand, 0, low, high, ones), sizes, strides, ones)
     inside = windows_of(spread_and_pad(np.ones(operand.shape, np.bool_), False, low, high, ones), sizes, strides, ones)
     numbers = np.arange(operand.size).reshape(operand.shape)
-    places = windows_of(spread_and_pad(numbers, -1, low, high, ones), sizes, strides, ones)
+    positions = windows_of(spread_and_pad(numbers, -1, low, high, ones), sizes, strides, ones)
     best, chosen = np.zeros(source.shape, operand.dtype), np.full(source.shape, -1)
     for at in np.ndindex(*sizes):
         pick = (slice(None),) * rank + at
-        value, here, number = view[pick], inside[pick], places[pick]
+        value, here, number = view[pick], inside[pick], positions[pick]
         keep = np.broadcast_to(combine(select, [best], [value])[0], source.shape).astype(np.bool_) & (chosen >= 0)
         better = here & ~keep
         best, chosen = np.where(better, value, best), np.where(better, number, chosen)
     result = np.broadcast_to(init, operand.shape).reshape(-1).copy()
     hit = np.flatnonzero(chosen.reshape(-1) >= 0)
-    places, values = chosen.reshape(-1)[hit], source.reshape(-1)[hit]
+    positions, values = chosen.reshape(-1)[hit], source.reshape(-1)[hit]
     if scatter.reducer is not None and scatter.reducer.monoid is not None:
-        scatter.reducer.monoid.at(result, places, values)
+        scatter.reducer.monoid.at(result, positions, values)
     elif hit.size:
-        in_rounds([result], places, [values], scatter)
+        in_rounds([result], positions, [values], scatter)
     return result.reshape(operand.shape)
 
 
 def _select_and_scatter_scratch(types: Sequence[Type], result: Type, sizes: Axes, strides: Axes, low: Axes, high: Axes,
                                 *bodies: Function) -> int:
-    """Padded copies of the operand, its places and where it is; for each window what is chosen, and the candidate."""
+    """Padded copies of the operand, its positions and where it is; for each window what is chosen, and the candidate."""
     operand, source = as_tensor(types[0]), as_tensor(types[1])
     padded = _padded_size(operand.shape, low, high, (1,) * len(operand.shape))
     each = operand.dtype.itemsize
@@ -252,7 +252,7 @@ def _ge_body() -> Function:
 
 
 select_and_scatter: Op = Op(
-    "select_and_scatter", "Each source element combined into the place that its window of the operand selects.",
+    "select_and_scatter", "Each source element combined into the position that its window of the operand selects.",
     operands=(Operand("operand", type=TENSOR), Operand("source", type=TENSOR), Operand("init_value", type=TENSOR & SCALAR)),
     attrs=(*window_attrs_of(*_SCATTER_WINDOW), Attr("select", "function", summary="(kept, candidate) -> whether it is kept"),
            Attr("scatter", "function", summary="(total, source element) -> total")),

@@ -32,7 +32,7 @@ class DataValue:
 
 
 @dataclass(slots=True, eq=False)
-class Cell:
+class RefValue:
     """A reference at run time: what it holds now."""
 
     value: Any
@@ -95,7 +95,7 @@ def some_value(type: Type) -> Any:
         case DataType():
             return DataValue("")
         case RefType(item):
-            return Cell(some_value(item))
+            return RefValue(some_value(item))
     return None
 
 

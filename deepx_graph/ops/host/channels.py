@@ -1,7 +1,7 @@
 """What leads out of a running program and between the devices that run it: infeed, outfeed, channels and probes.
 
 A `Channels` belongs to one device of one compiled program; devices that run side by side share their channels. `Waiting` is not an
-error but says that an operation cannot go on before another device has: the operation is tried again.
+error but says that an operation cannot proceed before another device has: the operation is tried again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Channels:
     """How far each rng_get_and_update_state has counted."""
 
     def count(self, index: int, start: int, delta: int) -> int:
-        """The value of a 128-bit counter, which goes on by `delta`."""
+        """The value of a 128-bit counter, which advances by `delta`."""
         value = self.counters.get(index, start)
         self.counters[index] = (value + delta) % (1 << 128)
         return value

@@ -109,7 +109,7 @@ expect_probed: Op = Op(
     eval=_expect_probed, foldable=False, total=False, source="StableHLO check.expect_serialized_eq",
 )  # fmt: skip
 rng_get_and_update_state: Op = Op(
-    "rng_get_and_update_state", "A 128-bit counter, low word first, which then goes on by delta.", operands=(_STATE,),
+    "rng_get_and_update_state", "A 128-bit counter, low word first, which then advances by delta.", operands=(_STATE,),
     attrs=(Attr("delta", "int", check=NON_NEGATIVE), Attr("index", "int", summary="each instruction has a counter of its own")),
     results=(Result(), _AFTER), infer=lambda types, *_: TupleType((tensor(U64, (2,)), STATE)), eval=_random_state, foldable=False,
     total=False, source="XLA HloRngGetAndUpdateStateInstruction",

@@ -1,6 +1,6 @@
 """References: cells whose content changes. They are effects: each takes the state and gives it, so that their order is an edge.
 
-At run time a reference is a `Cell`; two references are never the same one unless one was copied from the other. A cell may hold
+At run time a reference is a `RefValue`; two references are never the same one unless one was copied from the other. A cell may hold
 anything, functions and references too.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Op, Operand, Result, examples
 from deepx_graph.ir.constraint import REF_VALUE, STATE_VALUE, VALUE
-from deepx_graph.ops.data.adt import Cell
+from deepx_graph.ops.data.adt import RefValue
 from deepx_graph.types import STATE, RefType, TupleType, Type, compatible
 
 REF_SOURCE = "TVM Relay language: references"
@@ -38,8 +38,8 @@ def _write_type(types: Sequence[Type]) -> Type:
     return STATE
 
 
-def _create(xs: Sequence[Any]) -> tuple[Cell, Any]:
-    return Cell(xs[1]), xs[0]
+def _create(xs: Sequence[Any]) -> tuple[RefValue, Any]:
+    return RefValue(xs[1]), xs[0]
 
 
 def _read(xs: Sequence[Any]) -> tuple[Any, Any]:

@@ -59,8 +59,8 @@ def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tupl
 def philox4x32(key: tuple[int, int], counter: Sequence[Words]) -> tuple[Words, Words, Words, Words]:
     """The 10-round Philox-4x32 block function of Salmon et al. (Random123) on arrays of counters."""
     a, b, c, d = counter
-    for turn in range(10):
-        first, second = (np.uint32((k + turn * step) & 0xFFFFFFFF) for k, step in zip(key, _PHILOX_KEYS, strict=True))
+    for number in range(10):
+        first, second = (np.uint32((k + number * step) & 0xFFFFFFFF) for k, step in zip(key, _PHILOX_KEYS, strict=True))
         low_a, high_a = _words(a.astype(np.uint64) * _PHILOX_FACTORS[0])
         low_c, high_c = _words(c.astype(np.uint64) * _PHILOX_FACTORS[1])
         a, b, c, d = high_c ^ b ^ first, low_c, high_a ^ d ^ second, low_a

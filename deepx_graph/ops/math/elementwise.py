@@ -269,13 +269,13 @@ def _sign(xs: Sequence[Array]) -> Array:
 
 
 def _sign_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node | None:
-    """Zero; but the direction of a complex number turns with it: (g - conj(g y^2)) / 2|x|."""
+    """Zero; but of a complex number that of its direction: (g - conj(g y^2)) / 2|x|."""
     if as_tensor(x.type).dtype.kind != "complex":
         return None
     from deepx_graph.ops.math.complexes import complex_, imag, real  # declared in terms of the ops above
 
-    turned = b(multiply, g, b(multiply, y, y))
-    difference = b(subtract, g, b(complex_, b(real, turned), b(negate, b(imag, turned))))
+    rotated = b(multiply, g, b(multiply, y, y))
+    difference = b(subtract, g, b(complex_, b(real, rotated), b(negate, b(imag, rotated))))
     size = b(abs_, x)
     is_zero = b(compare, size, b.like(0, size), direction="EQ")
     twice = b(multiply, b(select, is_zero, b.like(1, size), size), b.like(2, size))

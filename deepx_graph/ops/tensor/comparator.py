@@ -92,25 +92,25 @@ def _side(comparator: Function, node: Node) -> tuple[tuple[int, ...], Function]:
     """The parameters that a value depends on, and the value as a function of them."""
     cone = reachable([node])
     used = set(cone)
-    places = tuple(k for k, p in enumerate(comparator.params) if p in used)
+    positions = tuple(k for k, p in enumerate(comparator.params) if p in used)
     b = Builder()
-    new = {comparator.params[k]: b.param(n, comparator.params[k].type) for n, k in enumerate(places)}
+    new = {comparator.params[k]: b.param(n, comparator.params[k].type) for n, k in enumerate(positions)}
     params = tuple(new.values())
     rebuild(cone, new)
-    return places, Function("key", params, (new[node],), public=False)
+    return positions, Function("key", params, (new[node],), public=False)
 
 
 # --- arrays -------------------------------------------------------------------------------------------------------
 
 
 def ordered(keys: Array, descending: bool = False, total: bool = False) -> Array:
-    """The places of the elements along the last axis in stable order; NaN comes last, or first when descending."""
+    """The positions of the elements along the last axis in stable order; NaN comes last, or first when descending."""
     bits = _unsigned(keys, total)
     return np.argsort(~bits if descending else bits, axis=-1, kind="stable")
 
 
 def order_by(keys: Sequence[Key], xs: Sequence[Array]) -> Array:
-    """The places along the last axis by several keys, the most important first."""
+    """The positions along the last axis by several keys, the most important first."""
     order: Array | None = None
     for key in reversed(keys):
         values = key.of(xs)

@@ -1,8 +1,8 @@
 """Reading and writing many slices at positions that are computed: gather and scatter.
 
 Start indices are clamped so that slices fit, as in XLA; scatter drops update elements that fall outside. Both are whole-array
-numpy: one index array per operand axis. Scatter combines updates into their places in order where the body is a monoid op, and
-in rounds over all places at once where it is not.
+numpy: one index array per operand axis. Scatter combines updates into their positions in order where the body is a monoid op, and
+in rounds over all positions at once where it is not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import written_in
-from deepx_graph.ops.interpret import combine, general
+from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
 from deepx_graph.ops.tensor.layout import show_dims
 from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
@@ -177,14 +177,14 @@ def _gather(xs: Sequence[Array], offset: Axes, collapsed: Axes, batching: Axes, 
 
 def _gather_scratch(types: Sequence[Type], result: Type, offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes,
                     index_map: Axes, vector_dim: int, sizes: Axes) -> int:
-    """Places of the operand; of a chunk, which are few, where the first axis of the result is one of the batch."""
+    """Positions of the operand; of a chunk, which are few, where the first axis of the result is one of the batch."""
     shape, rank = as_tensor(result).shape, len(as_tensor(types[0]).shape)
     kept = [k for k in range(rank) if k not in collapsed + batching]
     return _chunked(shape, dict(zip(kept, offset, strict=True)), rank, (*index_map, *batching), as_tensor(result).dtype.itemsize)
 
 
 def _chunked(shape: Axes, windows: dict[int, int], rank: int, indexed: Sequence[int], itemsize: int) -> int:
-    """The bytes of the places of the largest chunk, and of its elements."""
+    """The bytes of the positions of the largest chunk, and of its elements."""
     batch_axes = [k for k in range(len(shape)) if k not in windows.values()]
     axis, part = next(_chunks(shape, batch_axes))
     if axis >= 0:
@@ -205,7 +205,7 @@ def _gather_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 
 def _clamped_indices(b: Builder, indices: Node, shape: Axes, index_map: Axes, vector_dim: int, sizes: Axes) -> Node:
-    """Gather clamps where scatter drops: the transpose scatters to the clamped places."""
+    """Gather clamps where scatter drops: the transpose scatters to the clamped positions."""
     limits = [shape[axis] - sizes[axis] for axis in index_map]
     index_type = as_tensor(indices.type)
     most = (1 << (index_type.dtype.bits - (index_type.dtype.kind == "int"))) - 1
@@ -274,8 +274,8 @@ def _scatter(xs: Sequence[Array], window: Axes, inserted: Axes, batching: Axes, 
         index = (slice(None),) * max(0, along) + (part,) if updates[0].ndim else ()
         some = [u[index] for u in updates]
         full = _full_index(_cut(starts, batch_axes, along, part), shape, windows, sizes, updates[0].ndim)
-        mask, places = _flat_places(full, shape, some[0].shape)
-        _combine_at(results, places, [u.reshape(-1)[mask] for u in some], body)
+        mask, positions = _flat_positions(full, shape, some[0].shape)
+        _combine_at(results, positions, [u.reshape(-1)[mask] for u in some], body)
     shaped = tuple(r.reshape(x.shape).astype(x.dtype, copy=False) for r, x in zip(results, inputs, strict=True))
     return shaped[0] if count == 1 else shaped
 
@@ -289,8 +289,8 @@ def _accumulator(body: Function, inputs: Sequence[Array], updates: Axes, batch_a
     return None if dtype == inputs[0].dtype else dtype
 
 
-def _flat_places(full: Sequence[Index], shape: Sequence[int], updates: Axes) -> tuple[Array, Index]:
-    """Which of the updates fall inside, and their places in the flat operand."""
+def _flat_positions(full: Sequence[Index], shape: Sequence[int], updates: Axes) -> tuple[Array, Index]:
+    """Which of the updates fall inside, and their positions in the flat operand."""
     inside: Any = np.ones((1,) * len(updates), np.bool_)
     flat: Any = np.zeros((1,) * len(updates), np.int64)
     for at, size in zip(full, shape, strict=True):
@@ -302,39 +302,39 @@ def _flat_places(full: Sequence[Index], shape: Sequence[int], updates: Axes) -> 
 
 def _scatter_scratch(types: Sequence[Type], result: Type, window: Axes, inserted: Axes, batching: Axes, indices_batching: Axes,
                      index_map: Axes, vector_dim: int, body: Function) -> int:
-    """Places of the updates and the updates in order; of a chunk, which are few, where their first axis is one of the batch."""
+    """Positions of the updates and the updates in order; of a chunk, which are few, where their first axis is one of the batch."""
     rank, updates = len(as_tensor(types[0]).shape), [as_tensor(t) for t in types[len(types) // 2 + 1 :]]
     kept = [k for k in range(rank) if k not in inserted + batching]
     each = sum(t.dtype.itemsize for t in updates) + (WORD if body.reducer is not None else 4 * WORD)
     return wide(result) + _chunked(updates[0].shape, dict(zip(kept, window, strict=True)), rank, (*index_map, *batching), each)
 
 
-def _combine_at(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
-    """Each result at its places combined with the updates, in order where the order matters."""
-    if places.size == 0:
+def _combine_at(results: Sequence[Array], positions: Index, updates: Sequence[Array], body: Function) -> None:
+    """Each result at its positions combined with the updates, in order where the order matters."""
+    if positions.size == 0:
         return
     if body.results == body.params[len(results) :]:  # the update replaces: the last one stays
         for result, update in zip(results, updates, strict=True):
-            result[places] = update
+            result[positions] = update
         return
     op = body.reducer if len(results) == 1 else None
     if op is not None and op.monoid is not None:
-        op.monoid.at(results[0], places, updates[0])
+        op.monoid.at(results[0], positions, updates[0])
         return
-    in_rounds(results, places, updates, body)
+    in_rounds(results, positions, updates, body)
 
 
-def in_rounds(results: Sequence[Array], places: Index, updates: Sequence[Array], body: Function) -> None:
-    """The body applied to all places at once, to the first update of each, then the second, and so on."""
-    general("in rounds over all places")
-    order = np.argsort(places, kind="stable")
-    updates, sorted_places = [u[order] for u in updates], places[order]
-    first = np.flatnonzero(np.r_[True, np.diff(sorted_places) != 0])
-    unique = sorted_places[first]
+def in_rounds(results: Sequence[Array], positions: Index, updates: Sequence[Array], body: Function) -> None:
+    """The body applied to all positions at once, to the first update of each, then the second, and so on."""
+    report_fallback("in rounds over all positions")
+    order = np.argsort(positions, kind="stable")
+    updates, sorted_positions = [u[order] for u in updates], positions[order]
+    first = np.flatnonzero(np.r_[True, np.diff(sorted_positions) != 0])
+    unique = sorted_positions[first]
     counts = np.diff(np.r_[first, updates[0].size])
-    for turn in range(int(counts.max())):
-        live = counts > turn
-        at, pick = unique[live], first[live] + turn
+    for nth in range(int(counts.max())):
+        live = counts > nth
+        at, pick = unique[live], first[live] + nth
         new = combine(body, [r[at] for r in results], [u[pick] for u in updates])
         for result, value in zip(results, new, strict=True):
             result[at] = value
@@ -358,7 +358,7 @@ def _scatter_samples(rng: Any) -> Any:
 
 
 scatter: Op = Op(
-    "scatter", "The inputs with update slices combined into them at computed places; elements that fall outside are dropped.",
+    "scatter", "The inputs with update slices combined into them at computed positions; elements that fall outside are dropped.",
     operands=(Operand("inputs", variadic=True, type=TENSOR), Operand("scatter_indices", type=INTEGERS),
               Operand("updates", variadic=True, type=TENSOR)),
     attrs=(*_dimension_numbers(_SCATTER), Attr("update_computation", "function", summary="(old..., update...) -> new...")),

@@ -279,8 +279,8 @@ def _index_add_eval(xs: Sequence[Array], dim: int) -> Array:
     starts = np.flatnonzero(np.r_[True, np.diff(flat[order]) != 0])
     rounds = operand.dtype.kind not in "biu" and not is_int(operand)
     sums = np.add.reduceat(added[order], starts, axis=0, dtype=wider(operand.dtype) if rounds else operand.dtype)
-    total, places = rows.copy(), flat[order][starts]
-    total[places] = total[places] + sums
+    total, positions = rows.copy(), flat[order][starts]
+    total[positions] = total[positions] + sums
     return np.ascontiguousarray(np.moveaxis(total.reshape(np.moveaxis(operand, dim, 0).shape), 0, dim))
 
 

@@ -19,7 +19,7 @@ from deepx_graph.ir.scratch import WORD
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import one, written_in
-from deepx_graph.ops.interpret import combine, general
+from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import compare
 from deepx_graph.ops.tensor.comparator import keys_of, order_by, ordered, sorted_alone
 from deepx_graph.types import F64, I32, I64, TupleType, Type, as_tensor, merge_dims, nbytes, scalar
@@ -53,7 +53,7 @@ def _sorted(xs: Sequence[Array], comparator: Function) -> list[Array]:
 
 
 def _scratch(types: Sequence[Type], result: Type, dimension: int, *attrs: Any) -> int:
-    """One operand that is its own key: keys, sorted and turned round. Else for each element keys and places, and for merging."""
+    """One operand that is its own key: keys, sorted and reversed. Else for each element keys and positions, and for merging."""
     comparator: Function = attrs[-1]
     keys = keys_of(comparator)
     each = as_tensor(types[0])
@@ -64,7 +64,7 @@ def _scratch(types: Sequence[Type], result: Type, dimension: int, *attrs: Any) -
 
 def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
     """A binary insertion of halves, bottom-up, all rows and runs at once: each round merges runs by counting smaller partners."""
-    general("merging by the comparator")
+    report_fallback("merging by the comparator")
     n = xs[0].shape[-1]
     rows = [x.reshape(-1, n) for x in xs]
     count = rows[0].shape[0]
@@ -93,7 +93,7 @@ def _merge_order(xs: Sequence[Array], comparator: Function) -> Array:
 
 
 def _before(rows: Sequence[Array], comparator: Function, lines: Array, theirs: Array, mine: Array, left: Array) -> Array:
-    """Whether their element goes before mine: on the left side strictly, on the right side unless mine is strictly smaller."""
+    """Whether their element precedes mine: on the left side strictly, on the right side unless mine is strictly smaller."""
     a, b = [r[lines, theirs] for r in rows], [r[lines, mine] for r in rows]
     strictly = _less(comparator, a, b)
     not_after = ~_less(comparator, b, a)
@@ -122,7 +122,7 @@ sort: Op = Op(
     "sort", "The inputs rearranged along an axis so that the comparator, called on (x0, y0, x1, y1, ...), holds for neighbours.",
     operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE), Attr("is_stable", "bool", True),
-           Attr("comparator", "function", summary="(x0, y0, x1, y1, ...) -> whether x goes before y")),
+           Attr("comparator", "function", summary="(x0, y0, x1, y1, ...) -> whether x precedes y")),
     constraints=(
         some("inputs"), same_shape("inputs"),
         Relation("dimension to be an axis of inputs, or 0 for scalars", ("inputs", "dimension"),
@@ -154,7 +154,7 @@ def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
 
 
 top_k: Op = Op(
-    "top_k", "The k greatest elements of the last axis in the total order of floats, greatest first, and their places.",
+    "top_k", "The k greatest elements of the last axis in the total order of floats, greatest first, and their positions.",
     operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
     eval=_top_k, scratch=lambda types, result, k: types[0].size * (4 * types[0].dtype.itemsize + 2 * WORD + 2),
     vjp=written_in("sort", "top_k_vjp"),

@@ -26,7 +26,7 @@ Cotangent = Any
 def pullback(b: Builder, roots: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node]) -> list[Node | None]:
     """The cotangent of each node of `wrt` when those of `roots` are given; None where it is zero.
 
-    Only nodes on a path from `wrt` to a root are visited. Raises VerifyError, with place and path, for an op without a gradient.
+    Only nodes on a path from `wrt` to a root are visited. Raises VerifyError, with location and path, for an op without a gradient.
     """
     wanted = set(wrt)
     order = _between(wanted, roots)

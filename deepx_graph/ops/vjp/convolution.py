@@ -1,7 +1,7 @@
 """The gradient of convolution: by each operand another convolution, in every configuration.
 
-By the input it is the cotangent, spread by the strides, under the kernel turned round; by the kernel it is the input under the
-cotangent, with batch and features exchanged. Feature groups become batch groups there and the other way round.
+By the input it is the cotangent, spread by the strides, under the reversed kernel; by the kernel it is the input under the
+cotangent, with batch and features exchanged. Feature groups become batch groups there and conversely.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def transposed_padding(size: int, window: int, stride: int, count: int, low: int
 
 
 def convolution_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
-    """By each operand a convolution: of the cotangent with the kernel turned round, and of the input with the cotangent."""
+    """By each operand a convolution: of the cotangent with the reversed kernel, and of the input with the cotangent."""
     x, w = node.inputs
     if 0 in (*as_tensor(x.type).shape, *as_tensor(w.type).shape, *as_tensor(g.type).shape):
         return None, None
@@ -81,8 +81,8 @@ def _by_kernel(b: Builder, node: Node, g: Node) -> Node:
         output_feature_dimension=a("kernel_output_feature_dimension"), output_spatial_dimensions=a("kernel_spatial_dimensions"),
         feature_group_count=a("batch_group_count"), batch_group_count=a("feature_group_count"),
     )  # fmt: skip
-    turned = tuple(axis for axis, r in zip(a("kernel_spatial_dimensions"), a("window_reversal"), strict=True) if r)
-    return b(reverse, found, dimensions=turned) if turned else found
+    reversed_axes = tuple(axis for axis, r in zip(a("kernel_spatial_dimensions"), a("window_reversal"), strict=True) if r)
+    return b(reverse, found, dimensions=reversed_axes) if reversed_axes else found
 
 
 def _regrouped(b: Builder, x: Node, source: int, target: int, groups: int) -> Node:

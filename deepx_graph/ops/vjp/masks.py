@@ -113,7 +113,7 @@ class Masks:
         return found
 
     def _moved(self, node: Node, g: Node, mask: Mask) -> Sequence[Any]:
-        """Through an operation that only moves elements: the mask goes the way of the cotangent."""
+        """Through an operation that only moves elements: the mask moves as the cotangent does."""
         assert node.op.vjp is not None
         found = node.op.vjp(self.b, node, g)
         if not any(isinstance(x, Node) for x in found):

@@ -1,7 +1,7 @@
-"""The gradient of scatter where updates are added, subtracted, multiplied, put in place of the old, or compete as an extreme.
+"""The gradient of scatter where updates are added, subtracted or multiplied, replace the old, or compete as an extreme.
 
 What scatter writes, gather reads. Gather moves slices inside where scatter drops elements, so it reads from a copy with a margin of
-zeros. Of several updates put in one place the last takes the cotangent; those that equal an extreme share it, the old value too.
+zeros. Of several updates put in one position the last takes the cotangent; those that equal an extreme share it, the old value too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _subtracts(body: Function) -> bool:
 
 
 def _again(b: Builder, node: Node, x: Node, updates: Node, body: Function) -> Node:
-    """The same places of `x` combined with other updates."""
+    """The same positions of `x` combined with other updates."""
     attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
     return b(scatter, x, _indices(node), updates, **{**attrs, "update_computation": body})
 
@@ -76,7 +76,7 @@ def _replacing(dtype: DType) -> Function:
 
 
 def _read(b: Builder, node: Node, x: Node) -> Node:
-    """For each update element the element of `x`, shaped as the operand, at its place; 0 where it is dropped."""
+    """For each update element the element of `x`, shaped as the operand, at its position; 0 where it is dropped."""
     sizes, axes = _slice_sizes(node), node.attr("scatter_dims_to_operand_dims")
     indices, shape = _indices(node), as_tensor(x.type).shape
     if not _surely_inside(indices, node.attr("index_vector_dim"), [shape[a] - sizes[a] for a in axes]):

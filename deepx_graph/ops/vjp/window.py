@@ -1,6 +1,6 @@
 """Gradients of reduce_window and select_and_scatter.
 
-A sum is transposed into a sum over windows of the cotangent. Maximum and minimum hand the cotangent to the first place of the
+A sum is transposed into a sum over windows of the cotangent. Maximum and minimum hand the cotangent to the first position of the
 window that holds the extreme, as XLA's select_and_scatter does. Every other reducer is taken to be associative: windows are
 combined axis by axis, the last axis first, by doubling, and that program is differentiated.
 """
@@ -71,11 +71,11 @@ def _extreme_vjp(b: Builder, node: Node, g: Node | None, op: Op) -> Cotangents:
                       window_strides=node.attr("window_strides"), padding_low=node.attr("padding_low"),
                       padding_high=node.attr("padding_high"), select=prefer, scatter=monoid_body(add, dtype))  # fmt: skip
         return scattered, by_init
-    places = _places(b, x, prefer, window)
-    return _scattered(b, b.splat(0, as_tensor(x.type)), places, g, monoid_body(add, dtype)), by_init
+    positions = _positions(b, x, prefer, window)
+    return _scattered(b, b.splat(0, as_tensor(x.type)), positions, g, monoid_body(add, dtype)), by_init
 
 
-# --- the place that a window selects ------------------------------------------------------------------------------
+# --- the position that a window selects ---------------------------------------------------------------------------
 
 
 @cache
@@ -92,7 +92,7 @@ def _index_dtype(count: int) -> DType:
 
 @lru_cache(maxsize=256)
 def _chooser(prefer: Function, dtype: DType, index: DType) -> Function:
-    """Of two elements with whether they lie inside and their places, the first unless `prefer` refuses it."""
+    """Of two elements with whether they lie inside and their positions, the first unless `prefer` refuses it."""
     types = (scalar(dtype), scalar(BOOL), scalar(index))
 
     def body(x: Node, x_in: Node, x_at: Node, y: Node, y_in: Node, y_at: Node) -> list[Node]:
@@ -104,7 +104,7 @@ def _chooser(prefer: Function, dtype: DType, index: DType) -> Function:
     return Builder().function("choose", params, body, public=False)
 
 
-def _places(b: Builder, x: Node, prefer: Function, window: dict[str, Any]) -> Node:
+def _positions(b: Builder, x: Node, prefer: Function, window: dict[str, Any]) -> Node:
     """For each window the row-major number of the operand element it selects; that of no element where it holds none."""
     type = as_tensor(x.type)
     count = math.prod(type.shape)
@@ -120,24 +120,24 @@ def _flat(b: Builder, x: Node) -> Node:
     return b(reshape, x, shape=(math.prod(as_tensor(x.type).shape),))
 
 
-def _scattered(b: Builder, x: Node, places: Node, source: Node, body: Function) -> Node:
-    """The source elements combined into `x` at their places."""
-    found = b(scatter, _flat(b, x), _flat(b, places), _flat(b, source), inserted_window_dims=(0,),
+def _scattered(b: Builder, x: Node, positions: Node, source: Node, body: Function) -> Node:
+    """The source elements combined into `x` at their positions."""
+    found = b(scatter, _flat(b, x), _flat(b, positions), _flat(b, source), inserted_window_dims=(0,),
               scatter_dims_to_operand_dims=(0,), index_vector_dim=1, update_computation=body)
     return b(reshape, found, shape=as_tensor(x.type).shape)
 
 
 def select_and_scatter_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
-    """By source and initial value, as the scatter of the source to the selected places; the operand only selects."""
+    """By source and initial value, as the scatter of the source to the selected positions; the operand only selects."""
     x, source, init = node.inputs
     rank = len(as_tensor(x.type).shape)
     names = ("window_dimensions", "window_strides", "padding_low", "padding_high")
     window = {name: node.attr(name) for name in names} | {"base_dilations": (1,) * rank, "window_dilations": (1,) * rank}
     if 0 in as_tensor(x.type).shape:
         return None, None, None
-    places = _places(b, x, node.attr("select"), window)
+    positions = _positions(b, x, node.attr("select"), window)
     start = b(broadcast_in_dim, init, shape=as_tensor(x.type).shape, broadcast_dimensions=())
-    _, by_source, by_init = through(b, node, [_scattered(b, start, places, source, node.attr("scatter"))], g)
+    _, by_source, by_init = through(b, node, [_scattered(b, start, positions, source, node.attr("scatter"))], g)
     return None, by_source, by_init
 
 

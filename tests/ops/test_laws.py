@@ -29,6 +29,15 @@ def test_what_the_laws_leave_out_is_little() -> None:
 
 
 @every_op
+def test_samples_have_several_values_of_every_attribute(op: Op) -> None:
+    """One of them other than the default: what is lost of it on the way through a text is seen."""
+    bound = [op.bind(attrs) for _, attrs in samples(op)] if op.attrs else []
+    for k, attr in enumerate(op.attrs):
+        values = {given[k] for given in bound}
+        assert len(values) > 1 or (op.name, attr.name) == ("map", "computation"), attr.name
+
+
+@every_op
 def test_infer_agrees_with_eval(op: Op) -> None:
     count = 0
     for arrays, attrs in samples(op):

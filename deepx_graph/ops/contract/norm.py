@@ -99,9 +99,12 @@ def _grad(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array, Arr
 
 def _samples(count: int, with_gradient: bool = False) -> Any:
     def samples(rng: Any) -> Any:
-        vectors = [rng.uniform(0.5, 1.5, 4) for _ in range(count)]
-        last = [rng.random((3, 4, 2))] if with_gradient else []
-        return [((rng.random((3, 4, 2)), *vectors, *last), {"epsilon": 1e-3, "feature_index": 1})]
+        cases = []
+        for shape, epsilon, feature in (((3, 4, 2), 1e-3, 1), ((3, 2, 4), 0.25, 2)):
+            vectors = [rng.uniform(0.5, 1.5, 4) for _ in range(count)]
+            last = [rng.random(shape)] if with_gradient else []
+            cases.append(((rng.random(shape), *vectors, *last), {"epsilon": epsilon, "feature_index": feature}))
+        return cases
 
     return samples
 

@@ -246,9 +246,9 @@ def _select_and_scatter_scratch(types: Sequence[Type], result: Type, sizes: Axes
     return padded * (each + 9) + operand.size * 2 * WORD + source.size * (6 * WORD + 3 * each)
 
 
-def _ge_body() -> Function:
-    t = scalar(F64)
-    return Builder().function("ge", (("a", t), ("b", t)), lambda x, y: [Builder()(compare, x, y, direction="GE")], public=False)
+def _preferring(direction: str) -> Function:
+    t, b = scalar(F64), Builder()
+    return b.function("prefer", (("a", t), ("b", t)), lambda x, y: [b(compare, x, y, direction=direction)], public=False)
 
 
 select_and_scatter: Op = Op(
@@ -261,9 +261,10 @@ select_and_scatter: Op = Op(
     infer=_select_and_scatter_type, eval=_select_and_scatter, scratch=_select_and_scatter_scratch,
     vjp=written_in("window", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
     samples=lambda rng: [((rng.random((4, 6)), rng.random(counts), np.float64(0.5)), {
-        "window_dimensions": sizes, "window_strides": (2, 2), "padding_low": low, "padding_high": high,
-        "select": _ge_body(), "scatter": monoid_body(op, F64)})
-        for counts, sizes, low, high, op in (
-            ((2, 3), (2, 2), (0, 0), (0, 0), add), ((3, 2), (3, 2), (1, 0), (2, -1), add), ((4, 3), (2, 2), (4, 0), (0, 1), add),
-            ((2, 2), (3, 3), (1, 0), (0, -1), multiply))],
+        "window_dimensions": sizes, "window_strides": strides, "padding_low": low, "padding_high": high,
+        "select": _preferring(select), "scatter": monoid_body(op, F64)})
+        for counts, sizes, strides, low, high, select, op in (
+            ((2, 3), (2, 2), (2, 2), (0, 0), (0, 0), "GE", add), ((3, 2), (3, 2), (2, 2), (1, 0), (2, -1), "GE", add),
+            ((4, 3), (2, 2), (2, 2), (4, 0), (0, 1), "GE", add), ((2, 2), (3, 3), (2, 2), (1, 0), (0, -1), "GE", multiply),
+            ((3, 2), (2, 3), (1, 3), (0, 0), (0, 0), "LE", add))],
 )  # fmt: skip

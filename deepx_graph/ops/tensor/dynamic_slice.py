@@ -55,7 +55,8 @@ dynamic_slice: Op = Op(
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
     vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
     source="StableHLO dynamic_slice",
-    samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": (2, 3)}) for a, b in ((1, 2), (-3, 9))],
+    samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": sizes})
+                         for a, b, sizes in ((1, 2, (2, 3)), (-3, 9, (2, 3)), (1, 1, (3, 1)))],
 )  # fmt: skip
 
 

@@ -94,7 +94,8 @@ concatenate: Op = Op(
     eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), scratch=nothing,
     vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
     source="StableHLO concatenate",
-    samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1})],
+    samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1}),
+                         ((rng.random((2, 3)), rng.random((1, 3))), {"dimension": 0})],
 )  # fmt: skip
 
 
@@ -218,8 +219,8 @@ iota: Op = Op(
     infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
     vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
     source="StableHLO iota",
-    samples=lambda rng: [((), {"dtype": d, "shape": (2, 3), "iota_dimension": k})
-                         for k in (0, 1) for d in (F32, I32, I8, BF16)],
+    samples=lambda rng: [((), {"dtype": d, "shape": s, "iota_dimension": k})
+                         for s, k in (((2, 3), 0), ((2, 3), 1), ((4,), 0)) for d in (F32, I32, I8, BF16)],
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from deepx_graph.verify import verify
 from tests.support import jax_oracle, laws
 from tests.support.generate import random_inputs, random_module
 from tests.support.jax_corpus import arguments, files, load, mismatches, needs_corpus
+from tests.support.one_op import check_attributes
 from tests.support.reference import evaluate, same
 from tests.text.stablehlo.test_read import SUITE, failing, needs_suite, run_section, sections
 
@@ -106,6 +107,7 @@ def test_every_operation(op) -> None:
     for arrays, attrs in laws.samples(op):
         module = Module((laws.one_op(op, arrays, attrs),), "law")
         back = again(module)
+        check_attributes(module, back)
         for got, want in zip(evaluate(back, arrays), evaluate(module, arrays), strict=True):
             assert np.allclose(got, want, rtol=1e-6) if op is ops.index_add else same(got, want)  # another order of sums
 

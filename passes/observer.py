@@ -10,10 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from weakref import WeakSet
 
 from deepx_graph.errors import Diagnostic, VerifyError
-from deepx_graph.ir import Module, Node
+from deepx_graph.ir import Module
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.rewrite.base import Pass, PassError, Rewrite
 from deepx_graph.verify import verify
@@ -33,19 +32,13 @@ class Observer:
 
 
 class Verify(Observer):
-    """Verifies what every pass makes; nodes found good once are not looked at again.
-
-    Raises PassError, naming the pass, when a module breaks a rule of its operations.
-    """
-
-    def __init__(self) -> None:
-        self.seen: WeakSet[Node] = WeakSet()
+    """Verifies what every pass makes. Raises PassError, naming the pass, when a module breaks a rule of its operations."""
 
     def after_pass(self, pass_: Pass, before: Module, after: Module) -> None:
         if after is before:
             return
         try:
-            verify(after, self.seen)
+            verify(after)
         except VerifyError as e:
             raise PassError(Diagnostic(f"pass '{pass_.name}' made an invalid module"), *e.diagnostics) from e
 

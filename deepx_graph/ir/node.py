@@ -70,8 +70,18 @@ def reference(name: str) -> str:
     return f"%{name}" if name.isdigit() else name
 
 
+class _Mark:
+    """Whether `verify` has found a node to keep the rules of its op; it never changes, so once is enough.
+
+    It is no field of the node: what is made of one is looked at again.
+    """
+
+    __slots__ = ("sound",)
+    sound: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Node:
+class Node(_Mark):
     """An operation applied to inputs. `attrs` are the values in the order the op declares them."""
 
     op: Op

@@ -2,14 +2,13 @@
 
 Node by node: operands, attributes, type, callee. Over a function: parameters, loops closed once and left only through their end,
 the state passed on like a baton. All problems are collected, each with the node's location, its printed form and the op's words.
-Near-linear in the number of nodes. Nothing is changed; a function in an attribute is verified like any other.
+Near-linear in the number of nodes. A function in an attribute is verified like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from weakref import WeakSet
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node
@@ -26,11 +25,10 @@ MAX_BYTES = (1 << 63) - 1
 """Bytes that can be counted by a machine at all; a run has bounds of its own."""
 
 
-def verify(module: Module, seen: WeakSet[Node] | None = None) -> None:
+def verify(module: Module) -> None:
     """Raises VerifyError with every problem of the module; returns when there is none.
 
-    `seen` holds nodes whose own rules were checked before, and takes those that pass now: give the same set again after
-    each pass, and only what the pass made is checked node by node.
+    A node that keeps its own rules is marked and not looked at again: after a pass only what the pass made is checked node by node.
     """
     problems: list[Diagnostic] = []
     _check_names(module, problems.append)
@@ -45,7 +43,7 @@ def verify(module: Module, seen: WeakSet[Node] | None = None) -> None:
         if depth > MAX_BODY_DEPTH:
             problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
             continue
-        _check_function(module, function, datas, problems.append, seen)
+        _check_function(module, function, datas, problems.append)
         work += [(body, depth + 1) for node in function.nodes for body in _bodies(node)]
     if problems:
         raise VerifyError(*problems)
@@ -73,21 +71,21 @@ def _check_names(module: Module, report: Report) -> None:
                               hint=suggest(f.vjp, names)))
 
 
-def _check_function(module: Module, function: Function, datas: Datas, report: Report, seen: WeakSet[Node] | None) -> None:
+def _check_function(module: Module, function: Function, datas: Datas, report: Report) -> None:
     _check_params(function, report)
     sound = True
     for node in function.nodes:
         if node.op is CALL or node.op is PARTIAL:
             _check_callee(module, node, report)
-        if seen is not None and node in seen:
-            continue
         datas.check(node)
+        if getattr(node, "sound", False):
+            continue
         fault = _own_problem(node)
         if fault is not None:
             report(fault)
             sound = False
-        elif seen is not None:
-            seen.add(node)
+        else:
+            object.__setattr__(node, "sound", True)
     if sound:  # the other checks rely on operands being where the op has them
         LoopDependences(function, report).check()
         if any(is_state(n.type) for n in function.nodes):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 
@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, TUPLE
 from deepx_graph.ops import add, compare, fusion, load, multiply, print_
 from deepx_graph.types import BOOL, F32, I32, STATE, FunctionType, Type, scalar, tensor
-from deepx_graph.verify import verify
+from deepx_graph.verify import check, verify
 from tests.support.generate import random_module
 
 X, S = tensor(F32, (2, 3)), scalar(I32)
@@ -204,22 +204,27 @@ def test_a_loop_goes_on_with_its_own_state() -> None:
 # --- size ------------------------------------------------------------------------------------------------------------
 
 
-def test_deep_graphs_and_the_nodes_seen_before() -> None:
-    b = Builder()
+def test_deep_graphs_and_nodes_that_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    b, checked = Builder(), list[Node]()
+    own = check._own_problem
+    monkeypatch.setattr(check, "_own_problem", lambda n: checked.append(n) or own(n))
 
     def body(x: Node) -> list[Node]:
         for _ in range(30_000):
             x = b(add, x, x)
         return [x]
 
-    m, seen = module(body, X, b=b), WeakSet[Node]()
-    verify(m, seen)
-    assert len(seen) == 30_001
-    verify(m, seen)
-    bad = Node(add, (m.entry.results[0],), (), X)
-    with pytest.raises(VerifyError):
-        verify(Module((Function("main", m.entry.params, (bad,)),)), seen)
-    assert bad not in seen
+    m = module(body, X, b=b)
+    verify(m)
+    verify(m)
+    assert len(checked) == 30_001
+    last = m.entry.results[0]
+    for bad in (Node(add, (last,), (), X), replace(last, type=scalar(BOOL))):
+        for _ in range(2):
+            with pytest.raises(VerifyError):
+                verify(Module((Function("main", m.entry.params, (bad,)),)))
+        assert checked[30_001:] == [bad, bad], "neither what is wrong nor a copy is taken for what was checked"
+        del checked[30_001:]
 
 
 def test_too_many_loops_around_one_value_are_refused() -> None:

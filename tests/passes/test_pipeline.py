@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from typing import ClassVar
@@ -19,6 +20,7 @@ from deepx_graph.passes.options import PipelineReader
 from deepx_graph.passes.pipeline import PIPELINES, format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
 from deepx_graph.types import F32, I32, scalar
+from deepx_graph.verify import check, verify
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,18 @@ def test_an_invalid_module_is_blamed_on_the_pass_that_made_it() -> None:
         run_pipeline(module(), [Breaks()], [Verify()])
     assert e.value.exit_code == 70
     assert len(e.value.diagnostics) > 1
+
+
+def test_no_node_is_verified_twice_from_the_text_to_the_optimised_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: Counter[Node] = Counter()
+    own = check._own_problem
+    monkeypatch.setattr(check, "_own_problem", lambda n: checked.update([n]) or own(n))
+    before = module()
+    verify(before)
+    for _ in range(2):
+        after = run_pipeline(before, parse_pipeline("default"), [Verify()])
+    assert set(checked.values()) == {1}
+    assert {*before.entry.nodes, *after.entry.nodes} <= set(checked)
 
 
 def test_an_exception_inside_a_pass_names_the_pass_and_a_users_error_passes() -> None:

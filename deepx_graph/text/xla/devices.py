@@ -1,4 +1,4 @@
-"""Fields and rows of operations that reach beyond one pure function: collectives, feeds, channels, numbers of devices.
+"""Fields and rows of operations that reach beyond one pure function: collectives, feeds, channels, checks, numbers of devices.
 
 Most act on the state that the lowering threads through the text.
 """
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.xla import mlir_text
-from deepx_graph.text.xla.fields import AttributeField, Attrs, body, flag, number, string
+from deepx_graph.text.xla.fields import AttributeField, Attrs, body, flag, number, real, string
 from deepx_graph.text.xla.hlo_text import Groups, groups_text, parse_groups
 from deepx_graph.text.xla.lowering import DialectContext
-from deepx_graph.text.xla.rows import OperationRow, row
-from deepx_graph.types import TupleType, as_tensor
+from deepx_graph.text.xla.rows import Derived, OperationRow, row
+from deepx_graph.types import TupleType, Type, as_tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.hlo.printer.body import Writer
@@ -38,9 +38,12 @@ class GroupsField(AttributeField):
     """The groups of devices that meet, or pairs of them; an entry of MLIR's matrix that is -1 stands for none."""
 
     name: str
+    is_required: bool = False
 
     def read_hlo(self, c: InstructionContext) -> Attrs:
-        return {self.name: tuple(g for g in c.parsed(self.name, parse_groups) if g) if c.has(self.name) else ()}
+        if self.is_required:
+            return {self.name: c.parsed(self.name, parse_groups)}
+        return {self.name: tuple(filter(None, c.parsed(self.name, parse_groups))) if c.has(self.name) else ()}
 
     def read_mlir(self, c: OperationContext) -> Attrs:
         return {self.name: c.rows(self.name)}
@@ -51,13 +54,6 @@ class GroupsField(AttributeField):
     def write_mlir(self, node: Node) -> str:
         groups: Groups = node.attr(self.name)
         return f"{self.name} = {mlir_text.rows_text(groups, max(map(len, groups), default=0))}"
-
-
-class PairsField(GroupsField):
-    """From which device to which one something is moved."""
-
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return {self.name: c.parsed(self.name, parse_groups)}
 
 
 class SentPairsField(GroupsField):
@@ -108,10 +104,7 @@ class UnitField(AttributeField):
 
     name: str
 
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return {self.name: c.flag(self.name)}
-
-    def read_mlir(self, c: OperationContext) -> Attrs:
+    def read(self, c: DialectContext) -> Attrs:
         return {self.name: c.flag(self.name)}
 
     def write_hlo(self, w: Writer, node: Node) -> str:
@@ -165,55 +158,23 @@ class SplitField(AttributeField):
         return ", ".join(f"{name} = {node.attr(name)} : i64" for name in self.names)
 
 
-@dataclass(frozen=True)
-class ShardsField(AttributeField):
-    """How many devices have a part, by the sizes of whole and part along the dimension `along`."""
-
-    along: AttributeField
-    is_gathered: bool
-
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return self._read(c)
-
-    def read_mlir(self, c: OperationContext) -> Attrs:
-        return self._read(c)
-
-    def _read(self, c: DialectContext) -> Attrs:
-        given = c.field(self.along)
-        (dim,) = given.values()
-        types = [as_tensor(c.results[0]), as_tensor(c.tensors[0].type)]
-        whole, part = types if self.is_gathered else reversed(types)
-        extent = part.shape[dim]
-        return {**given, "shard_count": whole.shape[dim] // extent if extent else 1}
-
-    def write_hlo(self, w: Writer, node: Node) -> str:
-        return self.along.write_hlo(w, node)
-
-    def write_mlir(self, node: Node) -> str:
-        return self.along.write_mlir(node)
+def _shards(whole: Type, part: Type, dim: int) -> int:
+    """How many devices have a part, by sizes along a dimension."""
+    size, extent = as_tensor(whole).shape[dim], as_tensor(part).shape[dim]
+    return size // extent if extent else 1
 
 
-class TypesField(AttributeField):
-    """What is received, as the operation states its results."""
-
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return self._read(c)
-
-    def read_mlir(self, c: OperationContext) -> Attrs:
-        return self._read(c)
-
-    def _read(self, c: DialectContext) -> Attrs:
-        return {"types": TupleType(tuple(c.results))}
+_GATHERED: Derived = {
+    "shard_count": lambda c, attrs: _shards(c.results[0], c.tensors[0].type, attrs["all_gather_dim"])}
+_SCATTERED: Derived = {
+    "shard_count": lambda c, attrs: _shards(c.tensors[0].type, c.results[0], attrs["scatter_dimension"])}
+_RECEIVED: Derived = {"types": lambda c, attrs: TupleType(tuple(c.results))}
 
 
 def _numbered(c: DialectContext, op: Op, attrs: Attrs) -> Node:
     """The number of this device's replica or partition, in the stated integers."""
     node = c(op)
     return node if c.tensor == node.type else c(ops.convert, node, dtype=c.tensor.dtype)
-
-
-def _shards(name: str, is_gathered: bool) -> ShardsField:
-    return ShardsField(number(name, hlo="dimensions"), is_gathered, mlir=name)
 
 
 def _channel(host: int = 0) -> ChannelField:
@@ -226,10 +187,11 @@ _SENT_TO = (flag("is_host_transfer"), SentPairsField("source_target_pairs", rank
 
 COLLECTIVES: tuple[OperationRow, ...] = (
     row(ops.all_reduce, _CHANNEL, _GROUPS, _FLAT, _REDUCER),
-    row(ops.all_gather, _CHANNEL, _GROUPS, _shards("all_gather_dim", is_gathered=True), _FLAT),
-    row(ops.reduce_scatter, _CHANNEL, _GROUPS, _FLAT, _shards("scatter_dimension", is_gathered=False), _REDUCER),
+    row(ops.all_gather, _CHANNEL, _GROUPS, number("all_gather_dim", hlo="dimensions"), _FLAT, derived=_GATHERED),
+    row(ops.reduce_scatter, _CHANNEL, _GROUPS, _FLAT, number("scatter_dimension", hlo="dimensions"), _REDUCER,
+        derived=_SCATTERED),
     row(ops.all_to_all, _CHANNEL, _GROUPS, SplitField(mlir="concat_dimension")),
-    row(ops.collective_permute, _CHANNEL, PairsField("source_target_pairs", rank=2)),
+    row(ops.collective_permute, _CHANNEL, GroupsField("source_target_pairs", is_required=True, rank=2)),
     row(ops.collective_broadcast, _CHANNEL, _GROUPS, RootField("has_dynamic_root", rank=3)),
 )
 """What moves data between devices, in both syntaxes."""
@@ -239,9 +201,12 @@ DEVICES: tuple[OperationRow, ...] = (
     row(ops.collective_reduce, _CHANNEL, _GROUPS, _FLAT, _REDUCER, hlo=""),
     row(ops.partition_id, build=_numbered),
     row(ops.replica_id, build=_numbered),
-    row(ops.infeed, TypesField(), string("infeed_config")),
+    row(ops.infeed, string("infeed_config"), derived=_RECEIVED),
     row(ops.outfeed, string("outfeed_config")),
+    row(ops.expect_eq, hlo="", dialect="check"),
+    row(ops.expect_almost_eq, real("tolerance", 64), hlo="", dialect="check"),
+    row(ops.expect_close, number("max_ulp_difference"), number("min_ulp_difference"), hlo="", dialect="check"),
     row(ops.send, _channel(host=2), *_SENT_TO),
-    row(ops.recv, TypesField(), _channel(host=3), *_SENT_TO),
+    row(ops.recv, _channel(host=3), *_SENT_TO, derived=_RECEIVED),
 )  # fmt: skip
 """What reaches beyond one pure function."""

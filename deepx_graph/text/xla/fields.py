@@ -32,13 +32,17 @@ class AttributeField:
     """MLIR's attribute, the first where it has several; fields of one rank are in its order."""
     rank: int = 1
 
+    def read(self, c: DialectContext) -> Attrs:
+        """Our attributes, where both syntaxes are read alike. Raises ParseError."""
+        return {}
+
     def read_hlo(self, c: InstructionContext) -> Attrs:
         """Our attributes. Raises ParseError."""
-        return {}
+        return self.read(c)
 
     def read_mlir(self, c: OperationContext) -> Attrs:
         """Our attributes. Raises ParseError."""
-        return {}
+        return self.read(c)
 
     def write_hlo(self, w: Writer, node: Node) -> str:
         """`name=value`, or several with commas between."""
@@ -71,12 +75,12 @@ class ValueField(AttributeField):
         return {self.name: self.get(c, self.names)}
 
     def write_hlo(self, w: Writer, node: Node) -> str:
-        value = self.hlo_value(node.attr(self.name))
-        return f"{self.hlo[0]}={value}" if value else ""
+        shown = self.hlo_value(node.attr(self.name))
+        return f"{self.hlo[0]}={shown}" if shown else ""
 
     def write_mlir(self, node: Node) -> str:
-        value = self.mlir_value(node.attr(self.name))
-        return f"{self.mlir} = {value}" if value else ""
+        shown = self.mlir_value(node.attr(self.name))
+        return f"{self.mlir} = {shown}" if shown else ""
 
 
 def value(name: str, short: tuple[str, ...], hlo: str, get: Callable[..., Any], hlo_value: Callable[[Any], str],
@@ -150,13 +154,7 @@ class BodyField(AttributeField):
     name: str
     number: int
 
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return self._read(c)
-
-    def read_mlir(self, c: OperationContext) -> Attrs:
-        return self._read(c)
-
-    def _read(self, c: DialectContext) -> Attrs:
+    def read(self, c: DialectContext) -> Attrs:
         return {self.name: c.body(self.hlo[0], self.number)}
 
     def write_hlo(self, w: Writer, node: Node) -> str:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.text.xla.fields import AttributeField, Attrs
 from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.lowering import DialectContext, several
-from deepx_graph.types import TensorType
 
 if TYPE_CHECKING:
     from deepx_graph.text.hlo.printer.body import Writer
 
 Build = Callable[[DialectContext, Op, Attrs], Node]
+Derived = Mapping[str, Callable[[DialectContext, Attrs], Any]]
+"""Attributes that follow from types and other attributes."""
 
 
 class GenericForm(NamedTuple):
@@ -32,10 +33,6 @@ def _applied(c: DialectContext, op: Op, attrs: Attrs) -> Node:
     return c(op, *c.inputs, **attrs)
 
 
-def _stated(c: DialectContext) -> TensorType:
-    return c.tensor
-
-
 @dataclass(frozen=True)
 class OperationRow:
     """An operation; `fields` are in HLO's order. A name that is empty is of a syntax that does not have it."""
@@ -46,8 +43,7 @@ class OperationRow:
     mlir: str
     build: Build = _applied
     """How it is built, where it is not just `op` on the operands."""
-    typed: Callable[[DialectContext], TensorType] = _stated
-    """Which of the stated types tells the attributes that follow from a type."""
+    derived: Derived = field(default_factory=dict)
 
     @property
     def acts(self) -> bool:
@@ -75,11 +71,14 @@ class OperationRow:
         return c.act(self.op, *(c.tensors if len(self.op.operands) > 1 else ()), **self._read(c, given))
 
     def _read(self, c: DialectContext, given: Attrs) -> dict[str, Any]:
-        attrs = {a.name: a.from_type(self.typed(c)) for a in self.op.attrs if a.from_type is not None} | dict(given)
+        attrs = dict(given)
+        for a in self.op.attrs:
+            if a.from_type is not None and a.name not in self.derived:
+                attrs[a.name] = a.from_type(c.tensor)
         for f in self.fields:
             if f.mlir not in given:
                 attrs |= c.field(f)
-        return attrs
+        return attrs | {name: derive(c, attrs) for name, derive in self.derived.items()}
 
     def hlo_text(self, w: Writer, node: Node) -> str:
         """The attributes in HLO."""

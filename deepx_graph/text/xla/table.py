@@ -31,9 +31,9 @@ from deepx_graph.text.xla.fields import (
 from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.lowering import DialectContext
 from deepx_graph.text.xla.mlir_text import word_text
-from deepx_graph.text.xla.rows import OperationRow, row
+from deepx_graph.text.xla.rows import Derived, OperationRow, row
 from deepx_graph.text.xla.windows import LABELS, PADDING, SLICES, window
-from deepx_graph.types import TensorType, as_tensor
+from deepx_graph.types import as_tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.hlo.printer.body import Writer
@@ -55,9 +55,10 @@ def _mapped(c: DialectContext, op: Op, attrs: Attrs) -> Node:
     return mapped(c.b, attrs["computation"], c.inputs, c.tensor) or c(op, *c.inputs, **attrs)
 
 
-def _bits(c: DialectContext) -> TensorType:
-    """The type of the bits that a generator gives beside its state."""
-    return as_tensor(c.results[1])
+_BITS: Derived = {
+    "shape": lambda c, attrs: as_tensor(c.results[1]).shape, "dtype": lambda c, attrs: as_tensor(c.results[1]).dtype,
+}  # fmt: skip
+"""A generator gives bits beside its state."""
 
 
 def drawn(c: DialectContext, op: Op) -> Node:
@@ -177,7 +178,7 @@ TABLE: tuple[OperationRow, ...] = (
     row(ops.fft, word("fft_type", "type"), ints("fft_length", "length")),
     *(row(op, *_NORM) for op in (ops.batch_norm_training, ops.batch_norm_inference, ops.batch_norm_grad)),
     row(ops.get_dimension_size, number("dimension", "dim", hlo="dimensions")),
-    row(ops.rng_bit_generator, _ALGORITHM, typed=_bits),
+    row(ops.rng_bit_generator, _ALGORITHM, derived=_BITS),
     *DEVICES,
 )  # fmt: skip
 """What both syntaxes have, and CHLO beside them."""

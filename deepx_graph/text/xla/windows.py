@@ -145,9 +145,11 @@ def _pairs(c: OperationContext, rank: int) -> list[tuple[int, int]]:
 
 # --- slices and paddings ------------------------------------------------------------------------------------------
 
+Rows = Sequence[tuple[int, int, int]]
+
 
 @lru_cache(maxsize=4096)
-def parse_padding(text: str) -> tuple[Ints, Ints, Ints]:
+def parse_padding(text: str) -> Rows:
     """`0_1_0x2_0`: low, high and interior padding of each dimension. Raises AttributeFault."""
     try:
         rows = [tuple(int(i) for i in p.split("_")) for p in text.split("x")] if text else []
@@ -155,12 +157,12 @@ def parse_padding(text: str) -> tuple[Ints, Ints, Ints]:
         rows = [()]
     if any(len(r) not in (2, 3) for r in rows):
         raise AttributeFault(f"'{text}' is not a padding", "low_high or low_high_interior, joined by x")
-    return tuple(r[0] for r in rows), tuple(r[1] for r in rows), tuple(r[2] if len(r) > 2 else 0 for r in rows)
+    return tuple((*r, 0)[:3] for r in rows)  # type: ignore[misc]
 
 
 @lru_cache(maxsize=4096)
-def parse_slices(text: str) -> tuple[Ints, Ints, Ints]:
-    """`{[0:7], [0:8:2]}`: starts, limits and strides. Raises AttributeFault."""
+def parse_slices(text: str) -> Rows:
+    """`{[0:7], [0:8:2]}`: start, limit and stride of each dimension. Raises AttributeFault."""
     rows = []
     for part in re.findall(r"\[([^\]]*)\]", text):
         try:
@@ -170,40 +172,49 @@ def parse_slices(text: str) -> tuple[Ints, Ints, Ints]:
         if len(numbers) not in (2, 3):
             raise AttributeFault(f"'[{part}]' is not a slice", "[start:limit] or [start:limit:stride]")
         rows.append((*numbers, 1)[:3])
-    return tuple(r[0] for r in rows), tuple(r[1] for r in rows), tuple(r[2] for r in rows)
+    return tuple(rows)  # type: ignore[arg-type]
 
 
-class SliceField(AttributeField):
-    """Starts, limits and strides."""
+class TripleField(AttributeField):
+    """Three numbers for each dimension: one attribute of HLO, three of ours and of MLIR."""
 
-    names = ("start_indices", "limit_indices", "strides")
+    names: tuple[str, str, str]
 
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return dict(zip(self.names, c.parsed("slice", parse_slices), strict=True))
-
-    def read_mlir(self, c: OperationContext) -> Attrs:
-        if "slice" not in c.op.extra:
-            return {name: c.ints(name) for name in self.names}
-        inner = c.op.extra["slice"].strip("[] ")
-        rows = [(*map(int, part.split(":")), 1)[:3] for part in inner.split(",")] if inner else []
+    def _named(self, rows: Rows) -> Attrs:
         return {name: tuple(r[k] for r in rows) for k, name in enumerate(self.names)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
-        rows = zip(*map(node.attr, self.names), strict=True)
-        parts = ", ".join(f"[{a}:{b}]" if s == 1 else f"[{a}:{b}:{s}]" for a, b, s in rows)
-        return f"slice={{{parts}}}"
+    def _rows(self, node: Node) -> Rows:
+        return list(zip(*map(node.attr, self.names), strict=True))
 
     def write_mlir(self, node: Node) -> str:
         return ", ".join(f"{name} = {mlir_text.ints_text(node.attr(name))}" for name in sorted(self.names))
 
 
-class PadField(AttributeField):
+class SliceField(TripleField):
+    """Starts, limits and strides."""
+
+    names = ("start_indices", "limit_indices", "strides")
+
+    def read_hlo(self, c: InstructionContext) -> Attrs:
+        return self._named(c.parsed("slice", parse_slices))
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        if "slice" not in c.op.extra:
+            return {name: c.ints(name) for name in self.names}
+        inner = c.op.extra["slice"].strip("[] ")
+        return self._named([(*map(int, part.split(":")), 1)[:3] for part in inner.split(",")] if inner else [])  # type: ignore[misc]
+
+    def write_hlo(self, w: Writer, node: Node) -> str:
+        return f"slice={{{', '.join(f'[{a}:{b}]' if s == 1 else f'[{a}:{b}:{s}]' for a, b, s in self._rows(node))}}}"
+
+
+class PadField(TripleField):
     """What stands before, behind and between the elements."""
 
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
 
     def read_hlo(self, c: InstructionContext) -> Attrs:
-        return dict(zip(self.names, c.parsed("padding", parse_padding), strict=True))
+        return self._named(c.parsed("padding", parse_padding))
 
     def read_mlir(self, c: OperationContext) -> Attrs:
         low, high = c.ints("edge_padding_low", "low"), c.ints("edge_padding_high", "high")
@@ -211,12 +222,9 @@ class PadField(AttributeField):
         return dict(zip(self.names, (low, high, interior), strict=True))
 
     def write_hlo(self, w: Writer, node: Node) -> str:
-        rows = list(zip(*map(node.attr, self.names), strict=True))
+        rows = self._rows(node)
         is_inside = any(between for _, _, between in rows)
         return "padding=" + "x".join(f"{a}_{b}_{between}" if is_inside else f"{a}_{b}" for a, b, between in rows)
-
-    def write_mlir(self, node: Node) -> str:
-        return ", ".join(f"{name} = {mlir_text.ints_text(node.attr(name))}" for name in sorted(self.names))
 
 
 # --- dimension labels of convolutions -----------------------------------------------------------------------------

@@ -93,8 +93,8 @@ def test_windows() -> None:
 
 
 def test_paddings_and_slices() -> None:
-    assert parse_padding("0_1_0x2_0") == ((0, 2), (1, 0), (0, 0))
-    assert parse_slices("{[0:7], [1:8:2]}") == ((0, 1), (7, 8), (1, 2))
+    assert parse_padding("0_1_0x2_0") == ((0, 1, 0), (2, 0, 0))
+    assert parse_slices("{[0:7], [1:8:2]}") == ((0, 7, 1), (1, 8, 2))
     with pytest.raises(AttributeFault):
         parse_slices("{[0:7:1:1]}")
 

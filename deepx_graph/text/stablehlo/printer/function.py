@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL, PHI, PROJ, REGION, TUPLE, callee_of, index_of, signature_of
+from deepx_graph.ir.structure import (
+    CALL,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    branch_count,
+    branch_width,
+    callee_of,
+    index_of,
+    signature_of,
+)
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
-from deepx_graph.text.stablehlo.printer.control import loop, region
 from deepx_graph.text.stablehlo.printer.devices import TOKENS, programs
 from deepx_graph.text.stablehlo.printer.legal import legal
 from deepx_graph.text.stablehlo.printer.names import Names, hidden_states, is_legal
@@ -28,7 +41,7 @@ from deepx_graph.text.stablehlo.printer.ops import FORMS
 from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
 from deepx_graph.text.xla.mlir_text import NoText
 from deepx_graph.text.xla.rows import GenericForm
-from deepx_graph.types import STATE, TupleType, Type, as_tensor, is_state
+from deepx_graph.types import BOOL, STATE, TupleType, Type, as_tensor, is_state
 
 DEEPEST = 30
 """Deeper regions are not indented further."""
@@ -336,6 +349,57 @@ def _dictionary(*parts: str) -> str:
     return f" {{{inner}}}" if inner else ""
 
 
+# --- branches as `if` and `case`, loops as `while`: their heads at once, their regions as work for later --------------
+
+
+def _region(w: FunctionWriter, node: Node) -> None:
+    """A branch, as `if` or `case`; its own work is left behind."""
+    selector, *values = node.inputs
+    width = branch_width(node)
+    assert isinstance(node.type, TupleType)
+    head, results = w.results(node, node.type.items, [v in w.hidden for v in values[:width]])
+    name = "if" if as_tensor(selector.type).dtype is BOOL else "case"
+    w.put(f'{head}"stablehlo.{name}"({w.use(selector)}) ({{')
+    steps: list[Callable[[], None] | Iterator[Node]] = []
+    for k, block in enumerate(w.placement.branches[node]):
+        given = values[k * width : (k + 1) * width]
+        steps += [w.deeper, reversed(block.nodes), partial(w.give_back, given, "stablehlo.return"), w.shallower]
+        if k < branch_count(node) - 1:
+            steps.append(partial(w.put, "}, {"))
+    steps.append(partial(w.put, f"}}) : ({type_text(selector.type)}) -> {results}{w.at(node)}"))
+    w.work += reversed(steps)
+
+
+def _loop(w: FunctionWriter, node: Node) -> None:
+    """A loop, as `while`; what both its regions need is written in each."""
+    begin, condition, *nexts = node.inputs
+    place = w.placement
+    inits = w.shown(begin.inputs)
+    assert isinstance(node.type, TupleType)
+    operands = ", ".join(map(w.use, inits))
+    head, types = w.results(node, node.type.items, [i in w.hidden for i in begin.inputs])
+    w.put(f'{head}"stablehlo.while"({operands}) ({{')
+    nexts = [n for n, i in zip(nexts, begin.inputs, strict=True) if i not in w.hidden]
+    returned = "stablehlo.return"
+    w.work += reversed([
+        partial(_variables, w, begin), w.deeper, iter(place.iteration(place.headers[node])),
+        partial(w.give_back, (condition,), returned), w.shallower, partial(w.put, "}, {"),
+        partial(_variables, w, begin), w.deeper, iter(place.iteration(place.bodies[node])),
+        partial(w.give_back, nexts, returned), w.shallower, partial(w.put, f"}}) : {types} -> {types}{w.at(node)}"),
+    ])  # fmt: skip
+
+
+def _variables(w: FunctionWriter, begin: Node) -> None:
+    """The label of a loop's region, whose arguments are the loop variables."""
+    names = [w.claims.claim("iterArg") if i not in w.hidden else "" for i in begin.inputs]
+    w.parts[begin] = names
+    for user in w.function.users[begin]:
+        if user.op is PHI and user not in w.hidden:
+            w.names[user] = names[index_of(user)]
+    shown = (f"{name}: {w.type(i)}" for name, i in zip(names, begin.inputs, strict=True) if name)
+    w.put(f"^bb0({', '.join(shown)}):")
+
+
 _WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
     PROJ: FunctionWriter.item, PHI: FunctionWriter.item, TUPLE: FunctionWriter.tuple, CALL: FunctionWriter.call,
     ops.rng_uniform: FunctionWriter.draw, ops.rng_normal: FunctionWriter.draw, ops.opaque: FunctionWriter.opaque,
@@ -343,4 +407,4 @@ _WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
     ops.custom_effect: FunctionWriter.custom,
     ops.module_seed: FunctionWriter.nothing, PARTIAL: FunctionWriter.nothing,
 }  # fmt: skip
-_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: region, LOOP_END: loop}
+_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: _region, LOOP_END: _loop}

@@ -1,24 +1,93 @@
-"""What StableHLO has, and what it says in a way of its own: broadcasts of scalars, i32 selectors, calls of closures where they are
-made. A function that has nothing of this is legal as it is; so printing what was read from a printed text changes nothing.
+"""What StableHLO has, and what it says in a way of its own: loops and branches without tuples, broadcasts of scalars, i32
+selectors, calls of closures where they are made.
+
+A function that has nothing of this is legal as it is; so printing what was read from a printed text changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, REGION, STRUCTURAL, branch_count
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    STRUCTURAL,
+    TUPLE,
+    branch_count,
+    index_of,
+)
 from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
-from deepx_graph.text.stablehlo.printer.flat import flattened
 from deepx_graph.text.stablehlo.printer.ops import FORMS
-from deepx_graph.types import I32, FunctionType, TensorType, TupleType, as_tensor, scalar
+from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, as_tensor, leaves, scalar
 
 
 def legal(function: Function) -> Function:
     """The function in StableHLO's operations. Raises VerifyError where a shape that is needed is not known."""
-    return Legaliser(TARGET).function(flattened(function))
+    return Legaliser(TARGET).function(_flattened(function))
+
+
+# --- loops and branches carry tensors and tokens only ----------------------------------------------------------------
+
+_CONTROL = (REGION, LOOP_BEGIN, LOOP_END)
+
+
+def _flattened(function: Function) -> Function:
+    """The function with the leaves of tuples in its loops and branches, each tuple made again behind it."""
+    if not any(_carries_tuples(n) for n in function.nodes):
+        return function
+    b = Builder()
+    new: dict[Node, Node] = {}
+    for node in function.nodes:
+        b.origin = node.origin
+        inputs = tuple(new[i] for i in node.inputs)
+        if _carries_tuples(node):
+            new[node] = _control(b, node, inputs)
+        elif (node.op is PHI or node.op is PROJ) and _carries_tuples(node.inputs[0]):
+            whole = node.inputs[0].type
+            assert isinstance(whole, TupleType)
+            first = len(leaves(TupleType(whole.items[: index_of(node)])))
+            parts = [b(node.op, inputs[0], index=first + k) for k in range(len(leaves(node.type)))]
+            new[node] = _rebuilt(b, node.type, parts)
+        elif node.op is PROJ and inputs[0].op is TUPLE:
+            new[node] = inputs[0].inputs[index_of(node)]
+        else:
+            new[node] = b.make(node.op, inputs, node.attrs, node.type)
+    return function.with_(params=tuple(new[p] for p in function.params), results=tuple(new[r] for r in function.results))
+
+
+def _carries_tuples(node: Node) -> bool:
+    return node.op in _CONTROL and isinstance(node.type, TupleType) and any(isinstance(t, TupleType) for t in node.type.items)
+
+
+def _control(b: Builder, node: Node, inputs: Sequence[Node]) -> Node:
+    """The branch, the loop's beginning or its end, on leaves."""
+    fixed = {REGION: 1, LOOP_BEGIN: 0, LOOP_END: 2}[node.op]
+    flat = [leaf for value in inputs[fixed:] for leaf in _leaves(b, value)]
+    return b.make(node.op, (*inputs[:fixed], *flat), node.attrs, TupleType(leaves(node.type)))
+
+
+def _leaves(b: Builder, node: Node) -> list[Node]:
+    """The values inside, left to right, taken from where the tuple was made if that is at hand."""
+    if not isinstance(node.type, TupleType):
+        return [node]
+    items = node.inputs if node.op is TUPLE else b.items(node)
+    return [leaf for item in items for leaf in _leaves(b, item)]
+
+
+def _rebuilt(b: Builder, type: Type, parts: list[Node]) -> Node:
+    """The value of that type with these leaves, which are taken from the list."""
+    if not isinstance(type, TupleType):
+        return parts.pop(0)
+    return b.pack(*(_rebuilt(b, t, parts) for t in type.items))
 
 
 # --- scalars that stand for all elements ----------------------------------------------------------------------------

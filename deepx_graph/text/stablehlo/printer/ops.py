@@ -14,7 +14,7 @@ from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.stablehlo.printer.devices import DEVICES
 from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
-from deepx_graph.text.xla.mlir_text import float_text, string_text, word_text
+from deepx_graph.text.xla.mlir_text import string_text, word_text
 from deepx_graph.text.xla.rows import GenericForm
 from deepx_graph.text.xla.table import TABLE
 
@@ -23,15 +23,6 @@ Rule = Callable[[Node], GenericForm]
 
 def _constant(n: Node) -> GenericForm:
     return GenericForm("stablehlo.constant", f"value = {dense_text(value_of(n))} : {type_text(n.type)}")
-
-
-def _almost(n: Node) -> GenericForm:
-    return GenericForm("check.expect_almost_eq", f"tolerance = {float_text(n.attr('tolerance'))} : f64")
-
-
-def _close(n: Node) -> GenericForm:
-    return GenericForm("check.expect_close", f"max_ulp_difference = {n.attr('max_ulp_difference')} : i64, "
-                                             f"min_ulp_difference = {n.attr('min_ulp_difference')} : i64")
 
 
 def _identity(n: Node) -> GenericForm:
@@ -54,9 +45,6 @@ FORMS: dict[Op, Rule] = {
     **{row.op: row.form for row in TABLE},
     CONSTANT: _constant,
     ops.identity: _identity,
-    ops.expect_eq: lambda n: GenericForm("check.expect_eq"),
-    ops.expect_almost_eq: _almost,
-    ops.expect_close: _close,
     ops.rng_uniform: _distribution("UNIFORM"),
     ops.rng_normal: _distribution("NORMAL"),
     **DEVICES,

@@ -13,9 +13,8 @@ from deepx_graph import ops
 from deepx_graph.ir import Node
 from deepx_graph.text.stablehlo.reader import dynamic
 from deepx_graph.text.stablehlo.reader.context import OperationContext
-from deepx_graph.text.stablehlo.reader.custom import custom_call
 from deepx_graph.text.stablehlo.reader.devices import DEVICES, call
-from deepx_graph.text.stablehlo.reader.effects import callees, target
+from deepx_graph.text.stablehlo.reader.effects import callees
 from deepx_graph.text.stablehlo.reader.manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.text.xla import control
@@ -78,41 +77,6 @@ def _call(c: OperationContext) -> list[Node]:
     return call(c, callees(c.op)[0], c.inputs)
 
 
-# --- checks and calls outside -------------------------------------------------------------------------------------
-
-
-def _check(c: OperationContext, name: str, in_custom_call: bool) -> list[Node]:
-    state = c.lowering.state
-    got, *rest = c.inputs
-    value = c.op.attributes.get("value")
-    want = rest[0] if rest else c.b.literal(c.dense(value, got.type)) if isinstance(value, Dense) else None
-    if state is None or want is None:
-        raise c.fail(f"{name} needs something to compare with")
-    kind = name.removeprefix("check.").removesuffix("_const")
-    if kind == "expect_eq":
-        new = c(ops.expect_eq, state, got, want)
-    elif kind == "expect_almost_eq":
-        tolerance = c.raw("tolerance")
-        new = c(ops.expect_almost_eq, state, got, want, tolerance=float(tolerance or (1e-3 if in_custom_call else 1e-4)))
-    elif kind == "expect_close":
-        new = c(ops.expect_close, state, got, want,
-                max_ulp_difference=c.number("max_ulp_difference", default=3 if in_custom_call else 1),
-                min_ulp_difference=c.number("min_ulp_difference", default=0))
-    else:
-        return c.opaque()
-    c.lowering.state = new
-    return []
-
-
-def _plain_check(c: OperationContext) -> list[Node]:
-    return _check(c, c.op.name, in_custom_call=False)
-
-
-def _custom_call(c: OperationContext) -> list[Node]:
-    name = target(c.op)
-    return _check(c, name, in_custom_call=True) if name.startswith("check.") else custom_call(c)
-
-
 def _barrier(c: OperationContext) -> list[Node]:
     return [c(ops.identity, x, role=c.word("role", default="optimization_barrier")) for x in c.inputs]
 
@@ -143,7 +107,6 @@ RULES: dict[str, Rule] = {
     **DEVICES,
     "sdy.manual_computation": manual_computation,
     **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(ROWS[op].results) for op in _CHLO_BROADCAST},
-    **{f"check.expect_{n}{suffix}": _plain_check for n in ("eq", "almost_eq", "close") for suffix in ("", "_const")},
     "stablehlo.constant": _constant,
     "stablehlo.dynamic_iota": dynamic.of_result(ROWS[ops.iota].results),
     "stablehlo.dynamic_broadcast_in_dim": dynamic.of_result(ROWS[ops.broadcast_in_dim].results),
@@ -160,7 +123,6 @@ RULES: dict[str, Rule] = {
     **{f"mhlo.{word}": _unchanged(word) for word in ("add_dependency", "copy", "domain")},
     "mhlo.topk": lambda c: ROWS[ops.top_k].results(c) if c.flag("largest", default=True) else c.opaque(),
     "stablehlo.composite": _call,
-    "stablehlo.custom_call": _custom_call,
     "stablehlo.optimization_barrier": _barrier,
     "sdy.sharding_constraint": _sharding,
     "stablehlo.rng": _rng,

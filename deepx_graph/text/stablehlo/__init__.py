@@ -20,12 +20,12 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
-    from deepx_graph.text.stablehlo.reader.lower import Lowering
-    from deepx_graph.text.stablehlo.reader.parser import Parser
+    from deepx_graph.text.stablehlo.reader.lower import MlirLowering
+    from deepx_graph.text.stablehlo.reader.parser import MlirParser
 
-    parser = Parser(source, options.max_nodes)
+    parser = MlirParser(source, options.max_nodes)
     functions = parser.program()
-    lowering = Lowering(source, functions, parser.aliases, parser.module)
+    lowering = MlirLowering(source, functions, parser.aliases, parser.module)
     return ReadResult(lowering.module(), tuple(lowering.kept.values()))
 
 

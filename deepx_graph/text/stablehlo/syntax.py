@@ -19,7 +19,7 @@ class Symbol:
 
 
 @dataclass(frozen=True)
-class Word:
+class EnumWord:
     """A bare word, or the word inside `#stablehlo<kind WORD>`."""
 
     text: str
@@ -49,7 +49,7 @@ class Noted:
     text: str
 
 
-class Argument(NamedTuple):
+class BlockArgument(NamedTuple):
     """An argument of a block: `start` is the offset of its name."""
 
     name: str
@@ -60,10 +60,10 @@ class Argument(NamedTuple):
 
 
 @dataclass(slots=True)
-class Block:
+class RegionBlock:
     """Arguments and operations."""
 
-    args: list[Argument]
+    args: list[BlockArgument]
     operations: list[Operation]
 
 
@@ -76,7 +76,7 @@ class Operation:
     operands: list[tuple[str, int]]
     attributes: dict[str, Any]
     words: list[str]
-    regions: list[list[Block]]
+    regions: list[list[RegionBlock]]
     operand_types: list[Type]
     result_types: list[Type]
     start: int
@@ -89,7 +89,7 @@ def plain(value: Any) -> Any:
     """Words and typed numbers without their wrapping."""
     if isinstance(value, Typed):
         return plain(value.value)
-    if isinstance(value, Word):
+    if isinstance(value, EnumWord):
         return value.text
     if isinstance(value, list):
         return [plain(v) for v in value]

@@ -19,7 +19,7 @@ from deepx_graph.text.xla.rows import Derived, OperationRow, row
 from deepx_graph.types import TupleType, Type, as_tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.printer.body import Writer
+    from deepx_graph.text.hlo.printer.body import ComputationWriter
     from deepx_graph.text.hlo.reader.context import InstructionContext
     from deepx_graph.text.stablehlo.reader.context import OperationContext
 
@@ -48,7 +48,7 @@ class GroupsField(AttributeField):
     def read_mlir(self, c: OperationContext) -> Attrs:
         return {self.name: c.rows(self.name)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"{self.name}={groups_text(node.attr(self.name))}"
 
     def write_mlir(self, node: Node) -> str:
@@ -63,7 +63,7 @@ class SentPairsField(GroupsField):
         found = _SENT.search(c.raw("frontend_attributes").text if c.has("frontend_attributes") else "")
         return {self.name: parse_groups(found[1]) if found else ()}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         is_said = any(name == "frontend_attributes" for name, _ in node.origin.notes)
         pairs = node.attr(self.name)
         return f'frontend_attributes={{_xla_send_recv_{self.name}="{groups_text(pairs)}"}}' if pairs and not is_said else ""
@@ -88,7 +88,7 @@ class ChannelField(AttributeField):
         handle = c.raw(self.mlir)
         return {"channel_id": int(handle.get("handle", 0)) if isinstance(handle, dict) else c.number("channel_id", default=0)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         channel = node.attr("channel_id")
         return f"channel_id={channel}" if channel or self.host else ""
 
@@ -107,7 +107,7 @@ class UnitField(AttributeField):
     def read(self, c: DialectContext) -> Attrs:
         return {self.name: c.flag(self.name)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"{self.name}=true" if node.attr(self.name) else ""
 
     def write_mlir(self, node: Node) -> str:
@@ -120,7 +120,7 @@ class RootField(UnitField):
     def read_hlo(self, c: InstructionContext) -> Attrs:
         return {}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         if node.attr(self.name):
             raise w.fail(node, "HLO's collective-broadcast has a fixed root")
         return ""
@@ -142,7 +142,7 @@ class SplitField(AttributeField):
     def read_mlir(self, c: OperationContext) -> Attrs:
         return {name: c.number(name) for name in self.names}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         split = node.attr("split_dimension")
         if split < 0:
             return ""

@@ -15,7 +15,7 @@ from deepx_graph.text.xla import hlo_text, mlir_text
 from deepx_graph.text.xla.lowering import DialectContext
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.printer.body import Writer
+    from deepx_graph.text.hlo.printer.body import ComputationWriter
     from deepx_graph.text.hlo.reader.context import InstructionContext
     from deepx_graph.text.stablehlo.reader.context import OperationContext
 
@@ -44,7 +44,7 @@ class AttributeField:
         """Our attributes. Raises ParseError."""
         return self.read(c)
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         """`name=value`, or several with commas between."""
         return ""
 
@@ -74,7 +74,7 @@ class ValueField(AttributeField):
     def read_mlir(self, c: OperationContext) -> Attrs:
         return {self.name: self.get(c, self.names)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         shown = self.hlo_value(node.attr(self.name))
         return f"{self.hlo[0]}={shown}" if shown else ""
 
@@ -135,7 +135,7 @@ class StatedField(AttributeField):
     hlo_value: str = ""
     mlir_value: str = ""
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"{self.hlo[0]}={self.hlo_value}" if self.hlo_value else ""
 
     def write_mlir(self, node: Node) -> str:
@@ -157,7 +157,7 @@ class BodyField(AttributeField):
     def read(self, c: DialectContext) -> Attrs:
         return {self.name: c.body(self.hlo[0], self.number)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"{self.hlo[0]}={w.body(node.attr(self.name), node)}"
 
     def bodies(self, node: Node) -> tuple[Function, ...]:
@@ -186,7 +186,7 @@ class StructField(AttributeField):
         given = c.need(self.mlir)
         return {k: tuple(given.get(k, ())) for k in self.lists}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         rows = [(self.lists[k], self.hlo[k]) for k in self.hlo_order]
         return hlo_text.present(*(f"{name}={hlo_text.ints_text(node.attr(k))}" for k, name in rows
                                   if node.attr(k) or k not in self.optional))
@@ -204,7 +204,7 @@ class IndexedField(StructField):
     def read_mlir(self, c: OperationContext) -> Attrs:
         return {**super().read_mlir(c), "index_vector_dim": c.need(self.mlir).get("index_vector_dim", 0)}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"{super().write_hlo(w, node)}, index_vector_dim={node.attr('index_vector_dim')}"
 
     def write_mlir(self, node: Node) -> str:

@@ -12,7 +12,7 @@ from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.lowering import DialectContext, several
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.printer.body import Writer
+    from deepx_graph.text.hlo.printer.body import ComputationWriter
 
 Build = Callable[[DialectContext, Op, Attrs], Node]
 Derived = Mapping[str, Callable[[DialectContext, Attrs], Any]]
@@ -80,7 +80,7 @@ class OperationRow:
                 attrs |= c.field(f)
         return attrs | {name: derive(c, attrs) for name, derive in self.derived.items()}
 
-    def hlo_text(self, w: Writer, node: Node) -> str:
+    def hlo_text(self, w: ComputationWriter, node: Node) -> str:
         """The attributes in HLO."""
         return present(*(f.write_hlo(w, node) for f in self.fields))
 

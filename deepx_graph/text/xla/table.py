@@ -36,7 +36,7 @@ from deepx_graph.text.xla.windows import LABELS, PADDING, SLICES, window
 from deepx_graph.types import as_tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.printer.body import Writer
+    from deepx_graph.text.hlo.printer.body import ComputationWriter
     from deepx_graph.text.hlo.reader.context import InstructionContext
     from deepx_graph.text.stablehlo.reader.context import OperationContext
 
@@ -78,7 +78,7 @@ class ComparisonField(AttributeField):
         stated = c.word("compare_type", default=kind)
         return {"direction": c.word(self.mlir, default=direction), "compare_type": "" if stated == "NOTYPE" else stated}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         kind = node.attr("compare_type")
         return present(f"direction={node.attr('direction')}", f"type={kind}" if kind else "")
 
@@ -91,7 +91,7 @@ class ComparisonField(AttributeField):
 class DimensionsField(StatedField):
     """The dimensions of a map, which are all."""
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"dimensions={hlo_text.ints_text(range(as_tensor(node.type).rank or 0))}"
 
     def write_mlir(self, node: Node) -> str:

@@ -17,7 +17,7 @@ from deepx_graph.text.xla.hlo_text import AttributeFault
 from deepx_graph.types import as_tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.printer.body import Writer
+    from deepx_graph.text.hlo.printer.body import ComputationWriter
     from deepx_graph.text.hlo.reader.context import InstructionContext
     from deepx_graph.text.stablehlo.reader.context import OperationContext
 
@@ -99,7 +99,7 @@ class WindowField(AttributeField):
         given = {name: getattr(window, part) for part, name in self.parts if part != "pad"}
         return given | {"padding_low": window.low, "padding_high": window.high}
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         given = {part: node.attr(name) for part, name in self.parts if part != "pad"}
         if "size" not in given:
             kernel = as_tensor(node.inputs[1].type).shape
@@ -204,7 +204,7 @@ class SliceField(TripleField):
         inner = c.op.extra["slice"].strip("[] ")
         return self._named([(*map(int, part.split(":")), 1)[:3] for part in inner.split(",")] if inner else [])  # type: ignore[misc]
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         return f"slice={{{', '.join(f'[{a}:{b}]' if s == 1 else f'[{a}:{b}:{s}]' for a, b, s in self._rows(node))}}}"
 
 
@@ -221,7 +221,7 @@ class PadField(TripleField):
         interior = c.ints("interior_padding", "interior", default=(0,) * len(low))
         return dict(zip(self.names, (low, high, interior), strict=True))
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         rows = self._rows(node)
         is_inside = any(between for _, _, between in rows)
         return "padding=" + "x".join(f"{a}_{b}_{between}" if is_inside else f"{a}_{b}" for a, b, between in rows)
@@ -282,7 +282,7 @@ class LabelsField(AttributeField):
         parts = text.replace("]x[", "] x [").replace("->", " x ").split(" x ")
         return _dimensions([[label.strip() for label in part.strip().strip("[]").split(",")] for part in parts])
 
-    def write_hlo(self, w: Writer, node: Node) -> str:
+    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         lhs, rhs, out = map("".join, _labels(node))
         return f"dim_labels={lhs}_{rhs}->{out}"
 

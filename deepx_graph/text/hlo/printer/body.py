@@ -24,16 +24,16 @@ from deepx_graph.text.hlo.printer.values import NoWord, legal, literal_text, tup
 from deepx_graph.types import STATE, Dims, DType, TensorType, TupleType, Type, is_state, scalar, tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.printer.module import Printer
+    from deepx_graph.text.hlo.printer.module import HloPrinter
 
-Emit = Callable[["Writer", Node], str | None]
+Emit = Callable[["ComputationWriter", Node], str | None]
 """Writes a node's instructions and gives the name of its value; None for a node that has no value in HLO."""
 
 
-class Writer:
+class ComputationWriter:
     """One computation. `values` are the names of nodes, `lines` the instructions."""
 
-    def __init__(self, printer: Printer, name: str, placement: Computations) -> None:
+    def __init__(self, printer: HloPrinter, name: str, placement: Computations) -> None:
         self.printer, self.name, self.placement = printer, name, placement
         self.lines: list[str] = []
         self.values: dict[Node, str] = {}

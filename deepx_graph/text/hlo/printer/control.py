@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, REGION, TUPLE, callee_of
-from deepx_graph.text.hlo.printer.body import Emit, Writer, state_text
+from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, state_text
 from deepx_graph.text.hlo.printer.place import call_arguments
 from deepx_graph.text.hlo.printer.values import legal, type_text
 from deepx_graph.text.hlo.reader.rules import RULES
@@ -22,12 +22,12 @@ _NAMED = re.compile(_STRING + r"|\b(to_apply|calls|called_computations|select|sc
                     r"|false_computation|branch_computations|comparator)=(\{[^{}]*\}|%?[\w.\-]+)")
 
 
-def _ordered(w: Writer, captures: Sequence[Node]) -> list[Node]:
+def _ordered(w: ComputationWriter, captures: Sequence[Node]) -> list[Node]:
     """What is captured, in the order in which it stands in this computation."""
     return sorted(captures, key=lambda c: (w.line_of[w.value(c)], c.serial))
 
 
-def _loop(w: Writer, node: Node) -> str:
+def _loop(w: ComputationWriter, node: Node) -> str:
     inits = node.inputs[0].inputs
     base = w.fresh(legal(node.name or "while"))
     captures, condition, body = w.printer.loop(w, node, base, lambda c: _ordered(w, c))
@@ -37,7 +37,7 @@ def _loop(w: Writer, node: Node) -> str:
     return w.put(base, state, "while", [packed], f"condition={condition}, body={body}", node.origin)
 
 
-def _region(w: Writer, node: Node) -> str:
+def _region(w: ComputationWriter, node: Node) -> str:
     selector = node.inputs[0]
     assert isinstance(selector.type, TensorType)
     base = w.fresh(legal(node.name or "conditional"))
@@ -54,7 +54,7 @@ def _region(w: Writer, node: Node) -> str:
     return w.put(base, shape, "conditional", [index, *args], named, node.origin)
 
 
-def _clamped_index(w: Writer, selector: Node, count: int) -> str:
+def _clamped_index(w: ComputationWriter, selector: Node, count: int) -> str:
     """Any integer as s32, out of range as the last branch: a plain conversion could wrap around into the range."""
     assert isinstance(selector.type, TensorType)
     dtype, value = selector.type.dtype, w.value(selector)
@@ -65,18 +65,18 @@ def _clamped_index(w: Writer, selector: Node, count: int) -> str:
     return w.step("convert", last.with_dtype(I32), w.step("select", last, outside, bound, value))
 
 
-def _call(w: Writer, node: Node) -> str:
+def _call(w: ComputationWriter, node: Node) -> str:
     return _called(w, node, callee_of(node), node.inputs)
 
 
-def _call_value(w: Writer, node: Node) -> str:
+def _call_value(w: ComputationWriter, node: Node) -> str:
     function, args = call_arguments(node)
     if function.op is not PARTIAL:
         raise w.fail(node, "HLO has no function values, and which function this calls is not known", hint="inline it first")
     return _called(w, node, callee_of(function), args)
 
 
-def _called(w: Writer, node: Node, callee: str, args: Sequence[Node]) -> str:
+def _called(w: ComputationWriter, node: Node, callee: str, args: Sequence[Node]) -> str:
     function = w.printer.module[callee]
     name = w.printer.use(w.name, w.printer.function(function), node)
     results = function.results
@@ -85,15 +85,15 @@ def _called(w: Writer, node: Node, callee: str, args: Sequence[Node]) -> str:
                  node.origin)
 
 
-def _fusion(w: Writer, node: Node) -> str:
+def _fusion(w: ComputationWriter, node: Node) -> str:
     return w.apply(node, "fusion", f"kind=kLoop, calls={w.body(node.attr('body'), node)}")
 
 
-def _tuple(w: Writer, node: Node) -> str:
+def _tuple(w: ComputationWriter, node: Node) -> str:
     return w.write(node, "tuple", [w.value(i) for i in node.inputs])
 
 
-def _opaque(w: Writer, node: Node) -> str:
+def _opaque(w: ComputationWriter, node: Node) -> str:
     """The instruction as it stood, with the computations it names."""
     name, attributes = node.attr("name"), node.attr("attributes")
     opcode = name.partition(" ")[0]
@@ -104,12 +104,12 @@ def _opaque(w: Writer, node: Node) -> str:
     return w.apply(node, opcode, kept(w, node, attributes))
 
 
-def kept(w: Writer, node: Node, attributes: str) -> str:
+def kept(w: ComputationWriter, node: Node, attributes: str) -> str:
     """Attributes as they stood, the computations that they name under their new names."""
     return _NAMED.sub(lambda m: _foreign(w, node, m), attributes)
 
 
-def _kept_constant(w: Writer, node: Node) -> str:
+def _kept_constant(w: ComputationWriter, node: Node) -> str:
     """A constant whose values were left out of the text."""
     text = node.span.text if node.span else ""
     found = re.search(r"\bconstant\((.*)\)", text.partition(", metadata=")[0], re.DOTALL)
@@ -118,7 +118,7 @@ def _kept_constant(w: Writer, node: Node) -> str:
     return w.write(node, "constant", [" ".join(found[1].split())])
 
 
-def _foreign(w: Writer, node: Node, match: re.Match[str]) -> str:
+def _foreign(w: ComputationWriter, node: Node, match: re.Match[str]) -> str:
     if match[1] is None:
         return match[0]
     words = match[2].strip("{} ").split(",") if match[2].strip("{} ") else []
@@ -126,12 +126,12 @@ def _foreign(w: Writer, node: Node, match: re.Match[str]) -> str:
     return f"{match[1]}={{{', '.join(names)}}}" if match[2].startswith("{") else f"{match[1]}={names[0]}"
 
 
-def _nothing(w: Writer, node: Node) -> None:
+def _nothing(w: ComputationWriter, node: Node) -> None:
     """No value until something asks for it in vain."""
 
 
 CONTROL: dict[Op, Emit] = {
-    CONSTANT: Writer.constant, TUPLE: _tuple, LOOP_END: _loop, REGION: _region, CALL: _call, CALL_VALUE: _call_value,
+    CONSTANT: ComputationWriter.constant, TUPLE: _tuple, LOOP_END: _loop, REGION: _region, CALL: _call, CALL_VALUE: _call_value,
     PARTIAL: _nothing, ops.opaque: _opaque, ops.fusion: _fusion,
 }  # fmt: skip
 """The emitters of structural ops, and of those that hold computations."""

@@ -1,7 +1,7 @@
 """How operations that act on the state are written in HLO: collectives, feeds, channels, custom calls.
 
 The state is a token where an instruction takes one, and has no value elsewhere. Results are known to the writer one by one
-(`Writer.parts`), as the state among them is no part of what the instruction gives.
+(`ComputationWriter.parts`), as the state among them is no part of what the instruction gives.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.hlo.printer.body import Emit, Writer
+from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit
 from deepx_graph.text.hlo.printer.notes import noted_shape
 from deepx_graph.text.hlo.printer.values import legal, tuple_text, type_text
 from deepx_graph.text.hlo.reader.devices import VERSIONS
@@ -35,13 +35,13 @@ def _noted(node: Node, types: Sequence[Type]) -> str:
     return noted_shape(node.origin, types[0] if len(types) == 1 else TupleType(tuple(types)))
 
 
-def _spread(w: Writer, node: Node, name: str, types: Sequence[Type]) -> str:
+def _spread(w: ComputationWriter, node: Node, name: str, types: Sequence[Type]) -> str:
     """Notes the results of the instruction `name`, which are one value or a tuple; gives the name."""
     w.parts[node] = [name] if len(types) == 1 else [w.item(f"{name}.{k}", t, name, k) for k, t in enumerate(types)]
     return name
 
 
-def _data(w: Writer, inputs: Sequence[Node]) -> str:
+def _data(w: ComputationWriter, inputs: Sequence[Node]) -> str:
     """Operands as one value."""
     return w.value(inputs[0]) if len(inputs) == 1 else w.pack("data", inputs)
 
@@ -50,7 +50,7 @@ def _data(w: Writer, inputs: Sequence[Node]) -> str:
 
 
 def _collective(row: OperationRow) -> Emit:
-    def emit(w: Writer, node: Node) -> str:
+    def emit(w: ComputationWriter, node: Node) -> str:
         types, attributes = _plain(node), row.hlo_text(w, node)
         operands = [w.value(i) for i in node.inputs[1:]]
         name = w.put(legal(node.name or row.hlo), _noted(node, types), row.hlo, operands, attributes, node.origin)
@@ -62,11 +62,11 @@ def _collective(row: OperationRow) -> Emit:
 # --- feeds and channels -------------------------------------------------------------------------------------------
 
 
-def _attributes(w: Writer, node: Node) -> str:
+def _attributes(w: ComputationWriter, node: Node) -> str:
     return ROWS[node.op].hlo_text(w, node)
 
 
-def _received(w: Writer, node: Node, whole: str) -> str:
+def _received(w: ComputationWriter, node: Node, whole: str) -> str:
     """Notes the results of an instruction that gives data and a token; gives its name."""
     types = _plain(node)
     _spread(w, node, w.put(f"{whole}.data", _shape(types), "get-tuple-element", [whole], "index=0"), types)
@@ -74,34 +74,34 @@ def _received(w: Writer, node: Node, whole: str) -> str:
     return whole
 
 
-def _infeed(w: Writer, node: Node) -> str:
+def _infeed(w: ComputationWriter, node: Node) -> str:
     shape = tuple_text([_shape(_plain(node)), "token[]"])
     return _received(w, node, w.put(legal(node.name or "infeed"), shape, "infeed", [w.value(node.inputs[0])],
                                     _attributes(w, node), node.origin))
 
 
-def _outfeed(w: Writer, node: Node) -> str:
+def _outfeed(w: ComputationWriter, node: Node) -> str:
     state, *inputs = node.inputs
     shape = f"outfeed_shape={_shape([i.type for i in inputs])}"
     return w.put(legal(node.name or "outfeed"), "token[]", "outfeed", [_data(w, inputs), w.value(state)],
                  present(shape, _attributes(w, node)), node.origin)
 
 
-def _send(w: Writer, node: Node) -> str:
+def _send(w: ComputationWriter, node: Node) -> str:
     state, *inputs = node.inputs
     shape, channel = tuple_text([_shape([i.type for i in inputs]), "u32[]", "token[]"]), _attributes(w, node)
     begun = w.put(legal(node.name or "send"), shape, "send", [_data(w, inputs), w.value(state)], channel, node.origin)
     return w.put("send-done", "token[]", "send-done", [begun], channel)
 
 
-def _recv(w: Writer, node: Node) -> str:
+def _recv(w: ComputationWriter, node: Node) -> str:
     data, channel = _shape(_plain(node)), _attributes(w, node)
     begun = w.put("recv", tuple_text([data, "u32[]", "token[]"]), "recv", [w.value(node.inputs[0])], channel)
     return _received(w, node, w.put(legal(node.name or "recv-done"), tuple_text([data, "token[]"]), "recv-done", [begun], channel,
                                     node.origin))
 
 
-def _random_state(w: Writer, node: Node) -> str:
+def _random_state(w: ComputationWriter, node: Node) -> str:
     types = _plain(node)
     name = w.put(legal(node.name or "state"), _noted(node, types), "rng-get-and-update-state", [], f"delta={node.attr('delta')}",
                  node.origin)
@@ -128,10 +128,10 @@ def _backend_config(node: Node) -> str:
     return f"backend_config={text if text.startswith('{') else string_text(text)}" if text and not said else ""
 
 
-def custom_call(kept: Callable[[Writer, Node, str], str]) -> Emit:
+def custom_call(kept: Callable[[ComputationWriter, Node, str], str]) -> Emit:
     """A custom call; `kept` writes attributes as an HLO text has them, with the computations that they name."""
 
-    def emit(w: Writer, node: Node) -> str:
+    def emit(w: ComputationWriter, node: Node) -> str:
         acts = node.op is ops.custom_effect
         is_hlo = node.attr("language") == "hlo"
         attributes = present(kept(w, node, node.attr("text")) if is_hlo else custom_attributes(node), _backend_config(node))

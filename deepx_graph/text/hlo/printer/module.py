@@ -13,7 +13,7 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
 from deepx_graph.rewrite.legalise import Legaliser
-from deepx_graph.text.hlo.printer.body import Emit, Writer, shown_results
+from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, shown_results
 from deepx_graph.text.hlo.printer.loops import without_fixed_variables
 from deepx_graph.text.hlo.printer.notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer.ops import EMITTERS, TARGET
@@ -26,10 +26,10 @@ Order = Callable[[Sequence[Node]], list[Node]]
 
 def write(module: Module) -> str:
     """The module as HLO text. Raises VerifyError for what HLO cannot express."""
-    return Printer(module).text()
+    return HloPrinter(module).text()
 
 
-class Printer:
+class HloPrinter:
     """Writes the computations that the entry needs, outermost first, and puts them in order."""
 
     unnamed_items = (CALL, CALL_VALUE, LOOP_END, REGION)
@@ -95,18 +95,18 @@ class Printer:
             self._bodies[function] = self._whole(function)
         return self._bodies[function]
 
-    def foreign(self, name: str, w: Writer, node: Node) -> str:
+    def foreign(self, name: str, w: ComputationWriter, node: Node) -> str:
         """The computation that a kept instruction names, from the text the module was read from."""
         if name not in self._foreign:
-            from deepx_graph.text.hlo.reader.lower import Lowering
-            from deepx_graph.text.hlo.reader.parser import Parser
+            from deepx_graph.text.hlo.reader.lower import HloLowering
+            from deepx_graph.text.hlo.reader.parser import HloParser
 
             source = self.module.source
-            program = Parser(source, 1 << 62).program() if source is not None and self.module.format == "hlo" else None
+            program = HloParser(source, 1 << 62).program() if source is not None and self.module.format == "hlo" else None
             found = next((c for c in program.computations if c.name == name), None) if program else None
             if program is None or found is None:
                 raise w.fail(node, f"the computation '{name}' that this instruction names is not known")
-            self._foreign[name] = Lowering(program).function(found)
+            self._foreign[name] = HloLowering(program).function(found)
         return self.body(self._foreign[name])
 
     def _whole(self, function: Function) -> str:
@@ -115,14 +115,14 @@ class Printer:
 
         def job() -> None:
             placement = Computations(function)
-            w = Writer(self, name, placement)
+            w = ComputationWriter(self, name, placement)
 
             self._finish(w, lambda: w.function(function))
 
         self._jobs.append(job)
         return name
 
-    def loop(self, w: Writer, end: Node, base: str, order: Order) -> tuple[list[Node], str, str]:
+    def loop(self, w: ComputationWriter, end: Node, base: str, order: Order) -> tuple[list[Node], str, str]:
         """What a loop captures, and its condition and body."""
         if end not in self._loops:
             scopes = w.placement.of_loops[end]
@@ -137,7 +137,7 @@ class Printer:
         captures, condition, body = self._loops[end]
         return captures, self.use(w.name, condition, end), self.use(w.name, body, end)
 
-    def region(self, w: Writer, node: Node, base: str, order: Order) -> list[tuple[list[Node], str]]:
+    def region(self, w: ComputationWriter, node: Node, base: str, order: Order) -> list[tuple[list[Node], str]]:
         """What each branch captures, and its computation."""
         if node not in self._regions:
             self._regions[node] = []
@@ -153,11 +153,12 @@ class Printer:
             self.use(w.name, name, node)
         return self._regions[node]
 
-    def _inner(self, outer: Writer, name: str, scope: ClosedComputation, write: Callable[[Writer], None]) -> None:
-        w = Writer(self, name, outer.placement)
+    def _inner(self, outer: ComputationWriter, name: str, scope: ClosedComputation,
+               write: Callable[[ComputationWriter], None]) -> None:
+        w = ComputationWriter(self, name, outer.placement)
         self._jobs.append(lambda: self._finish(w, lambda: write(w)))
 
-    def _finish(self, w: Writer, write: Callable[[], None]) -> None:
+    def _finish(self, w: ComputationWriter, write: Callable[[], None]) -> None:
         w.guard(write)
         self.blocks[w.name] = w.text()
 
@@ -193,7 +194,8 @@ class Printer:
         return order
 
 
-def _write_loop(w: Writer, end: Node, scope: ClosedComputation, captures: Sequence[Node], passed: Sequence[Node]) -> None:
+def _write_loop(w: ComputationWriter, end: Node, scope: ClosedComputation, captures: Sequence[Node],
+                passed: Sequence[Node]) -> None:
     """A condition (its one root is the result) or a body (its roots and what it passes on make the state)."""
     used = captures if passed else [c for c in captures if c in _reached(w, scope)]
     w.state(end, scope, captures, used)
@@ -204,7 +206,7 @@ def _write_loop(w: Writer, end: Node, scope: ClosedComputation, captures: Sequen
         w.root(w.pack("next", [*scope.roots, *passed]))
 
 
-def _reached(w: Writer, scope: ClosedComputation) -> set[Node]:
+def _reached(w: ComputationWriter, scope: ClosedComputation) -> set[Node]:
     """What the nodes of a scope use."""
     found = set(scope.roots)
     for items in scope.items.values():
@@ -215,7 +217,7 @@ def _reached(w: Writer, scope: ClosedComputation) -> set[Node]:
     return found
 
 
-def _write_branch(w: Writer, scope: ClosedComputation, captures: Sequence[Node]) -> None:
+def _write_branch(w: ComputationWriter, scope: ClosedComputation, captures: Sequence[Node]) -> None:
     w.taken(captures)
     w.run(scope)
     w.finish(scope.roots)

@@ -13,7 +13,7 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.rewrite.legalise import ConversionTarget
-from deepx_graph.text.hlo.printer.body import Emit, Writer
+from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit
 from deepx_graph.text.hlo.printer.control import CONTROL, kept
 from deepx_graph.text.hlo.printer.devices import DEVICES, custom_call
 from deepx_graph.text.hlo.reader.rules import IDENTITY
@@ -22,7 +22,7 @@ from deepx_graph.text.xla.table import ROWS, TABLE
 from deepx_graph.types import BOOL, DType, as_tensor
 
 
-def _by_row(w: Writer, node: Node) -> str:
+def _by_row(w: ComputationWriter, node: Node) -> str:
     """The opcode on the operands; of an elementwise op on operands of one shape, scalars being broadcast."""
     row = ROWS[node.op]
     if not node.op.elementwise:
@@ -36,14 +36,14 @@ def _by_row(w: Writer, node: Node) -> str:
 _ROLES = {role: opcode for opcode, role in reversed(IDENTITY.items())}
 
 
-def _identity(w: Writer, node: Node) -> str:
+def _identity(w: ComputationWriter, node: Node) -> str:
     role = node.attr("role")
     if role in custom_calls.UNCHANGED:
         return w.apply(node, "custom-call", f"custom_call_target={string_text(role)}")
     return w.apply(node, _ROLES.get(role, "copy"))
 
 
-def _broadcast(w: Writer, node: Node) -> str:
+def _broadcast(w: ComputationWriter, node: Node) -> str:
     """HLO's broadcast does not stretch dimensions of size 1: those are dropped first. A size may meet an open dimension."""
     x, shape, at = node.inputs[0], node.attr("shape"), node.attr("broadcast_dimensions")
     source = as_tensor(x.type)
@@ -55,12 +55,12 @@ def _broadcast(w: Writer, node: Node) -> str:
     return w.write(node, "broadcast", [value], f"dimensions={ints_text(at[k] for k in wide)}")
 
 
-def _pad(w: Writer, node: Node) -> str:
+def _pad(w: ComputationWriter, node: Node) -> str:
     """A scalar is not padded with anything."""
     return _by_row(w, node) if node.attr("edge_padding_low") else w.value(node.inputs[0])
 
 
-def _iota(w: Writer, node: Node) -> str:
+def _iota(w: ComputationWriter, node: Node) -> str:
     """A scalar is zero."""
     type = as_tensor(node.type)
     return _by_row(w, node) if type.dims else w.write(node, "constant", [_zero(type.dtype)])
@@ -73,7 +73,7 @@ def _zero(dtype: DType) -> str:
 def _rng(distribution: str) -> Emit:
     """HLO's draw has no seed of its own: only one that is the module's to choose can be left out."""
 
-    def emit(w: Writer, node: Node) -> str:
+    def emit(w: ComputationWriter, node: Node) -> str:
         low, high, seed = node.inputs
         if seed.op is not ops.module_seed:
             raise w.fail(node, f"HLO's rng takes no seed, and this {node.op.name} has one", hint="write sea, which keeps it")
@@ -83,19 +83,19 @@ def _rng(distribution: str) -> Emit:
     return emit
 
 
-def _in_dtype(w: Writer, node: Node, dtype: DType) -> str:
+def _in_dtype(w: ComputationWriter, node: Node, dtype: DType) -> str:
     type = as_tensor(node.type)
     return w.value(node) if type.dtype is dtype else w.helper("convert", type.with_dtype(dtype), w.value(node))
 
 
-def _ensure_type(w: Writer, node: Node) -> str:
+def _ensure_type(w: ComputationWriter, node: Node) -> str:
     if node.type != node.inputs[0].type:
         raise w.fail(node, f"{an(node.inputs[0].type)} is taken for {an(node.type)} only when the program runs",
                      hint="give the inputs' types first")
     return w.value(node.inputs[0])
 
 
-def _seed(w: Writer, node: Node) -> None:
+def _seed(w: ComputationWriter, node: Node) -> None:
     """Written with the draw that takes it."""
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 
 from deepx_graph.errors import an, suggest
 from deepx_graph.text.hlo.reader.shapes import ShapeError, parse_shape
-from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.text.hlo.reader.syntax import Computation, HloInstruction, HloProgram, Raw
 from deepx_graph.text.xla.hlo_text import parse_names
 from deepx_graph.types import STATE, TupleType, Type
 
-ByName = Mapping[str, Instruction]
+ByName = Mapping[str, HloInstruction]
 
 
-def check_program(program: Program) -> Computation:
+def check_program(program: HloProgram) -> Computation:
     """The entry computation. Raises ParseError for two entries, two roots or a name used twice."""
     entries = [c for c in program.computations if c.is_entry]
     if len(entries) > 1:
@@ -40,7 +40,7 @@ def _alike(a: Type, b: Type) -> bool:
     return a == b
 
 
-def check_instruction(program: Program, i: Instruction, by_name: ByName) -> None:
+def check_instruction(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     """Raises ParseError where an attribute of the instruction refers to nothing or to the wrong thing."""
     if "control-predecessors" in i.attributes:
         _predecessors(program, i, by_name)
@@ -49,14 +49,14 @@ def check_instruction(program: Program, i: Instruction, by_name: ByName) -> None
         check(program, i, by_name)
 
 
-def _predecessors(program: Program, i: Instruction, by_name: ByName) -> None:
+def _predecessors(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     raw = i.attributes["control-predecessors"]
     for name in parse_names(raw.text):
         if name not in by_name:
             raise program.error(f"no instruction '{name}' in this computation", raw, hint=suggest(name, by_name))
 
 
-def _same_channel(program: Program, i: Instruction, by_name: ByName) -> None:
+def _same_channel(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     """A `send-done` or `recv-done` is on the channel of what it ends."""
     start = by_name.get(i.operands[0].text) if i.operands else None
     if start is None or start.opcode != i.opcode.removesuffix("-done"):
@@ -68,12 +68,12 @@ def _same_channel(program: Program, i: Instruction, by_name: ByName) -> None:
                             there or start, f"the attribute channel_id of {start.opcode}, equal in both")
 
 
-def _tuple_with_token(program: Program, i: Instruction, by_name: ByName) -> None:
+def _tuple_with_token(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     if not isinstance(i.type, TupleType) or len(i.type.items) != 2 or i.type.items[1] != STATE:
         raise program.error(f"infeed gives {an(i.type)}", i, "a tuple of the data and a token: (shape, token[])")
 
 
-def _constraints(program: Program, i: Instruction, by_name: ByName) -> None:
+def _constraints(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     """`operand_layout_constraints={f32[2]{0}, ...}` names the shape of every operand."""
     raw = i.attributes.get("operand_layout_constraints")
     if raw is None:
@@ -97,6 +97,6 @@ def _type_of(name: str, by_name: ByName) -> Type | None:
     return found.type if found else None
 
 
-_CHECKS: dict[str, Callable[[Program, Instruction, ByName], None]] = {
+_CHECKS: dict[str, Callable[[HloProgram, HloInstruction, ByName], None]] = {
     "send-done": _same_channel, "recv-done": _same_channel, "infeed": _tuple_with_token, "custom-call": _constraints,
 }  # fmt: skip

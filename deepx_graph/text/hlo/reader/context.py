@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from deepx_graph.ir import Function, Node
 from deepx_graph.text.hlo.reader.effects import plain_leaves
 from deepx_graph.text.hlo.reader.shapes import layout_of
-from deepx_graph.text.hlo.reader.syntax import Instruction, Raw
+from deepx_graph.text.hlo.reader.syntax import HloInstruction, Raw
 from deepx_graph.text.xla.fields import AttributeField
 from deepx_graph.text.xla.hlo_text import AttributeFault, parse_ints, parse_names, parse_string
 from deepx_graph.text.xla.lowering import DialectContext
 from deepx_graph.types import TensorType, TupleType, Type
 
 if TYPE_CHECKING:
-    from deepx_graph.text.hlo.reader.lower import Lowering
+    from deepx_graph.text.hlo.reader.lower import HloLowering
 
 T = TypeVar("T")
 
@@ -24,9 +24,9 @@ class InstructionContext(DialectContext):
     """One instruction being lowered."""
 
     __slots__ = ("instruction",)
-    lowering: Lowering
+    lowering: HloLowering
 
-    def __init__(self, lowering: Lowering, instruction: Instruction, inputs: list[Node]) -> None:
+    def __init__(self, lowering: HloLowering, instruction: HloInstruction, inputs: list[Node]) -> None:
         super().__init__(inputs)
         self.lowering, self.instruction = lowering, instruction
 

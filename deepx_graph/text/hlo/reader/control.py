@@ -8,7 +8,7 @@ from deepx_graph.errors import an
 from deepx_graph.ir import Node
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.effects import plain_leaves
-from deepx_graph.text.hlo.reader.syntax import Computation, Instruction
+from deepx_graph.text.hlo.reader.syntax import Computation, HloInstruction
 from deepx_graph.text.xla import control
 from deepx_graph.types import TupleType, Type, as_tensor
 
@@ -55,7 +55,7 @@ def _fixed_leaves(body: Computation, state: Type) -> set[int]:
     return found
 
 
-def _is_item(i: Instruction, k: int, by_name: Mapping[str, Instruction]) -> bool:
+def _is_item(i: HloInstruction, k: int, by_name: Mapping[str, HloInstruction]) -> bool:
     """Whether the instruction takes item k of the parameter."""
     if i.opcode != "get-tuple-element" or not i.operands or "index" not in i.attributes:
         return False

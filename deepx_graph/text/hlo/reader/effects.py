@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.hlo.reader.syntax import Instruction
+from deepx_graph.text.hlo.reader.syntax import HloInstruction
 from deepx_graph.text.xla.devices import NOTHING_MOVES, names_single_devices
 from deepx_graph.text.xla.hlo_text import AttributeFault, Groups, parse_groups, parse_names, parse_string
 from deepx_graph.types import STATE, TupleType, Type, is_state
@@ -23,7 +23,7 @@ def plain_leaves(type: Type) -> tuple[Type, ...]:
     return () if type == STATE else (type,)
 
 
-def is_alone(i: Instruction) -> bool:
+def is_alone(i: HloInstruction) -> bool:
     """Whether a collective names only groups of one device, so that nothing moves."""
     try:
         if i.opcode.startswith("collective-permute"):
@@ -33,16 +33,16 @@ def is_alone(i: Instruction) -> bool:
         return False
 
 
-def _groups(i: Instruction, name: str) -> Groups:
+def _groups(i: HloInstruction, name: str) -> Groups:
     return parse_groups(i.attributes[name].text) if name in i.attributes else ()
 
 
-def text_of(i: Instruction, name: str) -> str:
+def text_of(i: HloInstruction, name: str) -> str:
     """An attribute that is a string, without its quotes; empty where it is missing."""
     return parse_string(i.attributes[name].text) if name in i.attributes else ""
 
 
-def named(i: Instruction) -> list[str]:
+def named(i: HloInstruction) -> list[str]:
     """The computations that an instruction runs as part of the program, bodies of reductions and the like left out."""
     if not i.attributes:
         return []
@@ -50,7 +50,7 @@ def named(i: Instruction) -> list[str]:
     return [n for word in words if word in i.attributes for n in parse_names(i.attributes[word].text)]
 
 
-def acts_itself(i: Instruction) -> bool:
+def acts_itself(i: HloInstruction) -> bool:
     """Whether the instruction changes or needs the state, apart from what it runs."""
     if i.opcode in _ALWAYS or is_state(i.type):
         return True

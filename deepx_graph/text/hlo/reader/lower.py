@@ -16,17 +16,17 @@ from deepx_graph.text.common.numbers import whole
 from deepx_graph.text.hlo.reader.check import check_instruction, check_program
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.effects import acts_itself, named, plain_leaves
-from deepx_graph.text.hlo.reader.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, Rule, opaque
-from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.text.hlo.reader.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, OpcodeRule, opaque
+from deepx_graph.text.hlo.reader.syntax import Computation, HloInstruction, HloProgram, Raw
 from deepx_graph.text.xla.hlo_text import parse_names
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering, acting
 from deepx_graph.types import STATE, TupleType, Type, merge_types
 
 
-class Lowering(DialectLowering):
+class HloLowering(DialectLowering):
     """One program as a module. `functions` are those that `call` names, by computation."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: HloProgram) -> None:
         super().__init__()
         self.program = program
         self.computations = {c.name: c for c in program.computations}
@@ -39,7 +39,7 @@ class Lowering(DialectLowering):
         runs = {c.name: [n for i in c.instructions for n in named(i)] for c in program.computations}
         self.acting = acting(runs, (c.name for c in program.computations if any(map(acts_itself, c.instructions))))
 
-    def acts(self, i: Instruction) -> bool:
+    def acts(self, i: HloInstruction) -> bool:
         """Whether an instruction changes or needs the state, itself or through what it runs."""
         return self.state is not None and (acts_itself(i) or any(n in self.acting for n in named(i)))
 
@@ -60,9 +60,9 @@ class Lowering(DialectLowering):
             raise self.program.error(f"no computation '{name}'", at, hint=suggest(name, self.computations))
         return self.computations[name]
 
-    def parameters(self, c: Computation) -> list[Instruction]:
+    def parameters(self, c: Computation) -> list[HloInstruction]:
         """The parameter instructions, by number."""
-        found: dict[int, Instruction] = {}
+        found: dict[int, HloInstruction] = {}
         for i in c.instructions:
             if i.opcode == "parameter":
                 text = i.payload.text.strip()
@@ -151,7 +151,7 @@ class Lowering(DialectLowering):
             seen.add(i.name)
         raise AssertionError("no name stands twice")
 
-    def _visit(self, first: Instruction, values: dict[str, Node], by_name: dict[str, Instruction]) -> None:
+    def _visit(self, first: HloInstruction, values: dict[str, Node], by_name: dict[str, HloInstruction]) -> None:
         """Lower an instruction, after its operands where those stand further down."""
         stack = [first]
         open_: set[str] = set()
@@ -175,7 +175,7 @@ class Lowering(DialectLowering):
 
     # --- instructions
 
-    def _lower(self, i: Instruction, operands: list[Node]) -> Node:
+    def _lower(self, i: HloInstruction, operands: list[Node]) -> Node:
         rule = RULES.get(i.opcode)
         if rule is None:
             at = Raw(i.opcode, self.program.source.text.find(i.opcode, i.start))
@@ -194,7 +194,7 @@ class Lowering(DialectLowering):
             self.warnings += (replace(d, severity="warning", hint="kept as it stands; it cannot be run") for d in e.diagnostics)
             return opaque(context)
 
-    def _applied(self, rule: Rule, context: InstructionContext) -> Node:
+    def _applied(self, rule: OpcodeRule, context: InstructionContext) -> Node:
         i = context.instruction
         try:
             return rule.lower(context)
@@ -203,26 +203,26 @@ class Lowering(DialectLowering):
         except MALFORMED:
             raise self.program.error(f"{i.opcode} does not have the operands and attributes that it needs", i) from None
 
-    def origin(self, i: Instruction) -> Origin:
+    def origin(self, i: HloInstruction) -> Origin:
         """The instruction's name and place, and what its text says beside what it computes."""
         notes = [(name, raw.text) for name, raw in i.attributes.items() if name in NOTED or name in NAMING]
         if i.shape:
             notes.append(("layout", i.shape))
         return Origin(i.name, (self.program.place(i),), (), tuple(notes))
 
-    def _check_attributes(self, i: Instruction, rule: Rule) -> None:
+    def _check_attributes(self, i: HloInstruction, rule: OpcodeRule) -> None:
         for name, raw in i.attributes.items():
             if name not in rule.attributes and name not in COMMON_ATTRIBUTES:
                 known = (*rule.attributes, *COMMON_ATTRIBUTES)
                 takes = ", ".join(rule.attributes) or "none of its own"
                 raise self.program.error(f"{i.opcode} has no attribute '{name}'", raw, takes, suggest(name, known))
 
-    def _check_operand_types(self, i: Instruction, operands: Sequence[Node]) -> None:
+    def _check_operand_types(self, i: HloInstruction, operands: Sequence[Node]) -> None:
         for stated, raw, node in zip(i.operand_types, i.operands, operands, strict=True):
             if stated is not None and stated != node.type:
                 raise self.program.error(f"the operand is {an(node.type)} and the text says {stated}", raw, str(node.type))
 
-    def _checked(self, i: Instruction, node: Node) -> Node:
+    def _checked(self, i: HloInstruction, node: Node) -> Node:
         if node.type == i.type:
             return node
         try:
@@ -255,7 +255,7 @@ class Lowering(DialectLowering):
         return next(rest)
 
 
-def _before(i: Instruction) -> list[Raw]:
+def _before(i: HloInstruction) -> list[Raw]:
     """The instructions that come before one: its operands, and those that it names as predecessors."""
     raw = i.attributes.get("control-predecessors") if i.attributes else None
     return i.operands if raw is None else [*i.operands, *(Raw(name, raw.start) for name in parse_names(raw.text))]

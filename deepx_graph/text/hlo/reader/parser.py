@@ -12,7 +12,7 @@ from typing import NoReturn
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
 from deepx_graph.text.common.cursor import TextCursor
 from deepx_graph.text.hlo.reader.shapes import MAX_DEPTH, SPACE, ShapeError, array_type, is_plain, parse_shape
-from deepx_graph.text.hlo.reader.syntax import Computation, Instruction, Program, Raw
+from deepx_graph.text.hlo.reader.syntax import Computation, HloInstruction, HloProgram, Raw
 from deepx_graph.types import Type
 
 NAME = r"[A-Za-z_0-9][\w.\-]*"
@@ -39,7 +39,7 @@ OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "repli
 """Opcodes whose parentheses hold no operand names."""
 
 
-class Parser(TextCursor):
+class HloParser(TextCursor):
     """One pass over a text. `program()` gives the tree or raises ParseError at the place."""
 
     BLANK = SPACE
@@ -69,7 +69,7 @@ class Parser(TextCursor):
 
     # --- module
 
-    def program(self) -> Program:
+    def program(self) -> HloProgram:
         self.skip()
         match = _HEAD.match(self.text, self.at)
         name, attributes = "", {}
@@ -85,7 +85,7 @@ class Parser(TextCursor):
             self.skip()
         if not computations:
             self.fail("the module has no computation", expected="ENTRY name { ... }")
-        return Program(self.source, name, attributes, computations, tables)
+        return HloProgram(self.source, name, attributes, computations, tables)
 
     def tables(self) -> dict[str, dict[int, str]]:
         found: dict[str, dict[int, str]] = {}
@@ -135,8 +135,8 @@ class Parser(TextCursor):
 
     # --- instructions
 
-    def instructions(self) -> list[Instruction]:
-        found: list[Instruction] = []
+    def instructions(self) -> list[HloInstruction]:
+        found: list[HloInstruction] = []
         while not self.accept("}"):
             if self.at >= len(self.text):
                 self.fail("the text ends inside a computation", len(self.text) - 1, expected="'}'")
@@ -149,7 +149,7 @@ class Parser(TextCursor):
             self.fail("a computation without instructions", self.at - 1, expected="instructions")
         return found
 
-    def instruction(self) -> Instruction:
+    def instruction(self) -> HloInstruction:
         start = self.at
         plain = _PLAIN_INSTRUCTION.match(self.text, start)
         if plain and plain[6] not in OPERANDLESS:
@@ -171,10 +171,10 @@ class Parser(TextCursor):
         if opcode[1] not in OPERANDLESS:
             operands, operand_types = self.operands(payload)
         attributes = self.attributes()
-        return Instruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at, operand_types,
-                           "" if is_plain(shape) else shape)
+        return HloInstruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at,
+                              operand_types, "" if is_plain(shape) else shape)
 
-    def plain(self, match: re.Match[str], start: int) -> Instruction:
+    def plain(self, match: re.Match[str], start: int) -> HloInstruction:
         """An instruction with an array type and operands that are names alone, up to its attributes: one match."""
         root, name, shape, dims, layout, opcode, payload = match.groups()
         at = match.start(7)
@@ -185,8 +185,8 @@ class Parser(TextCursor):
             self.fail(e.message, match.start(3), expected=e.expected)
         operands = [Raw(o[1], at + o.start(1)) for o in _NAME_OF_OPERAND.finditer(payload)]
         stated = "" if layout is None else self.text[match.start(3) : match.end(5)]
-        return Instruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, start, self.at,
-                           [None] * len(operands), "" if is_plain(stated) else stated)
+        return HloInstruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, start, self.at,
+                              [None] * len(operands), "" if is_plain(stated) else stated)
 
     def parenthesised(self) -> Raw:
         """The text up to the parenthesis that closes; the opening one is already read."""

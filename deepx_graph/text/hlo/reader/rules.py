@@ -36,7 +36,7 @@ NAMING = frozenset({"condition", "body", "branch_computations", "true_computatio
 
 
 @dataclass(frozen=True)
-class Rule:
+class OpcodeRule:
     """How an opcode is read. `operands` are the numbers of operands it may have, None for any."""
 
     lower: Lower
@@ -149,28 +149,28 @@ _KEPT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Operations that are kept as they stand, with the attributes that each may have."""
 _TRUSTED = (ops.pad, ops.reduce, ops.dot_general, ops.convolution)
-_OF_ROWS = {row.hlo: Rule(row.node, row.hlo_attributes, row.arity, row.op in _TRUSTED) for row in TABLE if row.hlo}
+_OF_ROWS = {row.hlo: OpcodeRule(row.node, row.hlo_attributes, row.arity, row.op in _TRUSTED) for row in TABLE if row.hlo}
 _OWN: dict[str, Lower] = {
     "broadcast": _broadcast, "dynamic-slice": _with_starts(ROWS[ops.dynamic_slice], 1),
     "dynamic-update-slice": _with_starts(ROWS[ops.dynamic_update_slice], 2), "topk": _top_k, "rng-bit-generator": _rng_bits,
 }  # fmt: skip
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpcodeRule] = {
     **_OF_ROWS,
     **{name: replace(_OF_ROWS[name], lower=lower) for name, lower in _OWN.items()},
-    **{name: Rule(_identity(role), ("domain",) * (name == "domain"), (1,)) for name, role in IDENTITY.items()},
-    "add-dependency": Rule(lambda c: c.inputs[0], operands=(2,)),
-    **{name: Rule(opaque, attributes) for name, attributes in _KEPT.items()},
-    **{name: Rule(lower, ATTRIBUTES.get(name, ())) for name, lower in DEVICES.items()},
-    "constant": Rule(_constant, operands=(0,)),
-    "parameter": Rule(_parameter, operands=(0,)),
-    "tuple": Rule(lambda c: c.b.pack(*c.inputs)),
-    "get-tuple-element": Rule(_get_tuple_element, ("index",), (1,)),
-    "bitcast": Rule(_bitcast, operands=(1,)),
-    "while": Rule(control.while_, ("condition", "body"), (1,)),
-    "conditional": Rule(control.conditional, ("branch_computations", "true_computation", "false_computation")),
-    "call": Rule(control.call, ("to_apply", "is_composite")),
-    "fusion": Rule(control.fusion, ("kind", "calls")),
-    "rng": Rule(_rng, ("distribution",), (2,)),
+    **{name: OpcodeRule(_identity(role), ("domain",) * (name == "domain"), (1,)) for name, role in IDENTITY.items()},
+    "add-dependency": OpcodeRule(lambda c: c.inputs[0], operands=(2,)),
+    **{name: OpcodeRule(opaque, attributes) for name, attributes in _KEPT.items()},
+    **{name: OpcodeRule(lower, ATTRIBUTES.get(name, ())) for name, lower in DEVICES.items()},
+    "constant": OpcodeRule(_constant, operands=(0,)),
+    "parameter": OpcodeRule(_parameter, operands=(0,)),
+    "tuple": OpcodeRule(lambda c: c.b.pack(*c.inputs)),
+    "get-tuple-element": OpcodeRule(_get_tuple_element, ("index",), (1,)),
+    "bitcast": OpcodeRule(_bitcast, operands=(1,)),
+    "while": OpcodeRule(control.while_, ("condition", "body"), (1,)),
+    "conditional": OpcodeRule(control.conditional, ("branch_computations", "true_computation", "false_computation")),
+    "call": OpcodeRule(control.call, ("to_apply", "is_composite")),
+    "fusion": OpcodeRule(control.fusion, ("kind", "calls")),
+    "rng": OpcodeRule(_rng, ("distribution",), (2,)),
 }
 """Every opcode that is read."""

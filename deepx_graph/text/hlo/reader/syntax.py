@@ -19,7 +19,7 @@ class Raw:
 
 
 @dataclass(slots=True)
-class Instruction:
+class HloInstruction:
     """`name = type opcode(operands), attributes`. `payload` is the text between the parentheses."""
 
     name: str
@@ -41,7 +41,7 @@ class Computation:
     """A named list of instructions."""
 
     name: str
-    instructions: list[Instruction]
+    instructions: list[HloInstruction]
     is_entry: bool
     start: int
     end: int
@@ -49,12 +49,12 @@ class Computation:
     result: Type | None = None
 
     @property
-    def root(self) -> Instruction:
+    def root(self) -> HloInstruction:
         return next((i for i in self.instructions if i.is_root), self.instructions[-1])
 
 
 @dataclass
-class Program:
+class HloProgram:
     """A module's text."""
 
     source: Source
@@ -68,7 +68,7 @@ class Program:
         """The places in the user's program that `metadata` tells."""
         return Places(self.tables)
 
-    def place(self, i: Instruction) -> Span:
+    def place(self, i: HloInstruction) -> Span:
         """Where an instruction stands, and what it was made from."""
         metadata = i.attributes.get("metadata")
         return Span(self.source, i.start, i.end, self.places.of(metadata.text) if metadata else None)
@@ -76,7 +76,7 @@ class Program:
     def span(self, start: int, end: int) -> Span:
         return Span(self.source, start, end)
 
-    def error(self, message: str, at: Raw | Instruction, expected: str | None = None, hint: str | None = None) -> ParseError:
+    def error(self, message: str, at: Raw | HloInstruction, expected: str | None = None, hint: str | None = None) -> ParseError:
         """A ParseError placed at a piece of the text."""
-        span = self.place(at) if isinstance(at, Instruction) else self.span(at.start, at.start + len(at.text))
+        span = self.place(at) if isinstance(at, HloInstruction) else self.span(at.start, at.start + len(at.text))
         return ParseError(Diagnostic(message, span, expected=expected, hint=hint))

@@ -1,4 +1,4 @@
-"""`FunctionWriter`: the lines of one function, its loops and branches as nested regions.
+"""`MlirWriter`: the lines of one function, its loops and branches as nested regions.
 
 Every value has one name in the whole function. A node with several results is written as `%r:n`; as a whole it is used by making a
 tuple of them. The state that orders checks has no text: order in the text is order. Problems are collected, each at its node.
@@ -35,7 +35,7 @@ from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import notes_text
 from deepx_graph.text.stablehlo.printer.devices import TOKENS, programs
 from deepx_graph.text.stablehlo.printer.legal import legal
-from deepx_graph.text.stablehlo.printer.names import Names, hidden_states, is_legal
+from deepx_graph.text.stablehlo.printer.names import ValueNames, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer.opaque import respell
 from deepx_graph.text.stablehlo.printer.ops import FORMS
 from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
@@ -52,17 +52,17 @@ _LOST = "%lost"
 Work = Callable[[], None] | Iterator[Node]
 
 
-class FunctionWriter:
+class MlirWriter:
     """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state.
 
     One that `starts` makes the first token itself, and keeps the last one.
     """
 
     def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], locations: LocationTable,
-                 names: Names | None = None, level: int = 2, starts: bool = False) -> None:
+                 names: ValueNames | None = None, level: int = 2, starts: bool = False) -> None:
         self.symbols, self.checking, self.level, self.starts = symbols, checking, level, starts
         self.locations = locations
-        self.claims = names or Names()
+        self.claims = names or ValueNames()
         self.lines: list[str] = []
         self.problems: list[Diagnostic] = []
         self.names: dict[Node, str] = {}
@@ -110,7 +110,7 @@ class FunctionWriter:
                     self.work.append(nodes)
                     structure(self, node)
                     return
-                _WRITERS.get(node.op, FunctionWriter.operation)(self, node)
+                _WRITERS.get(node.op, MlirWriter.operation)(self, node)
             except (NoText, InferError) as e:
                 told = e.diagnostic(node.span, node) if isinstance(e, NoText) else e.diagnostic(node.span, f"{node.op.name}: ")
                 self.problems.append(told)
@@ -270,7 +270,7 @@ class FunctionWriter:
         """Closed functions as regions."""
         texts = []
         for f in functions:
-            inner = FunctionWriter(f, self.symbols, set(), self.locations, self.claims, self.level + 1)
+            inner = MlirWriter(f, self.symbols, set(), self.locations, self.claims, self.level + 1)
             label = f"{self.indent}^bb0({inner.declared()}):"
             inner.body("stablehlo.return")
             self.problems += inner.problems
@@ -352,7 +352,7 @@ def _dictionary(*parts: str) -> str:
 # --- branches as `if` and `case`, loops as `while`: their heads at once, their regions as work for later --------------
 
 
-def _region(w: FunctionWriter, node: Node) -> None:
+def _region(w: MlirWriter, node: Node) -> None:
     """A branch, as `if` or `case`; its own work is left behind."""
     selector, *values = node.inputs
     width = branch_width(node)
@@ -370,7 +370,7 @@ def _region(w: FunctionWriter, node: Node) -> None:
     w.work += reversed(steps)
 
 
-def _loop(w: FunctionWriter, node: Node) -> None:
+def _loop(w: MlirWriter, node: Node) -> None:
     """A loop, as `while`; what both its regions need is written in each."""
     begin, condition, *nexts = node.inputs
     place = w.placement
@@ -389,7 +389,7 @@ def _loop(w: FunctionWriter, node: Node) -> None:
     ])  # fmt: skip
 
 
-def _variables(w: FunctionWriter, begin: Node) -> None:
+def _variables(w: MlirWriter, begin: Node) -> None:
     """The label of a loop's region, whose arguments are the loop variables."""
     names = [w.claims.claim("iterArg") if i not in w.hidden else "" for i in begin.inputs]
     w.parts[begin] = names
@@ -400,11 +400,11 @@ def _variables(w: FunctionWriter, begin: Node) -> None:
     w.put(f"^bb0({', '.join(shown)}):")
 
 
-_WRITERS: dict[Op, Callable[[FunctionWriter, Node], None]] = {
-    PROJ: FunctionWriter.item, PHI: FunctionWriter.item, TUPLE: FunctionWriter.tuple, CALL: FunctionWriter.call,
-    ops.rng_uniform: FunctionWriter.draw, ops.rng_normal: FunctionWriter.draw, ops.opaque: FunctionWriter.opaque,
-    ops.probe: FunctionWriter.probe, ops.run_parallel: FunctionWriter.parallel, ops.custom_call: FunctionWriter.custom,
-    ops.custom_effect: FunctionWriter.custom,
-    ops.module_seed: FunctionWriter.nothing, PARTIAL: FunctionWriter.nothing,
+_WRITERS: dict[Op, Callable[[MlirWriter, Node], None]] = {
+    PROJ: MlirWriter.item, PHI: MlirWriter.item, TUPLE: MlirWriter.tuple, CALL: MlirWriter.call,
+    ops.rng_uniform: MlirWriter.draw, ops.rng_normal: MlirWriter.draw, ops.opaque: MlirWriter.opaque,
+    ops.probe: MlirWriter.probe, ops.run_parallel: MlirWriter.parallel, ops.custom_call: MlirWriter.custom,
+    ops.custom_effect: MlirWriter.custom,
+    ops.module_seed: MlirWriter.nothing, PARTIAL: MlirWriter.nothing,
 }  # fmt: skip
-_STRUCTURES: dict[Op, Callable[[FunctionWriter, Node], None]] = {REGION: _region, LOOP_END: _loop}
+_STRUCTURES: dict[Op, Callable[[MlirWriter, Node], None]] = {REGION: _region, LOOP_END: _loop}

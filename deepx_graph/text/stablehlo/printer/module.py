@@ -13,7 +13,7 @@ from deepx_graph.ir import Function, Module
 from deepx_graph.text.stablehlo.locations import LocationTable
 from deepx_graph.text.stablehlo.notes import LINE, notes_text
 from deepx_graph.text.stablehlo.printer.devices import has_tokens
-from deepx_graph.text.stablehlo.printer.function import FunctionWriter
+from deepx_graph.text.stablehlo.printer.function import MlirWriter
 from deepx_graph.text.stablehlo.printer.names import hides_state
 from deepx_graph.text.stablehlo.printer.values import type_text
 from deepx_graph.text.stablehlo.syntax import VJP
@@ -31,7 +31,7 @@ def write(module: Module) -> str:
     lines = [_module_head(module), *(f"  {text}" for name, text in module.notes if name == LINE)]
     problems: list[Diagnostic] = []
     for f in module.functions:
-        w = FunctionWriter(f, symbols, checking, locations, starts=f is module.entry and not checking)
+        w = MlirWriter(f, symbols, checking, locations, starts=f is module.entry and not checking)
         lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
         w.body("return")
         lines += [*w.lines, "  }"]
@@ -47,7 +47,7 @@ def _module_head(module: Module) -> str:
     return f"module{name} {f'attributes {{{notes}}} ' if notes else ''}{{"
 
 
-def _head(w: FunctionWriter, function: Function, symbol: str, public: bool) -> str:
+def _head(w: MlirWriter, function: Function, symbol: str, public: bool) -> str:
     try:
         results = ", ".join(type_text(r.type) for r in w.given(w.function.results))
     except NoText as e:

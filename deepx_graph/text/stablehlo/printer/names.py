@@ -17,7 +17,7 @@ def is_legal(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None
 
 
-class Names:
+class ValueNames:
     """Value names that are not taken twice."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from deepx_graph.errors import DeepxGraphError, Source
-from deepx_graph.text.stablehlo.reader.parser import Parser
+from deepx_graph.text.stablehlo.reader.parser import MlirParser
 from deepx_graph.text.stablehlo.syntax import Operation
 from deepx_graph.text.xla.mlir_text import NoText
 
@@ -48,7 +48,7 @@ def respell(name: str, text: str, operands: Sequence[str], claim: Callable[[str]
 def _parsed(name: str, text: str) -> Operation:
     refusal = NoText(f"StableHLO cannot express '{name}': its text is not an operation of MLIR, or not all of it is kept")
     try:
-        parser = Parser(Source("opaque", text), MAX_TEXT)
+        parser = MlirParser(Source("opaque", text), MAX_TEXT)
         op = parser.operation()
     except DeepxGraphError:
         raise refusal from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from deepx_graph.errors import ParseError
 from deepx_graph.text.stablehlo.reader.scanner import IDENT, STRING, Scanner
-from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol, Typed, Word
+from deepx_graph.text.stablehlo.syntax import Dense, EnumWord, Noted, Symbol, Typed
 
 _CONFIG = "backend_config"
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
@@ -89,7 +89,7 @@ class AttributeScanner(Scanner):
 
     def _hash(self) -> Any:
         if enum := self.match(_ENUM):
-            return Word(enum[2])
+            return EnumWord(enum[2])
         if struct := self.match(_STRUCT):
             if struct[1] == "conv":
                 found = self.match(_CONV)
@@ -99,7 +99,7 @@ class AttributeScanner(Scanner):
         start = self.at
         if self.match(_ALIAS) and self.peek("<"):
             self.at = self.closing("<", ">")
-        return Word(self.text[start : max(self.at, start + 1)])
+        return EnumWord(self.text[start : max(self.at, start + 1)])
 
     def _typed(self, value: Any) -> Any:
         if isinstance(value, (int, float)) and self.peek(":") and not self.peek("::"):
@@ -124,7 +124,7 @@ class AttributeScanner(Scanner):
         if word and word[0] in ("true", "false"):
             return word[0] == "true"
         if word and word[0] not in ("tensor", "tuple", "complex"):
-            return Word(word[0])
+            return EnumWord(word[0])
         self.at = mark
         return self.type()
 

@@ -17,7 +17,7 @@ from deepx_graph.text.xla.lowering import DialectContext, several
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor
 
 if TYPE_CHECKING:
-    from deepx_graph.text.stablehlo.reader.lower import Lowering, Scope
+    from deepx_graph.text.stablehlo.reader.lower import MlirLowering, Scope
 
 APPLIED: dict[str, Op] = {f"stablehlo.{op.name}": op for op in
                           (ops.add, ops.multiply, ops.maximum, ops.minimum, ops.and_, ops.or_, ops.xor)}
@@ -31,9 +31,9 @@ class OperationContext(DialectContext):
     """One operation being lowered."""
 
     __slots__ = ("op", "scope")
-    lowering: Lowering
+    lowering: MlirLowering
 
-    def __init__(self, lowering: Lowering, op: Operation, inputs: list[Node], scope: Scope) -> None:
+    def __init__(self, lowering: MlirLowering, op: Operation, inputs: list[Node], scope: Scope) -> None:
         super().__init__(inputs)
         self.lowering, self.op, self.scope = lowering, op, scope
 

@@ -9,16 +9,16 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.text.stablehlo.syntax import Argument, Operation
+from deepx_graph.text.stablehlo.syntax import BlockArgument, Operation
 from deepx_graph.types import Type
 
 if TYPE_CHECKING:
-    from deepx_graph.text.stablehlo.reader.parser import Parser
+    from deepx_graph.text.stablehlo.reader.parser import MlirParser
 
 _FORMAT = re.compile(r"e(\d+)m(\d+)")
 
 
-def _attributes(p: Parser) -> dict[str, Any]:
+def _attributes(p: MlirParser) -> dict[str, Any]:
     """`attributes {..}`, if it stands here."""
     if not p.accept("attributes"):
         return {}
@@ -26,7 +26,7 @@ def _attributes(p: Parser) -> dict[str, Any]:
     return p.dictionary("}")
 
 
-def module(p: Parser, name: str, results: list[str], start: int) -> Operation:
+def module(p: MlirParser, name: str, results: list[str], start: int) -> Operation:
     """`module @name attributes {..} { functions }`."""
     symbol = p.symbol() or ""
     attributes = _attributes(p)
@@ -36,7 +36,7 @@ def module(p: Parser, name: str, results: list[str], start: int) -> Operation:
     return op
 
 
-def function(p: Parser, name: str, results: list[str], start: int) -> Operation:
+def function(p: MlirParser, name: str, results: list[str], start: int) -> Operation:
     """`func.func private @name(parameters) -> results attributes {..} { body }`."""
     visibility = "public"
     for word in ("public", "private", "nested"):
@@ -60,7 +60,7 @@ def function(p: Parser, name: str, results: list[str], start: int) -> Operation:
     return op
 
 
-def _function_results(p: Parser) -> list[Type]:
+def _function_results(p: MlirParser) -> list[Type]:
     if not p.accept("("):
         return [p.type()]
     types: list[Type] = []
@@ -75,7 +75,7 @@ def _function_results(p: Parser) -> list[Type]:
     return types
 
 
-def while_(p: Parser, name: str, results: list[str], start: int) -> Operation:
+def while_(p: MlirParser, name: str, results: list[str], start: int) -> Operation:
     """`while(%a = %x, ...) : types [attributes {..}] cond {..} do {..}`."""
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
     p.expect("(", "before the loop variables")
@@ -101,12 +101,12 @@ def while_(p: Parser, name: str, results: list[str], start: int) -> Operation:
         p.expect(word)
         p.expect("{")
         blocks = p.region()
-        blocks[0].args = [Argument(n, t, at) for (n, at), t in zip(args, op.result_types, strict=False)]
+        blocks[0].args = [BlockArgument(n, t, at) for (n, at), t in zip(args, op.result_types, strict=False)]
         op.regions.append(blocks)
     return op
 
 
-def reduce(p: Parser, name: str, results: list[str], start: int) -> Operation:
+def reduce(p: MlirParser, name: str, results: list[str], start: int) -> Operation:
     """`reduce(%x init: %c), ... [applies op] across dimensions = [..] {..} : types [reducer(..) {..}]`."""
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
     inits: list[tuple[str, int]] = []
@@ -133,7 +133,7 @@ def reduce(p: Parser, name: str, results: list[str], start: int) -> Operation:
     p.signature(op)
     p.location()
     if p.accept("reducer"):
-        pairs: list[list[Argument]] = []
+        pairs: list[list[BlockArgument]] = []
         while p.accept("("):
             pairs.append(p.block_args())
         p.location()
@@ -144,7 +144,7 @@ def reduce(p: Parser, name: str, results: list[str], start: int) -> Operation:
     return op
 
 
-def precision(p: Parser, name: str, results: list[str], start: int) -> Operation:
+def precision(p: MlirParser, name: str, results: list[str], start: int) -> Operation:
     """`reduce_precision %x, format = e5m10 : type`."""
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
     if operand := p.value_name():
@@ -163,7 +163,7 @@ def precision(p: Parser, name: str, results: list[str], start: int) -> Operation
     return op
 
 
-def manual_computation(p: Parser, name: str, results: list[str], start: int) -> Operation:
+def manual_computation(p: MlirParser, name: str, results: list[str], start: int) -> Operation:
     """`sdy.manual_computation(%x) in_shardings=[..] out_shardings=[..] manual_axes={..} (%a: type) {..} : (types) -> types`."""
     op = Operation(name, results, [], {}, [], [], [], [], start, start)
     p.expect("(", "before the operands")
@@ -183,7 +183,7 @@ def manual_computation(p: Parser, name: str, results: list[str], start: int) -> 
     return op
 
 
-def _bracketed(p: Parser, open_: str, close: str) -> str:
+def _bracketed(p: MlirParser, open_: str, close: str) -> str:
     """The text of a bracket and all that stands in it."""
     if not p.peek(open_):
         p.fail(f"expected '{open_}'", expected=open_)
@@ -193,7 +193,7 @@ def _bracketed(p: Parser, open_: str, close: str) -> str:
     return p.text[start : p.at]
 
 
-FORMS: dict[str, Callable[[Parser, str, list[str], int], Operation]] = {
+FORMS: dict[str, Callable[[MlirParser, str, list[str], int], Operation]] = {
     "builtin.module": module, "func.func": function, "sdy.manual_computation": manual_computation,
     "stablehlo.while": while_, "stablehlo.reduce": reduce,
     "stablehlo.reduce_precision": precision,

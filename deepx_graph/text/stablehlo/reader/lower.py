@@ -20,7 +20,7 @@ from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
 from deepx_graph.text.stablehlo.shardy import Mesh, parse_mesh
-from deepx_graph.text.stablehlo.syntax import VJP, Block, Noted, Operation
+from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
 
@@ -28,7 +28,7 @@ _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return")
 Scope = dict[str, Node]
 
 
-class Lowering(DialectLowering):
+class MlirLowering(DialectLowering):
     """The functions of one text as a module."""
 
     def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
@@ -133,13 +133,13 @@ class Lowering(DialectLowering):
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
                         vjp=vjp, span=Span(self.source, op.start, op.start + 9))
 
-    def _name_sizes(self, block: Block) -> None:
+    def _name_sizes(self, block: RegionBlock) -> None:
         """Unknown sizes of different parameters are different symbols."""
         for k, arg in enumerate(block.args):
             type, self.sizes = named_dims(arg.type, self.sizes)
             block.args[k] = arg._replace(type=type)
 
-    def params(self, block: Block) -> list[Node]:
+    def params(self, block: RegionBlock) -> list[Node]:
         """Parameters for the arguments of a block that are no tokens."""
         found: list[Node] = []
         for arg in block.args:
@@ -151,7 +151,7 @@ class Lowering(DialectLowering):
             found.append(self.b.param(len(found), arg.type, arg.name.removeprefix("%")))
         return found
 
-    def run(self, block: Block, scope: Scope, owner: Operation) -> list[Node]:
+    def run(self, block: RegionBlock, scope: Scope, owner: Operation) -> list[Node]:
         """The values that a block returns, its operations being lowered into the sea."""
         self.depth += 1
         if self.depth > MAX_NESTING:
@@ -175,7 +175,7 @@ class Lowering(DialectLowering):
         block = op.regions[k][0]
         return self.run(block, {**scope, **self.bound(block, args, op)}, op)
 
-    def bound(self, block: Block, args: Sequence[Node], op: Operation) -> Scope:
+    def bound(self, block: RegionBlock, args: Sequence[Node], op: Operation) -> Scope:
         """The arguments of a block by name; a token stands for the state that is current."""
         names = [arg.name for arg in block.args if arg.type != STATE]
         if len(names) != len(args):
@@ -203,7 +203,7 @@ class Lowering(DialectLowering):
         self.signature(name, op)
         return self._closed(name, self.syntax[name].regions[0][0], lambda params: self.inlined(name, params, op))
 
-    def _closed(self, name: str, block: Block, lower: Callable[[Sequence[Node]], list[Node]]) -> Function:
+    def _closed(self, name: str, block: RegionBlock, lower: Callable[[Sequence[Node]], list[Node]]) -> Function:
         """A body as a function of the arguments of a block, in which nothing acts."""
         outer = self.b.origin
         params = tuple(self.params(block))

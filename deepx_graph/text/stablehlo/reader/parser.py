@@ -13,7 +13,7 @@ from deepx_graph.text.stablehlo.reader.attributes import AttributeScanner
 from deepx_graph.text.stablehlo.reader.dialects import canonical, is_mistaken, nearest
 from deepx_graph.text.stablehlo.reader.forms import FORMS
 from deepx_graph.text.stablehlo.reader.rules import RULES
-from deepx_graph.text.stablehlo.syntax import Argument, Block, Operation
+from deepx_graph.text.stablehlo.syntax import BlockArgument, Operation, RegionBlock
 from deepx_graph.types import FunctionType
 
 _NAME = re.compile(r'"([\w$.\-]+)"|([A-Za-z_][\w$]*(?:\.[\w$]+)*)')
@@ -29,7 +29,7 @@ _DIRECTIVE = re.compile(r"(#[\w$.]+)\s*=\s*")
 _DEFAULT_DIALECT = {"call": "func.call", "return": "func.return", "func": "func.func", "module": "builtin.module"}
 
 
-class Parser(AttributeScanner):
+class MlirParser(AttributeScanner):
     """One pass over a text."""
 
     def __init__(self, source: Source, max_nodes: int) -> None:
@@ -74,22 +74,22 @@ class Parser(AttributeScanner):
             found.append(self.operation())
         return found
 
-    def region(self) -> list[Block]:
+    def region(self) -> list[RegionBlock]:
         """After `{`: blocks up to `}`."""
-        blocks: list[Block] = []
+        blocks: list[RegionBlock] = []
         with self.nested():
             if not self.peek("^"):
-                blocks.append(Block([], self.block_operations()))
+                blocks.append(RegionBlock([], self.block_operations()))
             while self.match(_LABEL):
                 args = self.block_args() if self.accept("(") else []
                 self.expect(":", "after the block's label")
-                blocks.append(Block(args, self.block_operations()))
+                blocks.append(RegionBlock(args, self.block_operations()))
             self.expect("}", "at the end of a region")
         return blocks
 
-    def block_args(self) -> list[Argument]:
+    def block_args(self) -> list[BlockArgument]:
         """Up to `)`: `%name: type {attributes} loc(...)`."""
-        args: list[Argument] = []
+        args: list[BlockArgument] = []
         while not self.accept(")"):
             name = self.value_name()
             if not name:
@@ -97,7 +97,7 @@ class Parser(AttributeScanner):
             self.expect(":", "before the argument's type")
             type = self.type()
             attributes = self.dictionary("}") if self.accept("{") else {}
-            args.append(Argument(name[0], type, name[1], self.location(), attributes))
+            args.append(BlockArgument(name[0], type, name[1], self.location(), attributes))
             if not self.accept(","):
                 self.expect(")")
                 break
@@ -164,7 +164,7 @@ class Parser(AttributeScanner):
         self.expect("(", "before the operands")
         operands = self.operand_list(")")
         attributes: dict[str, Any] = {}
-        regions: list[list[Block]] = []
+        regions: list[list[RegionBlock]] = []
         if self.accept("<{"):
             attributes |= self.dictionary("}")
             self.expect(">")

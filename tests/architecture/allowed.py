@@ -17,7 +17,6 @@ WORDS: dict[str, int] = {
     "deepx_graph/text/anf/reader.py": 2,
     "deepx_graph/text/relay/reader/parser.py": 1,
     "deepx_graph/text/relay/rules/reduce.py": 1,
-    "deepx_graph/text/stablehlo/reader/attributes.py": 1,
     "passes/autodiff/reverse.py": 1,
     "passes/scalar/unroll.py": 1,
 }

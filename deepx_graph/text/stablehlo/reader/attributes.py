@@ -45,7 +45,7 @@ class AttributeScanner(Scanner):
         return Noted(text)
 
     def attribute(self, bare: bool = False) -> Any:
-        """An attribute value; `bare` leaves a type after a number for what follows."""
+        """An attribute value; `bare` leaves a type after a number unread."""
         with self.nested():
             value = self._attribute()
             return value if bare else self._typed(value)

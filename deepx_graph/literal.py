@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import InferError, an
 from deepx_graph.types import DType, TensorType, dtype_of, tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+MAX_BOUNDED = 1 << 20
+"""Elements of an array that is an option and no operand: a shape, say. A splat takes no memory and may stand for any number."""
 
 
 class Literal:
@@ -36,8 +40,21 @@ class Literal:
 
     @classmethod
     def splat(cls, value: Any, type: TensorType) -> Literal:
-        """The tensor of `type` (static) whose every element is `value`, already of its dtype or converted to it."""
-        return cls(np.broadcast_to(np.asarray(value, dtype=type.dtype.np), type.shape))
+        """The tensor of `type` (static) whose every element is `value`, already of its dtype or converted to it.
+
+        Raises InferError for a shape that no array has, such as `[0, 2**62, 2**62]`.
+        """
+        element = np.asarray(value, dtype=type.dtype.np)
+        try:
+            return cls(np.broadcast_to(element, type.shape))
+        except ValueError as e:
+            raise InferError(f"no array is {an(type)}: {e}") from None
+
+    def bounded(self) -> Array:
+        """The array, to be copied or taken apart. Raises InferError where it has more than `MAX_BOUNDED` elements."""
+        if self.array.size > MAX_BOUNDED:
+            raise InferError(f"{an(self.type)} where numbers are asked for", expected=f"at most {MAX_BOUNDED} of them")
+        return self.array
 
     @cached_property
     def type(self) -> TensorType:

@@ -31,7 +31,7 @@ from deepx_graph.ir.structure import (
     TUPLE,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.types import DType, FunctionType, TensorType, TupleType, Type, scalar
+from deepx_graph.types import DType, FunctionType, TensorType, TupleType, Type, as_tensor, scalar
 
 _loops = itertools.count()
 
@@ -112,9 +112,8 @@ class Builder:
         return self.literal(Literal.splat(value, type))
 
     def like(self, value: Any, node: Node) -> Node:
-        """A rank-0 constant of the node's dtype, for an elementwise op beside it."""
-        assert isinstance(node.type, TensorType)
-        return self.splat(value, scalar(node.type.dtype))
+        """A rank-0 constant of the node's dtype, for an elementwise op beside it. Raises InferError where it is no tensor."""
+        return self.splat(value, scalar(as_tensor(node.type).dtype))
 
     def pack(self, *items: Node) -> Node:
         """The items as one tuple value."""

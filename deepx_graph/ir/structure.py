@@ -16,7 +16,17 @@ from collections.abc import Sequence
 
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import examples
-from deepx_graph.ir.constraint import BOOLS, BOOLS_OR_INTEGERS, FUNCTION_VALUE, NON_NEGATIVE, POSITIVE, SCALAR, TUPLE_VALUE, VALUE
+from deepx_graph.ir.constraint import (
+    BOOLS,
+    BOOLS_OR_INTEGERS,
+    FUNCTION_VALUE,
+    NON_NEGATIVE,
+    POSITIVE,
+    SCALAR,
+    TUPLE_VALUE,
+    VALUE,
+    at_most,
+)
 from deepx_graph.ir.node import Node
 from deepx_graph.ir.op import Op, declared
 from deepx_graph.ir.signature import Attr, Operand, Result
@@ -111,7 +121,7 @@ def _region(types: Sequence[Type], branches: int) -> Type:
 REGION: Op = Op(
     "region", "The values of the branch that the selector takes; only that branch is computed.",
     operands=(Operand("selector", type=BOOLS_OR_INTEGERS & SCALAR), Operand("values", variadic=True)),
-    attrs=(Attr("branches", "int", 2, "how many branches share the values evenly", check=POSITIVE),),
+    attrs=(Attr("branches", "int", 2, "how many branches share the values evenly", check=POSITIVE & at_most(1 << 16)),),
     infer=_region, foldable=False, example=examples.BRANCH, results=_TUPLE, source="C. Click; StableHLO if, case",
 )  # fmt: skip
 

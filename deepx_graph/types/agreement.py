@@ -59,19 +59,30 @@ def compatible(a: Type, b: Type) -> bool:
     return True
 
 
+MAX_EXPRESSION = 4096
+"""Characters of a dimension: sums and products of symbols double with each step that adds or multiplies one by itself."""
+
+
+def _expression(sign: str, terms: list[str]) -> Dim:
+    """The terms joined. Raises InferError, before they are, for an expression of more than `MAX_EXPRESSION`."""
+    if sum(map(len, terms)) > MAX_EXPRESSION:
+        raise InferError(f"a size that is an expression of more than {MAX_EXPRESSION} characters")
+    return sign.join(terms)
+
+
 def add_dims(*dims: Dim) -> Dim:
-    """The sum of dimensions; symbolic where one is."""
+    """The sum of dimensions; symbolic where one is. Raises InferError for an expression that is too long."""
     known = sum(d for d in dims if isinstance(d, int))
     names = sorted(d for d in dims if isinstance(d, str))
     if not names:
         return known
-    return "+".join(names + ([str(known)] if known else []))
+    return _expression("+", names + ([str(known)] if known else []))
 
 
 def mul_dims(dims: Sequence[Dim]) -> Dim:
-    """The product of dimensions; symbolic where one is."""
+    """The product of dimensions; symbolic where one is. Raises InferError for an expression that is too long."""
     known = math.prod(d for d in dims if isinstance(d, int))
     names = sorted(f"({d})" if "+" in d else d for d in dims if isinstance(d, str))
     if not names or known == 0:
         return known
-    return "*".join(names + ([str(known)] if known != 1 else []))
+    return _expression("*", names + ([str(known)] if known != 1 else []))

@@ -7,8 +7,8 @@ Types are frozen values, compared by content and printed as `f32[2,3]`. Sizes ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +20,15 @@ from deepx_graph.types.dtypes import ANY, DType, dtype_of
 Dim = int | str
 Dims = tuple[Dim, ...]
 
+MAX_PARTS = 1 << 17
+"""Types within one type, each counted as often as it stands there: parts are shared in memory, but not when they are written."""
+
 
 class Type:
-    """Base of all types. `parts` are the types that one is made of; `map` makes the same of others."""
+    """Base of all types. `parts` are the types that one is made of, `count` how many there are; `map` makes the same of others."""
 
     __slots__ = ()
+    count: int = 1
 
     @property
     def parts(self) -> tuple[Type, ...]:
@@ -83,8 +87,38 @@ class TensorType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class TupleType(Type):
+class Compound(Type):
+    """Base of the types that are made of others. Raises InferError for one of more than `MAX_PARTS`.
+
+    Its hash is worked out once: a node of many results is looked up for each of them. Hashes differ between processes.
+    """
+
+    count: int = field(init=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        count = 1 + sum([part.count for part in self.parts])
+        if count > MAX_PARTS:
+            raise InferError(f"a type of {count} types", expected=f"at most {MAX_PARTS}")
+        object.__setattr__(self, "count", count)
+        object.__setattr__(self, "_hash", hash((type(self), self._given())))
+
+    def _given(self) -> tuple[Any, ...]:
+        names: Sequence[str] = self.__match_args__
+        return tuple([getattr(self, name) for name in names])
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given()
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Compound):
     """Several values in one; also the type of an op with several results."""
+
+    __hash__ = Compound.__hash__
 
     items: tuple[Type, ...]
 
@@ -100,8 +134,10 @@ class TupleType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionType(Type):
+class FunctionType(Compound):
     """A callable value, or the signature of a function."""
+
+    __hash__ = Compound.__hash__
 
     params: tuple[Type, ...]
     results: tuple[Type, ...]
@@ -118,8 +154,10 @@ class FunctionType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class RefType(Type):
+class RefType(Compound):
     """A mutable cell; read and written through the state."""
+
+    __hash__ = Compound.__hash__
 
     item: Type
 
@@ -135,8 +173,10 @@ class RefType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class DataType(Type):
+class DataType(Compound):
     """A value of an algebraic data type that the module declares, applied to types: `List<f32[]>`."""
+
+    __hash__ = Compound.__hash__
 
     name: str
     args: tuple[Type, ...] = ()

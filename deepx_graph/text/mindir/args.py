@@ -46,7 +46,7 @@ class Args:
         """Input k, or the attribute of that name, as a plain value. Raises InferError for what is computed."""
         value = self.inputs[k] if 0 <= k < len(self.inputs) else self.attrs.get(name)
         if isinstance(value, Literal):
-            value = value.array.tolist()
+            value = value.bounded().tolist()
         if isinstance(value, Node):
             value = self._known(value, name)
         if isinstance(value, list):
@@ -55,7 +55,7 @@ class Args:
 
     def _known(self, node: Node, name: str) -> Any:
         if node.op is CONSTANT:
-            return value_of(node).array.tolist()
+            return value_of(node).bounded().tolist()
         raise InferError(f"{self.name}: '{name}' is computed", expected="a constant")
 
     def ints(self, k: int, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ def item(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     """`TupleGetItem(tuple, index)`."""
     whole, index = inputs[:2]
     if isinstance(index, Literal):
-        index = int(index.array)
+        index = index.bounded().tolist()
     if isinstance(whole, tuple) and isinstance(index, int) and -len(whole) <= index < len(whole):
         return whole[index]
     return RULES["TupleGetItem"](Args(g.b, "TupleGetItem", (g.materialised(whole), index), {}))

@@ -45,6 +45,8 @@ def _padding(a: Args, shape: Sequence[int], kernel: Sequence[int], strides: Sequ
 def conv2d(a: Args) -> Node:
     x, w = a.node(0), a.node(1)
     sizes, shape, kernel = _window_attrs(a), ranked(x).shape, ranked(w).shape
+    if len(kernel) != 4 or len(sizes["dilation"]) != 2:
+        raise InferError(f"a kernel {list(kernel)} dilated by {list(sizes['dilation'])}", expected="4 sizes, and 2 of a dilation")
     spread = [(k - 1) * d + 1 for k, d in zip(kernel[2:], sizes["dilation"], strict=True)]
     return a.relay("nn.conv2d", x, w, strides=sizes["strides"], padding=_padding(a, shape[2:], spread, sizes["strides"]),
                    dilation=sizes["dilation"], groups=a.plain(-1, "group", 1), channels=kernel[0], kernel_size=tuple(kernel[2:]),

@@ -16,7 +16,7 @@ from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.wire import BYTES, FIXED32, FIXED64, Field, Wire, signed
 
 
-@dataclass
+@dataclass(slots=True)
 class TensorData:
     """A tensor type, with its elements where it has any. `data_type` is a number of TensorProto.DataType."""
 
@@ -28,7 +28,7 @@ class TensorData:
     at: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Attribute:
     """A value or type. `type` is a number of AttributeProto.AttributeType; `values` are the parts of a tuple or list."""
 
@@ -47,7 +47,7 @@ class Attribute:
     at: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """A node: an operation, or a call of a graph or a value, under the name that others read it by."""
 
@@ -63,7 +63,7 @@ class Call:
         return next((a for a in self.attributes if a.name == name), None)
 
 
-@dataclass
+@dataclass(slots=True)
 class ValueInfo:
     """A parameter or result: its name and type."""
 
@@ -74,7 +74,7 @@ class ValueInfo:
     at: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Graph:
     """A func graph. `weights` are tensors with values that it, and every graph within it, reads by name."""
 
@@ -86,7 +86,7 @@ class Graph:
     at: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Primitive:
     """An operation with fixed attributes; calls name it."""
 
@@ -96,7 +96,7 @@ class Primitive:
     at: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Model:
     """A program: its entry, the other func graphs, the primitives."""
 

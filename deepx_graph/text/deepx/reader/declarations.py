@@ -50,7 +50,7 @@ def new_tensor(line: Line) -> None:
     if parse_number(out.text) is not None and not out.category:
         line.fail(f"'{out.text}' is a number", out, expected="the name of the new tensor")
     type = tensor(default_dtype(line, stated or out.dtype), _checked_shape(line, shape))
-    if type.is_static and type.nbytes >= MAX_BYTES:
+    if type.is_static and math.prod(max(d, 1) for d in type.shape) * type.dtype.itemsize >= MAX_BYTES:
         line.fail(f"a tensor of {math.prod(type.shape)} elements", line.inputs[0], expected=f"less than {MAX_BYTES} bytes")
     line.env.create(out, zeros(line, type))
 

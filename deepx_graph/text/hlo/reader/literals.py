@@ -6,13 +6,13 @@ The nesting is checked as one skeleton of braces and commas against that of the 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.errors import an
 from deepx_graph.literal import Array, Literal
+from deepx_graph.text.common.numbers import is_nested
 from deepx_graph.text.hlo.reader.shapes import ShapeError
 from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, TupleType
 
@@ -38,7 +38,7 @@ def parse_literal(text: str, type: TensorType, at: int) -> Literal:
             raise ShapeError("values for a constant without elements", at, "{ }")
         return Literal(np.zeros(shape, type.dtype.np))
     skeleton = _BARE.sub("", re.sub(r"\s+", "", clean))
-    if skeleton.count(",") + 1 != type.size or skeleton != _skeleton(shape):
+    if not is_nested(skeleton, shape, "{}"):
         raise ShapeError("the braces do not have the shape of the constant", at, f"{_example(shape)} for {type}")
     words = [w.strip() for w in clean.replace("{", " ").replace("}", " ").split(",")]
     return Literal(_numbers(words, type.dtype, at).reshape(shape))
@@ -72,14 +72,6 @@ def _parts(text: str) -> list[str]:
     return [text[a + 1 : b].strip() for a, b in zip(cuts, ends, strict=True)] if text.strip() else []
 
 
-@lru_cache(maxsize=4096)
-def _skeleton(shape: tuple[int, ...]) -> str:
-    inner = ""
-    for size in reversed(shape):
-        inner = "{" + ",".join([inner] * size) + "}"
-    return inner
-
-
 def _example(shape: tuple[int, ...]) -> str:
     return "nested braces of " + "x".join(map(str, shape)) if shape else "one number"
 
@@ -111,7 +103,7 @@ _BOOLS = {"true": True, "false": False, "1": True, "0": False}
 def _is_number(word: str) -> bool:
     try:
         _float(word.replace("~", ""))
-    except ValueError:
+    except (ValueError, OverflowError):
         return word in _BOOLS
     return True
 

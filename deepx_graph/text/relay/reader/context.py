@@ -19,6 +19,9 @@ from deepx_graph.literal import Array
 from deepx_graph.text.relay.reader.literals import dtype_of_name
 from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, mul_dims, same_dim, scalar, tensor
 
+MAX_COUNT = 1 << 14
+"""How many parts or axes one operator makes."""
+
 
 class Unsupported(Exception):
     """Raised by a rule for a form of the operator that it does not know: the call is kept as it stands."""
@@ -55,12 +58,11 @@ class Context:
         return [self.b.proj(self.args[k], j) for j in range(len(type.items))]
 
     def static(self, k: int) -> Array:
-        """The value of an operand that must be a constant. Raises InferError."""
+        """The value of an operand that must be a constant, an option as it were. Raises InferError."""
         node = self.args[k]
         if node.op is not CONSTANT:
             raise InferError(f"operand {k} is not a constant", operand=k, expected="a constant")
-        array: Array = value_of(node).array
-        return array
+        return value_of(node).bounded()
 
     # --- attributes
 
@@ -120,6 +122,13 @@ class Context:
         if self.attr(name) is None:
             return InferError(f"{self.name} needs the attribute '{name}'", expected=f"{name} = {expected}")
         return InferError(f"{self.name}: '{name}' is {self.attrs[name]!r}", expected=expected)
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """A number of things that are made. Raises InferError where they are too many."""
+        found = self.number(name, default)
+        if found > MAX_COUNT:
+            raise self.wrong(name, f"at most {MAX_COUNT}")
+        return found
 
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
         return axis_of(self.number(name, default), rank)

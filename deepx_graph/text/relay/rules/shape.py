@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product, ranked
@@ -95,7 +95,7 @@ def _transpose(c: Context) -> Node:
 
 def _expand_dims(c: Context) -> Node:
     dims = c.known().dims or ()
-    at, count = c.axis(len(dims) + 1), c.number("num_newaxis", 1)
+    at, count = c.axis(len(dims) + 1), c.count("num_newaxis", 1)
     return c.shaped(c.args[0], (*dims[:at], *(1,) * count, *dims[at:]))
 
 
@@ -111,7 +111,9 @@ def _squeeze(c: Context) -> Node:
 
 
 def _batch_flatten(c: Context) -> Node:
-    dims = c.known().dims or ()
+    dims = c.known().dims
+    if not dims:
+        raise InferError(f"operand 0 is {an(c.type())}", operand=0, expected="a tensor of rank 1 or more")
     return c.shaped(c.args[0], (dims[0], product(dims[1:])))
 
 
@@ -143,6 +145,7 @@ def _split(c: Context) -> Node:
     at = c.axis(len(shape), default=0)
     how = c.attr("indices_or_sections")
     if isinstance(how, int):
+        how = c.count("indices_or_sections")
         if how < 1 or shape[at] % how:
             raise InferError(f"axis {at} of {c.type()} does not split into {how} equal parts", operand=0)
         cuts = [k * (shape[at] // how) for k in range(1, how)]

@@ -171,7 +171,7 @@ def averaged(c: Context, x: Node, windows: dict[str, tuple[int, ...]], with_padd
     padded = any(windows["padding_low"]) or any(windows["padding_high"])
     if with_padding or not padded:
         return c(ops.divide, total, c.like(math.prod(windows["window_dimensions"]), total))
-    if ranked(total).size > c.limit:
+    if sum(ranked(total).shape) > c.limit or ranked(total).size > c.limit:
         raise Unsupported("a pooling with so much padding")
     inside = elements_inside(ranked(x).shape, ranked(total).shape, windows)
     axes = [k for k, n in enumerate(inside) if n is not None]

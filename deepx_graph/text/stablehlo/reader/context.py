@@ -86,7 +86,7 @@ class OperationContext(DialectContext):
     def array(self, *names: str) -> Any:
         """The same, the elements of a constant as an array."""
         value = self.raw(*names)
-        return self.dense(value).array if isinstance(value, Dense) else value
+        return self.dense(value).bounded() if isinstance(value, Dense) else value
 
     def rows(self, name: str) -> Groups:
         """A matrix of numbers by rows; none where it is missing."""
@@ -99,7 +99,7 @@ class OperationContext(DialectContext):
                 raise self.fail(f"{self.name} needs the attribute '{names[0]}'")
             return tuple(default)
         if isinstance(value, Dense):
-            value = self.dense(value).array.reshape(-1).tolist()
+            value = self.dense(value).bounded().reshape(-1).tolist()
         if isinstance(value, int):
             value = [value]
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, int) for v in value):

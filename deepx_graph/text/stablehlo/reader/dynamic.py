@@ -13,6 +13,8 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
+from deepx_graph.ir.peephole import FOLD_LIMIT
+from deepx_graph.ir.scratch import scratch_of
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.xla.table import ROWS
@@ -35,7 +37,7 @@ def known(node: Node) -> np.ndarray[Any, Any] | None:
             if not isinstance(size, int):
                 return None
             values[n] = np.asarray(size, np.int32)
-        elif n.op.eval is None or not (n.inputs or n.op is CONSTANT):
+        elif n.op.eval is None or not (n.inputs or n.op is CONSTANT) or scratch_of(n) > FOLD_LIMIT:
             return None
         else:
             values[n] = n.op.eval([values[i] for i in n.inputs], *n.attrs)
@@ -88,7 +90,8 @@ def _each(combine: Callable[[Sequence[Dim]], Dim]) -> Callable[[Node, list[Dims]
         length = max(map(len, parts))
         if any(len(p) not in (1, length) for p in parts):
             return None
-        return tuple(combine([p[k % len(p)] for p in parts]) for k in range(length))
+        made = tuple(combine([p[k % len(p)] for p in parts]) for k in range(length))
+        return None if any(isinstance(d, int) and abs(d) >> 63 for d in made) else made
 
     return rule
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from deepx_graph.literal import MAX_BOUNDED
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.stablehlo.reader.literals import parse_dense
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed, plain
@@ -39,6 +40,8 @@ def numbers(value: Any) -> Groups:
     if isinstance(value, Typed):
         value = value.value
     if isinstance(value, Dense) and isinstance(value.type, TensorType):
+        if not value.type.is_static or value.type.size > MAX_BOUNDED:
+            raise ValueError(f"a matrix of type {value.type}")
         value = parse_dense(value.text, value.type).array.tolist()
     return tuple(tuple(int(n) for n in row if n >= 0) for row in value or ())
 

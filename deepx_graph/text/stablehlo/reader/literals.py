@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.literal import Array, Literal
+from deepx_graph.text.common.numbers import is_nested
 from deepx_graph.types import DType, TensorType
 
 _PAIR = re.compile(r"\(\s*([^(),]+)\s*,\s*([^(),]+)\s*\)")
@@ -37,16 +38,9 @@ def parse_dense(text: str, type: TensorType) -> Literal:
         raise DenseFault(f"not values of {type.dtype}: {e}") from None
     if not skeleton:
         return Literal.splat(values[0], type)
-    if values.size != type.size or skeleton != _skeleton(type.shape):
+    if values.size != type.size or not is_nested(skeleton, type.shape, "[]"):
         raise DenseFault(f"the brackets do not have the shape of {type}")
     return Literal(values.reshape(type.shape))
-
-
-def _skeleton(shape: tuple[int, ...]) -> str:
-    inner = ""
-    for size in reversed(shape):
-        inner = "[" + ",".join([inner] * size) + "]"
-    return inner
 
 
 def _blob(text: str, type: TensorType) -> Literal:

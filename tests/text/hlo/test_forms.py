@@ -113,7 +113,7 @@ def test_forms_give_what_numpy_gives(row: tuple[str, tuple[Array, ...], Any]) ->
     line, inputs, want = row
     want = np.asarray(want)
     (got,) = evaluate(module_of(shape_of(want), line, inputs), list(inputs))
-    assert np.asarray(got).dtype == want.dtype
+    assert (np.asarray(got).dtype, np.shape(got)) == (want.dtype, want.shape)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 

@@ -36,7 +36,7 @@ def results(text: str, inputs: tuple[np.ndarray[Any, Any], ...]) -> list[np.ndar
 def check(row: Row) -> None:
     expression, inputs, want = row
     got, *_ = results(program(expression, inputs), inputs)
-    assert got.dtype == np.asarray(want).dtype
+    assert (got.dtype, got.shape) == (np.asarray(want).dtype, np.shape(want))
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
 
 

@@ -139,7 +139,7 @@ def with_operands(line: str) -> str:
 def test_forms_give_what_numpy_gives(row: tuple[str, tuple[Array, ...], Array]) -> None:
     line, inputs, want = row
     (got,) = run(with_operands(line), inputs, np.asarray(want))
-    assert np.asarray(got).dtype == np.asarray(want).dtype
+    assert (np.asarray(got).dtype, np.shape(got)) == (np.asarray(want).dtype, np.shape(want))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 

@@ -40,14 +40,15 @@ copyreg.pickle(Module, _pickled)
 @public
 def load(path: str | Path, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
          max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None) -> Module:
-    """The program in a file; its format is recognised by content when it is not named.
+    """The program in a file; the format is recognised by content unless it is given.
 
-    `weights` says what the weights that a MindIR file holds become: `constants`, or `inputs` of the entry. `max_nodes` and
-    `max_file_bytes` bound what is read. Under `data_root` lie the tensors that a deepx program loads: reading takes their types
-    from there.
+    `weights` says whether the weights in a MindIR file become `constants` or `inputs` of the entry. `max_nodes` and
+    `max_file_bytes` bound what is read. `data_root` is the folder of the tensors that a deepx program loads, whose types are
+    needed for reading. With `broadcast`, elementwise operands of different shapes are broadcast as numpy does, where the language
+    is stricter.
 
-    What the reader put up with is issued as Python warnings. Raises ParseError, VerifyError, LimitError with file, line and
-    column, UsageError when the file cannot be opened.
+    Tolerated irregularities of the text are issued as Python warnings. Raises ParseError, VerifyError and LimitError with file,
+    line and column, UsageError when the file cannot be opened.
     """
     return _warned(session.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
@@ -56,7 +57,7 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
 def loads(text: str | bytes | bytearray | memoryview, format: str | None = None, *, broadcast: bool = False,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
           data_root: str | Path | None = None) -> Module:
-    """The program in a text. Otherwise as `load`."""
+    """The program in a text, or in the bytes of a binary file; otherwise as `load`."""
     return _warned(session.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
@@ -78,7 +79,8 @@ def _warned(loaded: session.Loaded) -> Module:
 
 @public
 def dumps(module: Module, format: str | None = None, **options: Any) -> str:
-    """The module as text: `sea`, `deepx` (with `dialect="seed"`, `"wire"` or `"function"`), `hlo`, `stablehlo`.
+    """The module as text: `sea`, `hlo`, `stablehlo`, `relay`, `anf`, `cps`, or `deepx` with `dialect="seed"`, `"wire"` or
+    `"function"`; by default in the format that it was read from.
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
     """
@@ -87,7 +89,11 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
 
 @public
 def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, fast_math: bool = False) -> Module:
-    """The module after a pipeline, verified after every pass unless told otherwise."""
+    """The module after a pipeline of passes: a name such as `default`, or a text such as `cse,fuse{max-ops=64}`.
+
+    It is verified after every pass unless `verify` is false. `fast_math` allows rewrites that change floating-point results
+    slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.
+    """
     return session.optimise(module, pipeline, session.Watch(verify=verify, fast_math=fast_math)).module
 
 
@@ -96,9 +102,10 @@ def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = 
     """The gradient program: the entry's inputs, then one cotangent per floating or complex output, to the gradient of each floating
     or complex input (or those named in `wrt`), in order.
 
-    `loop` says what becomes of the values of a loop that its backward part needs: `keep` those of every turn; `recompute` all but
-    the loop's variables; `sqrt`: recompute in runs, with memory that grows with the square root of the number of turns; `auto`: the
-    first of them that keeps at most `budget` bytes (1 GiB).
+    `loop` says how the backward part of a loop gets the values that it needs: `keep` stores those of every iteration; `recompute`
+    stores only the loop's variables; `sqrt` recomputes in runs, with memory that grows with the square root of the number of
+    iterations; `auto` is the first of them that stores at most `budget` bytes (1 GiB). Raises UsageError for an unknown input,
+    VerifyError, with the place, for an operation without a gradient.
     """
     return session.gradient(module, _names(wrt), loop, budget)
 
@@ -112,7 +119,7 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
     """The module in which the function `name` names the function `vjp_name` as its derivative.
 
     The derivative takes the arguments of the function and one cotangent for each floating or complex result, and gives one for each
-    floating or complex argument; `grad` checks that. Raises UsageError for a function that there is none of.
+    floating or complex argument; `grad` checks that. Raises UsageError when there is no function of that name.
     """
     return session.with_derivative(module, name, vjp_name)
 
@@ -136,6 +143,11 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
             profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None) -> Compiled:
     """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.
+
+    Nothing is optimised: call `optimize` first. `engine` is `numpy`, `numexpr`, `native` or `auto`, `entry` another function to
+    run, `max_bytes` the memory that a run may take (half of the machine's). `seed` is for random numbers that the program leaves
+    unseeded, `out` where it prints, `data_root` the only folder whose files it may read and write. `profile` measures every
+    kernel; the result is in `.profile`.
 
     `infeed` is an iterable of arrays, or of tuples of arrays, for infeed operations; what the last call put out is in `.outfeed`.
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an

@@ -1,8 +1,11 @@
 """Sizes and counts in few characters, against values worked out by hand."""
 
+import json
+
 import pytest
 
-from deepx_graph.units import human, sized
+from deepx_graph.units import BYTES, COUNTS, human, sized
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize(("number", "text"), [
@@ -18,3 +21,9 @@ def test_bytes_are_in_units_of_1024(number: int | None, text: str) -> None:
 ])  # fmt: skip
 def test_counts_are_in_units_of_1000(number: int | None, text: str) -> None:
     assert human(number) == text
+
+
+def test_pages_have_the_same_units() -> None:
+    script = (ROOT / "viz" / "assets" / "graphs.js").read_text(encoding="utf-8")
+    for base, units in ((1024, BYTES), (1000, COUNTS)):
+        assert f"scaled(v, {base}, [{', '.join(json.dumps(u) for u in units)}])" in script

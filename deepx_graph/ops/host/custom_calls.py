@@ -31,11 +31,11 @@ _KNOWN: dict[str, Registered] = {}
 
 
 def register_custom_call(target: str, function: Call | None, *, side_effect: bool = False, config: bool = False) -> None:
-    """Says what custom calls of `target` do: `function(*arrays)` gives an array, or a tuple of arrays for several results.
+    """Registers what custom calls of `target` do: `function(*arrays)` returns an array, or a tuple of arrays for several results.
 
-    Its results must have just the types that the program states. `side_effect` keeps calls in the order of the program, none left
-    out; it is asked for when a program is read. With `config` the function also gets `config=`, the text of the call's
-    backend_config. None takes a target away. Raises UsageError for a name that is no text and a function that cannot be called.
+    The results must have exactly the types that the program states. Calls with `side_effect` are all made, in the order of the
+    program; this is looked up when a program is read. With `config` the function also gets `config=`, the text of the call's
+    backend_config. None unregisters a target. Raises UsageError for a name that is no text and a function that cannot be called.
     """
     if not isinstance(target, str) or not target:
         raise UsageError(f"{target!r} is not the name of a custom call")

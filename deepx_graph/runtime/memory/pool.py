@@ -45,7 +45,7 @@ _UNUSED = _references([np.empty(0)], 0)
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes kept for results: those `lent` to arrays that somebody holds, those `spare`, and the most that is kept."""
+    """Bytes kept for results: `lent` to arrays in use, `spare`, and the `limit` of both."""
 
     lent: int
     spare: int

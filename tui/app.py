@@ -15,11 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.containers import Container, Vertical
 from textual.events import Resize
-from textual.widgets import Footer
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
 from deepx_graph.session.session import Session
-from deepx_graph.tui.bars import StatusBar, TabBar
+from deepx_graph.tui.bars import KeyBar, StatusBar, TabBar
 from deepx_graph.tui.document import Document
 from deepx_graph.tui.explain import Explainer
 from deepx_graph.tui.export import Exporter
@@ -137,7 +136,7 @@ class Browser(App[int]):
             yield Inspector(id="inspector")
         yield Prompt(id="prompt")
         yield StatusBar(id="status")
-        yield Footer(show_command_palette=False)
+        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
         self.theme = self.first_theme

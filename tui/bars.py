@@ -1,12 +1,16 @@
-"""The first and the last line of the browser: the views and the program; the selected node, or how far a job is."""
+"""The lines above and below the views: tabs and the program; the selected node, or how far a job is; the keys."""
 
 from __future__ import annotations
 
 import os
+from typing import Any, ClassVar
 
 from rich.text import Text
+from textual.binding import Binding
 from textual.events import Click
 from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from deepx_graph.session.session import Session
@@ -65,3 +69,47 @@ class StatusBar(Static):
         """Shows how far a job is."""
         share = f" {done}/{total}" if total else ""
         self.show(f" ⋯ {plain(text, 90)}{share}  (esc cancels)")
+
+
+class KeyBar(Widget):
+    """The keys of what has the focus, which a click presses.
+
+    One widget, where textual's `Footer` makes and lays out one for each key whenever the focus goes to another view.
+    """
+
+    DEFAULT_CSS = """
+    KeyBar {
+        height: 1; text-wrap: nowrap; color: $footer-foreground; background: $footer-background;
+        .keys--key { color: $footer-key-foreground; background: $footer-key-background; text-style: bold; }
+        .keys--action { color: $footer-description-foreground; background: $footer-description-background; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"keys--key", "keys--action"}
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self.keys: list[tuple[int, str]] = []
+        """The column behind each key with its action, and the key."""
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._update)
+
+    def _update(self, screen: Screen[Any]) -> None:
+        self.refresh()
+
+    def render(self) -> Text:
+        key_style, action_style = map(self.get_component_rich_style, ("keys--key", "keys--action"))
+        shown = [b.binding for b in self.screen.active_bindings.values() if b.binding.show]
+        text, self.keys = Text(no_wrap=True), []
+        first: dict[str, Binding] = {}  # of several keys of an action
+        for binding in shown:
+            first.setdefault(binding.action, binding)
+        for binding in first.values():
+            text.append(f" {self.app.get_key_display(binding)} ", key_style).append(f"{binding.description} ", action_style)
+            self.keys.append((len(text), binding.key))
+        return text
+
+    def on_click(self, event: Click) -> None:
+        key = next((key for end, key in self.keys if event.x < end), None)
+        if key is not None:
+            self.app.simulate_key(key)

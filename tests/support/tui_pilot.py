@@ -6,6 +6,7 @@ end before a key has arrived on a machine that is busy.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -60,6 +61,7 @@ async def settled(pilot: Pilot[int]) -> None:
     app = app_of(pilot)
     for _ in range(ROUNDS):
         await app.workers.wait_for_complete()
+        await drained()
         parts = [app, *app.screen.walk_children(with_self=True)]
         received = TRAFFIC.received
         await pilot.pause(0)  # one message through the queue of each part, behind all that is there; then it paints
@@ -67,6 +69,15 @@ async def settled(pilot: Pilot[int]) -> None:
         if quiet and not app.workers and not app.jobs.running:
             return
     raise AssertionError("the browser never comes to rest")
+
+
+async def drained() -> None:
+    """Lets messages be received until none are: the rounds of `settled` are the surer, and the dearer."""
+    received = -1
+    while received != TRAFFIC.received:
+        received = TRAFFIC.received
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 async def until(pilot: Pilot[int], condition: Callable[[], bool]) -> None:

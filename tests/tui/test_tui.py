@@ -374,6 +374,18 @@ async def test_a_click_on_a_tab_opens_its_view(tmp_path: Path) -> None:
 
 
 @piloted
+async def test_a_click_on_a_key_presses_it(tmp_path: Path) -> None:
+    async with browser(program(tmp_path)) as pilot:
+        await press(pilot, "2")
+        assert "+ Wider  - Narrower" in screen(pilot)[-1]
+        await pilot.click("#keys", offset=(screen(pilot)[-1].index("Narrower"), 0))
+        await settled(pilot)
+        assert pilot.app.query_one(FocusMap).depth == 1
+        await pilot.click("#keys", offset=(screen(pilot)[-1].index("Quit") + 10, 0))
+        assert app_of(pilot).is_running
+
+
+@piloted
 async def test_ctrl_c_says_which_key_quits(tmp_path: Path) -> None:
     async with browser(program(tmp_path)) as pilot:
         await press(pilot, "ctrl+c")

@@ -5,15 +5,18 @@ A function without any is returned as it is. Nothing here recurses.
 
 from __future__ import annotations
 
-from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
+from collections.abc import Sequence
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
+from deepx_graph.ir.structure import LOOP_END, PHI, index_of
 from deepx_graph.types import TupleType
 
 
 def without_fixed_variables(function: Function) -> Function:
     """The same function whose loops have only variables that change; a loop of none that change keeps all."""
     while any(n.op is LOOP_END for n in function.nodes) and (fixed := _fixed(function)):
-        function = _Rebuilt(function, fixed).function
+        function = _without(function, fixed)
     return function
 
 
@@ -29,39 +32,27 @@ def _fixed(function: Function) -> dict[Node, set[int]]:
     return found
 
 
-class _Rebuilt:
+def _without(function: Function, fixed: dict[Node, set[int]]) -> Function:
     """One round over all nodes of a function."""
+    new: dict[Node, Node] = {p: p for p in function.params}
 
-    def __init__(self, function: Function, fixed: dict[Node, set[int]]) -> None:
-        self.fixed = fixed
-        self.new: dict[Node, Node] = {p: p for p in function.params}
-        b = Builder()
-        for node in function.nodes:
-            if node not in self.new:
-                b.origin = node.origin
-                self.new[node] = self._node(b, node)
-        self.function = function.with_(results=tuple(self.new[r] for r in function.results))
-
-    def _node(self, b: Builder, node: Node) -> Node:
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node in fixed:
+            kept = _kept(inputs, fixed[node])
+            return Node(node.op, kept, node.attrs, TupleType(tuple(n.type for n in kept)), node.origin)
         begin = node.inputs[0] if node.inputs else node
         begin = begin.inputs[0] if begin.op is LOOP_END else begin
-        if node in self.fixed:
-            kept = [self.new[i] for k, i in enumerate(node.inputs) if k not in self.fixed[node]]
-            return b.make(node.op, tuple(kept), node.attrs, TupleType(tuple(n.type for n in kept)))
-        if begin in self.fixed:
-            return self._around(b, node, begin, self.fixed[begin])
-        if all(self.new[i] is i for i in node.inputs):
-            return node
-        return b.make(node.op, tuple(self.new[i] for i in node.inputs), node.attrs, node.type)
-
-    def _around(self, b: Builder, node: Node, begin: Node, fixed: set[int]) -> Node:
-        """The end of a loop with such variables, a variable, or its value at the end."""
+        if begin not in fixed:
+            return with_inputs(node, inputs)
         if node.op is LOOP_END:
-            nexts = [self.new[n] for k, n in enumerate(node.inputs[2:]) if k not in fixed]
-            whole = self.new[begin]
-            return b.make(LOOP_END, (whole, self.new[node.inputs[1]], *nexts), (), whole.type)
-        assert node.op is PHI or node.op is PROJ
-        k = index_of(node)
-        if k in fixed:
-            return self.new[begin.inputs[k]]
-        return b.make(node.op, (self.new[node.inputs[0]],), (k - sum(f < k for f in fixed),), node.type)
+            return Node(LOOP_END, (*inputs[:2], *_kept(inputs[2:], fixed[begin])), (), inputs[0].type, node.origin)
+        k = index_of(node)  # of a variable, or of its value at the end
+        if k in fixed[begin]:
+            return new[begin.inputs[k]]
+        return Node(node.op, inputs, (k - sum(f < k for f in fixed[begin]),), node.type, node.origin)
+
+    return replaced(function, rebuild(function.nodes, new, step))
+
+
+def _kept(values: Sequence[Node], fixed: set[int]) -> tuple[Node, ...]:
+    return tuple(v for k, v in enumerate(values) if k not in fixed)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import (
     CALL,
     CALL_VALUE,
@@ -45,23 +46,21 @@ def _flattened(function: Function) -> Function:
     if not any(_carries_tuples(n) for n in function.nodes):
         return function
     b = Builder()
-    new: dict[Node, Node] = {}
-    for node in function.nodes:
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         b.origin = node.origin
-        inputs = tuple(new[i] for i in node.inputs)
         if _carries_tuples(node):
-            new[node] = _control(b, node, inputs)
-        elif (node.op is PHI or node.op is PROJ) and _carries_tuples(node.inputs[0]):
+            return _control(b, node, inputs)
+        if (node.op is PHI or node.op is PROJ) and _carries_tuples(node.inputs[0]):
             whole = node.inputs[0].type
             assert isinstance(whole, TupleType)
             first = len(leaves(TupleType(whole.items[: index_of(node)])))
-            parts = [b(node.op, inputs[0], index=first + k) for k in range(len(leaves(node.type)))]
-            new[node] = _rebuilt(b, node.type, parts)
-        elif node.op is PROJ and inputs[0].op is TUPLE:
-            new[node] = inputs[0].inputs[index_of(node)]
-        else:
-            new[node] = b.make(node.op, inputs, node.attrs, node.type)
-    return function.with_(params=tuple(new[p] for p in function.params), results=tuple(new[r] for r in function.results))
+            return _packed(b, node.type, [b(node.op, inputs[0], index=first + k) for k in range(len(leaves(node.type)))])
+        if node.op is PROJ and inputs[0].op is TUPLE:
+            return inputs[0].inputs[index_of(node)]
+        return b.make(node.op, inputs, node.attrs, node.type)
+
+    return rebuilt(function, step)
 
 
 def _carries_tuples(node: Node) -> bool:
@@ -83,11 +82,11 @@ def _leaves(b: Builder, node: Node) -> list[Node]:
     return [leaf for item in items for leaf in _leaves(b, item)]
 
 
-def _rebuilt(b: Builder, type: Type, parts: list[Node]) -> Node:
+def _packed(b: Builder, type: Type, parts: list[Node]) -> Node:
     """The value of that type with these leaves, which are taken from the list."""
     if not isinstance(type, TupleType):
         return parts.pop(0)
-    return b.pack(*(_rebuilt(b, t, parts) for t in type.items))
+    return b.pack(*(_packed(b, t, parts) for t in type.items))
 
 
 # --- scalars that stand for all elements ----------------------------------------------------------------------------

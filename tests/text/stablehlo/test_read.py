@@ -92,6 +92,12 @@ def load(text: str):
     return read(Source("t.mlir", text), ReadOptions()).module
 
 
+@pytest.mark.parametrize("text", ["sdy.mesh @mesh = <[\"a\"=2]>", "module { sdy.mesh @mesh = <[\"a\"=2]> }", ""])
+def test_a_text_without_functions_is_no_program(text: str) -> None:
+    with pytest.raises(ParseError, match="the text holds no function"):
+        load(text)
+
+
 def test_pretty_and_generic_forms_are_one_program() -> None:
     generic = """"builtin.module"() ({ "func.func"() <{function_type = (tensor<2xf32>) -> tensor<2xf32>, sym_name = "main"}> ({
       ^bb0(%x: tensor<2xf32>):

@@ -193,17 +193,21 @@ class MlirWriter:
         if node.inputs and node.inputs[0].type == STATE:
             self.effect(node, form)
             return
-        self.line(node, form.name, self.shown(node.inputs), f" <{{{form.attributes}}}>" if form.attributes else "", form.bodies,
-                  notes=_dictionary(form.notes, notes_text(node.origin.notes)))
+        self.line(node, form, self.shown(node.inputs), notes=_dictionary(form.notes, notes_text(node.origin.notes)))
+
+    def generic(self, form: GenericForm, inputs: Sequence[Node], more: str = "", more_type: str = "") -> tuple[str, str]:
+        """`"name"(operands) <{attributes}> ({regions})`, and the types of the operands; `more` are operands that are no nodes."""
+        operands = ", ".join(map(self.use, inputs)) + more
+        attributes = f" <{{{form.attributes}}}>" if form.attributes else ""
+        regions = self.bodies(form.bodies) if form.bodies else ""
+        types = ", ".join([type_text(i.type) for i in inputs]) + more_type
+        return f'"{form.name}"({operands}){attributes}{regions}', f"({types})"
 
     def effect(self, node: Node, form: GenericForm) -> None:
         """An operation on the state, which is a token for some operations and has no text for others."""
         state, *inputs = node.inputs
         is_token, before = node.op in TOKENS, self.names.get(state, "")
-        shown = [*inputs, state] if is_token else inputs
-        operands, types = ", ".join(map(self.use, shown)), ", ".join(type_text(i.type) for i in shown)
-        attributes = f" <{{{form.attributes}}}>" if form.attributes else ""
-        regions = self.bodies(form.bodies) if form.bodies else ""
+        text, types = self.generic(form, [*inputs, state] if is_token else inputs)
         said = [(k, v) for k, v in node.origin.notes if k != "sdy.sharding" or "token" not in _kept_text(node)]
         notes = _dictionary(form.notes, notes_text(tuple(said)))
         if isinstance(node.type, TupleType):
@@ -212,13 +216,13 @@ class MlirWriter:
         else:
             self.names[node] = name = self.claims.claim(node.origin.name) if is_token else before
             head, result = (f"{name} = ", type_text(STATE)) if is_token else ("", "()")
-        self.put(f'{head}"{form.name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}{self.at(node)}')
+        self.put(f"{head}{text}{notes} : {types} -> {result}{self.at(node)}")
 
     def probe(self, node: Node) -> None:
         """A probe gives in text what it is given."""
-        value, type = self.use(node.inputs[1]), type_text(node.inputs[1].type)
-        attributes = f"probe_id = {json.dumps(node.attr('probe_id'))}"
-        self.put(f'{self.claims.claim("")} = "interpreter.probe"({value}) <{{{attributes}}}> : ({type}) -> {type}')
+        form = GenericForm("interpreter.probe", f"probe_id = {json.dumps(node.attr('probe_id'))}")
+        text, types = self.generic(form, node.inputs[1:])
+        self.put(f"{self.claims.claim('')} = {text} : {types} -> {types.strip('()')}")
         self.names[node] = self.names.get(node.inputs[0], "")
 
     def parallel(self, node: Node) -> None:
@@ -234,9 +238,8 @@ class MlirWriter:
             results += (t for t in signature.results if t != STATE or state not in self.hidden)
         head, types = self.results(node, results)
         self.parts[node] = [p for p, t in zip(self.parts[node], results, strict=True) if t != STATE] + [self.names.get(state, "")]
-        values, before = ", ".join(map(self.use, operands)), ", ".join(type_text(x.type) for x in operands)
-        attributes = programs(node, dict(self.symbols))
-        self.put(f'{head}"interpreter.run_parallel"({values}) <{{{attributes}}}> : ({before}) -> {types}')
+        text, before = self.generic(GenericForm("interpreter.run_parallel", programs(node, dict(self.symbols))), operands)
+        self.put(f"{head}{text} : {before} -> {types}")
 
     def custom(self, node: Node) -> None:
         """A custom call as its text has it; by what is known of it where that text is of another language or has tokens."""
@@ -251,11 +254,10 @@ class MlirWriter:
             results = self.parts[node] if count != 1 else [self.names[node]]
             self.parts[node] = [*results, self.names.get(node.inputs[0], "")]
 
-    def line(self, node: Node, name: str, inputs: Sequence[Node], attributes: str, bodies: Sequence[Function] = (),
-             more: str = "", more_type: str = "", notes: str = "") -> None:
-        operands = ", ".join([self.use(i) for i in inputs]) + more
-        types = ", ".join([type_text(i.type) for i in inputs]) + more_type
-        regions = self.bodies(bodies) if bodies else ""
+    def line(self, node: Node, form: GenericForm, inputs: Sequence[Node], more: str = "", more_type: str = "",
+             notes: str = "") -> None:
+        """The line of a node, whose results get their names."""
+        text, types = self.generic(form, inputs, more, more_type)
         if node in self.hidden:
             head, result = "", "()"
         elif isinstance(node.type, TupleType):
@@ -264,7 +266,7 @@ class MlirWriter:
             result = type_text(node.type)
             self.names[node] = given = self.claims.claim(node.origin.name)
             head = f"{given} = "
-        self.put(f'{head}"{name}"({operands}){attributes}{regions}{notes} : ({types}) -> {result}{self.at(node)}')
+        self.put(f"{head}{text}{notes} : {types} -> {result}{self.at(node)}")
 
     def bodies(self, functions: Sequence[Function]) -> str:
         """Closed functions as regions."""
@@ -285,7 +287,7 @@ class MlirWriter:
         if whole in self.parts:
             self.names[node] = self.parts[whole][k]
         else:
-            self.line(node, "stablehlo.get_tuple_element", [whole], f" <{{index = {k} : i32}}>")
+            self.line(node, GenericForm("stablehlo.get_tuple_element", f"index = {k} : i32"), [whole])
 
     def tuple(self, node: Node) -> None:
         self.parts[node] = [self.use(i) for i in node.inputs]
@@ -309,9 +311,7 @@ class MlirWriter:
         shape = self.claims.claim("")
         dims = Literal(np.array(as_tensor(node.type).shape, np.int64))
         self.put(f"{shape} = stablehlo.constant {dense_text(dims)} : {type_text(dims.type)}")
-        form = FORMS[node.op](node)
-        self.line(node, form.name, node.inputs[:2], f" <{{{form.attributes}}}>", more=f", {shape}",
-                  more_type=f", {type_text(dims.type)}")
+        self.line(node, FORMS[node.op](node), node.inputs[:2], more=f", {shape}", more_type=f", {type_text(dims.type)}")
 
     def opaque(self, node: Node) -> None:
         """What this package does not know, as it stood, on the new names."""

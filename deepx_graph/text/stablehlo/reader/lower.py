@@ -67,6 +67,8 @@ class MlirLowering(DialectLowering):
             if not op.regions or len(op.regions[0]) != 1:
                 raise self.error(f"function '{name}' has no body of one block", op)
             seen.add(name)
+        if not seen:
+            raise self.error("the text holds no function", functions[0], "func.func @main(...) { ... }")
 
     def _meshes(self) -> Iterator[tuple[str, Mesh]]:
         """The meshes of the text by name, but for those on which nothing can be run, which is said where something is."""

@@ -1,12 +1,11 @@
-"""Every engine gives what the reference gives, bit for bit where nothing may be rounded otherwise: odd shapes and element types,
-arrays that lie in memory every way, inputs given away, threads. A failure names the seed, which is the program and its inputs.
+"""Every engine gives what the reference gives, bit for bit where nothing may be rounded otherwise: inputs given away, threads,
+forks, pickles, interrupts. Random programs on awkward arrays are in `tests/conformance/test_random_programs.py`.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import random
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -34,58 +33,14 @@ from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.types import type_of_array
 from tests.support import laws
-from tests.support.engine_programs import random_arguments, random_program
 
 Array = np.ndarray[Any, Any]
 ENGINES = ["numexpr", *(["native"] if has_native() else [])]
 every_engine = pytest.mark.parametrize("engine", ENGINES)
-CHUNK = 20
-
-
-def chunks(sampled: int, whole: int) -> Any:
-    starts = [*range(0, sampled, CHUNK), *(pytest.param(s, marks=pytest.mark.conformance) for s in range(sampled, whole, CHUNK))]
-    return pytest.mark.parametrize("start", starts)
 
 
 def wrong(found: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
     return [k for k, (f, w) in enumerate(zip(found, wanted, strict=True)) if not laws.same(f, w)]
-
-
-def copied(args: Sequence[Array]) -> list[Array]:
-    """Copies of the arrays, one for all places of the same array."""
-    made: dict[int, Array] = {}
-    return [made.setdefault(id(a), a.copy("K")) for a in args]
-
-
-def check(seed: int, engine: str, large: bool = False) -> None:
-    """As built and optimised, on one to five threads, called twice, with and without inputs given away."""
-    rng = random.Random(seed)
-    module: Module = random_program(rng, large)
-    args = random_arguments(rng, module)
-    before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy")(*args)
-    for program, threads in ((module, 1), (dx.optimize(module), 2), (dx.optimize(module), 5)):
-        f = dx.compile(program, engine=engine, threads=threads)
-        first = f(*args)
-        for found in (first, f(*args), first):
-            assert not wrong(found, wanted), f"seed {seed}, {threads} threads"
-        assert not wrong(args, before), f"seed {seed}: arguments are written over"
-        given = [p.name for p in f.inputs if rng.random() < 0.7]
-        assert not wrong(f(*copied(args), donate=given), wanted), f"seed {seed}, {threads} threads, given away {given}"
-        assert not wrong(first, wanted), f"seed {seed}: earlier results are written over"
-
-
-@every_engine
-@chunks(80, 2000)
-def test_random_programs_on_awkward_arrays(engine: str, start: int) -> None:
-    for seed in range(start, start + CHUNK):
-        check(seed, engine)
-
-
-@every_engine
-@chunks(20, 200)
-def test_random_programs_on_large_arrays(engine: str, start: int) -> None:
-    for seed in range(start, start + (CHUNK if start else 6)):
-        check(10_000 + seed, engine, large=True)
 
 
 def module_of(body: Any, *types: Any) -> Module:

@@ -84,9 +84,10 @@ EXACT_REDUCTIONS: dict[str, Sequence[Any]] = {
 class Generator:
     """Builds one function. `values` are the nodes in scope; every `_step` may add one."""
 
-    def __init__(self, rng: random.Random, b: Builder, helpers: Sequence[Function], *, control: bool, exact: bool) -> None:
+    def __init__(self, rng: random.Random, b: Builder, helpers: Sequence[Function], *, control: bool, exact: bool,
+                 dtypes: Sequence[DType]) -> None:
         self.rng, self.b, self.helpers = rng, b, helpers
-        self.control, self.exact = control, exact
+        self.control, self.exact, self.dtypes = control, exact, dtypes
         self.values: list[Node] = []
         self.budget = 0
         self.depth = 0
@@ -176,7 +177,7 @@ class Generator:
         x = self.pick()
         if x is None:
             return None
-        to = self.rng.choice(DTYPES)
+        to = self.rng.choice(self.dtypes)
         if x.type.dtype.is_float and to is I32:  # type: ignore[union-attr]
             x = self.b(select, self.b(is_finite, x), x, self.b.like(0, x))  # NaN has no integer
             x = self.b(clamp, self.b.like(-100, x), x, self.b.like(100, x))
@@ -260,7 +261,7 @@ class Generator:
         return self.b(iota, dtype=self.rng.choice((F32, I32)), shape=shape, iota_dimension=self.rng.randrange(len(shape)))
 
     def fixed(self) -> Node:
-        return self.constant(tensor(self.rng.choice(DTYPES), self.rng.choice(SHAPES)))
+        return self.constant(tensor(self.rng.choice(self.dtypes), self.rng.choice(SHAPES)))
 
     def repeated(self) -> Node | None:
         """A node once more, as a text repeats itself: work for cse."""
@@ -350,7 +351,7 @@ class Generator:
 
     def function(self, name: str, ops: int, **fields: Any) -> Function:
         """A function with one to four parameters, about `ops` operations and one to four results."""
-        params = [(f"x{k}", tensor(self.rng.choice(DTYPES), self.rng.choice(SHAPES))) for k in range(self.rng.randint(1, 4))]
+        params = [(f"x{k}", tensor(self.rng.choice(self.dtypes), self.rng.choice(SHAPES))) for k in range(self.rng.randint(1, 4))]
 
         def body(*nodes: Node) -> list[Node]:
             self.values, self.budget = list(nodes), ops
@@ -362,18 +363,20 @@ class Generator:
         return self.b.function(name, params, body, **fields)
 
 
-def random_module(rng: random.Random, max_ops: int = 60, control: bool = True, exact: bool = False) -> Module:
+def random_module(rng: random.Random, max_ops: int = 60, control: bool = True, exact: bool = False,
+                  dtypes: Sequence[DType] = DTYPES) -> Module:
     """A well-typed program of up to about `max_ops` operations.
 
-    `control` adds branches, loops, calls and closures; `exact` leaves out transcendental functions and sums of floats.
+    `control` adds branches, loops, calls and closures; `exact` leaves out transcendental functions and sums of floats;
+    parameters and constants have one of the `dtypes`, those that occur more often more often.
     """
     b = Builder()
     helpers: list[Function] = []
     if control:
         for k in range(rng.randint(0, 2)):
-            maker = Generator(rng, b, tuple(helpers), control=True, exact=exact)
+            maker = Generator(rng, b, tuple(helpers), control=True, exact=exact, dtypes=dtypes)
             helpers.append(maker.function(f"helper{k}", rng.randint(1, 6), public=False))
-    main = Generator(rng, b, helpers, control=control, exact=exact)
+    main = Generator(rng, b, helpers, control=control, exact=exact, dtypes=dtypes)
     return Module((main.function("main", rng.randint(1, max_ops)), *helpers))
 
 

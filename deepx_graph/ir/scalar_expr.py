@@ -39,14 +39,14 @@ def price(primitive: str) -> int:
 
 
 @dataclass(frozen=True)
-class Arg:
+class Variable:
     """The k-th operand of the op."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Const:
+class Immediate:
     """A number, of the dtype of the op's first operand."""
 
     value: float
@@ -60,7 +60,7 @@ class Apply:
     args: tuple[Expr, ...]
 
 
-Expr = Arg | Const | Apply
+Expr = Variable | Immediate | Apply
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.BitAnd: "and", ast.BitOr: "or",
@@ -82,9 +82,9 @@ def expr(text: str, *operands: str) -> Expr:
     def build(node: ast.AST) -> Expr:
         match node:
             case ast.Name(id=name) if name in operands:
-                return Arg(operands.index(name))
+                return Variable(operands.index(name))
             case ast.Constant(value=value) if isinstance(value, (int, float)):
-                return Const(float(value))
+                return Immediate(float(value))
             case ast.BinOp(left=a, op=op, right=b) if type(op) in _BINARY:
                 return Apply(_BINARY[type(op)], (build(a), build(b)))
             case ast.UnaryOp(op=op, operand=a) if type(op) in _UNARY:

@@ -17,7 +17,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.rebuild import inlined, made_by
-from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
+from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.rewrite import special_functions as special
 from deepx_graph.types import BOOL, F32, DType, TensorType, as_tensor, dtype_named
@@ -91,7 +91,7 @@ def from_kernel(b: Builder, node: Node) -> Node | None:
     tree = node.op.kernel(*node.attrs) if node.op.elementwise and node.op.kernel else None
     if not isinstance(tree, Apply) or not isinstance(node.type, TensorType) or not _takes(tree, node):
         return None
-    alone = all(isinstance(a, Arg) for a in tree.args)
+    alone = all(isinstance(a, Variable) for a in tree.args)
     first = _dtype(node.inputs[0])
     narrow = first.is_float and first.bits < 32 and not alone
     xs = [b(ops.convert, x, dtype=F32) if narrow and _dtype(x) is first else x for x in node.inputs]
@@ -105,16 +105,16 @@ def _takes(tree: Expr, node: Node) -> bool:
     """Whether the expression is one of the node's element types."""
     if all(_dtype(x).kind != "complex" for x in node.inputs):
         return True
-    return isinstance(tree, Arg) or (
+    return isinstance(tree, Variable) or (
         isinstance(tree, Apply) and tree.primitive in _OF_COMPLEX and all(_takes(a, node) for a in tree.args))
 
 
 def _built(b: Builder, tree: Expr, xs: list[Node], dtype: DType) -> Node:
     """The nodes of an expression over these operands; `cast` is to the dtype."""
     match tree:
-        case Arg(index):
+        case Variable(index):
             return xs[index]
-        case Const(value):
+        case Immediate(value):
             return b.like(value, xs[0])
         case Apply(primitive, args):
             operands = [_built(b, a, xs, dtype) for a in args]

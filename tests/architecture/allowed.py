@@ -28,11 +28,9 @@ POSITIONS: dict[str, int] = {
 """Reads of attributes by position, by file."""
 
 HOMONYMS: dict[str, int] = {
-    "Arg": 2,
     "Block": 2,
     "Call": 2,
     "Closure": 2,
-    "Const": 2,
     "Facts": 2,
     "Lowering": 2,
     "Names": 2,

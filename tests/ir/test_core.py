@@ -7,7 +7,7 @@ import pytest
 
 from deepx_graph.errors import Diagnostic, InferError, Source, Span, VerifyError, printable, suggest
 from deepx_graph.ir import Builder, Module, Op, Operand
-from deepx_graph.ir.scalar_expr import Apply, Arg, Const, expr
+from deepx_graph.ir.scalar_expr import Apply, Immediate, Variable, expr
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
 from deepx_graph.literal import Literal
 from deepx_graph.ops import add, compare, multiply, negate, reduce, reduction, subtract
@@ -133,7 +133,7 @@ def test_a_declaration_is_checked_when_it_is_made() -> None:
 
 def test_kernel_text() -> None:
     assert expr("1 / (1 + exp(-x))", "x") == Apply(
-        "div", (Const(1.0), Apply("add", (Const(1.0), Apply("exp", (Apply("neg", (Arg(0),)),))))))
+        "div", (Immediate(1.0), Apply("add", (Immediate(1.0), Apply("exp", (Apply("neg", (Variable(0),)),))))))
     for text in ("__import__('os')", "x.real", "y", "exp(x, x)", "x if x else x"):
         with pytest.raises(ValueError, match="not in the kernel vocabulary"):
             expr(text, "x")

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result, one_of
 from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
-from deepx_graph.ir.scalar_expr import Apply, Arg, Expr, expr
+from deepx_graph.ir.scalar_expr import Apply, Expr, Variable, expr
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.monoid import UfuncMonoid
@@ -469,6 +469,6 @@ def _convert_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 convert: Op = Op(
     "convert", "The same values in another element type; floats truncate toward zero and saturate to become integers.",
     operands=one(TENSOR), attrs=(dtype_attr(),), infer=_convert_type, eval=lambda xs, dtype: convert_array(xs[0], dtype),
-    kernel=lambda dtype: Apply("cast", (Arg(0),)), vjp=_convert_vjp, elementwise=True, source="StableHLO convert",
+    kernel=lambda dtype: Apply("cast", (Variable(0),)), vjp=_convert_vjp, elementwise=True, source="StableHLO convert",
     samples=lambda rng: [((rng.uniform(-3, 3, (2, 3)),), {"dtype": d}) for d in DTYPES if d is not ANY],
 )  # fmt: skip

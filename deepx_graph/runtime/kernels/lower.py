@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
+from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.runtime.kernels import axes as axes_
@@ -175,9 +175,9 @@ class _Lowering:
 
     def _part(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
         match tree:
-            case Arg(index):
+            case Variable(index):
                 return operands[index]
-            case Const(value):
+            case Immediate(value):
                 first = self.registers[operands[0]].dtype
                 if first not in spelling.ALL:
                     raise _Unspelled
@@ -230,7 +230,7 @@ class _Lowering:
 
 def _alone(tree: Expr | None) -> str:
     """The primitive that the op is, operand for operand; "" where it is none. Another engine may have a spelling of it."""
-    if isinstance(tree, Apply) and tree.args == tuple(map(Arg, range(len(tree.args)))):
+    if isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args)))):
         return tree.primitive
     return ""
 

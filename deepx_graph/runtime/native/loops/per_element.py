@@ -25,7 +25,7 @@ from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import inlined, made_by, new_item, rebuilt
-from deepx_graph.ir.scalar_expr import Apply, Arg, Const, Expr
+from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
@@ -314,7 +314,7 @@ def _primitive(node: Node) -> str:
 
 def _primitive_of(op: Any, attrs: Sequence[Any] = ()) -> str:
     tree = op.kernel(*attrs) if op.kernel and op.elementwise else None
-    plain = isinstance(tree, Apply) and tree.args == tuple(map(Arg, range(len(tree.args))))
+    plain = isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args))))
     return tree.primitive if plain else ""  # type: ignore[union-attr]
 
 
@@ -354,9 +354,9 @@ def _abstract(node: Node, known: dict[Node, Known]) -> Known:
 
 
 def _value(tree: Expr, args: Sequence[Known], type: TensorType, same_type: bool) -> Known:
-    if isinstance(tree, Arg):
+    if isinstance(tree, Variable):
         return args[tree.index]
-    if isinstance(tree, Const):
+    if isinstance(tree, Immediate):
         return tree.value
     found = [_value(a, args, type, same_type) for a in tree.args]
     match tree.primitive:

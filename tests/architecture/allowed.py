@@ -22,11 +22,6 @@ WORDS: dict[str, int] = {
 }
 """Definitions by file."""
 
-POSITIONS: dict[str, int] = {
-    "deepx_graph/text/hlo/printer/place.py": 2,
-}
-"""Reads of attributes by position, by file."""
-
 HOMONYMS: dict[str, int] = {
     "Block": 2,
     "Call": 2,

@@ -72,7 +72,7 @@ def _broadcast_eval(xs: Sequence[Array], shape: tuple[int, ...], broadcast_dimen
 
 
 def _broadcast_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
-    old, new, at = dims_of(node.inputs[0]), node.attrs[0], node.attrs[1]
+    old, (new, at) = dims_of(node.inputs[0]), node.attrs
     summed = tuple(k for k in range(len(new)) if k not in at or (old[at.index(k)] == 1 and new[k] != 1))
     total = total_of(b, g, summed) if summed else g
     kept = [at.index(k) for k in range(len(new)) if k not in summed]

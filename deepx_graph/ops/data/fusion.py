@@ -66,7 +66,7 @@ def mapped_all(b: Builder, body: Function, inputs: Sequence[Node], types: Sequen
 
 
 def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
-    return through(b, node, inlined(node.attrs[0], node.inputs, made_by(b)), g)
+    return through(b, node, inlined(node.attr("body"), node.inputs, made_by(b)), g)
 
 
 fusion: Op = Op(

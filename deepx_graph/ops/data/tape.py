@@ -116,7 +116,7 @@ def _push_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 def _pop_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -> Sequence[Node | None]:
     below, value = g
     below = b(tape_empty) if below is None else below
-    type = cotangent_type(node.attrs[0])
+    type = cotangent_type(node.attr("type"))
     if type is None:
         return below,
     if value is None:

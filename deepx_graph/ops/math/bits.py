@@ -212,7 +212,7 @@ reduce_precision: Op = Op(
     operands=one(FLOATS), results=(Result("output"),),
     attrs=(Attr("exponent_bits", "int", check=at_least(1)), Attr("mantissa_bits", "int", check=at_least(0))),
     infer=lambda types, exponent_bits, mantissa_bits: types[0], eval=_reduce_precision, elementwise=True, vjp=lambda b, node, g: (
-        b(reduce_precision, g, exponent_bits=node.attrs[0], mantissa_bits=node.attrs[1]),),
+        b(reduce_precision, g, exponent_bits=node.attr("exponent_bits"), mantissa_bits=node.attr("mantissa_bits")),),
     source="StableHLO reduce_precision",
     samples=lambda rng: [((rng.standard_normal((2, 3)).astype("f4"),), {"exponent_bits": e, "mantissa_bits": m})
                          for e, m in ((5, 10), (8, 7), (8, 23), (4, 3))],

@@ -63,7 +63,7 @@ transpose: Op = Op(
     "transpose", "Axes in another order: result axis i is operand axis permutation[i].", operands=_X,
     attrs=(Attr("permutation", "ints", check=PERMUTATION),), constraints=(one_for_each_axis("operand", "permutation"),),
     infer=_transpose_type, eval=lambda xs, permutation: np.transpose(xs[0], permutation), view=True,
-    vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attrs[0]))),),
+    vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attr("permutation")))),),
     assembly="operands, dims = $permutation",
     source="StableHLO transpose",
     samples=lambda rng: [((rng.random((2, 3, 4)),), {"permutation": p}) for p in ((2, 0, 1), (0, 1, 2), (1, 0, 2))],
@@ -74,7 +74,7 @@ reverse: Op = Op(
     "reverse", "Elements in the opposite order along some axes.", operands=_X, attrs=(Attr("dimensions", "ints"),),
     constraints=(axes_of("operand", "dimensions"),), infer=lambda types, dimensions: types[0],
     eval=lambda xs, dimensions: np.flip(xs[0], dimensions), view=True, involution=True,
-    vjp=lambda b, node, g: (b(reverse, g, dimensions=node.attrs[0]),), assembly="operands, dims = $dimensions",
+    vjp=lambda b, node, g: (b(reverse, g, dimensions=node.attr("dimensions")),), assembly="operands, dims = $dimensions",
     source="StableHLO reverse",
     samples=lambda rng: [((rng.random((2, 3)),), {"dimensions": d}) for d in ((0,), (0, 1), ())],
 )  # fmt: skip

@@ -60,7 +60,7 @@ def _derivative(computation: Function, k: int) -> Function | None:
 
 def _vjp(b: Builder, node: Node, g: Node) -> Cotangents:
     """By each operand a map of the computation's own gradient. Raises VerifyError where the computation has branches or loops."""
-    rules = [_derivative(node.attrs[0], k) if carries(x.type) else None for k, x in enumerate(node.inputs)]
+    rules = [_derivative(node.attr("computation"), k) if carries(x.type) else None for k, x in enumerate(node.inputs)]
     return [None if rule is None else b(map_, *node.inputs, g, computation=rule) for rule in rules]
 
 

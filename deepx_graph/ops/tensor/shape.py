@@ -76,7 +76,7 @@ def _concatenate_type(types: Sequence[Type], dimension: int) -> Type:
 
 
 def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
-    axis, at, parts = node.attrs[0], 0, []
+    axis, at, parts = node.attr("dimension"), 0, []
     whole = list(as_tensor(g.type).shape)
     for operand in node.inputs:
         size = as_tensor(operand.type).shape[axis]
@@ -244,7 +244,7 @@ def _take_eval(xs: Sequence[Array], dim: int) -> Array:
 
 def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     zeros = b.splat(0, as_tensor(node.inputs[0].type))
-    return b(index_add, zeros, node.inputs[1], g, dim=node.attrs[0]), None
+    return b(index_add, zeros, node.inputs[1], g, dim=node.attr("dim")), None
 
 
 torch_index_select: Op = Op(
@@ -297,7 +297,7 @@ index_add: Op = Op(
     attrs=(Attr("dim", "int"),), constraints=(axes_of("operand", "dim"), same_element_type("operand", "updates")),
     infer=_index_add_type, eval=_index_add_eval, scratch=_index_add_scratch, assembly="operands, dim = $dim",
     source="the transpose of torch_index_select",
-    vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attrs[0])),
+    vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attr("dim"))),
     samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),
                          ((rng.random((4, 3)), np.array([2, 0]), rng.random((4, 2))), {"dim": 1})],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
-from deepx_graph.ir.structure import PROJ
+from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, total_of
 from deepx_graph.ops.data.tape import tape_add, tape_empty
 from deepx_graph.ops.math.elementwise import and_, compare, select
@@ -86,7 +86,7 @@ def _step(masks: Masks, node: Node, found: dict[Node, Cotangent], active: set[No
     g = found.pop(node)
     if node.op is PROJ:
         source = node.inputs[0]
-        found[source] = plus(masks, found.get(source), item(source.type, node.attrs[0], masks.clean(g)))
+        found[source] = plus(masks, found.get(source), item(source.type, index_of(node), masks.clean(g)))
         return
     check_gradient(node, active)
     masks.b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")

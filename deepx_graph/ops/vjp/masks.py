@@ -16,7 +16,7 @@ import numpy as np
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.ops.math.elementwise import add, and_, compare, convert, divide, multiply, negate, not_, or_, select
 from deepx_graph.types import TensorType
 
@@ -188,5 +188,5 @@ def _is_finite(x: Node, but: object = None) -> bool:
         x = x.inputs[0]
     if x.op is not CONSTANT:
         return False
-    array = x.attrs[0].array
+    array = value_of(x).array
     return bool(np.all(np.isfinite(array) & (array != but)))

@@ -14,7 +14,7 @@ from typing import Any
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.op import Cotangents
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduction
 from deepx_graph.ops.data.fusion import mapped_all
 from deepx_graph.ops.math.elementwise import add, compare, convert, divide, maximum, minimum, multiply
@@ -44,7 +44,7 @@ def known_value(x: Node) -> Any:
     """The one value of all elements of a constant, whatever its shape was made by; None where there is none."""
     while x.op is broadcast_in_dim or x.op is reshape:
         x = x.inputs[0]
-    return x.attrs[0].splat_value if x.op is CONSTANT else None
+    return value_of(x).splat_value if x.op is CONSTANT else None
 
 
 def starts_from_identity(init: Node, op: Op) -> bool:

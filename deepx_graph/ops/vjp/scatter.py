@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.op import Cotangents
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, monoid_body
 from deepx_graph.ops.math.elementwise import (
     add,
@@ -101,7 +101,7 @@ def _slice_sizes(node: Node) -> Axes:
 def _surely_inside(indices: Node, vector_dim: int, limits: Sequence[int]) -> bool:
     if indices.op is not CONSTANT:
         return False
-    array = indices.attrs[0].array
+    array = value_of(indices).array
     vectors = array[..., None] if vector_dim == array.ndim else np.moveaxis(array, vector_dim, -1)
     return bool(np.all((vectors >= 0) & (vectors <= np.asarray(limits))))
 

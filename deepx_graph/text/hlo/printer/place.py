@@ -15,8 +15,7 @@ from deepx_graph import ops
 from deepx_graph.analysis.liveness import everything
 from deepx_graph.analysis.scopes import Scope, ScopeTree, is_loop_variable
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION
-from deepx_graph.literal import Literal
+from deepx_graph.ir.structure import CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION, value_of
 
 REPEATED = 16
 """Constants of at most so many elements are written again in every computation that uses them."""
@@ -44,7 +43,7 @@ def is_item(node: Node) -> bool:
 def is_repeated(node: Node) -> bool:
     """Written in every computation that uses it, never passed in."""
     if node.op is CONSTANT:
-        literal: Literal = node.attrs[0]
+        literal = value_of(node)
         return literal.array.size <= REPEATED
     return node.op is ops.module_seed
 
@@ -65,7 +64,7 @@ def operands(node: Node) -> Sequence[Node]:
         return node.inputs[:1]
     if is_loop_variable(node):
         return ()
-    if node.op is ops.pad and not node.attrs[0]:  # a scalar is not padded with anything
+    if node.op is ops.pad and not node.attr("edge_padding_low"):  # a scalar is not padded with anything
         return node.inputs[:1]
     if node.op is CALL_VALUE and node.inputs[0].op is PARTIAL:
         return call_arguments(node)[1]

@@ -1,4 +1,7 @@
-"""The public functions of the library, as `import deepx_graph as dx` offers them. Thin: the work is done on the floors below."""
+"""The public functions of the library, as `import deepx_graph as dx` offers them. Thin: the work is done on the floors below.
+
+Engines and pictures are imported by the functions that need them: who loads a program and looks at it needs neither.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from deepx_graph import session
 from deepx_graph.errors import Diagnostic, UsageError
@@ -15,14 +18,21 @@ from deepx_graph.ir import Module
 from deepx_graph.ir.notebook import show_with
 from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.public import public
-from deepx_graph.runtime.compile import Compiled
-from deepx_graph.runtime.compile import compile as runtime_compile
-from deepx_graph.runtime.memory.pool import RESULTS, MemoryUse
-from deepx_graph.session.show.picture import bundle, picture
 from deepx_graph.text import ReadOptions
-from deepx_graph.viz.draw import Drawing
 
-show_with(bundle)
+if TYPE_CHECKING:
+    from deepx_graph.runtime.compile import Compiled
+    from deepx_graph.runtime.memory.pool import MemoryUse
+    from deepx_graph.viz.draw import Drawing
+
+
+def _bundle(value: object) -> dict[str, str]:
+    from deepx_graph.session.show.picture import bundle
+
+    return bundle(value)
+
+
+show_with(_bundle)
 
 
 def _pickled(module: Module) -> tuple[Any, ...]:
@@ -155,6 +165,8 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
     each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
     narrower than the machine's.
     """
+    from deepx_graph.runtime.compile import compile as runtime_compile
+
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
                            max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
                            vector_bits=vector_bits)
@@ -167,6 +179,8 @@ def memory(*, free: bool = False) -> MemoryUse:
     Of the bytes kept, `lent` are those of arrays in use, `spare` are free; `limit` bounds both. With `free`, spare memory is
     released first.
     """
+    from deepx_graph.runtime.memory.pool import RESULTS
+
     if free:
         RESULTS.release()
     return RESULTS.use()
@@ -175,6 +189,8 @@ def memory(*, free: bool = False) -> MemoryUse:
 @public
 def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
     """A picture of the module: DOT, SVG, PNG or HTML by the suffix of `path` or by `format`. See `deepx_graph.viz.draw`."""
+    from deepx_graph.session.show.picture import picture
+
     return picture(module, path, format=format, **options)
 
 

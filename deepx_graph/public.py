@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
@@ -22,7 +22,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.cache
     def hints() -> dict[str, Any]:
-        return get_type_hints(function)
+        taken = {name: p.annotation for name, p in signature.parameters.items()}
+        return get_type_hints(SimpleNamespace(__annotations__=taken), function.__globals__)
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -69,6 +69,7 @@ class Format:
     suffixes: tuple[str, ...]
     package: str
     options: tuple[str, ...] = ()
+    reads: bool = True
     writes: bool = True
     target: str = ""
 
@@ -80,9 +81,12 @@ class Format:
         return cast(Language, importlib.import_module(self.package))
 
     def detect(self, text: str) -> float:
-        return self._language().detect(text)
+        return self._language().detect(text) if self.reads else 0.0
 
     def read(self, source: Source, options: ReadOptions) -> ReadResult:
+        if not self.reads:
+            raise UsageError(Diagnostic(f"{self.name} is written and not read",
+                                        expected=" | ".join(n for n, f in FORMATS.items() if f.reads)))
         return self._language().read(source, options)
 
     def write(self, module: Module, **options: object) -> str:
@@ -109,7 +113,7 @@ FORMATS: dict[str, Format] = {
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
         Format("anf", "A-normal form: S-expressions with a name for every step", (".anf",), "deepx_graph.text.anf"),
         Format("cps", "continuation-passing style, written for looking and not read", (".cps",),
-               "deepx_graph.text.anf.continuations"),
+               "deepx_graph.text.anf.continuations", reads=False),
         Format("deepx", "deepx IR, all dialects", (".dx", ".deepx", ".deepxir"), "deepx_graph.text.deepx", ("dialect",),
                target="printer.module"),
     )

@@ -66,6 +66,29 @@ def test_imports_are_light(code: str, allowed: set[str]) -> None:
     assert set(done.stdout.split()) & HEAVY <= allowed
 
 
+LANGUAGES = {"deepx", "hlo", "stablehlo", "mindir", "relay", "sea", "anf"}
+
+
+@pytest.mark.parametrize(("language", "text"), [
+    ("stablehlo", "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"),
+    ("hlo", "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"),
+    ("relay", "def @main(%x: Tensor[(2,), float32]) { %x }"),
+    ("sea", "sea 1 entry @f func @f(%x: f32[2]) -> (%y: f32[2]) { return %x }"),
+])  # fmt: skip
+def test_a_program_is_loaded_by_its_own_reader_alone(language: str, text: str) -> None:
+    """The first program that a process loads waits for no engine, pass, picture, session, printer, or other language."""
+    code = f"import sys, deepx_graph as dx; dx.loads({text!r}); print(*sys.modules)"
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert f"deepx_graph.text.{language}.reader" in loaded or f"deepx_graph.text.{language}.values" in loaded
+    assert not {m.partition(".")[0] for m in loaded} & (HEAVY - {"numpy", "ml_dtypes"} | {"ssl", "socket", "subprocess"})
+    wrong = [f"deepx_graph.{part}" for part in ("runtime", "viz", "session.session", "session.show", "passes.fusion",
+                                                "passes.rules", "passes.autodiff", f"text.{language}.printer")]
+    wrong += [f"deepx_graph.text.{other}.{part}" for other in LANGUAGES - {language} for part in ("reader", "values", "schema")]
+    assert not loaded & set(wrong)
+
+
 @pytest.mark.parametrize("name", ["passes", "viz", "tui"])
 def test_parts_refuse_to_be_imported_by_a_generic_name(name: str) -> None:
     done = run_python("-c", f"import {name}")

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
-from deepx_graph.errors import Source, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END, REGION, branches_of
 from deepx_graph.text.anf.printer import CONTROL, Lines, Printer, Shared, are_items, branch_word, data_text, render
-from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.words import name_text
 from deepx_graph.types import TupleType
 
@@ -26,16 +23,6 @@ def write(module: Module) -> str:
     for f in module.functions:
         parts += render(_Printer(f, shared).definition())
     return "\n".join(parts) + "\n"
-
-
-def detect(text: str) -> float:
-    """Never: the form is not read."""
-    return 0.0
-
-
-def read(source: Source, options: ReadOptions) -> NoReturn:
-    """Raises UsageError: the form is not read."""
-    raise UsageError("cps is written and not read; write anf to read it again")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from deepx_graph.ir import Constructor, Data, Function, Module
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.text.anf.expressions import Expressions, Head, Scope
 from deepx_graph.text.anf.forms import Forms
-from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.values import Values
 from deepx_graph.types import Type, compatible
 
@@ -171,13 +171,3 @@ class Reader:
         function = self._with_body(self._signature(name, params, True, start))
         c.expect(")")
         return function
-
-
-def read(source: Source, options: ReadOptions | None = None) -> ReadResult:
-    """The module that the text describes. Raises ParseError, VerifyError (types, arity, attributes), LimitError."""
-    return ReadResult(Reader(source, options or ReadOptions()).module())
-
-
-def detect(text: str) -> float:
-    """Whether the text is of this form: it says so in its first word."""
-    return 1.0 if re.match(r"(?:\s|;[^\n]*)*+anf[ \t]+\d", text) else 0.0

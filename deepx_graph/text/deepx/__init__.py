@@ -10,15 +10,11 @@ from contextlib import contextmanager
 from deepx_graph.errors import Diagnostic, ParseError, Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
-from deepx_graph.text.deepx.reader.calls import lower_functions
-from deepx_graph.text.deepx.reader.functions import HEADER, parse_functions
-from deepx_graph.text.deepx.reader.instr import Problems
-from deepx_graph.text.deepx.reader.lines import parse_lines
-from deepx_graph.text.deepx.reader.lower import finish, lower_program
-from deepx_graph.text.deepx.reader.rules import rule_named
 
 _LOOKED_AT = 40
 _HEAD = re.compile(r"[ \t]*([A-Za-z_]\w*)(@\w+)?(?=[\s(])")
+_FUNCTION = re.compile(r"(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]*\(")
+"""What the first line of a file of functions begins with."""
 
 
 def detect(text: str) -> float:
@@ -31,11 +27,18 @@ def detect(text: str) -> float:
     hits = 0.0
     for line in lines:
         head = _HEAD.match(line)
-        if head is not None and "=" not in line.split("//")[0]:
+        code = line.split("//")[0]
+        if head is not None and "=" not in code and "%" not in code:  # those of other languages that look like ours
             arrow = "->" in line or "<-" in line or head[2] is not None
-            known = rule_named(head[1]) is not None
+            known = _is_operation(head[1])
             hits += 1.0 if arrow and known else 0.7 if known else 0.4 if arrow else 0.0
     return hits / len(lines)
+
+
+def _is_operation(name: str) -> bool:
+    from deepx_graph.text.deepx.reader.rules import rule_named
+
+    return rule_named(name) is not None
 
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
@@ -49,6 +52,12 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
 
 def _read(source: Source, options: ReadOptions) -> ReadResult:
+    from deepx_graph.text.deepx.reader.calls import lower_functions
+    from deepx_graph.text.deepx.reader.functions import parse_functions
+    from deepx_graph.text.deepx.reader.instr import Problems
+    from deepx_graph.text.deepx.reader.lines import parse_lines
+    from deepx_graph.text.deepx.reader.lower import finish, lower_program
+
     problems = Problems(source)
     if _is_function_form(source.text):
         functions = parse_functions(problems, options.max_depth)
@@ -89,6 +98,6 @@ def _is_function_form(text: str) -> bool:
         end = len(text) if end < 0 else end
         line = text[at : min(end, at + 4096)].strip()
         if line and not line.startswith("//"):
-            return HEADER.match(line) is not None and "%" not in line
+            return _FUNCTION.match(line) is not None and "%" not in line
         at = end + 1
     return False

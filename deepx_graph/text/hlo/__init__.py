@@ -7,8 +7,6 @@ import re
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
-from deepx_graph.text.hlo.reader.lower import HloLowering
-from deepx_graph.text.hlo.reader.parser import HloParser
 
 __all__ = ["detect", "read", "write"]
 
@@ -25,6 +23,9 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
+    from deepx_graph.text.hlo.reader.lower import HloLowering
+    from deepx_graph.text.hlo.reader.parser import HloParser
+
     program = HloParser(source, options.max_nodes).program()
     lowering = HloLowering(program)
     return ReadResult(lowering.module(), tuple(lowering.warnings))

@@ -16,7 +16,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, S
 from deepx_graph.ir import Constructor, Data, Function, Module, Node, Op, Origin, fresh_loop
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM, index_of
 from deepx_graph.ops import OPS
-from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.assembly import FormText, assembly_of
 from deepx_graph.text.sea.cursor import NAME, VALUE, SeaCursor
 from deepx_graph.text.sea.values import Values
@@ -299,14 +299,3 @@ def told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
 
 def _line(node: Node) -> int:
     return node.span.line if node.span else 0
-
-
-def read(source: Source, options: ReadOptions | None = None) -> ReadResult:
-    """The module that the text describes. Raises ParseError, VerifyError (types, arity, attributes), LimitError."""
-    return ReadResult(Reader(source, options or ReadOptions()).module())
-
-
-def detect(text: str) -> float:
-    """Whether the text is of this form: it says so in its first word."""
-    found = re.compile(r"(?:\s|//[^\n]*)*+sea[ \t]+\d").match(text)
-    return 1.0 if found else 0.0

@@ -17,8 +17,6 @@ from deepx_graph.text.deepx.reader.instr import SHORT_DTYPES, Arg, Formal, Funct
 from deepx_graph.types import ANY, Dim, TensorType, tensor
 
 KEYWORDS = ("deepxir", "function", "func", "def")
-HEADER = re.compile(r"(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]*\(")
-"""What the first line of a file of this dialect begins with."""
 
 _TOKEN = re.compile(
     r"(?P<skip>[ \t\r]+|//[^\n]*)|(?P<newline>\n)|(?P<arrow>->|=>)|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w?.]))"

@@ -30,7 +30,7 @@ def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any]) -> l
     whole = [k for k, x in enumerate(xs) if np.ndim(x)]
     shape = np.shape(xs[whole[0]]) if whole else ()
     large = bool(whole) and np.asarray(xs[whole[0]]).size > BLOCK and len(whole) + len(dtypes) <= _MOST_ARRAYS
-    if not large or None in dtypes or any(np.shape(xs[k]) != shape for k in whole):
+    if not large or any(d is None for d in dtypes) or any(np.shape(xs[k]) != shape for k in whole):
         return list(compute(xs))
     results = [np.empty(shape, d) for d in dtypes]
     block = list(xs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +21,7 @@ from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.passes.pipeline import run_pipeline
 from deepx_graph.passes.rules.fold import Fold
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.types import F32, I8, TensorType, is_static, nbytes, scalar, tensor, type_of_array
+from deepx_graph.types import DTYPES, F32, I8, DType, TensorType, is_static, nbytes, scalar, tensor, type_of_array
 from tests.support import resident
 from tests.support.laws import LAWFUL, same, samples
 
@@ -61,6 +64,19 @@ def test_blocks_of_an_elementwise_operation_are_the_whole(op: object, monkeypatc
                 want = op.eval(given, *values)  # type: ignore[attr-defined]
                 (got,) = in_blocks(lambda parts, v=values: [op.eval(parts, *v)], given, [type.dtype.np])  # type: ignore
             assert same(got, want)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.np is not None], ids=str)
+def test_large_operands_of_every_element_type_go_by_blocks(dtype: DType) -> None:
+    """float64, too, which numpy takes for equal to None."""
+    x, sizes = np.zeros(BLOCK + 1, dtype.np), []
+
+    def copied(parts: Sequence[Any]) -> list[Any]:
+        sizes.append(parts[0].size)
+        return [parts[0]]
+
+    in_blocks(copied, [x], [dtype.np])
+    assert sizes == [BLOCK, 1]
 
 
 @pytest.mark.parametrize("op", [op for op in LAWFUL if op.foldable and op.eval], ids=lambda op: op.name)

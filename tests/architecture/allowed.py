@@ -11,7 +11,6 @@ WORDS: dict[str, int] = {
     "deepx_graph/runtime/native/loops/per_element_emit.py": 1,
     "deepx_graph/runtime/native/loops/small_body_emit.py": 1,
     "deepx_graph/runtime/native/transpose.py": 1,
-    "deepx_graph/session/query/extract.py": 1,
     "deepx_graph/text/anf/expressions.py": 2,
     "deepx_graph/text/anf/printer.py": 1,
     "deepx_graph/text/anf/reader.py": 2,

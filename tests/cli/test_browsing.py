@@ -18,7 +18,7 @@ from deepx_graph.passes.fusion.reason import Kind
 from deepx_graph.session import Session
 from deepx_graph.session.pipelines import complete_passes, explain_pass, name_of
 from deepx_graph.session.progress import Cancelled, Monitor
-from deepx_graph.session.query.extract import cut
+from deepx_graph.session.query.selection import cut
 from deepx_graph.session.report.diff import diff
 from deepx_graph.session.report.memory import memory
 from deepx_graph.session.run.statistics import parse_slice, slice_text, statistics

@@ -33,8 +33,7 @@ from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
-from deepx_graph.session.gradcheck.samples import Crossed, crossing, in_order, random_value
-from deepx_graph.session.gradcheck.to_double import widened
+from deepx_graph.session.gradcheck.samples import Crossed, crossing, in_order, random_value, widened
 from deepx_graph.types import TensorType, TupleType, dtype_of, is_state
 
 STEP = 1e-5

@@ -1,4 +1,7 @@
-"""Random inputs for checking gradients, at which the program's operations are defined.
+"""What gradients are checked at: a program in double precision, and random inputs at which its operations are defined.
+
+Every float becomes f64 and every complex number c128, in types, constants, attributes and bodies; integers stay. The program
+computes the same function but for rounding; operations on the bits of floats no longer fit then, and are reported.
 
 Operations say which of their operands must not cross (`Op.ordered`, as the bounds of clamp). Where inputs are such operands they
 are moved apart; where computed values cross nothing can be said, and the sample does not count.
@@ -11,9 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Node
+from deepx_graph.errors import InferError, VerifyError
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.literal import Array
+from deepx_graph.literal import Array, Literal
+from deepx_graph.types import C128, F64, DType, TensorType, Type, tensor
 
 TRIES = 4
 """How often inputs are moved before a sample is given up."""
@@ -69,3 +75,52 @@ def _move(args: list[Array], places: Mapping[Node, int], node: Node, low: Array,
     elif lower.op is PARAM and lower in places:
         k, wanted = places[lower], np.minimum(low, high - np.asarray(GAP, high.dtype))
         args[k] = np.asarray(wanted.min() if args[k].ndim == 0 else wanted, args[k].dtype)
+
+
+# --- double precision -----------------------------------------------------------------------------------------------
+
+
+def widened(module: Module) -> Module:
+    """The module in double precision. Raises VerifyError, at the operation, where that is not possible."""
+    return module.with_functions(map(_function, module.functions))
+
+
+def wide_type(type: Type) -> Type:
+    """The type with f64 for floats and c128 for complex numbers."""
+    return tensor(_dtype(type.dtype), type.dims) if isinstance(type, TensorType) else type.map(wide_type)
+
+
+def _dtype(dtype: DType) -> DType:
+    return F64 if dtype.is_float else C128 if dtype.kind == "complex" else dtype
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case DType():
+            return _dtype(value)
+        case Type():
+            return wide_type(value)
+        case Literal():
+            wide = _dtype(value.dtype)
+            if wide is value.dtype:
+                return value
+            splat = value.splat_value
+            if splat is not None:
+                return Literal.splat(np.asarray(splat).astype(wide.np), tensor(wide, value.type.dims))
+            return Literal(value.array.astype(wide.np))
+        case Function():
+            return _function(value)
+    return value
+
+
+def _function(function: Function) -> Function:
+    return rebuilt(function, _node)
+
+
+def _node(node: Node, inputs: tuple[Node, ...]) -> Node:
+    attrs = tuple(map(_value, node.attrs))
+    try:
+        type = wide_type(node.type) if node.op is PARAM else node.op.infer([i.type for i in inputs], *attrs)
+    except InferError as e:
+        raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: in double precision ")) from None
+    return Node(node.op, inputs, attrs, type, node.origin)

@@ -12,7 +12,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.session.programs import dumps
-from deepx_graph.session.query.extract import cut
+from deepx_graph.session.query.selection import cut
 from deepx_graph.session.show.picture import picture
 from deepx_graph.text import FORMATS
 from deepx_graph.viz.draw import FORMATS as PICTURES

@@ -16,7 +16,6 @@ from deepx_graph.ir import Op
 from deepx_graph.ops import (
     maximum,
     minimum,
-    monoid_body,
     multiply,
     reduce,
     reduce_window,
@@ -25,6 +24,7 @@ from deepx_graph.ops import (
     sort,
     top_k,
 )
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.vjp.window import comparison
 from deepx_graph.types import F64
 from tests.ops.test_gradient_laws import Arrays, drawn, function_of, gradient, paired, run, slope

@@ -167,6 +167,8 @@ def _binary() -> Iterator[Row]:
     yield "nn.prelu(%x, %y, axis=0)", (X, np.array([0.5, 2], np.float32)), np.where(X > 0, X, X * np.array([[0.5], [2]], np.float32))
     yield "cast_like(%x, %n)", (X * 10, N), (X * 10).astype(np.int32)
     yield "clip(%n, a_min=-6.5f, a_max=100000000000f)", (N,), np.maximum(N, -6)
+    yield "clip(%x, a_min=-0.1f64, a_max=0.3f64)", (X.astype(np.float64),), X.astype(np.float64).clip(-0.1, 0.3)
+    yield "%x * 0.1f64", (X.astype(np.float64),), X.astype(np.float64) * 0.1
     yield "where(%n, %x, 0f)", (X, N), np.where(N != 0, X, 0).astype(np.float32)
 
 

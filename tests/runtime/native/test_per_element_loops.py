@@ -68,6 +68,29 @@ def whole(b: Builder, x: Node, op: Op) -> Node:
     return reduction(b, op, x, tuple(range(len(x.type.shape))))
 
 
+@pytest.mark.parametrize("flagged", [False, True])
+def test_a_zero_that_is_done_changes_its_sign_as_in_the_program(flagged: bool) -> None:
+    """`x + 0.0` is for all elements, those that are done too: -0.0 becomes 0.0 while any other goes on."""
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def step(v: Node) -> Node:
+            on = b(compare, v, everywhere(b, 0, x), direction="GT")
+            return b(add, b(select, on, b(subtract, v, everywhere(b, 1, x)), v), everywhere(b, 0.0, x))
+
+        def live(v: Node) -> Node:
+            return whole(b, b(compare, v, everywhere(b, 0, x), direction="GT"), or_)
+
+        if flagged:
+            return b.loop([x, b.constant(np.True_)], lambda v: (v[1], [step(v[0]), live(v[0])]))[:1]
+        return b.loop([x], lambda v: (live(v[0]), [step(v[0])]))
+
+    for values in ([-0.0, 3.0, -2.0, 0.5], [-0.0, -1.0, 0.0, -0.0]):
+        x = np.array(values * 5, np.float32)
+        module = module_of(make, x)
+        found, wanted = (compile(module, engine=engine)(x)[0] for engine in ("native", "numpy"))
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
 def escape(b: Builder, cr: Node, ci: Node, n0: Node, *, steps: int = 50, first: bool = True,
            asks_all: bool = False) -> Sequence[Node]:
     """Escape times, with a flag that the turn before has set."""

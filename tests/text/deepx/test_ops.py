@@ -70,6 +70,8 @@ def test_switch_takes_by_bool_and_by_number() -> None:
     cases = np.array([[0, 1, 2], [2, 1, 0]], np.int32)
     got = run(text.format(more=" z", kind="int32"), x=X, y=Y, z=X * 10, c=cases)["o"]
     np.testing.assert_array_equal(got, np.choose(cases, [X, Y, X * 10]))
+    beyond = run(text.format(more=" z", kind="int32"), x=X, y=Y, z=X * 10, c=np.array([[-1, 3, -7], [0, 1, 9]], np.int32))["o"]
+    np.testing.assert_array_equal(beyond, np.choose([[2, 2, 2], [0, 1, 2]], [X, Y, X * 10]))
 
 
 def test_scalars_go_straight_to_the_tensors_type() -> None:

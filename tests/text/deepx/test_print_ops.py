@@ -34,6 +34,7 @@ from deepx_graph.ops import (
     or_,
     pad,
     power,
+    reduce,
     reduction,
     reshape,
     reverse,
@@ -46,6 +47,7 @@ from deepx_graph.ops import (
     transpose,
     xor,
 )
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.types import BOOL, F16, F32, F64, I8, I32, I64, Type, scalar, tensor
 from tests.support.deepx_printed import DIALECTS, X, assert_same, module
 
@@ -146,6 +148,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Type, ...]]] = {
     "reductions": (
         lambda b, x: [
             reduction(b, op, x, d) for op in (add, multiply, maximum, minimum) for d in ((0,), (1,), (0, 1), ())
+        ],
+        (X,),
+    ),
+    "reductions that start elsewhere": (
+        lambda b, x: [
+            b(reduce, x, b.constant(start, F32), dimensions=d, body=monoid_body(op, F32))
+            for op, start in ((add, 0.5), (multiply, 2), (maximum, 0.25), (minimum, 0.25)) for d in ((0,), (0, 1))
         ],
         (X,),
     ),

@@ -52,9 +52,9 @@ def by_cells(text: str) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A time in few characters."""
+    """A time in few characters: `1.5 ms`, `820 µs`."""
     ms = seconds * 1e3
-    return f"{ms:.0f}ms" if ms >= 100 else f"{ms:.1f}ms" if ms >= 1 else f"{ms * 1e3:.0f}µs"
+    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms" if ms >= 1 else f"{ms * 1e3:.0f} µs"
 
 
 def bar(share: float, width: int) -> str:

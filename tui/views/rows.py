@@ -229,8 +229,9 @@ class TextTable(VirtualList):
 
 
 def heading(title: str) -> TextLine:
-    """A line that is a heading."""
-    return TextLine([(title, "head")])
+    """A line that is a heading, from its first word on."""
+    text = title.lstrip()
+    return TextLine([(" " * (len(title) - len(text)), ""), (text, "head")])
 
 
 def text_line(*pieces: Piece | str, data: Any = None) -> TextLine:

@@ -18,6 +18,7 @@ from deepx_graph.tui.formatting import bar, name_of, padded, plain, time_text
 from deepx_graph.tui.plots import columns
 from deepx_graph.tui.views.base import BrowserView
 from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
+from deepx_graph.types import dtype_of, tensor
 from deepx_graph.units import sized
 
 KERNELS = 200
@@ -183,10 +184,10 @@ class RunView(BrowserView):
 def _summary(result: RunResult) -> list[TextLine]:
     busy = sum(m.seconds for m in result.measured.values())
     runs, each = (f"{result.runs} runs, ", " per run (medians)") if result.runs > 1 else ("", "")
-    lines = [text_line((f" {runs}{time_text(result.seconds)}", "head"), f"  kernels {time_text(busy)}{each}, "
+    lines = [text_line(" ", (f"{runs}{time_text(result.seconds)}", "head"), f"  kernels {time_text(busy)}{each}, "
                   f"planned peak {sized(result.memory.peak_bytes)}")]  # fmt: skip
     for name, array in result.outputs[:8]:
-        lines.append(text_line((f" ⇒ {plain(reference(name), 30)}", "result"), f"  {array.dtype}{list(array.shape)}"))
+        lines.append(text_line((f" ⇒ {plain(reference(name), 30)}", "result"), f"  {tensor(dtype_of(array.dtype), array.shape)}"))
     if result.printed:
         lines += [text_line((f" │ {plain(text, 150)}", "faint")) for text in result.printed.splitlines()[:20]]
     return lines

@@ -48,7 +48,7 @@ class ValueView(BrowserView):
             return
         function, node = self.browser.selection.current
         name = name_of(node, self.session.facts(function))
-        head = text_line((f" {name}", "head"), f"  {node.op.name}: {plain(str(node.type), 60)}")
+        head = text_line(" ", (name, "head"), f"  {node.op.name}: {plain(str(node.type), 60)}")
         seen = self._seen(node)
         table.show([head, *(self._lines(seen) if seen is not None else [text_line((f" {t}", "faint")) for t in self._absence()])])
 

@@ -231,7 +231,8 @@ class TextTable(VirtualList):
 def heading(title: str) -> TextLine:
     """A line that is a heading, from its first word on."""
     text = title.lstrip()
-    return TextLine([(" " * (len(title) - len(text)), ""), (text, "head")])
+    indent = [(title[: -len(text)], "")] if text != title else []
+    return TextLine([*indent, (text, "head")])
 
 
 def text_line(*pieces: Piece | str, data: Any = None) -> TextLine:

@@ -188,11 +188,13 @@ def _greatest_flagged() -> Function:
     return Builder().function("greatest", params, body, public=False)
 
 
+REDUCED = (Operand("inputs", variadic=True, type=TENSOR),
+           Operand("init_values", "one for each input", variadic=True, type=TENSOR & SCALAR))  # fmt: skip
+REDUCER = Attr("body", "function", summary="(total..., element...) -> total...")
+
 reduce: Op = Op(
     "reduce", "Each input's elements along some axes combined into one, starting from the initial value.",
-    operands=(Operand("inputs", variadic=True, type=TENSOR),
-              Operand("init_values", "one for each input", variadic=True, type=TENSOR & SCALAR)),
-    attrs=(Attr("dimensions", "ints"), Attr("body", "function", summary="(total..., element...) -> total...")),
+    operands=REDUCED, attrs=(Attr("dimensions", "ints"), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
     infer=_reduce_type, eval=_reduce_eval, scratch=_reduce_scratch, vjp=written_in("reduce", "reduce_vjp"),

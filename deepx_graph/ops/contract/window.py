@@ -30,7 +30,7 @@ from deepx_graph.ir.constraint import (
 from deepx_graph.ir.scratch import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
-from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.ops.contract.reduce import REDUCED, REDUCER, monoid_body
 from deepx_graph.ops.helpers import written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
@@ -169,9 +169,7 @@ def _window_attrs(rank: int, **given: Any) -> dict[str, Any]:
 
 reduce_window: Op = Op(
     "reduce_window", "Each window's elements combined into one.",
-    operands=(Operand("inputs", variadic=True, type=TENSOR),
-              Operand("init_values", "one for each input", variadic=True, type=TENSOR & SCALAR)),
-    attrs=(*window_attrs_of(*_WINDOW), Attr("body", "function", summary="(total..., element...) -> total...")),
+    operands=REDUCED, attrs=(*window_attrs_of(*_WINDOW), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
     infer=_reduce_window_type, eval=_reduce_window, scratch=_reduce_window_scratch,

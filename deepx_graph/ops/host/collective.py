@@ -63,13 +63,17 @@ def _mine(found: Iterator[Devices], device: int) -> Devices:
     return next((g for g in list(found) if device in g), ())  # all are made first, so that a wrong one is seen
 
 
-def _reducing(grid: Grid, device: int, replica_groups: Groups, channel_id: int, use_global_device_ids: bool, *_: Any) -> Devices:
-    """The group of all_reduce, all_gather and reduce_scatter; every device must be in one."""
-    kind = "flat" if use_global_device_ids else "both" if channel_id > 0 else "replica"
-    group = _mine(_groups(grid, kind, replica_groups), device)
+def _needed(group: Devices, device: int, replica_groups: Groups) -> Devices:
+    """The group of the device. Raises ValueError where it is in none."""
     if not group:
         raise ValueError(f"device {device} is in none of the replica groups {list(map(list, replica_groups))}")
     return group
+
+
+def _reducing(grid: Grid, device: int, replica_groups: Groups, channel_id: int, use_global_device_ids: bool, *_: Any) -> Devices:
+    """The group of all_reduce, all_gather and reduce_scatter; every device must be in one."""
+    kind = "flat" if use_global_device_ids else "both" if channel_id > 0 else "replica"
+    return _needed(_mine(_groups(grid, kind, replica_groups), device), device, replica_groups)
 
 
 def _moving(grid: Grid, device: int, replica_groups: Groups, channel_id: int, *_: Any) -> Devices:
@@ -77,10 +81,7 @@ def _moving(grid: Grid, device: int, replica_groups: Groups, channel_id: int, *_
 
 
 def _moving_all(grid: Grid, device: int, replica_groups: Groups, channel_id: int, *_: Any) -> Devices:
-    group = _moving(grid, device, replica_groups, channel_id)
-    if not group:
-        raise ValueError(f"device {device} is in none of the replica groups {list(map(list, replica_groups))}")
-    return group
+    return _needed(_moving(grid, device, replica_groups, channel_id), device, replica_groups)
 
 
 def _permuting(grid: Grid, device: int, source_target_pairs: Groups, channel_id: int) -> Devices:

@@ -13,6 +13,7 @@ closures. These are the only ops that verify, scheduling and pictures treat by i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import examples
@@ -253,6 +254,14 @@ def branches_of(region: Node) -> list[tuple[Node, ...]]:
     """The values of each branch of a `region`."""
     width = branch_width(region)
     return [region.inputs[1 + k * width : 1 + (k + 1) * width] for k in range(branch_count(region))]
+
+
+def taken_branch(selector: Any, count: int) -> int:
+    """The branch of `count` that a value of the selector takes: 0 for true; the last one for a number out of range."""
+    if selector.dtype.kind == "b":
+        return 0 if selector else 1
+    number = int(selector)
+    return number if 0 <= number < count else count - 1
 
 
 def phi_choices(region: Node, k: int) -> tuple[Node, ...]:

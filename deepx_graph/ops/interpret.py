@@ -12,7 +12,7 @@ import numpy as np
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.blocks import in_blocks
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_count, branch_width, index_of
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_count, branch_width, index_of, taken_branch
 from deepx_graph.literal import Array
 from deepx_graph.types import as_tensor
 
@@ -52,18 +52,12 @@ def compute(node: Node, nodes: Sequence[Node], values: Values, run: Run) -> None
     if node.op is REGION:
         selector, *given = (values[i] for i in node.inputs)
         width = branch_width(node)
-        taken = _branch(selector, branch_count(node))
+        taken = taken_branch(selector, branch_count(node))
         values[node] = tuple(given[taken * width : (taken + 1) * width])
     elif node.op is PHI:
         values[node] = values[node.inputs[0]][index_of(node)]
     else:
         _loop(node, nodes, values, run)
-
-
-def _branch(selector: Any, count: int) -> int:
-    if selector.dtype.kind == "b":
-        return 0 if selector else 1
-    return int(selector) if 0 <= int(selector) < count else count - 1
 
 
 def _loop(begin: Node, nodes: Sequence[Node], values: Values, run: Run) -> None:

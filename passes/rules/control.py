@@ -25,20 +25,12 @@ from deepx_graph.ir.structure import (
     index_of,
     phi_choices,
     signature_of,
+    taken_branch,
 )
 from deepx_graph.ops import construct, field, not_, tag
 from deepx_graph.passes.rules.arithmetic import is_bool
 from deepx_graph.rewrite.engine import Rule, rule
 from deepx_graph.types import I32, TensorType
-
-
-def taken_branch(region: Node, selector: object) -> int:
-    """The branch that a known selector takes: 0 for true; out of range the last."""
-    branches = branch_count(region)
-    if is_bool(region.inputs[0]):
-        return 0 if selector else 1
-    number = int(selector)  # type: ignore[call-overload]
-    return number if 0 <= number < branches else branches - 1
 
 
 @rule(PROJ)
@@ -65,7 +57,7 @@ def known_branch(node: Node) -> Node | None:
     selector = splat_of(region.inputs[0]) if region.op is REGION else None
     if region.op is REGION and branch_count(region) == 1:
         return phi_choices(region, index_of(node))[0]
-    return None if selector is None else phi_choices(region, index_of(node))[taken_branch(region, selector)]
+    return None if selector is None else phi_choices(region, index_of(node))[taken_branch(selector, branch_count(region))]
 
 
 @rule(PHI)
@@ -201,7 +193,7 @@ def branch_on_a_choice_of_numbers(b: Builder, node: Node) -> Node | None:
     if not sides or any(n is None for n in numbers) or len(sides) * len(node.inputs) > MAX_COPIED:
         return None
     branches = branches_of(node)
-    values = [v for n in numbers for v in branches[taken_branch(node, n)]]
+    values = [v for n in numbers for v in branches[taken_branch(n, len(branches))]]
     return b(REGION, node.inputs[0].inputs[0].inputs[0], *values, branches=len(sides))
 
 

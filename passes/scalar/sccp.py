@@ -26,13 +26,14 @@ from deepx_graph.ir.structure import (
     PROJ,
     REGION,
     TUPLE,
+    branch_count,
     callee_of,
     index_of,
     phi_choices,
+    taken_branch,
     value_of,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.passes.rules.control import taken_branch
 from deepx_graph.passes.rules.fold import constant_value
 from deepx_graph.passes.scalar.dce import bodies, references
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -144,7 +145,7 @@ class _Solver:
         if node.op is PARAM:
             return meet(values)
         if node.op is PHI and source.op is REGION:
-            return _phi_of_region(source, values[0], values[1:])
+            return _phi_of_region(values[0], values[1:])
         if node.op is PHI and source.op is LOOP_BEGIN:
             return meet(values[1:2] if values[0] is UNKNOWN or _is_false(values[0]) else values[1:])
         if node.op is PROJ:
@@ -181,10 +182,10 @@ def private_functions(module: Module) -> set[str]:
     return names
 
 
-def _phi_of_region(region: Node, selector: Any, values: list[Any]) -> Any:
+def _phi_of_region(selector: Any, values: list[Any]) -> Any:
     if selector is UNKNOWN:
         return UNKNOWN
-    return meet(values) if selector is VARYING else values[taken_branch(region, selector.splat_value)]
+    return meet(values) if selector is VARYING else values[taken_branch(selector.splat_value, len(values))]
 
 
 def _is_false(value: Any) -> bool:
@@ -229,7 +230,7 @@ def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:
         return None
     source, k = node.inputs[0], index_of(node)
     if node.op is PHI and source.op is REGION and isinstance(values[source.inputs[0]], Literal):
-        return phi_choices(source, k)[taken_branch(source, values[source.inputs[0]].splat_value)]
+        return phi_choices(source, k)[taken_branch(values[source.inputs[0]].splat_value, branch_count(source))]
     if node.op is PROJ and source.op is LOOP_END and _is_false(values[source.inputs[1]]):
         initial: Node = source.inputs[0].inputs[k]
         return initial

@@ -274,8 +274,3 @@ def _number(name: str, summary: str, of: Callable[[Grid, int], int]) -> Op:
 
 partition_id: Op = _number("partition_id", "The number of this device's partition.", Grid.partition)
 replica_id: Op = _number("replica_id", "The number of this device's replica.", Grid.replica)
-
-
-def groups_alone(groups: Groups) -> bool:
-    """Whether every named group is of one device, so that nothing moves."""
-    return bool(groups) and all(len(g) == 1 for g in groups)

@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
 from deepx_graph.ir.collective import Grid
-from deepx_graph.ir.structure import CALL, PARTIAL, callee_of
+from deepx_graph.ir.structure import CALL, PARTIAL, callee_of, taken_branch
 from deepx_graph.ops import run_parallel
 from deepx_graph.ops.host.channels import Channels, Feed, Waiting
 from deepx_graph.ops.host.host import Host
@@ -204,7 +204,7 @@ def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots:
         case Jump(to):
             return to
         case Select(_, source, targets, frees):
-            to = targets[_branch(slots[source], len(targets))]
+            to = targets[taken_branch(slots[source], len(targets))]
             for s in frees:
                 slots[s] = None
             return to
@@ -218,14 +218,6 @@ def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots:
                 return to
             slots[mark] = True
     return at + 1
-
-
-def _branch(selector: Any, count: int) -> int:
-    """Which branch a selector takes."""
-    if selector.dtype.kind == "b":
-        return 0 if selector else 1
-    k = int(selector)
-    return k if 0 <= k < count else count - 1
 
 
 def _node(i: Instruction) -> Node | None:

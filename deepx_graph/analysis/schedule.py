@@ -193,7 +193,7 @@ class _Writer:
         return "\n".join(self.lines) + "\n"
 
     def step(self, item: Step | Callable[[], str]) -> tuple[str, Sequence[tuple[int, Item]]]:
-        """The line of a step, and what follows it at which depth below it."""
+        """The line of a step, and the items below it with their depths."""
         match item:
             case Eval(node):
                 return f"{self.name(node)}: {node.type} = {self.expression(node)}", ()

@@ -110,12 +110,12 @@ def _most(dtype: DType) -> int:
 
 def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Sequence[int]) -> bool:
     """Whether boxes of that size at these starts lie apart, and inside, for all iterations of a loop of known length."""
-    begin, turns = end.inputs[0], trip_count(end)
-    found = counters(end) if turns else {}
+    begin, count = end.inputs[0], trip_count(end)
+    found = counters(end) if count else {}
     for at, size, room in zip(starts, box, whole, strict=True):
         counter = found.get(index_of(at)) if at.op is PHI and at.inputs[0] is begin else None
-        if counter is not None and turns and abs(counter.step) >= size:
-            last = counter.first + (turns - 1) * counter.step
+        if counter is not None and count and abs(counter.step) >= size:
+            last = counter.first + (count - 1) * counter.step
             if min(counter.first, last) >= 0 and max(counter.first, last) + size <= room:
                 return True
     return False

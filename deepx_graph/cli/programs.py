@@ -203,7 +203,8 @@ def run_grad(args: Arguments) -> int:
     module = read_program(args).module
     if args.loop_bytes:
         for choice in session.gradient_choices(module, _wrt(args)):
-            more = f", and {sized(choice.turn_bytes)} for an iteration of each loop of unknown length" if choice.turn_bytes else ""
+            each = choice.iteration_bytes
+            more = f", and {sized(each)} for an iteration of each loop of unknown length" if each else ""
             say(f"loop={choice.loop}: {sized(choice.row_bytes)}{more}")
     gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
     done = session.optimise(gradient, args.pass_pipeline, watch(args))

@@ -48,7 +48,7 @@ class Kept(NamedTuple):
 
     origin: Origin
     row_bytes: int
-    turn_bytes: int
+    iteration_bytes: int
 
 
 class Derivatives:

@@ -1,8 +1,7 @@
 """Long loops in two levels, so that reverse mode can keep the state before each run of iterations instead of every iteration.
 
-A loop of T turns becomes one of about sqrt(T) runs of as many iterations, and a loop over the rest. Where T is not known, a run
-ends with the loop or after `RUN` iterations. The same iterations happen in the same order: not a bit changes. Loops inside others
-stay.
+A loop of T iterations becomes one of about sqrt(T) runs of as many, and a loop over the rest. Where T is not known, a run ends with
+the loop or after `RUN` iterations. The same iterations happen in the same order: not a bit changes. Loops inside others stay.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RUN = 32
 FEW = 4
 """Loops of fewer iterations are left alone."""
 
-Turn = Callable[[Sequence[Node]], list[Node]]
+Iteration = Callable[[Sequence[Node]], list[Node]]
 
 
 def sqrt_checkpointed(function: Function) -> tuple[Function, set[int]]:
@@ -58,18 +57,18 @@ class _Chunks:
         if count is None:
             return self.b.pack(*self._unknown(inits))
         run = math.isqrt(count)
-        after = self._counted(count // run, inits, lambda v: self._counted(run, v, self._turn), outer=True)
+        after = self._counted(count // run, inits, lambda v: self._counted(run, v, self._iteration), outer=True)
         rest = count - run * (count // run)
-        return self.b.pack(*(self._counted(rest, after, self._turn) if rest else after))
+        return self.b.pack(*(self._counted(rest, after, self._iteration) if rest else after))
 
-    def _counted(self, turns: int, inits: Sequence[Node], body: Turn, outer: bool = False) -> list[Node]:
+    def _counted(self, count: int, inits: Sequence[Node], body: Iteration, outer: bool = False) -> list[Node]:
         b = self.b
         loop = fresh_loop()
         if outer:
             self.runs.add(loop)
         begin = b(LOOP_BEGIN, b.constant(0, I32), *inits, loop=loop)
         at, *variables = (b(PHI, begin, index=k) for k in range(len(inits) + 1))
-        more = b(compare, at, b.constant(turns, I32), direction="LT")
+        more = b(compare, at, b.constant(count, I32), direction="LT")
         end = b(LOOP_END, begin, more, b(add, at, b.constant(1, I32)), *body(variables))
         return [b.proj(end, 1 + k) for k in range(len(inits))]
 
@@ -87,10 +86,10 @@ class _Chunks:
         begin = b(LOOP_BEGIN, b.constant(0, I32), *inits, loop=fresh_loop())
         at, *variables = (b(PHI, begin, index=k) for k in range(len(inits) + 1))
         more = b(and_, b(compare, at, b.constant(RUN, I32), direction="LT"), self._copy(variables, self.end.inputs[1:2])[0])
-        end = b(LOOP_END, begin, more, b(add, at, b.constant(1, I32)), *self._turn(variables))
+        end = b(LOOP_END, begin, more, b(add, at, b.constant(1, I32)), *self._iteration(variables))
         return [b.proj(end, 1 + k) for k in range(len(inits))]
 
-    def _turn(self, variables: Sequence[Node]) -> list[Node]:
+    def _iteration(self, variables: Sequence[Node]) -> list[Node]:
         """The next values after these."""
         return self._copy(variables, self.end.inputs[2:])
 

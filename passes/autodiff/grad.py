@@ -30,7 +30,7 @@ from deepx_graph.types import TupleType, is_state
 
 LOOPS = ("keep", "recompute", "sqrt")
 """What to do about the values of a loop that its backward part needs: keep those of every iteration; keep the loop's variables of
-every turn and compute the rest again; do that for runs of about as many iterations as there are runs."""
+every iteration and compute the rest again; do that for runs of about as many iterations as there are runs."""
 
 BUDGET = 1 << 30
 """Bytes that loops may keep before `auto` computes values again."""
@@ -62,7 +62,7 @@ class Gradient:
     module: Module
     loop: str
     row_bytes: int
-    turn_bytes: int
+    iteration_bytes: int
 
 
 def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto", budget: int = BUDGET) -> Module:
@@ -96,7 +96,7 @@ def _thrifty(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
     if loop != "sqrt" or not found.row_bytes:
         return found
     usual = _gradient(module, wrt, "keep")
-    return replace(usual, loop=loop) if usual.row_bytes < found.row_bytes and not usual.turn_bytes else found
+    return replace(usual, loop=loop) if usual.row_bytes < found.row_bytes and not usual.iteration_bytes else found
 
 
 def _gradient(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
@@ -118,7 +118,7 @@ def _gradient(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:
     module = with_entry(module, entry, prune(function, RewriteControl(), invariants=True), "grad")
     there = {id(n.origin) for f in module.functions for n in f.nodes}
     kept = [k for k in derivatives.kept if id(k.origin) in there]
-    return Gradient(module, loop, sum(k.row_bytes for k in kept), sum(k.turn_bytes for k in kept))
+    return Gradient(module, loop, sum(k.row_bytes for k in kept), sum(k.iteration_bytes for k in kept))
 
 
 def _leaves(b: Builder, node: Node, name: str) -> list[tuple[Node, str]]:

@@ -156,14 +156,14 @@ class Residuals:
 
     def _count(self, scope: Scope) -> None:
         """Counters are computed from the number of the iteration."""
-        turns = self.sweep.turns[scope.owner]  # type: ignore[index]
-        found = counters(turns.end)
+        pair = self.sweep.pairs[scope.owner]  # type: ignore[index]
+        found = counters(pair.end)
         b = Builder(peephole=True)
         for node in scope.nodes if found else ():
-            if node.op is PHI and node.inputs[0] is turns.end.inputs[0] and index_of(node) in found:
+            if node.op is PHI and node.inputs[0] is pair.end.inputs[0] and index_of(node) in found:
                 first, step = found[index_of(node)]
                 assert isinstance(node.type, TensorType)
-                at = turns.index if turns.index.type == node.type else b(convert, turns.index, dtype=node.type.dtype)
+                at = pair.index if pair.index.type == node.type else b(convert, pair.index, dtype=node.type.dtype)
                 self.reads[node] = b(add, b(multiply, at, b.like(step, at)), b.like(first, at))
 
     def _chosen(self, scope: Scope, wanted: dict[Node, None]) -> list[Node]:
@@ -278,43 +278,43 @@ class Residuals:
         return node
 
     def _keep_in_loop(self, scope: Scope, node: Node) -> None:
-        turns = self.sweep.turns[scope.owner]  # type: ignore[index]
-        if turns.count is not None and isinstance(node.type, TensorType) and node.type.is_static:
-            self.reads[node] = self._in_rows(scope, turns, node)
+        pair = self.sweep.pairs[scope.owner]  # type: ignore[index]
+        if pair.count is not None and isinstance(node.type, TensorType) and node.type.is_static:
+            self.reads[node] = self._in_rows(scope, pair, node)
         else:
-            self.reads[node] = self._on_tape(scope, turns, node)
+            self.reads[node] = self._on_tape(scope, pair, node)
 
-    def _in_rows(self, scope: Scope, turns: LoopPair, node: Node) -> Node:
+    def _in_rows(self, scope: Scope, pair: LoopPair, node: Node) -> Node:
         """A row per iteration of a tensor; written in the forward loop, read in the backward one."""
-        sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
-        assert isinstance(node.type, TensorType) and turns.count is not None
-        at = sweep.counter(turns.end)
+        sweep, b, begin = self.sweep, _maker(node), pair.end.inputs[0]
+        assert isinstance(node.type, TensorType) and pair.count is not None
+        at = sweep.counter(pair.end)
         shape = node.type.shape
-        all_rows = tensor(node.type.dtype, (turns.count, *shape))
+        all_rows = tensor(node.type.dtype, (pair.count, *shape))
         rows = sweep.forward(sweep.column(begin, all_rows), scope)
         row = sweep.forward(b(reshape, node, shape=(1, *shape)), scope)
         zero = b.like(0, at)
         after = sweep.forward(b(dynamic_update_slice, rows, row, at, *(zero for _ in shape)), scope)
         sweep.grow(begin, b.splat(0, all_rows), after)
         self.kept.append(Kept(after.origin, all_rows.nbytes, 0))
-        whole = sweep.forward(Node(PROJ, (turns.end,), rows.attrs, all_rows, node.origin), scope.parent)
+        whole = sweep.forward(Node(PROJ, (pair.end,), rows.attrs, all_rows, node.origin), scope.parent)
         self.want(whole)
-        zero = b.like(0, turns.index)
-        read = b(dynamic_slice, whole, turns.index, *(zero for _ in shape), slice_sizes=(1, *shape))
+        zero = b.like(0, pair.index)
+        read = b(dynamic_slice, whole, pair.index, *(zero for _ in shape), slice_sizes=(1, *shape))
         return b(reshape, read, shape=shape)
 
-    def _on_tape(self, scope: Scope, turns: LoopPair, node: Node) -> Node:
+    def _on_tape(self, scope: Scope, pair: LoopPair, node: Node) -> Node:
         """On a tape that the forward loop makes and the backward loop takes off."""
-        sweep, b, begin = self.sweep, _maker(node), turns.end.inputs[0]
+        sweep, b, begin = self.sweep, _maker(node), pair.end.inputs[0]
         tape = sweep.forward(sweep.column(begin, TAPE), scope)
         pushed = sweep.forward(b(tape_push, tape, node), scope)
         self.kept.append(Kept(pushed.origin, 0, nbytes(node.type) if is_static(node.type) else 0))
         sweep.grow(begin, b(tape_empty), pushed)
-        whole = sweep.forward(Node(PROJ, (turns.end,), tape.attrs, TAPE, node.origin), scope.parent)
+        whole = sweep.forward(Node(PROJ, (pair.end,), tape.attrs, TAPE, node.origin), scope.parent)
         self.want(whole)
-        back = sweep.column(turns.back_begin, TAPE)
+        back = sweep.column(pair.back_begin, TAPE)
         popped = b(tape_pop, back, type=sweep.type_of(node))
-        sweep.grow(turns.back_begin, whole, b(PROJ, popped, index=0))
+        sweep.grow(pair.back_begin, whole, b(PROJ, popped, index=0))
         return b(PROJ, popped, index=1)
 
 

@@ -158,8 +158,8 @@ class AugmentedForward:
             self._counters[end] = phi
         return self._counters[end]
 
-    def turn_count(self, end: Node) -> Node:
-        """After the loop: how many turns it took."""
+    def iterations(self, end: Node) -> Node:
+        """After the loop: how many iterations it ran."""
         phi = self.counter(end)
         return self.forward(Node(PROJ, (end,), phi.attrs, phi.type, end.origin), self.scopes.home[end])
 
@@ -200,7 +200,7 @@ class ReversePass(AugmentedForward):
         self.flow = flow
         self.replaced: dict[Node, tuple[Any, ...]] = {}
         """The attributes of calls that become calls of forward functions."""
-        self.turns: dict[Node, LoopPair] = {}
+        self.pairs: dict[Node, LoopPair] = {}
         self.masks = Masks(b)
 
     def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
@@ -361,11 +361,11 @@ class ReversePass(AugmentedForward):
                 self.add(frame, begin.inputs[k], g[k])
             return
         first = [self.value(g[k], begin.inputs[k]) for k in columns]
-        turns = b.constant(count, I32) if count is not None else self.turn_count(end)
-        back = b(LOOP_BEGIN, turns, *first, loop=fresh_loop())
+        count_down = b.constant(count, I32) if count is not None else self.iterations(end)
+        back = b(LOOP_BEGIN, count_down, *first, loop=fresh_loop())
         left = b(PHI, back, index=0)
         index = b(subtract, left, b.like(1, left))
-        pair = self.turns[end] = LoopPair(end, count, back, None, index)
+        pair = self.pairs[end] = LoopPair(end, count, back, None, index)
         inner = Frame(self.scopes.bodies[end])
         for at, k in enumerate(columns):
             self.add(inner, end.inputs[2 + k], b(PHI, back, index=1 + at))

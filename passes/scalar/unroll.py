@@ -1,4 +1,4 @@
-"""The unroll pass: short loops written out, so that what follows sees through their iterations."""
+"""The unroll pass: short loops written out, so that later passes see through their iterations."""
 
 from __future__ import annotations
 

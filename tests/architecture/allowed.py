@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 WORDS: dict[str, int] = {
-    "deepx_graph/analysis/schedule.py": 1,
     "deepx_graph/runtime/cost/runs.py": 1,
     "deepx_graph/runtime/engines/base.py": 1,
     "deepx_graph/runtime/memory/pool.py": 1,
@@ -16,8 +15,6 @@ WORDS: dict[str, int] = {
     "deepx_graph/text/anf/reader.py": 2,
     "deepx_graph/text/relay/reader/parser.py": 1,
     "deepx_graph/text/relay/rules/reduce.py": 1,
-    "passes/autodiff/reverse.py": 1,
-    "passes/scalar/unroll.py": 1,
 }
 """Definitions by file."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 from pathlib import Path
@@ -30,5 +31,6 @@ def test_the_page_names_every_protocol() -> None:
     assert len(protocols) > 4
     for name in protocols:
         assert f"`{name}`" in PAGE
-        methods = [m for m in vars(getattr(engine, name)) if not m.startswith("_")]
-        assert all(f"`{m}" in PAGE for m in methods), name
+        methods = {m: f for m, f in vars(getattr(engine, name)).items() if not m.startswith("_") and callable(f)}
+        calls = [f"`{m}({', '.join(list(inspect.signature(f).parameters)[1:])})`" for m, f in methods.items()]
+        assert [c for c in calls if c not in PAGE] == [], name

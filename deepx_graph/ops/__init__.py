@@ -15,7 +15,7 @@ from deepx_graph.ir.op import Op, declared
 from deepx_graph.ops.contract.linear import matmul as matmul
 from deepx_graph.ops.contract.reduce import reduction as reduction
 
-if TYPE_CHECKING:  # the same attributes as `_family` makes them
+if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.contract.convolution import *
     from deepx_graph.ops.contract.linalg import *
     from deepx_graph.ops.contract.linear import *

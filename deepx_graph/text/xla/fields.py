@@ -100,32 +100,28 @@ def number(name: str, *short: str, hlo: str = "", default: int | None = None, hi
     def in_hlo(v: int) -> str:
         return "" if hidden and v == default else f"{{{v}}}" if hlo == "dimensions" else str(v)
 
-    return value(name, short, hlo, lambda c, keys: c.number(*keys, default=default), in_hlo,
-                      lambda v: f"{v} : i{width}")
+    return value(name, short, hlo, lambda c, keys: c.number(*keys, default=default), in_hlo, lambda v: f"{v} : i{width}")
 
 
 def flag(name: str) -> ValueField:
     """A flag, which HLO writes where it is set."""
-    return value(name, (), "", lambda c, keys: c.flag(*keys), lambda v: "true" if v else "",
-                      mlir_text.value_text)
+    return value(name, (), "", lambda c, keys: c.flag(*keys), lambda v: "true" if v else "", lambda v: "true" if v else "false")
 
 
 def real(name: str, width: int) -> ValueField:
     """A floating-point number."""
-    return value(name, (), "", lambda c, keys: c.real(*keys), str,
-                      lambda v: f"{mlir_text.float_text(v)} : f{width}")
+    return value(name, (), "", lambda c, keys: c.real(*keys), str, lambda v: f"{mlir_text.float_text(v)} : f{width}")
 
 
 def word(name: str, *short: str, kind: str = "", hlo: str = "", default: str | None = None) -> ValueField:
     """A word of a kind that MLIR names; `short` are names of the attribute in pretty forms."""
     return value(name, short, hlo, lambda c, keys: c.word(*keys, default=default), str,
-                      lambda v: mlir_text.word_text(kind or name, v) if v else "")
+                 lambda v: mlir_text.word_text(kind or name, v) if v else "")
 
 
 def string(name: str) -> ValueField:
     """A string, which HLO leaves out where it is empty."""
-    return value(name, (), "", lambda c, keys: c.string(*keys),
-                      lambda v: hlo_text.string_text(v) if v else "", json.dumps)
+    return value(name, (), "", lambda c, keys: c.string(*keys), lambda v: hlo_text.string_text(v) if v else "", json.dumps)
 
 
 @dataclass(frozen=True)

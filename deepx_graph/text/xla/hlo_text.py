@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -76,13 +75,6 @@ def ints_text(values: Iterable[int]) -> str:
 def groups_text(groups: Sequence[Sequence[int]]) -> str:
     """`{{0,1},{2}}`."""
     return "{" + ",".join(map(ints_text, groups)) + "}"
-
-
-def value_text(value: Any) -> str:
-    """`true`, `{0,1}`, or the value as it is."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ints_text(value) if isinstance(value, tuple) else str(value)
 
 
 def present(*parts: str) -> str:

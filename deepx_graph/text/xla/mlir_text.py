@@ -26,15 +26,6 @@ class NoText(Exception):
         return Diagnostic(str(self), span, hint=self.hint or tapes, notes=(f"written for {node!r}",) if tapes else ())
 
 
-def value_text(value: object) -> str:
-    """A flag, a list of integers, or an integer of 64 bits."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ints_text(value)
-    return f"{value} : i64"
-
-
 def float_text(value: Any) -> str:
     """A float scalar exactly: short decimal where that does, else 17 digits; the bits for NaN and infinities."""
     number = float(value)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.text.xla.fields import AttributeField, Attrs
 from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.lowering import DialectContext, several
+from deepx_graph.types import Type
 
 if TYPE_CHECKING:
     from deepx_graph.text.hlo.printer.body import ComputationWriter
@@ -45,7 +47,7 @@ class OperationRow:
     """How it is built, where it is not just `op` on the operands."""
     derived: Derived = field(default_factory=dict)
 
-    @property
+    @cached_property
     def acts(self) -> bool:
         """Whether it is an operation on the state."""
         return bool(self.op.operands) and self.op.operands[0].name == "state"
@@ -72,13 +74,19 @@ class OperationRow:
 
     def _read(self, c: DialectContext, given: Attrs) -> dict[str, Any]:
         attrs = dict(given)
-        for a in self.op.attrs:
-            if a.from_type is not None and a.name not in self.derived:
-                attrs[a.name] = a.from_type(c.tensor)
+        for name, of_type in self._typed:
+            attrs[name] = of_type(c.tensor)
         for f in self.fields:
             if f.mlir not in given:
                 attrs |= c.field(f)
-        return attrs | {name: derive(c, attrs) for name, derive in self.derived.items()}
+        for name, derive in self.derived.items():
+            attrs[name] = derive(c, attrs)
+        return attrs
+
+    @cached_property
+    def _typed(self) -> tuple[tuple[str, Callable[[Type], Any]], ...]:
+        """The attributes that the stated type tells."""
+        return tuple((a.name, a.from_type) for a in self.op.attrs if a.from_type is not None and a.name not in self.derived)
 
     def hlo_text(self, w: ComputationWriter, node: Node) -> str:
         """The attributes in HLO."""
@@ -86,9 +94,19 @@ class OperationRow:
 
     def form(self, node: Node) -> GenericForm:
         """What MLIR writes."""
-        ordered = sorted(self.fields, key=lambda f: (f.rank, f.mlir))
-        bodies = tuple(body for f in self.fields for body in f.bodies(node))
-        return GenericForm(self.mlir, present(*(f.write_mlir(node) for f in ordered)), bodies)
+        if not self.fields:
+            return self._bare
+        bodies = tuple([body for f in self.fields for body in f.bodies(node)])
+        return GenericForm(self.mlir, present(*[f.write_mlir(node) for f in self._sorted]), bodies)
+
+    @cached_property
+    def _bare(self) -> GenericForm:
+        return GenericForm(self.mlir)
+
+    @cached_property
+    def _sorted(self) -> list[AttributeField]:
+        """The fields in MLIR's order."""
+        return sorted(self.fields, key=lambda f: (f.rank, f.mlir))
 
 
 def row(op: Op, *fields: AttributeField, hlo: str | None = None, dialect: str = "stablehlo", **how: Any) -> OperationRow:

@@ -1,7 +1,7 @@
 """Writing one computation of HLO text: an instruction per line, in the order of the graph, each name once.
 
 A value is made where it is first asked for only if it is a helper (the broadcast of a scalar, a small tuple); helpers are shared.
-What each operation looks like is in `printer_ops`; which nodes stand here is in `printer_place`.
+What each operation looks like is in `ops.py`, which nodes stand here in `place.py`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepx_graph import ops
 from deepx_graph.errors import CheckFailed, ParseError, Source, VerifyError
 from deepx_graph.ops.host.host import Host
 from deepx_graph.text import ReadOptions, detect
@@ -90,6 +91,16 @@ ADD = """module { func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> 
 
 def load(text: str):
     return read(Source("t.mlir", text), ReadOptions()).module
+
+
+@pytest.mark.parametrize(("said", "most"), [("max_ulp_difference = 0 : i64", 0), ("max_ulp_difference = 7 : i64", 7), ("", 1)])
+def test_a_check_has_the_bound_that_its_text_says(said: str, most: int) -> None:
+    module = load(f"""func.func @main(%x: tensor<2xf32>) {{
+      "check.expect_close"(%x, %x) <{{{said}}}> : (tensor<2xf32>, tensor<2xf32>) -> ()
+      return
+    }}""")
+    (check,) = (n for n in module.entry.nodes if n.op is ops.expect_close)
+    assert (check.attr("max_ulp_difference"), check.attr("min_ulp_difference")) == (most, 0)
 
 
 @pytest.mark.parametrize("text", ["sdy.mesh @mesh = <[\"a\"=2]>", "module { sdy.mesh @mesh = <[\"a\"=2]> }", ""])

@@ -99,7 +99,7 @@ def _check(c: OperationContext, name: str, in_custom_call: bool = False) -> list
     if kind not in _CHECKS:
         return c.opaque()
     op, *defaults = _CHECKS[kind]
-    return ROWS[op].results(c, **{k: v for k, v in defaults[in_custom_call].items() if not c.raw(k)})
+    return ROWS[op].results(c, **{k: v for k, v in defaults[in_custom_call].items() if c.raw(k) is None})
 
 
 # --- custom calls -------------------------------------------------------------------------------------------------

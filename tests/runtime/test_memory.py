@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder
-from deepx_graph.ops import add, fusion, multiply, subtract
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops import add, broadcast_in_dim, fusion, multiply, reduction, subtract, tanh
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.memory.pool import RESULTS, BufferPool
 from deepx_graph.types import F32, tensor
@@ -202,3 +202,27 @@ def test_kept_memory_is_told_and_given_back(made: list[int]) -> None:
     del held
     assert dx.memory().lent == 0 and dx.memory().spare == use.lent
     assert dx.memory(free=True) == type(use)(0, 0, use.limit)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("allowed", [0, 40_000, 16 << 20])
+def test_kernels_of_a_program_keep_no_more_than_they_may(engine: str, allowed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of two columns by sums, each of another size, so that each is a kernel of its own with temporaries of its own."""
+    monkeypatch.setattr("deepx_graph.runtime.kernels.costs.KEPT_BYTES", allowed)
+    b, f32 = Builder(), [tensor(F32, (100 + k, 40)) for k in range(8)]
+
+    def body(*xs: Node) -> list[Node]:
+        sums = [reduction(b, add, x, (1,)) for x in xs]
+        return [b(multiply, x, b(broadcast_in_dim, b(tanh, s), shape=x.type.shape, broadcast_dimensions=(0,)))
+                for x, s in zip(xs, sums, strict=True)]
+
+    module = dx.optimize(Module((b.function("main", [(f"x{k}", t) for k, t in enumerate(f32)], body),)))
+    f, args = dx.compile(module, engine=engine, threads=1), [np.ones(t.shape, "f4") for t in f32]
+    for _ in range(3):
+        for x, made in zip(args, f(*args), strict=True):
+            np.testing.assert_allclose(made, x * np.float32(np.tanh(40)), rtol=1e-6)
+    kernels = {id(k): k for k in f.engine._built.values() if k is not None}.values()
+    assert len(kernels) == 8
+    kept = [k.workspace_bytes for k in kernels if k.is_kept]
+    assert sum(kept) <= allowed and (len(kept) > 0) == (allowed > 0)
+    assert all(not k._spare for k in kernels if not k.is_kept)

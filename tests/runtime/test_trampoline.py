@@ -39,7 +39,7 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.call import trampoline as entry
 from deepx_graph.runtime.native.call import trampoline_ir
 from deepx_graph.runtime.native.call.kernel_call import quick
-from deepx_graph.runtime.native.kernel import build
+from deepx_graph.runtime.native.loopnest.kernel import build
 from deepx_graph.runtime.straightline.segment import ArrayType
 from deepx_graph.runtime.straightline.steps import SegmentCall
 from deepx_graph.types import DType, tensor, type_of_array

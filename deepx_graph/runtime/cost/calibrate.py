@@ -167,7 +167,7 @@ def _machine() -> dict[str, float]:
 def _native() -> dict[str, float]:
     if not has_native():
         return {}
-    from deepx_graph.runtime.native.kernel import build
+    from deepx_graph.runtime.native.loopnest.kernel import build
 
     def timed(count: int, size: int, threads: int = 1) -> float:
         kernel = build(_chain(_arithmetic(count), 2, size), threads)

@@ -28,11 +28,12 @@ from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native.call.kernel_call import quick
 from deepx_graph.runtime.native.call.trampoline import entry
 from deepx_graph.runtime.native.convolution.epilogue import with_fused_epilogue
-from deepx_graph.runtime.native.kernel import MachineCode, NativeKernel, attempt
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.llvm.width import asked, vectors
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, attempt
 from deepx_graph.runtime.native.loops.per_element_kernel import attempt as attempt_elements
 from deepx_graph.runtime.native.loops.small_body_kernel import attempt as attempt_turns
+from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.straightline.segment import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
 
@@ -80,9 +81,7 @@ class NativeEngine(NumexprEngine):
 
     def _runs(self, loop: Function) -> bool:
         """Whether a loop alone is one kernel; makes it."""
-        if loop not in self._built:
-            self._built[loop] = self.build(loop)
-        return self._built[loop] is not None
+        return self._remembered(loop, lambda: loop) is not None
 
     @_in_its_width
     def build(self, function: Function) -> CompiledKernel | None:
@@ -94,7 +93,7 @@ class NativeEngine(NumexprEngine):
             return None if isinstance(direct, str) else direct
         if any(n.op is LOOP_END for n in function.nodes):
             elements = attempt_elements(function, self.threads)
-            turns = attempt_turns(function, self._made) if isinstance(elements, str) else ""
+            turns = attempt_turns(function, self._made, self._kept) if isinstance(elements, str) else ""
             return turns if not isinstance(turns, str) else None if isinstance(elements, str) else elements
         if any(n.op is dot_general for n in function.nodes):
             from deepx_graph.runtime.native.gemm import epilogue as product_following
@@ -121,7 +120,7 @@ class NativeEngine(NumexprEngine):
             found = self.build(body)
             if found is None:
                 return False
-            self._built[body] = found
+            self._remember(body, found)
         return True
 
     @_in_its_width
@@ -175,6 +174,8 @@ class NativeEngine(NumexprEngine):
         if key not in self._singles:
             found = attempt(alone(node), self.threads)
             self._singles[key] = None if isinstance(found, str) else found
+            if not isinstance(found, str):
+                found.keep(self._kept)
         return self._singles[key]
 
     def _rounds(self, node: Node) -> bool:

@@ -30,7 +30,7 @@ from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.memory.assignment import of_eval
-from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import TensorType, is_static, nbytes
 
 
@@ -45,6 +45,10 @@ class CompiledKernel(Protocol):
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
+        ...
+
+    def keep(self, allowance: Allowance) -> None:
+        """Keeps memory from call to call only where the allowance has room for it."""
         ...
 
     def scratch(self, loose: Mapping[int, int]) -> int:
@@ -63,6 +67,7 @@ class NumexprEngine:
         self.threads = available_cores() if threads is None else max(1, threads)
         self._built: dict[Any, CompiledKernel | None] = {}
         self._products: dict[Any, ProductKernel | None] = {}
+        self._kept = Allowance(costs.KEPT_BYTES)
 
     def kernel(self, node: Node) -> KernelFn:
         """The callable of one node: `kernel(values, out)` gives what `op.eval` gives, in `out` where that is given."""
@@ -126,12 +131,21 @@ class NumexprEngine:
         return self._kernel(node, key_of(node), lambda: alone(node))
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
-        if key not in self._built:
-            self._built[key] = self.build(function())
-        kernel = self._built[key]
+        kernel = self._remembered(key, function)
         if kernel is None:
             return None
         return _single(kernel) if isinstance(node.type, TensorType) else _several(kernel)
+
+    def _remembered(self, key: Any, function: Callable[[], Function]) -> CompiledKernel | None:
+        """The kernel of that key, built when it is first asked for."""
+        if key not in self._built:
+            self._remember(key, self.build(function()))
+        return self._built[key]
+
+    def _remember(self, key: Any, kernel: CompiledKernel | None) -> None:
+        self._built[key] = kernel
+        if kernel is not None:
+            kernel.keep(self._kept)
 
     def _dot(self, node: Node) -> KernelFn | None:
         key = key_of(node)

@@ -23,13 +23,13 @@ from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
 from deepx_graph.runtime.kernels.in_place import overwritten, temporary_homes
 from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import Arena, Slots, allot
+from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot
 from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, BlockPlan, plan, wider
 from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Shape, Step
 from deepx_graph.runtime.kernels.reductions import with_fast_sums
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import grouped
-from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory, room
 
 Index = tuple[slice, ...]
 Registers = list[Any]
@@ -72,7 +72,7 @@ class _Workspace:
     def __init__(self, kernel: Kernel) -> None:
         self.before, self.block, self.after = (_code(steps, kernel.homes) for steps in kernel.plan.levels)
         self._kernel = kernel
-        self._arenas = [Arena(slots) for slots in kernel.slots]
+        self._arenas = [Arena(slots, aligned if kernel.is_kept else room) for slots in kernel.slots]
         self._templates: dict[int, Registers] = {}
         self.whole = self._template(0)
 
@@ -119,7 +119,7 @@ class Kernel:
         self.homes = temporary_homes(program, plan)
         self.in_place = overwritten(program, plan, self.homes)
         self.slots = self._allot()
-        self._keeps = sum(sum(s.sizes) for s in self.slots) <= costs.KEPT_BYTES
+        self.is_kept = self.workspace_bytes <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
 
     def predicted(self) -> ForecastParts:
@@ -144,9 +144,7 @@ class Kernel:
             self._run_blocks(workspace, file)
             _run(workspace.after, file)
         self._give_back(workspace)
-        if out is None:
-            return arrays
-        return [a if o is None else _into(o, a) for o, a in zip(out, arrays, strict=True)]
+        return delivered(arrays, out)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
@@ -187,6 +185,16 @@ class Kernel:
         axis = self.plan.axis
         return (1,) * axis + (min(shape[axis], rows) if shape[axis] > 1 else 1,) + shape[axis + 1 :]
 
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory that all threads of a call have."""
+        runners = min(self.threads, max(1, self.plan.block_count(self.program.space)))
+        return runners * sum(sum(slots.sizes) for slots in self.slots)
+
+    def keep(self, allowance: Allowance) -> None:
+        """Keeps its workspaces only where the allowance has room for them."""
+        self.is_kept = self.is_kept and allowance.take(self.workspace_bytes)
+
     def _take(self) -> _Workspace:
         try:
             return self._spare.pop()
@@ -194,7 +202,7 @@ class Kernel:
             return _Workspace(self)
 
     def _give_back(self, workspace: _Workspace) -> None:
-        if self._keeps:
+        if self.is_kept:
             self._spare.append(workspace)
 
     # --- blocks
@@ -259,21 +267,3 @@ class Kernel:
         dtype = self.program.registers[register].dtype
         total = step.reduction.op.monoid(partial.astype(wider(dtype), copy=False), (0,))
         return np.asarray(total).astype(dtype).reshape(partial.shape[1:])
-
-
-def _into(out: Any, array: Array) -> Array:
-    if array is not out:
-        np.copyto(out, array)
-    return out  # type: ignore[no-any-return]
-
-
-def result_memory(shape: Shape, dtype: np.dtype[Any], args: Sequence[Any], out: Any, in_place: frozenset[int]) -> Array:
-    """Memory for a result: `out` itself where writing there early does no harm to the arguments; `in_place` may be written over."""
-    if out is None or not out.flags.c_contiguous or out.shape != shape:
-        return RESULTS.empty(shape, dtype)
-    for k, arg in enumerate(args):
-        if np.may_share_memory(out, arg):
-            may_overwrite = k in in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
-            if not may_overwrite:
-                return RESULTS.empty(shape, dtype)
-    return out  # type: ignore[no-any-return]

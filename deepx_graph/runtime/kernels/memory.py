@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +75,10 @@ def _take(free: dict[int, list[int]], sizes: list[int], need: int) -> int:
 class Arena:
     """Memory for some slots, and the arrays over it."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: Slots, make: Callable[[int], Array]) -> None:
+        """`make` gives bytes on a cache line."""
         self.slots = slots
-        self._buffers = [aligned(size) for size in slots.sizes]
+        self._buffers = [make(size) for size in slots.sizes]
 
     def array(self, register: int, dtype: np.dtype[Any], shape: Shape) -> Array:
         """The register's array in that shape."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.forking import Lock
-from deepx_graph.runtime.kernels.memory import pages
+from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned, pages
 from deepx_graph.runtime.kernels.program import Array, Shape
 
 LEAST_BYTES = 256 << 10
@@ -155,3 +156,48 @@ def owned(value: Any) -> Array:
     copy = RESULTS.empty(array.shape, array.dtype)
     np.copyto(copy, array)
     return copy
+
+
+def result_memory(shape: Shape, dtype: np.dtype[Any], args: Sequence[Any], out: Any, in_place: frozenset[int]) -> Array:
+    """Memory for a result: `out` itself where writing there early does no harm to the arguments; `in_place` may be written over."""
+    if out is None or not out.flags.c_contiguous or out.shape != shape:
+        return RESULTS.empty(shape, dtype)
+    for k, arg in enumerate(args):
+        if np.may_share_memory(out, arg):
+            may_overwrite = k in in_place and arg.ctypes.data == out.ctypes.data and arg.strides == out.strides
+            if not may_overwrite:
+                return RESULTS.empty(shape, dtype)
+    return out  # type: ignore[no-any-return]
+
+
+def delivered(made: list[Array], out: Sequence[Any] | None) -> list[Array]:
+    """The results in the arrays of `out`, where one is given: those that were made elsewhere are copied there."""
+    if out is None:
+        return made
+    for given, array in zip(out, made, strict=True):
+        if given is not None and given is not array:
+            np.copyto(given, array)
+    return [array if given is None else given for given, array in zip(out, made, strict=True)]
+
+
+def room(size: int) -> Array:
+    """Bytes on a cache line, from the buffer pool when they are large."""
+    if size < LEAST_BYTES:
+        return aligned(size)
+    whole = RESULTS.empty((size + ALIGNMENT,), np.dtype(np.uint8))
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size]
+
+
+class Allowance:
+    """Bytes that the kernels of a program may keep from call to call, all together."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.left = nbytes
+
+    def take(self, nbytes: int) -> bool:
+        """Whether there are so many left, which are then taken."""
+        if nbytes > self.left:
+            return False
+        self.left -= nbytes
+        return True

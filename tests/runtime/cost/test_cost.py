@@ -97,7 +97,7 @@ def _chain(size: int, length: int, *, dear: bool = False, dtype: DType = F32) ->
 
 def _predictions(kernels: Sequence[Function], native: bool) -> list[float]:
     if native:
-        from deepx_graph.runtime.native.kernel import build as build_native
+        from deepx_graph.runtime.native.loopnest.kernel import build as build_native
 
         made = [build_native(f, 2) for f in kernels]
         return [k.predicted().nanoseconds for k in made if k is not None]
@@ -119,7 +119,7 @@ def test_more_bytes_and_more_operations_take_longer(native: bool) -> None:
 
 @pytest.mark.skipif(not has_native(), reason="no llvmlite")
 def test_sharing_follows_the_constants() -> None:
-    from deepx_graph.runtime.native.kernel import build as build_native
+    from deepx_graph.runtime.native.loopnest.kernel import build as build_native
 
     def shares(constants: Constants) -> int:
         with cost_file.using(constants):

@@ -35,12 +35,12 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
 from deepx_graph.runtime.native.loopnest.nest import arrange
 from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor, type_of_array
 from tests.support import laws

@@ -13,11 +13,11 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.native.kernel import NativeKernel, build
 from deepx_graph.runtime.native.llvm.math import FORMATS
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest import nest
 from deepx_graph.runtime.native.loopnest import nontemporal as streaming
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
 from deepx_graph.runtime.native.loopnest.module import module_text
 from deepx_graph.runtime.native.loopnest.nest import arrange
 from deepx_graph.runtime.native.loopnest.table import Chunks, layout

@@ -10,7 +10,7 @@ from typing import Any
 
 from deepx_graph.runtime.engines.base import EntryFn, KernelFn
 from deepx_graph.runtime.native.call.trampoline import entry
-from deepx_graph.runtime.native.kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.straightline.segment import (
     ArgBuffer,
     ArrayType,

@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
-from deepx_graph.runtime.native.kernel import NativeKernel, attempt
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, attempt
 
 
 @dataclass(frozen=True)

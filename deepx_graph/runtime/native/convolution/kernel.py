@@ -17,24 +17,20 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
-from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, room
 from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, epilogue_of, parts_of
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, scratch_bytes
 from deepx_graph.runtime.native.convolution.problem import problem_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
 from deepx_graph.runtime.native.gemm import microkernel
-from deepx_graph.runtime.native.kernel import KEPT_BYTES, KernelMemory, NativeKernel, address_of, room
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
+from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineKernel, address_of, run_shared
 from deepx_graph.runtime.native.transpose import contiguous
-
-_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 _BESIDE = 4
 """Registers that are not for sums: a row of weights and an element of the input."""
@@ -77,7 +73,7 @@ class _Workspace:
             struct.pack_into("2N", self.table, 8 * NEST, kernel.then.nest_addresses[0], address_of(self.then))
 
 
-class ConvolutionKernel:
+class ConvolutionKernel(MachineKernel):
     """Compiled shares and how to call them. `then` is the kernel of the epilogue."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
@@ -93,12 +89,20 @@ class ConvolutionKernel:
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
         names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = {name: _WORK(address) for name, address in machine_code.functions(module_text(plan, rows), names, self).items()}
+        at = {name: SHARED(address) for name, address in machine_code.functions(module_text(plan, rows), names, self).items()}
         self._work = at["work"]
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
         self._w = _Source(function, node.inputs[1], WeightPacker(plan, at.get("pack"), threads))
-        self._spare: list[_Workspace] = []
         self._node = node
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What each thread has, and the memory of the epilogue."""
+        return self.threads * self.scratch_bytes + (0 if self.then is None else self.then.workspace_bytes)
+
+    def new_workspace(self) -> _Workspace:
+        """The tables and the scratch memory of one call."""
+        return _Workspace(self)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """What each thread has, packed weights, copies of operands that may not lie in order, and the memory of the epilogue."""
@@ -115,22 +119,15 @@ class ConvolutionKernel:
         x, w = self._x(args), self._w(args)
         given = None if out is None else out[0]
         y = result_memory(self._shape, self.plan.problem.dtype, args, given, self.in_place[0])
-        try:
-            workspace = self._spare.pop()
-        except IndexError:
-            workspace = _Workspace(self)
+        workspace = self.workspace()
         struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data, y.ctypes.data)
         if self.then is not None:
             arrays = self.then.leaves([y, *(args[k] for k in self._params)])
             struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
         threads = min(self.threads, self.plan.shares)
-        shared(self._work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), threads)
-        if self.threads * self.scratch_bytes <= KEPT_BYTES:
-            self._spare.append(workspace)
-        if given is not None and given is not y:
-            np.copyto(given, y)
-            return [given]
-        return [y]
+        run_shared(self._work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), threads)
+        self.give_back(workspace)
+        return delivered([y], out)
 
 
 class _Source:
@@ -165,20 +162,5 @@ class WeightPacker:
         packed = room[start : start + self._size]
         table = (ctypes.c_void_p * 2)(w.ctypes.data, packed.ctypes.data)
         scratch = (ctypes.c_void_p * self._threads)()
-        shared(self._pack, ctypes.addressof(table), list(scratch), ctypes.addressof(scratch), self._threads)
+        run_shared(self._pack, ctypes.addressof(table), list(scratch), ctypes.addressof(scratch), self._threads)
         return packed
-
-
-def shared(work: Any, table: int, scratch: Sequence[int | None], scratches: int, threads: int) -> None:
-    """Runs a machine function in so many threads until its shares are done."""
-    counter = ctypes.c_int64()
-    count = ctypes.addressof(counter)
-    if threads == 1:
-        work(table, count, scratch[0])
-    elif (workers := pool()) is not None:
-        address = ctypes.cast(work, ctypes.c_void_p).value
-        assert address is not None
-        workers.run(address, table, count, scratches, threads)
-    else:
-        each = iter(scratch)
-        TEAM.run(lambda: work(table, count, next(each)), threads)

@@ -6,7 +6,6 @@ result in place. Its machine code takes a range of columns, too, so that a chunk
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,15 +17,16 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.gemm_operands import BatchedGemm, batched_gemm_of
-from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.program import Array, Shape
+from deepx_graph.runtime.memory.pool import delivered, result_memory
 from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, parts_of
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, Follow, GemmKernel, fits
-from deepx_graph.runtime.native.kernel import KernelMemory, NativeKernel, address_of, attempt
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.emit import NestEmitter
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, attempt
 from deepx_graph.runtime.native.loopnest.nest import together
+from deepx_graph.runtime.native.machine_kernel import MachineKernel, Workspace
 from deepx_graph.types import TensorType
 
 MOST_ROW_BYTES = 2 << 20
@@ -108,7 +108,7 @@ def _follow(kernel: NativeKernel) -> Follow:
     return Follow(machine_code.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
 
 
-class FusedGemm:
+class FusedGemm(MachineKernel):
     """A product and its epilogue. May be called from several threads at once."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
@@ -122,7 +122,15 @@ class FusedGemm:
         self._multiply = GemmKernel(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
                                  follow=_follow(then))
         self._node, self._threads = node, self._multiply.threads
-        self._spare: list[tuple[KernelMemory, bytearray]] = []
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of the epilogue; panels are those of all products."""
+        return self._then.workspace_bytes
+
+    def new_workspace(self) -> Workspace:
+        """The table and the memory of the epilogue."""
+        return Workspace(self._then)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """Packed operands, copies of those that do not lie as they are read, and the memory of the epilogue."""
@@ -140,17 +148,10 @@ class FusedGemm:
         given = None if out is None else out[0]
         into = result_memory(self._shape, self._stacks.dtype, args, given, self.in_place[0])
         arrays = self._then.leaves([into, *(args[k] for k in self._params)])
-        try:
-            memory, table = self._spare.pop()
-        except IndexError:
-            memory = KernelMemory([self._then])
-            table = memory.table(self._then)
-        struct.pack_into(f"{len(arrays) + 1}N", table, 0, *map(id, arrays), id(into))
+        workspace = self.workspace()
+        workspace.fill([*arrays, into])
         x, y = self._stacks.operands(*(args[k] if isinstance(k, int) else k for k in self._operands))
-        self._multiply(x, y, into.reshape(self._stacks.form), address_of(table))
-        self._spare.append((memory, table))
-        if given is not None and given is not into:
-            np.copyto(given, into)
-            return [given]
-        return [into]
+        self._multiply(x, y, into.reshape(self._stacks.form), workspace.address)
+        self.give_back(workspace)
+        return delivered([into], out)
 

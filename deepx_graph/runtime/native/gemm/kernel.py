@@ -21,10 +21,10 @@ from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.loops import PANEL_GAP, Fields, module_text
 from deepx_graph.runtime.native.gemm.tile import VECTORS
-from deepx_graph.runtime.native.kernel import address_of
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.machine_kernel import SHARED, address_of
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.transpose import contiguous
 
@@ -50,8 +50,6 @@ CHUNKS_EACH = 4
 """How many chunks a worker should have, so that all end nearly together."""
 
 MOST_TERMS = 1 << 16
-
-_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> GemmKernel | None:
@@ -206,7 +204,7 @@ def _even(total: int, most: int, grain: int) -> int:
 
 @cache
 def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
-    return _WORK(machine_code.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
+    return SHARED(machine_code.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
 
 
 _POINTERS, _PACKED, _FOLLOW_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW_TABLE))

@@ -6,7 +6,6 @@ the result is summed by itself, so what is not finite stays where it belongs. No
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +17,12 @@ import numpy as np
 from deepx_graph.ir import Node
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.kernel import MachineCode, Workspace
+from deepx_graph.runtime.memory.pool import delivered
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
+from deepx_graph.runtime.native.machine_kernel import ALONE, MachineCode
 from deepx_graph.runtime.straightline.segment import ArrayType
 from deepx_graph.types import TensorType
 
@@ -311,8 +311,6 @@ class _Writer:
 MOST_WORK = 1 << 19
 """Multiplications of a product that is done here."""
 
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-
 
 def build(node: Node) -> SmallGemm | None:
     """The kernel of a product of floats; None where it is too large, or of another type."""
@@ -344,7 +342,7 @@ class SmallGemm(MachineCode):
         self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
         address = machine_code.functions(function_text(plan, register_bytes), ["product"], self)["product"]
         self.calls = ((address, 0),)
-        self._call = _CALL(address)
+        self._call = ALONE(address)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The product before it is copied to where it goes, and operands that may not lie in order."""
@@ -358,10 +356,8 @@ class SmallGemm(MachineCode):
         """The product of two arrays; in the array of `out`, where one is given."""
         left, right = (np.asarray(a, order="C") for a in args)
         made = np.empty(self.results[0].shape, self.results[0].dtype)
-        workspace = Workspace(self)
+        workspace = self.workspace()
         workspace.fill([left, right, made])
         self._call(workspace.address, None)
-        if out is None or out[0] is None:
-            return [made]
-        np.copyto(out[0], made)
-        return [out[0]]
+        self.give_back(workspace)
+        return delivered([made], out)

@@ -15,11 +15,8 @@ import numpy as np
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.program import Array, KernelProgram
-from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.runtime.native.kernel import MachineCode, Workspace
+from deepx_graph.runtime.memory.pool import delivered, result_memory
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.table import Layout
@@ -27,11 +24,8 @@ from deepx_graph.runtime.native.loops import per_element_kernel
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop
 from deepx_graph.runtime.native.loops.per_element_emit import module_text, plain_table_slots, row_bytes
 from deepx_graph.runtime.native.loops.per_element_kernel import Shares, source_of
-from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.machine_kernel import ALONE, SHARED, MachineCode, Workspace, run_shared
 from deepx_graph.runtime.straightline.segment import ArrayType
-
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def is_bounded(loop: MaskedLoop, shares: Shares, threads: int) -> bool:
@@ -66,7 +60,7 @@ class BoundedLoop(MachineCode):
         self._sweep = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
         at = machine_code.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
-        self._spare: list[Workspace] = []
+        self._whole, self._work = ALONE(at["whole"]), SHARED(at["work0"])
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model, if no element ends before the count."""
@@ -79,27 +73,17 @@ class BoundedLoop(MachineCode):
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
         arrays = [np.ascontiguousarray(args[k]) if np.ndim(args[k]) else np.asarray(args[k]) for k in self.params]
-        outs = out if out is not None else [None] * len(self.results)
-        results = [RESULTS.empty(f.shape, f.dtype) if o is None else result_memory(f.shape, f.dtype, args, o, frozenset())
-                   for f, o in zip(self.results, outs, strict=True)]
-        workspace = self._spare.pop() if self._spare else Workspace(self)
+        results = [result_memory(f.shape, f.dtype, args, None if out is None else out[k], frozenset())
+                   for k, f in enumerate(self.results)]
+        workspace = self.workspace()
         workspace.fill([*arrays, *results])
         self._run(workspace)
-        if self.is_kept:
-            self._spare.append(workspace)
-        for given, made in zip(outs, results, strict=True):
-            if given is not None and given is not made:
-                np.copyto(given, made)
-        return [made if given is None else given for given, made in zip(outs, results, strict=True)]
+        self.give_back(workspace)
+        return delivered(results, out)
 
     def _run(self, workspace: Workspace) -> None:
-        ((address, threads),) = self.calls
-        counter = ctypes.c_int64()
-        if not threads:
-            _CALL(address)(workspace.address, None)
-        elif (workers := pool()) is not None:
-            scratches = ctypes.addressof(workspace.memory.scratches)
-            workers.run(address, workspace.address, ctypes.addressof(counter), scratches, threads)
+        if self.threads == 1:
+            self._whole(workspace.address, None)
         else:
-            TEAM.run(lambda: _SHARED(address)(workspace.address, ctypes.addressof(counter), None), threads)
-
+            none, scratches = [None] * self.threads, ctypes.addressof(workspace.memory.scratches)
+            run_shared(self._work, workspace.address, none, scratches, self.threads)

@@ -21,19 +21,16 @@ from deepx_graph.ir.structure import PARAM, index_of, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import spelling
-from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Array, KernelProgram
-from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.runtime.native.kernel import KEPT_BYTES, room
+from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, room
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import price
 from deepx_graph.runtime.native.loopnest.table import Unwritten
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop, NotPerElement, recognise
 from deepx_graph.runtime.native.loops.per_element_emit import FLAG, OPEN, SCALARS, module_text, row_bytes, table_slots
-from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.machine_kernel import SHARED, MachineKernel, run_shared
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.native.loops.per_element_bounded import BoundedLoop
@@ -47,8 +44,7 @@ TURNS_EXPECTED = 16
 PIECE_NANOSECONDS, MOST_PIECES, LEAST_PIECE = 20_000, 128, 1024
 """The least work of a piece, the most pieces, and the fewest elements of one: pieces take unequal time, so there are many."""
 
-_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_ALONE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_SHARED_AND_SHORT = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @dataclass(frozen=True)
@@ -124,14 +120,14 @@ class _Workspace:
         self.scratches = (ctypes.c_void_p * kernel.threads)()
 
 
-class MaskedLoopKernel:
+class MaskedLoopKernel(MachineKernel):
     """A compiled loop and how to call it."""
 
     way = "machine code: a loop, element by element"
 
     def __init__(self, loop: MaskedLoop, program: KernelProgram, shares: Shares, threads: int) -> None:
         self.loop = loop
-        self.in_place: tuple[frozenset[int], ...] = (frozenset(),) * len(loop.columns)
+        self.in_place = (frozenset[int](),) * len(loop.columns)
         self.size, self.pieces = shares.size, shares.pieces
         self.places = table_slots(loop)
         kinds = [program.registers[r].dtype for r in program.results]
@@ -143,9 +139,8 @@ class MaskedLoopKernel:
         self._flag = None if loop.flag is None else source_of(loop.inits[loop.flag])
         text = module_text(loop, program, shares.piece, self.places, this_machine())
         address = machine_code.functions(text, ["work0"], self)["work0"]
-        self._address, self._work, self._alone = address, _WORK(address), _ALONE(address)
+        self._work, self._alone = SHARED(address), _SHARED_AND_SHORT(address)
         self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
-        self._spare: list[_Workspace] = []
         self._sweep = cost.NestWork(self.size * TURNS_EXPECTED, shares.work, self.pieces)
 
     @property
@@ -164,6 +159,10 @@ class MaskedLoopKernel:
         extra = [d.itemsize * self.size for k, d in enumerate(self.array_dtypes) if k not in self.results]
         return sum(extra) + self.left_bytes + self.row_bytes
 
+    def new_workspace(self) -> _Workspace:
+        """The table and the memory of one call."""
+        return _Workspace(self)
+
     def scratch(self, loose: Mapping[int, int]) -> int:
         """Its workspace, and copies of arguments that may not lie in order."""
         return self.workspace_bytes + sum(loose.values())
@@ -174,18 +173,14 @@ class MaskedLoopKernel:
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
-        try:
-            workspace = self._spare.pop()
-        except IndexError:
-            workspace = _Workspace(self)
+        workspace = self.workspace()
         incoming = [self._array(args[s] if isinstance(s, int) else s) for s in self._leaves]
         flag = self._flag if not isinstance(self._flag, int) else args[self._flag]
         stores = self._stores(args, out, workspace)
         live = True if flag is None else bool(flag) != self.loop.asks_all
         scalars, live = self._rounds(workspace, incoming, stores, live)
-        if self.workspace_bytes <= KEPT_BYTES:
-            self._spare.append(workspace)
-        return [self._given(r, None if out is None else out[k]) for k, r in enumerate(self._found(stores, scalars, live))]
+        self.give_back(workspace)
+        return delivered(self._found(stores, scalars, live), out)
 
     @staticmethod
     def _array(value: Any) -> Array:
@@ -228,14 +223,12 @@ class MaskedLoopKernel:
         return rows[int(heads[:, 0].argmax())], int(np.bitwise_or.reduce(heads[:, 1]))
 
     def _round(self, workspace: _Workspace) -> None:
-        workspace.counter.value = 0
-        if self._is_short or self.threads == 1:
-            (self._alone if self._is_short else self._work)(workspace.address, workspace.counter_at, None)
-        elif (workers := pool()) is not None:
-            scratches = ctypes.addressof(workspace.scratches)
-            workers.run(self._address, workspace.address, workspace.counter_at, scratches, self.threads)
+        if self._is_short:
+            workspace.counter.value = 0
+            self._alone(workspace.address, workspace.counter_at, None)
         else:
-            TEAM.run(lambda: self._work(workspace.address, workspace.counter_at, None), self.threads)
+            none = [None] * self.threads
+            run_shared(self._work, workspace.address, none, ctypes.addressof(workspace.scratches), self.threads)
 
     def _found(self, stores: Sequence[Array], scalars: Sequence[Any], live: bool) -> list[Array]:
         """The values of the columns."""
@@ -249,10 +242,3 @@ class MaskedLoopKernel:
             else:
                 found.append(np.array(scalars[loop.scalars.index(k)]))
         return found
-
-    @staticmethod
-    def _given(made: Array, out: Array | None) -> Array:
-        if out is None or out is made:
-            return made
-        np.copyto(out, made)
-        return out

@@ -25,7 +25,7 @@ from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, follows
 from deepx_graph.runtime.bytecode.lower import lower
 from deepx_graph.runtime.kernels import spelling
-from deepx_graph.runtime.native.kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.types import TensorType, TupleType
 
 MOST_RUNS = 256

@@ -7,7 +7,6 @@ The words of a kernel are its own: it runs once at a time, as kernels of an engi
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,12 +19,12 @@ from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import RESULTS
-from deepx_graph.runtime.native.kernel import KernelMemory, MachineCode, Workspace, address_of, workspace_bytes
+from deepx_graph.runtime.memory.pool import RESULTS, Allowance, delivered
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.loopnest.table import DATA, Layout
 from deepx_graph.runtime.native.loops import small_body_emit
 from deepx_graph.runtime.native.loops.small_body import LoopPlan, MachineOf, NotSmallBody, planned
+from deepx_graph.runtime.native.machine_kernel import ALONE, KernelMemory, MachineCode, Workspace, address_of, workspace_bytes
 from deepx_graph.runtime.straightline.segment import form_of
 
 CALL_NANOSECONDS = 20_000_000
@@ -37,15 +36,15 @@ KERNEL_NANOSECONDS = 50_000
 STEP_NANOSECONDS = 5.0
 """What a step costs beside its kernel."""
 
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
-
-def attempt(body: Function, machine_of: MachineOf) -> SmallBodyKernel | str:
-    """The kernel of a body with loops, or why there is none. `machine_of` gives the machine code of a node, if it has any."""
+def attempt(body: Function, machine_of: MachineOf, allowance: Allowance) -> SmallBodyKernel | str:
+    """The kernel of a body with loops, or why there is none. `machine_of` gives the machine code of a node, if it has any; the
+    memory that it keeps is taken from the allowance."""
     try:
-        return SmallBodyKernel(body, planned(body, machine_of))
+        kernel = SmallBodyKernel(body, planned(body, machine_of))
     except NotSmallBody as e:
         return str(e)
+    return kernel if allowance.take(kernel.workspace_bytes) else "no memory left that kernels may keep"
 
 
 class SmallBodyKernel(MachineCode):
@@ -75,7 +74,7 @@ class SmallBodyKernel(MachineCode):
         self.threads = 1
         address = machine_code.functions(small_body_emit.function_text(turns, self.params), ["turns"], self)["turns"]
         self.calls = ((address, 0),)
-        self._call = _CALL(address)
+        self._call = ALONE(address)
         self._workspace = Workspace(self)
 
     @property
@@ -83,10 +82,8 @@ class SmallBodyKernel(MachineCode):
         """The words and what they point to."""
         return self._words.bytes
 
-    @property
-    def is_kept(self) -> bool:
-        """All of it is the kernel's own, as its kernels are small."""
-        return True
+    def keep(self, allowance: Allowance) -> None:
+        """All of it is the kernel's own, and was taken when it was made."""
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """That, results before they are copied to where they go, and copies of arguments that may not lie in order."""
@@ -110,12 +107,7 @@ class SmallBodyKernel(MachineCode):
             self._call(self._workspace.address, None)
             if not self._words.array[small_body_emit.RESUME // 8]:
                 break
-        if out is None:
-            return results
-        for given, made in zip(out, results, strict=True):
-            if given is not None:
-                np.copyto(given, made)
-        return [made if given is None else given for given, made in zip(out, results, strict=True)]
+        return delivered(results, out)
 
 
 class _Words:

@@ -20,18 +20,23 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels import spelling
-from deepx_graph.runtime.kernels.execute import result_memory
 from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Leaf, Step
-from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
+from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.module import module_text
 from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, NestStage, arrange, registers_used, sums_columns, together
 from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Layout, Unwritten, layout, partial_dtype
-from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.machine_kernel import (
+    ALONE,
+    ALONE_AND_SHORT,
+    LONG_NANOSECONDS,
+    SHARED,
+    MachineCode,
+    Workspace,
+    run_shared,
+)
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline.segment import ArrayType
 
@@ -90,17 +95,6 @@ MOST_STEPS = 4000
 
 NARROWEST = 8
 """Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
-
-LONG_NANOSECONDS = 60_000
-"""Work from here on lets other threads of Python run meanwhile, which costs some tenths of a microsecond."""
-
-KEPT_BYTES = LEAST_BYTES
-"""Memory of a kernel's own up to this size stays its own; more is taken for every call, and lent to others between them."""
-
-_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_LONG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_SHORT = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-
 
 def build(function: Function, threads: int) -> NativeKernel | None:
     """The kernel of a function of elementwise operations, broadcasts and reductions; None where machine code has no spelling."""
@@ -190,110 +184,6 @@ def _is_plain(array: Array, leaf: Leaf) -> bool:
     return bool(array.flags.c_contiguous) and array.ctypes.data == start
 
 
-class MachineCode:
-    """What is known of machine code that runs on a table: array objects, then addresses of constants and of its own memory."""
-
-    layout: Layout
-    params: tuple[int, ...]
-    """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
-    results: tuple[ArrayType, ...]
-    in_place: tuple[frozenset[int], ...]
-    constants: tuple[Array, ...]
-    own_bytes: tuple[int, ...]
-    threads: int
-    nanoseconds: float
-    """About how long one thread works on it."""
-    calls: tuple[tuple[int, int], ...]
-    """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
-
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory of a call: temporaries, partial results, and what each thread has."""
-        return workspace_bytes([self])
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether its memory is little enough to be kept from call to call; it may be part of a longer call then."""
-        return self.workspace_bytes <= KEPT_BYTES
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
-        return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
-
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
-        raise NotImplementedError
-
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The results for the arguments; in the arrays of `out`, where one is given."""
-        raise NotImplementedError
-
-
-class KernelMemory:
-    """Temporaries, partial results and scratch memory for kernels that run one after the other."""
-
-    def __init__(self, kernels: Sequence[MachineCode]) -> None:
-        own, each, threads = _sizes(kernels)
-        self._own = room(own)
-        self._scratch = [room(each) for _ in range(threads)]
-        self.scratch = [s.ctypes.data for s in self._scratch]
-        self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
-
-    def table(self, kernel: MachineCode) -> bytearray:
-        """A table for the kernel in which all but the array objects is filled in."""
-        table = bytearray(8 * kernel.layout.size)
-        addresses, at = [a.ctypes.data for a in kernel.constants], self._own.ctypes.data
-        for size in kernel.own_bytes:
-            addresses.append(at)
-            at += _rounded(size)
-        struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
-        return table
-
-
-def workspace_bytes(kernels: Sequence[MachineCode]) -> int:
-    """The bytes of the memory of kernels that run one after the other."""
-    own, each, threads = _sizes(kernels)
-    return own + each * threads
-
-
-def _sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
-    """Bytes of temporaries, bytes for each thread, and threads."""
-    own = max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0)
-    each = max((k.layout.scratch_bytes for k in kernels), default=0) + ALIGNMENT
-    return own, each, max((k.threads for k in kernels), default=1)
-
-
-def room(size: int) -> Array:
-    """Bytes on a cache line, from the buffer pool when they are large."""
-    if size < LEAST_BYTES:
-        return aligned(size)
-    whole = RESULTS.empty((size + ALIGNMENT,), np.dtype(np.uint8))
-    start = -whole.ctypes.data % ALIGNMENT
-    return whole[start : start + size]
-
-
-def _rounded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-class Workspace:
-    """The table and the memory of one call."""
-
-    def __init__(self, kernel: MachineCode) -> None:
-        self.memory = KernelMemory([kernel])
-        self.table = self.memory.table(kernel)
-        self.address = address_of(self.table)
-
-    def fill(self, objects: Sequence[Array]) -> None:
-        """Puts the array objects in, which must outlive the call."""
-        struct.pack_into(f"{len(objects)}N", self.table, 0, *map(id, objects))
-
-
-def address_of(table: bytearray) -> int:
-    """Where the bytes of a table are, which stay there."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(table))
-
-
 class NativeKernel(MachineCode):
     """Compiled nests and how to call them."""
 
@@ -318,7 +208,6 @@ class NativeKernel(MachineCode):
         self.in_place = (in_place_params(program, nests),) * len(program.results)
         self.params = tuple(leaf.param for leaf in program.leaves)
         self._pack = struct.Struct(f"{self.layout.objects}N").pack_into
-        self._spare: list[Workspace] = []
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
@@ -341,10 +230,10 @@ class NativeKernel(MachineCode):
         at = machine_code.functions(ir, names, self)
         self.nest_addresses = [at[f"nest{k}"] for k in range(nests)]
         """The functions `nest(table, low, high, scratch, chunk)`, for who calls them where rows are ready."""
-        self._works = [_WORK(at[f"work{k}"]) for k in range(nests)]
-        self._totals = [_LONG(at[f"total{k}"]) for k in range(nests)]
+        self._works = [SHARED(at[f"work{k}"]) for k in range(nests)]
+        self._totals = [ALONE(at[f"total{k}"]) for k in range(nests)]
         alone = all(c.count == 1 for c in self.chunks)
-        kind = _LONG if self.nanoseconds > LONG_NANOSECONDS else _SHORT
+        kind = ALONE if self.nanoseconds > LONG_NANOSECONDS else ALONE_AND_SHORT
         self._whole = kind(at["whole"]) if alone else None
         threads = [min(self.threads, c.count) for c in self.chunks]
         self.calls = ((at["whole"], 0),) if alone else tuple(
@@ -358,23 +247,14 @@ class NativeKernel(MachineCode):
         else:
             results = [result_memory(form.shape, form.dtype, args, o, may)
                        for form, o, may in zip(self.results, out, self.in_place, strict=True)]
-        try:
-            workspace = self._spare.pop()
-        except IndexError:
-            workspace = Workspace(self)
+        workspace = self.workspace()
         self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
         if self._whole is not None:
             self._whole(workspace.address, workspace.memory.scratch[0])
         else:
             self._run(workspace)
-        if self.is_kept:
-            self._spare.append(workspace)
-        if out is not None:
-            for given, made in zip(out, results, strict=True):
-                if given is not made and given is not None:
-                    np.copyto(given, made)
-            return [made if given is None else given for given, made in zip(out, results, strict=True)]
-        return results
+        self.give_back(workspace)
+        return delivered(results, out)
 
     def leaves(self, args: Sequence[Any]) -> list[Array]:
         """The arrays that come first in the table."""
@@ -410,15 +290,5 @@ class NativeKernel(MachineCode):
     def _run(self, workspace: Workspace) -> None:
         table, memory = workspace.address, workspace.memory
         for work, total, chunks in zip(self._works, self._totals, self.chunks, strict=True):
-            counter = ctypes.c_int64()
-            threads = min(self.threads, chunks.count)
-            if threads == 1:
-                work(table, ctypes.addressof(counter), memory.scratch[0])
-            elif (workers := pool()) is not None:
-                address = ctypes.cast(work, ctypes.c_void_p).value
-                assert address is not None
-                workers.run(address, table, ctypes.addressof(counter), ctypes.addressof(memory.scratches), threads)
-            else:
-                scratch = iter(memory.scratch)
-                TEAM.run(lambda: work(table, ctypes.addressof(counter), next(scratch)), threads)  # noqa: B023
+            run_shared(work, table, memory.scratch, ctypes.addressof(memory.scratches), min(self.threads, chunks.count))
             total(table, memory.scratch[0])

@@ -1,0 +1,199 @@
+"""What all kernels of machine code have: a workspace for each call, kept while it is small, and threads that share the work.
+
+A kernel may be called from several threads at once. `MachineCode` are those that run on a table of addresses, which other machine
+code may call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.kernels.threads import TEAM
+from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, room
+from deepx_graph.runtime.native.loopnest.table import Layout
+from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.straightline.segment import ArrayType
+
+KEPT_BYTES = LEAST_BYTES
+"""A workspace up to this size is kept from call to call; a larger one is made of the buffer pool's memory for every call."""
+
+LONG_NANOSECONDS = 60_000
+"""Work from here on lets other threads of Python run meanwhile, which costs some tenths of a microsecond."""
+
+SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+"""`function(table, counter, scratch)`: takes shares of the work from the counter until there are none."""
+
+ALONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+"""`function(table, scratch)`, while other threads of Python may run."""
+
+ALONE_AND_SHORT = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+"""The same while they may not, which costs less."""
+
+
+class MachineKernel:
+    """A callable of machine code: `kernel(args, out)` gives all its results, in `out` where that is given."""
+
+    in_place: tuple[frozenset[int], ...]
+    """For each result, the arguments of its type over which it may be written."""
+    way: str
+    """How it runs, in a few words."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of a call."""
+        raise NotImplementedError
+
+    def new_workspace(self) -> Any:
+        """That memory, with all that stays in it from call to call."""
+        raise NotImplementedError
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
+        raise NotImplementedError
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        raise NotImplementedError
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        raise NotImplementedError
+
+    @cached_property
+    def is_kept(self) -> bool:
+        """Whether its workspace is kept from call to call; it may be part of a longer call then."""
+        return self.workspace_bytes <= KEPT_BYTES
+
+    def keep(self, allowance: Allowance) -> None:
+        """Keeps its workspace only where the allowance has room for it, twice: calls in a row of kernels have one of their own."""
+        self.is_kept = self.is_kept and allowance.take(2 * self.workspace_bytes)
+
+    @cached_property
+    def _spare(self) -> list[Any]:
+        return []
+
+    def workspace(self) -> Any:
+        """A workspace that no other call has."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self.new_workspace()
+
+    def give_back(self, workspace: Any) -> None:
+        """Keeps the workspace of a call that is done for the next one."""
+        if self.is_kept:
+            self._spare.append(workspace)
+
+
+def run_shared(function: Any, table: int, scratch: Sequence[int | None], scratches: int, threads: int) -> None:
+    """Runs a `SHARED` machine function in so many threads until all shares are done.
+
+    `scratch` are the addresses of each thread's own memory, and `scratches` is where these addresses are.
+    """
+    counter = ctypes.c_int64()
+    count = ctypes.addressof(counter)
+    if threads == 1:
+        function(table, count, scratch[0])
+    elif (workers := pool()) is not None:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        workers.run(address, table, count, scratches, threads)
+    else:
+        each = iter(scratch)
+        TEAM.run(lambda: function(table, count, next(each)), threads)
+
+
+class MachineCode(MachineKernel):
+    """What is known of machine code that runs on a table: array objects, then addresses of constants and of its own memory."""
+
+    layout: Layout
+    params: tuple[int, ...]
+    """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
+    results: tuple[ArrayType, ...]
+    constants: tuple[Array, ...]
+    own_bytes: tuple[int, ...]
+    threads: int
+    nanoseconds: float
+    """About how long one thread works on it."""
+    calls: tuple[tuple[int, int], ...]
+    """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of a call: temporaries, partial results, and what each thread has."""
+        return workspace_bytes([self])
+
+    def new_workspace(self) -> Workspace:
+        """The table and the memory of one call."""
+        return Workspace(self)
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
+        return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
+        raise NotImplementedError
+
+
+class KernelMemory:
+    """Temporaries, partial results and scratch memory for kernels that run one after the other."""
+
+    def __init__(self, kernels: Sequence[MachineCode]) -> None:
+        own, each, threads = _sizes(kernels)
+        self._own = room(own)
+        self._scratch = [room(each) for _ in range(threads)]
+        self.scratch = [s.ctypes.data for s in self._scratch]
+        self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
+
+    def table(self, kernel: MachineCode) -> bytearray:
+        """A table for the kernel in which all but the array objects is filled in."""
+        table = bytearray(8 * kernel.layout.size)
+        addresses, at = [a.ctypes.data for a in kernel.constants], self._own.ctypes.data
+        for size in kernel.own_bytes:
+            addresses.append(at)
+            at += _rounded(size)
+        struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
+        return table
+
+
+def workspace_bytes(kernels: Sequence[MachineCode]) -> int:
+    """The bytes of the memory of kernels that run one after the other."""
+    own, each, threads = _sizes(kernels)
+    return own + each * threads
+
+
+def _sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
+    """Bytes of temporaries, bytes for each thread, and threads."""
+    own = max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0)
+    each = max((k.layout.scratch_bytes for k in kernels), default=0) + ALIGNMENT
+    return own, each, max((k.threads for k in kernels), default=1)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Workspace:
+    """The table and the memory of one call."""
+
+    def __init__(self, kernel: MachineCode) -> None:
+        self.memory = KernelMemory([kernel])
+        self.table = self.memory.table(kernel)
+        self.address = address_of(self.table)
+
+    def fill(self, objects: Sequence[Array]) -> None:
+        """Puts the array objects in, which must outlive the call."""
+        struct.pack_into(f"{len(objects)}N", self.table, 0, *map(id, objects))
+
+
+def address_of(table: bytearray) -> int:
+    """Where the bytes of a table are, which stay there."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(table))

@@ -72,7 +72,7 @@ def blocks() -> None:
 
 def masks() -> None:
     """`where`, by masked copies and by bit masks, on a random mask."""
-    from deepx_graph.runtime.kernels import spelling
+    from deepx_graph.runtime.kernels import lower_primitives
 
     def body(x: Node, y: Node) -> Sequence[Node]:
         b = Builder()
@@ -84,12 +84,12 @@ def masks() -> None:
         cells = []
         args = [rng.standard_normal(n, dtype=np.float32) for _ in "xy"]
         for least in (1 << 30, 1):
-            spelling.MASK_ELEMENTS = least  # type: ignore[misc]
+            lower_primitives.MASK_ELEMENTS = least  # type: ignore[misc]
             program = lower(Builder().function("where", [("x", tensor(F32, (n,))), ("y", tensor(F32, (n,)))], body))
             assert program is not None
             kernel = Kernel(program, plan(program), 1)
             cells.append(f"{microseconds(lambda kernel=kernel, args=args: kernel(args)):.1f}")  # type: ignore[misc]
-        spelling.MASK_ELEMENTS = limit  # type: ignore[misc]
+        lower_primitives.MASK_ELEMENTS = limit  # type: ignore[misc]
         print(f"| {n:,} | {' | '.join(cells)} |", flush=True)
 
 

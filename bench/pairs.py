@@ -4,7 +4,7 @@
     DEEPX_GRAPH_JAX_PYTHON=PYTHON python -m bench.pairs      # and our gradient programs beside those that JAX lowers
     python -m bench.pairs --texts FILE.json                  # the same, from the output of jax_models.py
 
-Kernels and floating-point operations are counted as they run, loops turn by turn; times are medians of runs that take turns.
+Kernels and floating-point operations are counted as they run, loops iteration by iteration; times are medians of interleaved runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deepx_graph.ir import Module
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.runtime.cost.counts import flops
 
-TURNS = 2000
+ITERATIONS = 2000
 
 RECURSIVE = """
 def @go(%i: int32, %n: int32, %x: Tensor[(SIZE), float32]) -> Tensor[(SIZE), float32] {
@@ -92,10 +92,10 @@ class Pair:
 def recursion() -> Iterator[Pair]:
     """Tail recursion in Relay, and the same loop as an HLO while, over few and many elements."""
     for size in (1, 1000, 100_000):
-        turns = TURNS if size <= 1000 else TURNS // 20
+        iterations = ITERATIONS if size <= 1000 else ITERATIONS // 20
         programs = [dx.optimize(dx.loads(text.replace("SIZE", str(size)))) for text in (RECURSIVE, LOOP)]
-        args = np.int32(turns), np.linspace(-1, 1, size, dtype=np.float32)
-        yield Pair(f"recursion beside while: {turns} turns over {size}", programs[0], programs[1], args)
+        args = np.int32(iterations), np.linspace(-1, 1, size, dtype=np.float32)
+        yield Pair(f"recursion beside while: {iterations} iterations over {size}", programs[0], programs[1], args)
 
 
 def gradients(texts: dict[str, dict[str, str]]) -> Iterator[Pair]:
@@ -133,8 +133,8 @@ def row(pair: Pair, repeat: int) -> list[str]:
     for x, y in zip(compiled[0](*pair.args), compiled[1](*pair.args), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-3 * max(1e-3, float(np.abs(y).max())), err_msg=pair.name)
     times: list[list[float]] = [[], []]
-    for turn in range(repeat):
-        for f, found in list(zip(compiled, times, strict=True))[:: 1 if turn % 2 else -1]:
+    for number in range(repeat):
+        for f, found in list(zip(compiled, times, strict=True))[:: 1 if number % 2 else -1]:
             start = time.perf_counter()
             f(*pair.args)
             found.append(time.perf_counter() - start)

@@ -29,7 +29,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, EntryFn
-from deepx_graph.runtime.inputs import Closure, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
+from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
 from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.memory.peak import largest
 from deepx_graph.runtime.memory.pool import owned
@@ -127,7 +127,7 @@ class Compiled:
         self.grid, self._feeds = grid, feeds
         self.outfeed: list[Any] = []
         self._ready: dict[tuple[Type, ...], _Ready] = {}
-        self._straight: StraightLine | None = None
+        self._straight_line: StraightLine | None = None
         """The last signature's entry, where it has no control flow."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
@@ -162,28 +162,28 @@ class Compiled:
                     found = None
                 if found is not None:
                     return found
-        return self._carefully(arrays, tuple(donate), named)
+        return self._run_checked(arrays, tuple(donate), named)
 
-    def _carefully(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    def _run_checked(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Runs it with arguments of which nothing is known."""
         given = self._positions(donate) if donate else NONE
         if named and self.grid.count == 1:
             arrays, named = tuple(bind(self.inputs, arrays, named)), {}
         if not named:
             with self._lock:
-                found = self._straightly(arrays, donate, given)
+                found = self._run_straight_line(arrays, donate, given)
             if found is not None:
                 return found
         bound = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
         same_types([p.name for p in self.inputs], bound)
         with self._lock:
             ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])))
-            found = self._straightly(bound[0], donate, given)
-            return self._walked(ready, bound) if found is None else found
+            found = self._run_straight_line(bound[0], donate, given)
+            return self._interpret(ready, bound) if found is None else found
 
-    def _straightly(self, arrays: Sequence[Any], donate: tuple[str, ...], given: frozenset[int]) -> tuple[Any, ...] | None:
+    def _run_straight_line(self, arrays: Sequence[Any], donate: tuple[str, ...], given: frozenset[int]) -> tuple[Any, ...] | None:
         """The results of a program without control flow, for arguments of its types. None for others, with nothing done."""
-        straight = self._straight
+        straight = self._straight_line
         if straight is None or self.grid.count > 1 or not straight.takes(arrays):
             return None
         entry = straight.entry(given)
@@ -198,7 +198,7 @@ class Compiled:
         with self._blas, np.errstate(all="ignore"):
             return straight(arrays, given)
 
-    def _walked(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    def _interpret(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """The results for the arguments of each device."""
         name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
         calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(bound, devices, strict=True)]
@@ -241,8 +241,8 @@ class Compiled:
         """The module specialised to input types, most recent last; checks the plan before anything is allocated."""
         ready = self._ready.pop(types, None) or self._build(types)
         self._ready[types] = ready
-        if self._straight is not ready.straight:
-            self._straight, self._entries = ready.straight, {}
+        if self._straight_line is not ready.straight:
+            self._straight_line, self._entries = ready.straight, {}
         self._blas = limited(getattr(self.engine, "threads", None)) if ready.may_call_blas else FREE
         if len(self._ready) > KEPT:
             del self._ready[next(iter(self._ready))]
@@ -285,7 +285,7 @@ def _fresh(results: Sequence[Any], plan: BufferAssignment) -> tuple[Array, ...]:
     arrays: list[Any] = []
     for k, result in enumerate(results):
         for leaf in flatten(result):
-            if isinstance(leaf, (DataValue, RefValue, Closure)):
+            if isinstance(leaf, (DataValue, RefValue, FunctionValue)):
                 arrays.append(leaf)
             elif not isinstance(leaf, Host):
                 arrays.append(owned(leaf) if k in plan.copied else np.asarray(leaf))

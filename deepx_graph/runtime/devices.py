@@ -137,8 +137,8 @@ class _Run:
             first = first or stop.node
             missing = [d for d in group if self.stopped.get(d, (None, ()))[0] is None or not _together(stop, self.stopped[d][0])]
             awaited = stop.awaits or f"device{'s' * (len(missing) != 1)} {', '.join(map(str, missing))}"
-            place = f" at {stop.node.span}" if stop.node.span else ""
-            notes.append(f"device {self._name(device)} waits{place} in {stop.node.op.name} for {awaited}")
+            location = f" at {stop.node.span}" if stop.node.span else ""
+            notes.append(f"device {self._name(device)} waits{location} in {stop.node.op.name} for {awaited}")
         if self.grid.count == 1 and first is not None:
             return RunError(Diagnostic(f"{first.op.name} waits for {self.waiting[0].awaits}, which nobody sends", first.span))
         message = "the devices wait for each other, and none can go on"

@@ -152,7 +152,7 @@ def _filled(type: Type, leaf: Any, whole: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Closure:
+class FunctionValue:
     """A function value: the name of a function of the module, and its leading arguments."""
 
     callee: str

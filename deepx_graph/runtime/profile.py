@@ -30,8 +30,8 @@ class KernelProfile:
     calls; `warm` is false where only the first call was seen, which is slower than others.
 
     `fallback` says how an operation's body was applied where no whole-array form of it was found; empty where there was one.
-    `way` is how the engine runs the kernel, `predicted` the seconds that a call was to take by the cost model, as far as the engine
-    tells.
+    `lowering` is how the engine runs the kernel, `predicted` the seconds that a call was to take by the cost model, as far as the
+    engine tells.
     """
 
     function: str
@@ -44,7 +44,7 @@ class KernelProfile:
     gb_per_s: float
     share: float
     fallback: str = ""
-    way: str = ""
+    lowering: str = ""
     predicted: float | None = None
     median: float = 0.0
     warm: bool = True
@@ -54,7 +54,7 @@ class KernelProfile:
 class _Meter:
     function: str
     node: Node
-    way: str = ""
+    lowering: str = ""
     predicted: float | None = None
     calls: int = 0
     nanoseconds: int = 0
@@ -82,15 +82,15 @@ class Profile(InNotebook):
 
     def measured(self, function: str, node: Node, kernel: KernelFn, engine: Engine | None = None) -> KernelFn:
         """The kernel, timed. The engine, which made it, is asked how it runs and how long it should take."""
-        way = engine.lowering(node) if isinstance(engine, Explains) else ""
+        lowering = engine.lowering(node) if isinstance(engine, Explains) else ""
         predicted = engine.forecast(node).nanoseconds if isinstance(engine, Forecasting) else None
-        meter = self._meters.setdefault(node, _Meter(function, node, way, predicted))
+        meter = self._meters.setdefault(node, _Meter(function, node, lowering, predicted))
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             start = time.perf_counter_ns()
-            with fallbacks() as ways:
+            with fallbacks() as found:
                 result = kernel(values, out)
-            meter.fallback = ", ".join(ways) or meter.fallback
+            meter.fallback = ", ".join(found) or meter.fallback
             spent = time.perf_counter_ns() - start
             meter.add(spent, _bytes(values) + _bytes(result))
             return result
@@ -125,7 +125,7 @@ class Profile(InNotebook):
             f"{r.share:>6.1%} {r.median * 1e3:>10.3f} {'-' if r.predicted is None else f'{r.predicted * 1e3:.3f}':>10}"
             f" {r.calls:>7} {sized(r.bytes / r.calls):>9} {r.gb_per_s:>7.2f}"
             f"  {printable(r.kernel)}: {r.type}{f' (line {r.line})' if r.line else ''}"
-            f"{f' [general: {r.fallback}]' if r.fallback else ''}{f' [{r.way}]' if r.way else ''}"
+            f"{f' [general: {r.fallback}]' if r.fallback else ''}{f' [{r.lowering}]' if r.lowering else ''}"
             for r in rows
         )
         return "\n".join(lines) + "\n"
@@ -137,7 +137,7 @@ def _row(m: _Meter, total: float) -> KernelProfile:
         m.function, m.node.op.name + (f" {m.node.name}" if m.node.name else ""), str(m.node.type),
         m.node.span.line if m.node.span else None, m.calls, m.nanoseconds / 1e9, m.bytes,
         m.bytes / m.calls / call if call else 0.0, call * m.calls / total,
-        m.fallback, m.way, None if m.predicted is None else m.predicted / 1e9, call / 1e9, m.calls > 1,
+        m.fallback, m.lowering, None if m.predicted is None else m.predicted / 1e9, call / 1e9, m.calls > 1,
     )  # fmt: skip
 
 

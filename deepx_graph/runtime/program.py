@@ -16,7 +16,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
-from deepx_graph.runtime.bytecode.code import Instruction, Run, follows, reads, writes
+from deepx_graph.runtime.bytecode.code import Instruction, Run, reads, successors, writes
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Counting, Engine, Explains, InPlace, KernelFn
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
@@ -118,7 +118,7 @@ def _is_read(code: Sequence[Instruction], start: int, slot: int) -> bool:
         if slot in reads(i):
             return True
         if slot not in writes(i):
-            stack += follows(i, at)
+            stack += successors(i, at)
     return False
 
 
@@ -241,9 +241,9 @@ def _callees_first(graph: dict[str, list[str]], entry: str) -> list[str]:
 def _recursive(graph: dict[str, list[str]]) -> set[str]:
     """The functions that may come to run themselves: those left when functions without callees, then without callers, go."""
     left = {name: set(called) for name, called in graph.items()}
-    for edges in (left, _turned(left)):
+    for edges in (left, _reversed(left)):
         ready = [n for n, called in edges.items() if not called]
-        into = _turned(edges)
+        into = _reversed(edges)
         while ready:
             gone = ready.pop()
             edges.pop(gone)
@@ -256,10 +256,10 @@ def _recursive(graph: dict[str, list[str]]) -> set[str]:
     return set(left)
 
 
-def _turned(edges: dict[str, set[str]]) -> dict[str, set[str]]:
-    turned: dict[str, set[str]] = {n: set() for n in edges}
+def _reversed(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+    reversed_edges: dict[str, set[str]] = {n: set() for n in edges}
     for name, called in edges.items():
         for c in called:
-            if c in turned:
-                turned[c].add(name)
-    return turned
+            if c in reversed_edges:
+                reversed_edges[c].add(name)
+    return reversed_edges

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 WORDS: dict[str, int] = {
-    "deepx_graph/runtime/cost/runs.py": 1,
-    "deepx_graph/runtime/engines/base.py": 1,
-    "deepx_graph/runtime/memory/pool.py": 1,
-    "deepx_graph/runtime/native/loops/per_element.py": 3,
-    "deepx_graph/runtime/native/loops/per_element_emit.py": 1,
-    "deepx_graph/runtime/native/loops/small_body_emit.py": 1,
-    "deepx_graph/runtime/native/transpose.py": 1,
     "deepx_graph/text/anf/expressions.py": 2,
     "deepx_graph/text/anf/printer.py": 1,
     "deepx_graph/text/anf/reader.py": 2,
@@ -21,7 +14,6 @@ WORDS: dict[str, int] = {
 HOMONYMS: dict[str, int] = {
     "Block": 2,
     "Call": 2,
-    "Closure": 2,
     "Facts": 2,
     "Lowering": 2,
     "Names": 2,
@@ -33,7 +25,6 @@ HOMONYMS: dict[str, int] = {
     "Scope": 4,
     "Scopes": 2,
     "Shared": 2,
-    "Slot": 2,
     "Var": 2,
     "Wire": 2,
     "Word": 2,

@@ -23,6 +23,12 @@ STRUCTURE = "deepx_graph/ir/structure.py"
 DIALECT = re.compile(r"(?<!in )\bturns?\b|\bhanded\b|\blent\b|[Ww]hat follows|\bgoes? round\b|asked for ahead|asks? ahead")
 IN_NAMES = re.compile(r"(?:^|_)(?:turns?|handed|lent)(?:_|$)|(?:Turn|Turns|Handed|Lent)(?=[A-Z]|$)")
 
+PRIVATE = re.compile(r"(?:^|_)(?:turn(?:s|ed|ing)?|handed|len[dt]s?|follow(?:s|ed|ing)?|spell(?:s|ed|ing|ings)?|ways?|straightly|"
+                     r"(?<!in_)places?)(?=_|$)")
+"""In no name: the field says iteration, transposed, donated, in use, epilogue, successor, lowering, buffer, position."""
+
+CLEAN = ("deepx_graph/runtime/",)
+
 
 @cache
 def trees() -> list[tuple[str, ast.Module]]:
@@ -38,6 +44,18 @@ def dialect(tree: ast.Module) -> int:
             name, first = getattr(node, "name", "_"), (ast.get_docstring(node) or "").partition("\n")[0]
             count += bool(DIALECT.search(first) or (not name.startswith("_") and IN_NAMES.search(name)))
     return count
+
+
+def private_names(tree: ast.Module) -> list[str]:
+    """Functions, classes, parameters, variables and attributes that a module names by words of its own."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                names.add(name)
+    return sorted(n for n in names if PRIVATE.search(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", n).lower()))
 
 
 def positions(tree: ast.Module) -> int:
@@ -81,6 +99,8 @@ def strays(files: Iterable[Path], parts: dict[str, set[str]]) -> list[str]:
 def test_the_checks_find_what_is_wrong() -> None:
     assert dialect(ast.parse('def turn_count():\n  """Iterations."""\ndef f():\n  """What follows a product."""')) == 2
     assert dialect(ast.parse('def _turn():\n  """Returns an iteration."""')) == 0
+    assert private_names(ast.parse("def f(given, way): turned = x\nself.in_place = 1\nclass SpellingBee: lends_it: int")) == [
+        "SpellingBee", "lends_it", "turned", "way"]
     assert positions(ast.parse("x.attrs[0]; x.attrs[k]; x.attr('k')")) == 1
     assert homonyms([("a", ast.parse("class A: 1")), ("b", ast.parse("class A: 1\nclass _B: 1"))]) == {"A": 2}
     assert crowded(Path(f"a/m{k}.py") for k in range(19)) == ["a"]
@@ -99,6 +119,10 @@ def test_attributes_are_read_by_name() -> None:
 
 def test_a_name_belongs_to_one_class() -> None:
     assert beyond(homonyms(trees()), HOMONYMS) == {}, "(found, allowed)"
+
+
+def test_names_are_the_fields_own_words() -> None:
+    assert {path: names for path, tree in trees() if path.startswith(CLEAN) and (names := private_names(tree))} == {}
 
 
 def test_no_folder_is_crowded() -> None:

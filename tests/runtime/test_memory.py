@@ -198,9 +198,9 @@ def test_kept_memory_is_told_and_given_back(made: list[int]) -> None:
     f = dx.compile(dx.optimize(dx.loads(ONE)))
     held = f(*_inputs(2))
     use = dx.memory()
-    assert use.lent >= 4 * N and use.spare == 0 and use.limit >= use.lent
+    assert use.in_use >= 4 * N and use.free == 0 and use.limit >= use.in_use
     del held
-    assert dx.memory().lent == 0 and dx.memory().spare == use.lent
+    assert dx.memory().in_use == 0 and dx.memory().free == use.in_use
     assert dx.memory(free=True) == type(use)(0, 0, use.limit)
 
 

@@ -67,7 +67,7 @@ def _ways(text: str, engine: str) -> dict[str, str]:
     f = dx.compile(dx.optimize(dx.loads(text)), engine=engine, profile=True)
     f(*(a.astype(p.type.dtype.np) for a, p in zip(_inputs(), f.inputs, strict=True)))
     assert f.profile is not None
-    return {r.kernel.split()[0]: r.way for r in f.profile.rows()}
+    return {r.kernel.split()[0]: r.lowering for r in f.profile.rows()}
 
 
 def test_a_profile_says_how_kernels_run() -> None:

@@ -34,7 +34,7 @@ from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.engines.native_engine import is_exact
-from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.call import trampoline as entry
 from deepx_graph.runtime.native.call import trampoline_ir
@@ -303,8 +303,8 @@ def test_kernels_between_products() -> None:
     x, y = f4(40, 40), f4(40, 40)
     f = compiled(mixed, x, y)
     f(x, y)
-    assert not f._entries and f._straight is not None
-    assert any(type(item) is SegmentCall for item in f._straight._program(frozenset()))
+    assert not f._entries and f._straight_line is not None
+    assert any(type(item) is SegmentCall for item in f._straight_line._program(frozenset()))
     for arrays in ((x, y), (y, x), (x.T, y)):
         results = f(*arrays)
         for got, want in zip(results, want_mixed(*arrays), strict=True):
@@ -428,7 +428,7 @@ def test_no_memory_for_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(f(x)) == 5
 
 
-EXACT_DTYPES = [d for d in laws.SAMPLED_DTYPES if np.dtype(d.np) in spelling.ALL]
+EXACT_DTYPES = [d for d in laws.SAMPLED_DTYPES if np.dtype(d.np) in lower_primitives.ALL]
 
 
 @pytest.mark.parametrize("dtype", EXACT_DTYPES, ids=str)

@@ -110,7 +110,7 @@ def writes(i: Instruction) -> tuple[int, ...]:
     return ()
 
 
-def follows(i: Instruction, at: int) -> list[int]:
+def successors(i: Instruction, at: int) -> list[int]:
     """The positions at which the code may go on behind an instruction."""
     match i:
         case Return():
@@ -135,7 +135,7 @@ class PositionRange:
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class FrameSlot:
     """What is known of a slot: its node and type, and the positions from which and to which it holds its value."""
 
     node: Node
@@ -155,7 +155,7 @@ class Code:
 
     schedule: Schedule
     instructions: tuple[Instruction, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[FrameSlot, ...]
     params: tuple[int, ...]
     constants: tuple[tuple[int, Node], ...]
     loops: dict[Node, PositionRange]

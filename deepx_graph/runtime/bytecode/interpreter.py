@@ -21,7 +21,7 @@ from deepx_graph.ops.host.host import Host
 from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
 from deepx_graph.runtime.faults import fail
-from deepx_graph.runtime.inputs import Closure
+from deepx_graph.runtime.inputs import FunctionValue
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.types import StateType
 
@@ -145,7 +145,7 @@ class _Machine:
                         frame.at = at
                         return i
                     else:
-                        slots[i.target] = Closure(callee_of(i.node), tuple([slots[s] for s in i.sources]))
+                        slots[i.target] = FunctionValue(callee_of(i.node), tuple([slots[s] for s in i.sources]))
                     for s in i.frees:
                         slots[s] = None
                     at += 1

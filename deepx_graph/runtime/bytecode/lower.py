@@ -14,6 +14,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, REGION, index_of
 from deepx_graph.runtime.bytecode.code import (
     Code,
+    FrameSlot,
     Instruction,
     Jump,
     Move,
@@ -23,7 +24,6 @@ from deepx_graph.runtime.bytecode.code import (
     Run,
     Select,
     Skip,
-    Slot,
     Test,
 )
 from deepx_graph.types import BOOL, TupleType, Type, scalar
@@ -41,7 +41,7 @@ class _Lowering:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.instructions: list[Instruction] = []
-        self.slots: list[Slot] = []
+        self.slots: list[FrameSlot] = []
         self.slot_of: dict[Node, int] = {}
         self.columns: dict[tuple[Node, int], int] = {}
         self.marks: dict[Block, int] = {}
@@ -90,7 +90,7 @@ class _Lowering:
     def new_slot(self, node: Node, type: Type, loop: Node | None = None) -> int:
         """A slot defined here, inside the spans that are open now."""
         span = self.spans[-1] if self.spans else None
-        self.slots.append(Slot(node, type, self.here, self.here, loop, span, len(self.spans)))
+        self.slots.append(FrameSlot(node, type, self.here, self.here, loop, span, len(self.spans)))
         return len(self.slots) - 1
 
     def slot_for(self, node: Node) -> int:

@@ -79,7 +79,7 @@ def open_loops(function: Function) -> list[Node]:
 
 
 def is_open(node: Node) -> bool:
-    """Whether one run of a node goes round a loop in its body, an unknown number of iterations."""
+    """Whether one run of a node has a loop of an unknown number of iterations in its body."""
     return any(isinstance(v, Function) and open_loops(v) for v in node.attrs)
 
 

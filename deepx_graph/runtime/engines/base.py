@@ -1,4 +1,4 @@
-"""What an engine is: something that turns a node into a callable kernel.
+"""Engines make a callable kernel of a node.
 
 A kernel takes the operand values and, where the plan reserved memory for the results, arrays to put them in. It gives what
 `op.eval` would give, to the last bit for integers and bool and within rounding for floats. The kernels of one engine object are

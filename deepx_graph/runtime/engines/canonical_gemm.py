@@ -13,8 +13,9 @@ from deepx_graph.ops.contract.linear import transposed
 
 
 def canonicalized(function: Function) -> Function:
-    """The function with its transposed products turned; itself where it has none that nobody else reads. Linear in its nodes."""
-    found = {n for n in function.nodes if n.op is transpose and _is_turnable(function, n)}
+    """The function with a transpose of a product as the product of the transposed operands, where nobody else reads the product;
+    itself where there is none. Takes time linear in its nodes."""
+    found = {n for n in function.nodes if n.op is transpose and _is_transposable(function, n)}
     if not found:
         return function
     b = Builder()
@@ -28,6 +29,6 @@ def canonicalized(function: Function) -> Function:
     return rebuilt(function, step)
 
 
-def _is_turnable(function: Function, node: Node) -> bool:
+def _is_transposable(function: Function, node: Node) -> bool:
     product = node.inputs[0]
     return product.op is dot_general and len(function.users[product]) == 1 and product not in function.results

@@ -14,7 +14,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import is_copied
 from deepx_graph.types import TensorType, is_static
 
-View = tuple[tuple[int, ...], tuple[int, ...]]
+StackView = tuple[tuple[int, ...], tuple[int, ...]]
 """The axis order and the shape by which an operand becomes a stack: batch, rows, columns."""
 
 
@@ -23,8 +23,8 @@ class BatchedGemm:
     """How the operands and the result of a product are stacks of matrices."""
 
     dtype: np.dtype[Any]
-    left: View
-    right: View
+    left: StackView
+    right: StackView
     batch: tuple[int, ...]
     reorders: tuple[bool, bool]
     """Whether an operand in the order of C becomes a stack by a copy."""
@@ -75,7 +75,7 @@ def batched_gemm_of(node: Node) -> BatchedGemm | None:
     return BatchedGemm(node.type.dtype.np, left, right, batch, (copies_left, copies_right))
 
 
-def _view(node: Node, side: int) -> tuple[View, bool]:
+def _view(node: Node, side: int) -> tuple[StackView, bool]:
     """How an operand becomes a stack, and whether that copies it."""
     batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
     type = node.inputs[side].type

@@ -31,8 +31,8 @@ from deepx_graph.runtime.native.convolution.epilogue import with_fused_epilogue
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.llvm.width import asked, vectors
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, attempt
-from deepx_graph.runtime.native.loops.per_element_kernel import attempt as attempt_elements
-from deepx_graph.runtime.native.loops.small_body_kernel import attempt as attempt_turns
+from deepx_graph.runtime.native.loops.per_element_kernel import attempt as attempt_per_element
+from deepx_graph.runtime.native.loops.small_body_kernel import attempt as attempt_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.straightline.segment import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
@@ -92,20 +92,20 @@ class NativeEngine(NumexprEngine):
             direct = conv.attempt(function, self.threads)
             return None if isinstance(direct, str) else direct
         if any(n.op is LOOP_END for n in function.nodes):
-            elements = attempt_elements(function, self.threads)
-            turns = attempt_turns(function, self._made, self._kept) if isinstance(elements, str) else ""
-            return turns if not isinstance(turns, str) else None if isinstance(elements, str) else elements
+            elements = attempt_per_element(function, self.threads)
+            whole = attempt_small_body(function, self._made, self._kept) if isinstance(elements, str) else ""
+            return whole if not isinstance(whole, str) else None if isinstance(elements, str) else elements
         if any(n.op is dot_general for n in function.nodes):
-            from deepx_graph.runtime.native.gemm import epilogue as product_following
+            from deepx_graph.runtime.native.gemm import epilogue as gemm_epilogue
 
-            followed = product_following.attempt_fused(function, self.threads)
-            return None if isinstance(followed, str) else followed
+            fused = gemm_epilogue.attempt_fused(function, self.threads)
+            return None if isinstance(fused, str) else fused
         found = attempt(function, self.threads)
         if not isinstance(found, str):
             return found
         blocks = build_blocks(function, self.threads)
         if blocks is not None:
-            blocks.way = f"{blocks.way}: {found}"
+            blocks.lowering = f"{blocks.lowering}: {found}"
         return blocks
 
     def canonicalize(self, function: Function) -> Function:

@@ -41,7 +41,7 @@ class CompiledKernel(Protocol):
     """
 
     in_place: tuple[frozenset[int], ...]
-    way: str
+    lowering: str
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
@@ -101,9 +101,9 @@ class NumexprEngine:
         """How the node's kernel, which has been made, runs: machine code, numpy's loops, numexpr's machine, BLAS, or its eval."""
         kernel = self._compiled(node)
         if kernel is not None:
-            return kernel.way
+            return kernel.lowering
         product = self._products.get(key_of(node))
-        return product.way if product is not None else "view" if node.op.view else "eval"
+        return product.lowering if product is not None else "view" if node.op.view else "eval"
 
     def forecast(self, node: Node) -> Forecast:
         """How long the node's kernel, which has been made, will take."""

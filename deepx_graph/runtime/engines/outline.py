@@ -49,9 +49,9 @@ class _Loops:
 
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
-        self.place = Placement(function, live)
-        self.sizes: dict[Scope, int] = {b: len(b.nodes) for b in self.place.scopes}
-        for block in reversed(self.place.scopes):
+        self.placement = Placement(function, live)
+        self.sizes: dict[Scope, int] = {b: len(b.nodes) for b in self.placement.scopes}
+        for block in reversed(self.placement.scopes):
             if block.parent is not block:
                 self.sizes[block.parent] += self.sizes[block]
 
@@ -59,7 +59,7 @@ class _Loops:
         """The loops that are taken; none lies inside another."""
         taken: set[Scope] = set()
         covered: set[Scope] = set()
-        for block in self.place.scopes:  # parents first
+        for block in self.placement.scopes:  # parents first
             if block.parent in covered and block.parent is not block:
                 covered.add(block)
                 continue
@@ -110,8 +110,8 @@ class _Loops:
     def _is_inside(self, node: Node, header: Scope) -> bool:
         if is_loop_variable(node):
             inner = self.live.ends[node.inputs[0]]
-            return self.place.headers[inner].within(header)
-        return node in self.place.home and self.place.home[node].within(header)
+            return self.placement.headers[inner].within(header)
+        return node in self.placement.home and self.placement.home[node].within(header)
 
     def _outside(self, end: Node, members: Sequence[Node]) -> list[Node]:
         """What the members read and are not, in the order in which it was made; parameters and what comes before them first."""

@@ -28,7 +28,7 @@ class ProductKernel:
     def __init__(self, shape: tuple[int, ...], stacks: BatchedGemm, better: Multiply | None) -> None:
         self._shape, self._stacks = shape, stacks
         self._multiply = better or _by_blas
-        self.way = "BLAS" if better is None else "machine code"
+        self.lowering = "BLAS" if better is None else "machine code"
 
     def scratch(self, loose: Collection[int]) -> int:
         """Copies of operands that do not lie as stacks, those numbered `loose` perhaps not in order, and packed panels."""

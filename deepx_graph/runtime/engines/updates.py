@@ -1,7 +1,7 @@
 """Updates of a part of an array, done in the array itself where nobody else can see it.
 
 A loop that writes a row an iteration would otherwise copy the whole array every iteration. Whether an array is held by this call
-alone is told by reference counts: of the array, and of the memory behind it where that is lent by the recycler. Whoever else holds
+alone is told by reference counts: of the array, and of the memory behind it where that is of the buffer pool. Whoever else holds
 the array, or a view of it, raises one of them; then the array is copied.
 """
 
@@ -48,7 +48,7 @@ def is_held_here_alone(values: Sequence[Any]) -> bool:
         return False
     if array.base is None:
         return bool(array.flags.owndata)
-    return RESULTS.lends_to_one(array)
+    return RESULTS.is_in_use_once(array)
 
 
 def _references(values: Sequence[Array]) -> int:

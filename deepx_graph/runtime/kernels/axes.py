@@ -167,7 +167,7 @@ def _ordered(classes: _Classes, nodes: Sequence[Node], leaves: frozenset[Node]) 
     of: dict[Node, tuple[int | None, ...]] = {}
     for node, row in rows.items():
         of[node] = tuple(None if c is None else position[c] for c in row)
-        places = [p for p in of[node] if p is not None]
-        if any(a >= b for a, b in itertools.pairwise(places)):
+        positions = [p for p in of[node] if p is not None]
+        if any(a >= b for a, b in itertools.pairwise(positions)):
             return None
     return Axes(tuple(sizes[c] for c in order), of, leaves)

@@ -110,7 +110,7 @@ class Kernel:
 
     def __init__(self, program: KernelProgram, plan: BlockPlan, threads: int) -> None:
         self.program, self.plan = program, plan
-        self.way = "numexpr" if any(s.primitive == "vm" for s in program.steps) else "numpy loops"
+        self.lowering = "numexpr" if any(s.primitive == "vm" for s in program.steps) else "numpy loops"
         self.threads = threads
         self._leaves = tuple((leaf.register, leaf.param, program.registers[leaf.register].shape,
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
@@ -232,7 +232,7 @@ class Kernel:
         count = len(self._cuts.blocks)
         partial = {r: np.empty((count, *self.program.registers[r].shape), self.program.registers[r].dtype)
                    for r in self.plan.partial}
-        turn = itertools.count().__next__
+        next_block = itertools.count().__next__
         mine = [first]
 
         def task() -> None:
@@ -240,7 +240,7 @@ class Kernel:
                 workspace = mine.pop()
             except IndexError:
                 workspace = self._take()
-            while (k := turn()) < count:
+            while (k := next_block()) < count:
                 self._run_block(k, workspace, file, partial)
             if workspace is not first:
                 self._give_back(workspace)

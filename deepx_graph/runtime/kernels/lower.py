@@ -1,6 +1,6 @@
 """From a function of elementwise operations, broadcasts and reductions to a `KernelProgram`.
 
-Each op's `kernel` expression becomes steps of primitives; where a primitive has no exact spelling for the dtype, the op's own eval
+Each op's `kernel` expression becomes steps of primitives; where a primitive has no exact lowering for the dtype, the op's own eval
 becomes one step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
 Nothing is computed here, and no operation is known by name.
 """
@@ -18,7 +18,7 @@ from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.runtime.kernels import axes as axes_
-from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Leaf, Reduction, Register, Shape, Step
 from deepx_graph.types import TensorType
 
@@ -42,8 +42,8 @@ def lower(function: Function, apart: int = 0) -> KernelProgram | None:
     return _merged(lowering.program(), apart)
 
 
-class _Unspelled(Exception):
-    """A primitive has no exact spelling for these dtypes."""
+class _NoLowering(Exception):
+    """A primitive has no exact lowering for these dtypes."""
 
 
 class _Lowering:
@@ -97,7 +97,7 @@ class _Lowering:
         return tuple(map(max, zip(*(self.registers[s].shape for s in sources), strict=True)))
 
     def _copy(self, register: int, shape: Shape) -> int:
-        return self._step(self.registers[register].dtype, shape, (register,), spelling.copy, "copy")
+        return self._step(self.registers[register].dtype, shape, (register,), lower_primitives.copy, "copy")
 
     def _constant(self, value: Any, dtype: np.dtype[Any]) -> int:
         array = np.asarray(value, dtype=dtype).reshape((1,) * len(self.space.space))
@@ -157,7 +157,7 @@ class _Lowering:
                 register = self._expression(tree, sources, dtype, {})
                 if self.registers[register].dtype == dtype and register not in sources:
                     return register
-            except _Unspelled:
+            except _NoLowering:
                 pass
             self._undo(*before)
         assert op.eval is not None
@@ -179,33 +179,33 @@ class _Lowering:
                 return operands[index]
             case Immediate(value):
                 first = self.registers[operands[0]].dtype
-                if first not in spelling.ALL:
-                    raise _Unspelled
+                if first not in lower_primitives.ALL:
+                    raise _NoLowering
                 return self._constant(value, first)
             case Apply(primitive, args):
                 return self._primitive(primitive, [self._expression(a, operands, dtype, known) for a in args], dtype)
 
     def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any]) -> int:
         if primitive == "cast":
-            cast = spelling.lower_cast(self.registers[sources[0]].dtype, dtype)
+            cast = lower_primitives.lower_cast(self.registers[sources[0]].dtype, dtype)
             if cast is None:
-                raise _Unspelled
+                raise _NoLowering
             return self._step(dtype, self.registers[sources[0]].shape, sources, cast, primitive)
         if primitive == "where":
             return self._where(sources)
-        spelled = spelling.lower_primitive(primitive, [self.registers[s].dtype for s in sources])
-        if spelled is None:
-            raise _Unspelled
-        kind = BOOL if spelled.is_predicate else self.registers[sources[0]].dtype
-        return self._step(kind, self._joint(sources), sources, spelled.call, primitive, spelled.in_place)
+        lowered = lower_primitives.lower_primitive(primitive, [self.registers[s].dtype for s in sources])
+        if lowered is None:
+            raise _NoLowering
+        kind = BOOL if lowered.is_predicate else self.registers[sources[0]].dtype
+        return self._step(kind, self._joint(sources), sources, lowered.call, primitive, lowered.in_place)
 
     def _where(self, sources: list[int]) -> int:
         dtype, shape = self.registers[sources[1]].dtype, self._joint(sources)
         size = Register(dtype, shape).size
-        spelled = spelling.lower_where(dtype, size)
-        if spelled is None:
-            raise _Unspelled
-        call, needs_scratch = spelled
+        lowered = lower_primitives.lower_where(dtype, size)
+        if lowered is None:
+            raise _NoLowering
+        call, needs_scratch = lowered
         if needs_scratch:
             mask = self.registers[sources[0]]
             sources = [*sources, self._step(np.dtype(np.int8), mask.shape, (), _nothing, "scratch")]
@@ -229,7 +229,7 @@ class _Lowering:
 
 
 def _alone(tree: Expr | None) -> str:
-    """The primitive that the op is, operand for operand; "" where it is none. Another engine may have a spelling of it."""
+    """The primitive that the op is, operand for operand; "" where it is none. Another engine may have a lowering of it."""
     if isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args)))):
         return tree.primitive
     return ""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ops.math.elementwise import add
+from deepx_graph.runtime.kernels.lower_primitives import WIDE_FLOATS
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Step
-from deepx_graph.runtime.kernels.spelling import WIDE_FLOATS
 
 DOT = 2048
 """Elements of a piece of a dot: OpenBLAS uses one thread for up to 10 000, and in 32 lanes there are 64 additions in a row."""

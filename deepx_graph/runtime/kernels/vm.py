@@ -146,14 +146,14 @@ def _cones(program: KernelProgram) -> list[_Group]:
     Chains that share everything but their ends fall to single steps in a partition; here each end has a program of its own.
     """
     registers, users = program.registers, _users(program)
-    place = {s.target: k for k, s in enumerate(program.steps) if _instruction(s, registers) is not None}
+    position = {s.target: k for k, s in enumerate(program.steps) if _instruction(s, registers) is not None}
 
     def is_wanted(target: int) -> bool:
         shape = registers[target].shape
         return target in program.results or any(
-            u.target not in place or registers[u.target].shape != shape for u in users.get(target, ()))
+            u.target not in position or registers[u.target].shape != shape for u in users.get(target, ()))
 
-    wanted = [-k for t, k in place.items() if is_wanted(t)]
+    wanted = [-k for t, k in position.items() if is_wanted(t)]
     heapq.heapify(wanted)
     roots, groups, budget = set(wanted), [], costs.VM_REPEATS * len(program.steps)
     while wanted and budget > 0:
@@ -168,7 +168,7 @@ def _cones(program: KernelProgram) -> list[_Group]:
                 continue
             group.take(step)
             for s in _operands(step):
-                inner = -place[s] if s in place else None
+                inner = -position[s] if s in position else None
                 if inner is not None and inner not in seen and inner not in roots:
                     seen.add(inner)
                     heapq.heappush(heap, inner)

@@ -260,10 +260,10 @@ class _Sharing:
     def share(self, found: Iterable[tuple[Allocation, bool]]) -> tuple[list[Allocation], list[int]]:
         """The pieces, in order of position, with their buffers; and the buffers' sizes."""
         pieces = [(k, piece, shared) for k, (piece, shared) in enumerate(found)]
-        placed = {k: self.place(p) if shared else p for k, p, shared in sorted(pieces, key=lambda item: item[1].first)}
+        placed = {k: self.allocate(p) if shared else p for k, p, shared in sorted(pieces, key=lambda item: item[1].first)}
         return [placed[k] for k in range(len(placed))], self.sizes
 
-    def place(self, piece: Allocation) -> Allocation:
+    def allocate(self, piece: Allocation) -> Allocation:
         while self.dying and self.dying[0][0] < piece.first:
             last, buffer = heapq.heappop(self.dying)
             if self.until[buffer] == last:  # else a later result has taken it over, in place

@@ -1,4 +1,4 @@
-"""Which result takes the memory of an input that the caller has given away.
+"""Which result takes the memory of an input that the caller has donated.
 
 An input is written over only by the last kernel that reads it, only where that kernel says that it may, and only by a result of the
 caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `StraightLine` looks at them.
@@ -16,19 +16,19 @@ from deepx_graph.types import TensorType, leaves
 
 NOTHING: frozenset[int] = frozenset()
 
-Places = dict[int, tuple[int | None, ...]]
+DonatedBuffers = dict[int, tuple[int | None, ...]]
 """For the position of a kernel, the number of the parameter whose memory each of its results takes."""
 
 
-def places(unit: Unit, given: Set[int]) -> Places:
-    """The places of the parameters `given` away. Takes time linear in the code."""
+def donated_buffers(unit: Unit, donated: Set[int]) -> DonatedBuffers:
+    """The results that take the memory of the parameters `donated`. Takes time linear in the code."""
     if not isinstance(unit.engine, InPlace):
         return {}
     code = unit.plan.code
-    param_of = {slot: k for k, slot in enumerate(code.params) if k in given}
+    param_of = {slot: k for k, slot in enumerate(code.params) if k in donated}
     last = _last_reads(unit)
     own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.buffer is None}
-    found: Places = {}
+    found: DonatedBuffers = {}
     for at, run in enumerate(unit.instructions):
         if not isinstance(run, Run) or unit.kernels[at] is None:
             continue

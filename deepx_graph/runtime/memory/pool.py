@@ -1,7 +1,7 @@
 """Memory for large results that is used again once the caller has let go of it.
 
 Fresh memory costs a page fault every 4 KiB, which is most of the time of a large elementwise kernel. So the memory behind results
-is kept, and lent again when no array over it is left: its reference count says so. An array that somebody holds, or of which
+is kept, and used again when no array over it is left: its reference count says so. An array that somebody holds, or of which
 somebody holds any view, is never touched. What is kept is bounded; when memory runs out it is all given back.
 """
 
@@ -46,10 +46,10 @@ _UNUSED = _references([np.empty(0)], 0)
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes kept for results: `lent` to arrays in use, `spare`, and the `limit` of both."""
+    """Bytes kept for results: `in_use` by arrays, `free`, and the `limit` of both."""
 
-    lent: int
-    spare: int
+    in_use: int
+    free: int
     limit: int
 
 
@@ -69,26 +69,26 @@ class BufferPool:
             return self._allocate(shape, dtype)
         size = -(-nbytes // GRAIN) * GRAIN
         with self._lock:
-            block = self._spare(size)
+            block = self._free(size)
             if block is None:
                 block = self._new(size)
         return block[:nbytes].view(dtype).reshape(shape)
 
-    def lends_to_one(self, array: Array) -> bool:
+    def is_in_use_once(self, array: Array) -> bool:
         """Whether the array lies in memory in use from this pool, and no other array does."""
         block = array.base
         if type(block) is not np.ndarray:
             return False
         with self._lock:
             ours = any(b is block for b in self._blocks.get(block.nbytes, ()))
-        return ours and sys.getrefcount(block) <= _LENT
+        return ours and sys.getrefcount(block) <= _IN_USE_ONCE
 
     def use(self) -> MemoryUse:
         """What is kept now."""
         with self._lock:
-            lent = sum(size for size, blocks in self._blocks.items() for k in range(len(blocks))
+            in_use = sum(size for size, blocks in self._blocks.items() for k in range(len(blocks))
                        if _references(blocks, k) != _UNUSED)
-            return MemoryUse(lent, self._total - lent, self._limit)
+            return MemoryUse(in_use, self._total - in_use, self._limit)
 
     def release(self) -> None:
         """Gives back what nobody holds."""
@@ -108,7 +108,7 @@ class BufferPool:
             self.clear()
             return np.empty(shape, dtype)
 
-    def _spare(self, size: int) -> Array | None:
+    def _free(self, size: int) -> Array | None:
         blocks = self._blocks.get(size, [])
         for k in range(len(blocks)):
             if _references(blocks, k) == _UNUSED:
@@ -135,8 +135,8 @@ class BufferPool:
             self._blocks[size] = [blocks[k] for k in used]
 
 
-def _lent() -> int:
-    """The count, as `lends_to_one` takes it, of a block that its list and one array hold."""
+def _in_use_once() -> int:
+    """The count, as `is_in_use_once` takes it, of a block that its list and one array hold."""
     blocks = [np.empty(1)]
     array = blocks[0][:]
     block = array.base
@@ -144,7 +144,7 @@ def _lent() -> int:
     return sys.getrefcount(block)
 
 
-_LENT = _lent()
+_IN_USE_ONCE = _in_use_once()
 
 RESULTS = BufferPool()
 """The one of the process: results of every kernel come from here."""

@@ -1,6 +1,5 @@
-"""Kernels as machine code, floor by floor: nests, text, maths, spelling, emit, target, cache, kernel.
+"""Kernels as machine code: `loopnest`, `gemm`, `convolution` and `loops` write it, `llvm` compiles it, `call` enters it.
 
-A `Program` (see `runtime.kernels`) is cut into loop nests (`nests`), written as explicitly vectorised LLVM IR (`emit`), compiled
-without a pass pipeline (`target`), kept on disk as object code (`cache`) and called (`kernel`). Only our own names and numbers ever
-stand in the IR: no text of an input file reaches it. Needs llvmlite; nothing here but `width` is imported without it.
+Only our own names and numbers ever stand in the IR: no text of an input file reaches it. Needs llvmlite; nothing here but
+`llvm/width.py` is imported without it.
 """

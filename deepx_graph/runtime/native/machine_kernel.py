@@ -42,7 +42,7 @@ class MachineKernel:
 
     in_place: tuple[frozenset[int], ...]
     """For each result, the arguments of its type over which it may be written."""
-    way: str
+    lowering: str
     """How it runs, in a few words."""
 
     @property

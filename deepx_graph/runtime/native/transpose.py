@@ -32,7 +32,7 @@ LEAST = 32768
 SHARED = 500_000
 """From so many elements on, the slices of an array are shared out among the threads."""
 
-_TURN = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4)
+_TRANSPOSE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4)
 
 
 def contiguous(array: Array, threads: int = 1) -> Array:
@@ -44,7 +44,7 @@ def contiguous(array: Array, threads: int = 1) -> Array:
     if axis is None:
         copy[...] = array
     else:
-        _copy_turned(array, copy, axis, threads)
+        _copy_transposed(array, copy, axis, threads)
     return copy
 
 
@@ -57,22 +57,22 @@ def _side_by_side(array: Array) -> int | None:
     return axes[0] if axes else None
 
 
-def _copy_turned(array: Array, copy: Array, axis: int, threads: int) -> None:
-    turn, size = _function(array.itemsize, this_machine()), array.itemsize
+def _copy_transposed(array: Array, copy: Array, axis: int, threads: int) -> None:
+    transpose, size = _function(array.itemsize, this_machine()), array.itemsize
     source, target = array.__array_interface__["data"][0], copy.__array_interface__["data"][0]
     outer = [k for k in range(array.ndim - 1) if k != axis]
     rows, columns = array.shape[axis], array.shape[-1]
     steps = (array.strides[-1] // size, copy.strides[axis] // size)
     pieces = _pieces(rows, math.prod(array.shape[k] for k in outer)) if array.size >= SHARED and threads > 1 else [(0, rows)]
-    turns = itertools.product(itertools.product(*(range(array.shape[k]) for k in outer)), pieces)
-    taking = _taken(turns)
+    panels = itertools.product(itertools.product(*(range(array.shape[k]) for k in outer)), pieces)
+    taking = _taken(panels)
 
     def work() -> None:
         while (found := taking()) is not None:
             index, (low, high) = found
             x = source + sum(i * array.strides[k] for i, k in zip(index, outer, strict=True)) + low * size
             y = target + sum(i * copy.strides[k] for i, k in zip(index, outer, strict=True)) + low * copy.strides[axis]
-            turn(x, y, high - low, columns, *steps)
+            transpose(x, y, high - low, columns, *steps)
 
     TEAM.run(work, threads if array.size >= SHARED else 1)
 
@@ -99,11 +99,11 @@ def _taken(items: Any) -> Callable[[], Any]:
 @cache
 def _function(size: int, machine: Target) -> Callable[..., None]:
     """Kept for each machine, that is for each width of its vectors."""
-    return _TURN(machine_code.functions(text(size), [f"turn{size}"])[f"turn{size}"])
+    return _TRANSPOSE(machine_code.functions(text(size), [f"transpose{size}"])[f"transpose{size}"])
 
 
 def text(size: int) -> str:
-    """The IR of `turn(source, target, rows, columns, source step, target step)` for elements of that many bytes; steps in elements.
+    """The IR of `transpose(source, target, rows, columns, source step, target step)` for elements of that size; steps in elements.
 
     `source[r + c * source step]` goes to `target[r * target step + c]`.
     """
@@ -118,7 +118,7 @@ declare void @llvm.masked.store.v{lanes}i{8 * size}.p0(<{lanes} x i{8 * size}>, 
 
 def _sweep(size: int, lanes: int) -> str:
     """The function that goes over all tiles, a panel of columns after the other."""
-    return f"""define void @turn{size}(ptr %x, ptr %y, i64 %rows, i64 %columns, i64 %sx, i64 %sy) nounwind {{
+    return f"""define void @transpose{size}(ptr %x, ptr %y, i64 %rows, i64 %columns, i64 %sx, i64 %sy) nounwind {{
 entry:
   br label %panel
 panel:

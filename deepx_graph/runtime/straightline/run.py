@@ -18,7 +18,7 @@ from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode.code import Return, Run
 from deepx_graph.runtime.engines.base import EntryFn
-from deepx_graph.runtime.memory.donation import Places, places
+from deepx_graph.runtime.memory.donation import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.runtime.straightline.segment import SegmentGroup, joins, segment
@@ -39,7 +39,7 @@ class StraightLine:
                             enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._calls = 0
         self._shared = SegmentGroup()
-        self._places: dict[frozenset[int], Places] = {NONE: {}}
+        self._donated_buffers: dict[frozenset[int], DonatedBuffers] = {NONE: {}}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
         self._programs: dict[frozenset[int], Sequence[KernelStep | SegmentCall]] = {}
 
@@ -62,30 +62,30 @@ class StraightLine:
                 return False
         return True
 
-    def entry(self, given: frozenset[int] = NONE) -> EntryFn | None:
-        """All of it as one call, with the arguments `given` away; None where there is more to it than kernels that join.
+    def entry(self, donated: frozenset[int] = NONE) -> EntryFn | None:
+        """All of it as one call, with the arguments `donated` away; None where there is more to it than kernels that join.
 
         It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and
         for some others.
         """
         if not self._calls:
             return None
-        if given not in self._entries:
-            self._entries[given] = (
-                self._joined(self._steps, self._params, self._last, given, whole=True) if all(self._joins) else None)
-        return self._entries[given]
+        if donated not in self._entries:
+            self._entries[donated] = (
+                self._joined(self._steps, self._params, self._last, donated, whole=True) if all(self._joins) else None)
+        return self._entries[donated]
 
-    def __call__(self, arrays: Sequence[Array], given: frozenset[int] = NONE) -> tuple[Array, ...]:
-        """The results, arrays of the caller's own; they may lie in the memory of the arguments `given` away."""
+    def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
+        """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
         unit = self._unit
         alone = not self._calls or all(self._joins)  # another thread may be in the entry, whose memory is `_memory`
         self._calls += 1
-        free = self._free(arrays, given) if given else NONE
+        free = self._free(arrays, donated) if donated else NONE
         slots: list[Any] = unit.frame.copy()
         for number, array in zip(self._params, arrays, strict=True):
             slots[number] = array
         arena = unit.take_outs() if alone else self._memory
-        outs = self._with_given(arena, arrays, free) if free else arena
+        outs = self._with_donated(arena, arrays, free) if free else arena
         for item in self._steps if alone else self._program(free):
             item.run(slots, outs)
         if alone:
@@ -93,18 +93,18 @@ class StraightLine:
         return tuple([owned(slots[s]) if copied else np.asarray(slots[s])
                       for s, copied in zip(self._last, self._copied, strict=True)])
 
-    def _free(self, arrays: Sequence[Array], given: frozenset[int]) -> frozenset[int]:
-        """Those of the arguments given away that share no memory with another."""
-        return frozenset(k for k in given if arrays[k].flags.writeable and not any(
+    def _free(self, arrays: Sequence[Array], donated: frozenset[int]) -> frozenset[int]:
+        """Those of the arguments donated that share no memory with another."""
+        return frozenset(k for k in donated if arrays[k].flags.writeable and not any(
             j != k and np.may_share_memory(arrays[k], a) for j, a in enumerate(arrays)))
 
-    def _over(self, free: frozenset[int]) -> Places:
+    def _over(self, free: frozenset[int]) -> DonatedBuffers:
         """Where results go over those arguments."""
-        if free not in self._places:
-            self._places[free] = places(self._unit, free)
-        return self._places[free]
+        if free not in self._donated_buffers:
+            self._donated_buffers[free] = donated_buffers(self._unit, free)
+        return self._donated_buffers[free]
 
-    def _with_given(self, outs: Outs, arrays: Sequence[Array], free: frozenset[int]) -> Outs:
+    def _with_donated(self, outs: Outs, arrays: Sequence[Array], free: frozenset[int]) -> Outs:
         found = self._over(free)
         return [o if at not in found else tuple(None if k is None else arrays[k] for k in found[at])  # type: ignore[misc]
                 for at, o in enumerate(outs)]
@@ -115,10 +115,10 @@ class StraightLine:
         engine, positions = self._unit.joining, [s.at for s in steps]
         number = {slot: k for k, slot in enumerate(inputs)}
         over = self._over(free)
-        given = {at: tuple(None if k is None else number[self._params[k]] for k in over[at]) for at in positions if at in over}
+        donated = {at: tuple(None if k is None else number[self._params[k]] for k in over[at]) for at in positions if at in over}
         if engine is None:
             return None
-        found = segment(self._unit, positions, inputs, outputs, self._memory, given, whole=whole)
+        found = segment(self._unit, positions, inputs, outputs, self._memory, donated, whole=whole)
         return None if found is None else engine.joined(found, self._shared)
 
     def _program(self, free: frozenset[int]) -> Sequence[KernelStep | SegmentCall]:
@@ -136,7 +136,7 @@ class StraightLine:
 
 
 def straight_line(unit: Unit) -> StraightLine | None:
-    """The unit's function that way, or None where it has more than kernels in it or is given anything but tensors."""
+    """The unit's function that way, or None where it has more than kernels in it or is donated anything but tensors."""
     *body, last = unit.instructions
     kernels_alone = all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False))
     if not isinstance(last, Return) or not kernels_alone:

@@ -18,7 +18,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.structure import PROJ, index_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode.code import Run
-from deepx_graph.runtime.memory.donation import Places
+from deepx_graph.runtime.memory.donation import DonatedBuffers
 from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.types import TensorType, leaves
 
@@ -76,7 +76,7 @@ class Segment:
     """Kernels in order, then copies of so many bytes into results.
 
     Arguments are C-contiguous. Those in `alone` are written over, and share no memory with others, unless one of `under` lies
-    in the very same place.
+    in the very same buffer.
     """
 
     params: tuple[ArrayType, ...]
@@ -107,7 +107,7 @@ class SegmentGroup:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """The memory of a kernel's result that the plan has no place for."""
+    """The memory of a kernel's result that the plan has no buffer for."""
 
     at: int
     leaf: int
@@ -117,7 +117,7 @@ class _Leaf:
 class _Value:
     """What a slot holds: memory, seen as an array of that form."""
 
-    place: ArgBuffer | _Leaf | Array
+    buffer: ArgBuffer | _Leaf | Array
     form: ArrayType
 
 
@@ -142,21 +142,21 @@ def _views_the_same(node: Node) -> bool:
 
 
 def segment(unit: Unit, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], outs: Outs,
-            given: Places | None = None, *, whole: bool) -> Segment | None:
+            donated: DonatedBuffers | None = None, *, whole: bool) -> Segment | None:
     """The segment of the instructions at `positions`, all of which join, from the slots `inputs` to the slots `outputs`.
 
-    `outs` is the memory that they share, `given` where results go over arguments. Outputs of a `whole` function are the caller's:
+    `outs` is the memory that they share, `donated` where results go over arguments. Outputs of a `whole` function are the caller's:
     such as are no kernel's are copied. None where an input or output is no tensor, or two outputs would have to share memory.
     """
-    found = _Tracing(unit, outs, given or {})
+    found = _Tracing(unit, outs, donated or {})
     return found.segment(positions, inputs, outputs, whole)
 
 
 class _Tracing:
-    def __init__(self, unit: Unit, outs: Outs, given: Places) -> None:
-        self.unit, self.outs, self.given = unit, outs, given
+    def __init__(self, unit: Unit, outs: Outs, donated: DonatedBuffers) -> None:
+        self.unit, self.outs, self.donated = unit, outs, donated
         self.values: dict[int, tuple[_Value, ...]] = {}
-        self.places: dict[_Leaf, Buffer] = {}
+        self.buffers: dict[_Leaf, Buffer] = {}
 
     def segment(self, positions: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], whole: bool) -> Segment | None:
         types = [self.unit.plan.code.slots[s].type for s in inputs]
@@ -174,8 +174,8 @@ class _Tracing:
             return None
         kernels = [run for _, run in runs if makes_kernel(run.node)]
         uses, nodes = tuple(map(self._use, kernels)), tuple(run.node for run in kernels)
-        alone = frozenset(p for taken in self.given.values() for p in taken if p is not None)
-        return Segment(params, results, uses, nodes, tuple((self._place(v), ResultBuffer(k), v.form.nbytes) for k, v in copies),
+        alone = frozenset(p for taken in self.donated.values() for p in taken if p is not None)
+        return Segment(params, results, uses, nodes, tuple((self._buffer(v), ResultBuffer(k), v.form.nbytes) for k, v in copies),
                        alone)
 
     def _of(self, slot: int) -> tuple[_Value, ...]:
@@ -205,7 +205,7 @@ class _Tracing:
             return _Leaf(at, leaf)
         overwrites = self.unit.overwriting.overwrites(node) if self.unit.overwriting else ()
         free = overwrites[leaf] if overwrites else ()
-        harmed = any(k not in free and isinstance(o.place, np.ndarray) and np.may_share_memory(outs[leaf], o.place)
+        harmed = any(k not in free and isinstance(o.buffer, np.ndarray) and np.may_share_memory(outs[leaf], o.buffer)
                      for k, o in enumerate(operands))
         return np.empty(form.shape, form.dtype) if harmed else outs[leaf]
 
@@ -213,9 +213,9 @@ class _Tracing:
         """Where the outputs are; and those that are copied from where they are."""
         results, copies = [], []
         for k, value in enumerate(values):
-            leaf, over = value.place, self._over(value.place)
-            if isinstance(leaf, _Leaf) and leaf not in self.places and self._is_whole(leaf, value.form, over):
-                self.places[leaf] = ResultBuffer(k) if over is None else ArgBuffer(over)
+            leaf, over = value.buffer, self._over(value.buffer)
+            if isinstance(leaf, _Leaf) and leaf not in self.buffers and self._is_whole(leaf, value.form, over):
+                self.buffers[leaf] = ResultBuffer(k) if over is None else ArgBuffer(over)
                 results.append(SegmentResult(value.form, over))
             elif isinstance(leaf, np.ndarray) and not whole:
                 results.append(SegmentResult(value.form, own=leaf))
@@ -224,8 +224,8 @@ class _Tracing:
                 copies.append((k, value))
         return tuple(results), copies
 
-    def _over(self, place: ArgBuffer | _Leaf | Array) -> int | None:
-        return self.given[place.at][place.leaf] if isinstance(place, _Leaf) and place.at in self.given else None
+    def _over(self, buffer: ArgBuffer | _Leaf | Array) -> int | None:
+        return self.donated[buffer.at][buffer.leaf] if isinstance(buffer, _Leaf) and buffer.at in self.donated else None
 
     def _form_of(self, leaf: _Leaf) -> ArrayType:
         run = self.unit.instructions[leaf.at]
@@ -238,18 +238,18 @@ class _Tracing:
         return form == made if over is not None else form.nbytes == made.nbytes
 
     def _use(self, run: Run) -> KernelUse:
-        operands = tuple(self._place(self._of(s)[0]) for s in run.sources)
-        return KernelUse(operands, tuple(map(self._place, self.values[run.target])))
+        operands = tuple(self._buffer(self._of(s)[0]) for s in run.sources)
+        return KernelUse(operands, tuple(map(self._buffer, self.values[run.target])))
 
-    def _place(self, value: _Value) -> Buffer:
-        """Where a value is, all outputs having their places: what no output wants is in memory of its own."""
-        leaf = value.place
+    def _buffer(self, value: _Value) -> Buffer:
+        """Where a value is, all outputs having their buffers: what no output wants is in memory of its own."""
+        leaf = value.buffer
         if not isinstance(leaf, _Leaf):
             return leaf
-        if leaf not in self.places:
+        if leaf not in self.buffers:
             over, form = self._over(leaf), self._form_of(leaf)
-            self.places[leaf] = np.empty(form.shape, form.dtype) if over is None else ArgBuffer(over)
-        return self.places[leaf]
+            self.buffers[leaf] = np.empty(form.shape, form.dtype) if over is None else ArgBuffer(over)
+        return self.buffers[leaf]
 
 
 def form_of(type: Any) -> ArrayType:
@@ -261,8 +261,8 @@ def form_of(type: Any) -> ArrayType:
 def _viewed(node: Node, value: _Value) -> _Value | None:
     """The value that a view of another is; None where its elements are not the first of the other's, in the same order."""
     assert node.op.eval is not None
-    array = value.place if isinstance(value.place, np.ndarray) else np.empty(value.form.shape, value.form.dtype)
+    array = value.buffer if isinstance(value.buffer, np.ndarray) else np.empty(value.form.shape, value.form.dtype)
     seen = node.op.eval((array,), *node.attrs)
     if type(seen) is not np.ndarray or not seen.flags.c_contiguous or seen.ctypes.data != array.ctypes.data:
         return None
-    return _Value(seen if array is value.place else value.place, ArrayType(seen.dtype, seen.shape))
+    return _Value(seen if array is value.buffer else value.buffer, ArrayType(seen.dtype, seen.shape))

@@ -1,4 +1,4 @@
-"""The kernels of a program as an engine would run them, without running it: the way of each and why no faster one, bytes,
+"""The kernels of a program as an engine would run them, without running it: the lowering of each and why no faster one, bytes,
 operations, the time that the cost model predicts. Kernels are made, and so compiled, and nothing else.
 """
 
@@ -33,7 +33,7 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One kernel: `way` is how it runs; `bytes`, `flops` and `predicted_us` are of one call, None where nothing is known.
+    """One kernel: `lowering` is how it runs; `bytes`, `flops` and `predicted_us` are of one call, None where nothing is known.
 
     `runs` is how often one run of the program calls it, not the whole answer where `runs_known` is false (see `runtime.cost.runs`);
     `share` is of the predictions of all runs.
@@ -43,7 +43,7 @@ class KernelRow:
     kernel: str
     type: str
     line: int | None
-    way: str
+    lowering: str
     bytes: int
     flops: int
     predicted_us: float | None
@@ -93,14 +93,15 @@ class Kernels:
         if self.note:
             yield f"  note: {self.note}"
         if self.rows:
-            yield "  " + ", ".join(f"{n} {way}" for way, n in Counter(r.way.partition(':')[0] for r in self.rows).most_common())
+            count = Counter(r.lowering.partition(':')[0] for r in self.rows)
+            yield "  " + ", ".join(f"{n} {how}" for how, n in count.most_common())
             yield f"  {'share':>6} {'runs':>9} {'us per run':>12} {'bytes':>9} {'operations':>14}  kernel"
         for r in self.rows[:SHOWN]:
             predicted = "-" if r.predicted_us is None else f"{r.predicted_us:,.2f}"
             runs = str(Times(r.runs, r.runs_known))
             line = f" (line {r.line})" if r.line else ""
             yield (f"  {r.share:>6.1%} {runs:>9} {predicted:>12} {sized(r.bytes):>9} {r.flops:>14,}  "
-                   f"{printable(r.kernel)}: {r.type}{line} [{r.way}{f'; {r.bound}' if r.bound else ''}]")
+                   f"{printable(r.kernel)}: {r.type}{line} [{r.lowering}{f'; {r.bound}' if r.bound else ''}]")
         if len(self.rows) > SHOWN or self.left:
             yield f"  and {max(0, len(self.rows) - SHOWN) + self.left} more"
 
@@ -165,10 +166,10 @@ def _rows(engine: Engine, nodes: Sequence[tuple[Function, Node]], times: Mapping
 def row(engine: Engine, function: Function, node: Node) -> KernelRow:
     """One kernel as the engine runs it; its share is that of all."""
     engine.kernel(node)
-    way = engine.lowering(node) if isinstance(engine, Explains) else "eval"
+    lowering = engine.lowering(node) if isinstance(engine, Explains) else "eval"
     forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
     predicted = None if forecast is None or forecast.nanoseconds is None else forecast.nanoseconds / 1e3
     name = node.op.name + (f" {node.reference}" if node.name else "")
     line = node.span.line if node.span else None
-    return KernelRow(function.name, name, str(node.type), line, way, bytes_moved(node), flops(node), predicted,
+    return KernelRow(function.name, name, str(node.type), line, lowering, bytes_moved(node), flops(node), predicted,
                      forecast.bound if forecast else "", 1.0)

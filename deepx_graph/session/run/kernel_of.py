@@ -38,7 +38,7 @@ class Placed:
         k = self.kernel
         predicted = "nothing is predicted" if k.predicted_us is None else f"predicted {k.predicted_us:,.2f} us ({k.bound})"
         measured = "" if self.measured_us is None else f", measured {self.measured_us:,.2f} us"
-        return (f"{printable(self.node)} is in {printable(k.kernel)}: {k.type} [{k.way}], {sized(k.bytes)}, "
+        return (f"{printable(self.node)} is in {printable(k.kernel)}: {k.type} [{k.lowering}], {sized(k.bytes)}, "
                 f"{k.flops:,} operations: {predicted}{measured}")
 
     def to_json(self) -> dict[str, Any]:

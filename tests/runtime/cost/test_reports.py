@@ -95,12 +95,12 @@ def test_why_says_what_the_kernels_should_take(run: Run, program: str) -> None:
 def test_a_session_knows_the_kernels_of_its_nodes(program: str) -> None:
     session = Session.open(program)
     (found,) = session.kernels_of("p", engine="numpy")
-    assert (found.kernel.way, found.measured_us) == ("eval", None)
+    assert (found.kernel.lowering, found.measured_us) == ("eval", None)
     assert session.kernels_of("x") == []
     with pytest.raises(UsageError, match="no node 'q'"):
         session.kernels_of("q")
     whole = session.kernels("numexpr", 1)
-    assert whole is not None and [r.way for r in whole.rows] == ["BLAS", "numpy loops", "numpy loops"]
+    assert whole is not None and [r.lowering for r in whole.rows] == ["BLAS", "numpy loops", "numpy loops"]
 
 
 def test_a_profile_has_predictions_beside_times() -> None:
@@ -108,7 +108,7 @@ def test_a_profile_has_predictions_beside_times() -> None:
     for _ in range(3):
         f(np.ones((200, 300), np.float32), np.zeros((300, 100), np.float32))
     assert f.profile is not None
-    rows = {r.way: r for r in f.profile.rows()}
+    rows = {r.lowering: r for r in f.profile.rows()}
     assert rows["BLAS"].predicted == pytest.approx(PRODUCT / 1e6)
     assert rows["numpy loops"].predicted == pytest.approx(LOOPS / 1e6)
     said, head, *lines = str(f.profile).split("\n")

@@ -182,7 +182,7 @@ def test_each_axis_comes_into_the_lanes() -> None:
     for x, w, attrs in CASES:
         kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
         assert kernel is not None
-        found[kernel.plan.method.lanes] = kernel.way
+        found[kernel.plan.method.lanes] = kernel.lowering
     assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
 
 
@@ -318,7 +318,7 @@ def test_what_follows_is_done_share_by_share(case: Case) -> None:
         assert kernel == "the epilogue has no whole rows in a share"
         return
     assert isinstance(kernel, ConvolutionKernel), kernel
-    assert kernel.plan.shares > 1 and "epilogue" in kernel.way and not any(kernel.in_place)
+    assert kernel.plan.shares > 1 and "epilogue" in kernel.lowering and not any(kernel.in_place)
     (want,) = evaluate(function, arrays)
     given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
     for out in (None, [np.full_like(want, np.nan)], [arrays[4].copy()]):

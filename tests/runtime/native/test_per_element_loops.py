@@ -16,13 +16,13 @@ from deepx_graph.ops import add, and_, compare, convert, multiply, not_, or_, se
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.loops import per_element_kernel as element_kernel
+from deepx_graph.runtime.native.loops import per_element_kernel
 from deepx_graph.types import F32, I32, TensorType, type_of_array
 
 Array = np.ndarray[Any, Any]
 Vars = tuple[Node, ...]
 SIZES = [(2,), (16,), (17,), (1003,), (5, 7), (20_011,)]
-WAY = element_kernel.MaskedLoopKernel.way
+LOWERING = per_element_kernel.MaskedLoopKernel.lowering
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def module_of(make: Callable[..., Sequence[Node]], *arrays: Array) -> Module:
 
 def is_one_kernel(f: Compiled) -> bool:
     assert f.profile is not None
-    return any(row.way == WAY for row in f.profile.rows())
+    return any(row.lowering == LOWERING for row in f.profile.rows())
 
 
 def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = True) -> list[Array]:
@@ -146,7 +146,7 @@ def test_some_of_the_variables_as_results(which: list[int]) -> None:
 
 
 def test_rounds_take_the_loop_up_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(element_kernel, "ROUND_NANOSECONDS", 1)
+    monkeypatch.setattr(per_element_kernel, "ROUND_NANOSECONDS", 1)
     for shape in ((40,), (20_011,)):
         for steps in (15, 16, 17, 31, 32, 33, 50, 100):
             check(lambda b, *p: escape(b, *p, steps=steps), *points(shape))  # noqa: B023
@@ -174,7 +174,7 @@ def test_a_batched_loop_whose_test_looks_at_the_elements(shape: tuple[int, ...],
     x = np.random.default_rng(1).integers(1, 2000, shape).astype(dtype)
     found = check(collatz, x, np.zeros(shape, dtype))
     assert (found[0] == 1).all()
-    monkeypatch.setattr(element_kernel, "ROUND_NANOSECONDS", 1)
+    monkeypatch.setattr(per_element_kernel, "ROUND_NANOSECONDS", 1)
     check(collatz, x, np.zeros(shape, dtype))
     check(collatz, np.ones(shape, dtype), np.zeros(shape, dtype))
 

@@ -32,7 +32,7 @@ from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.native.gemm import small_emit as small_product
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.loops import small_body_kernel as turns_kernel
+from deepx_graph.runtime.native.loops import small_body_kernel
 from deepx_graph.types import type_of_array
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 def _calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every loop also with a single jump back in each call."""
     if request.param == "many calls":
-        monkeypatch.setattr(turns_kernel, "CALL_NANOSECONDS", 1)
+        monkeypatch.setattr(small_body_kernel, "CALL_NANOSECONDS", 1)
 
 
 def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = True, rtol: float = 0.0) -> list[Array]:
@@ -73,7 +73,7 @@ def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = Tru
                 assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f"), f"result {k}"
     assert all(np.asarray(a).tobytes() == k.tobytes() for a, k in zip(arrays, kept, strict=True)), "an argument has changed"
     assert fast.profile is not None
-    assert any(row.way == turns_kernel.SmallBodyKernel.way for row in fast.profile.rows()) == taken
+    assert any(row.lowering == small_body_kernel.SmallBodyKernel.lowering for row in fast.profile.rows()) == taken
     return list(wanted)
 
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
-from deepx_graph.runtime.native import transpose as turning
+from deepx_graph.runtime.native import transpose
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.transpose import contiguous
@@ -22,9 +22,9 @@ _M = np.arange(4000.0).reshape(40, 100)
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    monkeypatch.setattr(turning, "LEAST", 1)
+    monkeypatch.setattr(transpose, "LEAST", 1)
     store._folder.cache_clear()
-    turning._function.cache_clear()
+    transpose._function.cache_clear()
     yield
     store._folder.cache_clear()
 
@@ -33,12 +33,12 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 @pytest.mark.parametrize("shape", [(16, 16), (17, 16), (31, 33), (64, 64), (65, 130), (200, 19), (16, 1000)])
 def test_a_transposed_matrix_is_copied_element_for_element(shape: tuple[int, ...], dtype: str) -> None:
     x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    assert turning._side_by_side(x.T) == 0
+    assert transpose._side_by_side(x.T) == 0
     np.testing.assert_array_equal(contiguous(x.T), x.T)
 
 
 def test_every_order_of_four_axes_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turning, "SHARED", 1)
+    monkeypatch.setattr(transpose, "SHARED", 1)
     x = np.arange(17 * 19 * 3 * 20, dtype=np.float32).reshape(17, 19, 3, 20)
     for order in itertools.permutations(range(4)):
         found = contiguous(x.transpose(order), 2)
@@ -53,7 +53,7 @@ def test_elements_outside_the_array_are_not_touched() -> None:
     np.testing.assert_array_equal(contiguous(part.T), part.T.copy())
     room = np.full((60, 60), -1, np.float32)
     target = room[:43, 1:38]
-    turn, x = turning._function(4, this_machine()), np.ascontiguousarray(part)
+    turn, x = transpose._function(4, this_machine()), np.ascontiguousarray(part)
     turn(x.ctypes.data, target.ctypes.data, 43, 37, 43, 60)
     np.testing.assert_array_equal(target, part.T)
     assert (room[43:] == -1).all() and (room[:, 38:] == -1).all() and (room[:, 0] == -1).all()
@@ -64,7 +64,7 @@ def test_elements_outside_the_array_are_not_touched() -> None:
     np.ones((40, 100), np.float16).T,
 ], ids=["every other", "backwards", "backwards and turned", "half"])  # fmt: skip
 def test_what_has_no_such_tiles_is_copied_all_the_same(array: np.ndarray) -> None:
-    assert turning._side_by_side(array) is None
+    assert transpose._side_by_side(array) is None
     np.testing.assert_array_equal(contiguous(array), array)
 
 

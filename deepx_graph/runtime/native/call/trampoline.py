@@ -76,21 +76,21 @@ class _Frame:
         self.segment, self.shared = segment, shared
         self.nanoseconds = sum(k.nanoseconds for k in kernels)
         self.kept: list[Any] = [*kernels]
-        self.given: list[tuple[int, int]] = []
-        self.made: list[tuple[int, int]] = []
+        self.arguments: list[tuple[int, int]] = []
+        self.results: list[tuple[int, int]] = []
         self.steps: list[tuple[int, ...]] = []
         for use, kernel in zip(segment.uses, kernels, strict=True):
             self._add_kernel(kernel, [*(use.operands[p] for p in kernel.params), *use.results])
         for source, target, nbytes in segment.copies:
             self._add_copy(source, target, nbytes)
 
-    def _add_kernel(self, kernel: MachineCode, places: Sequence[Buffer]) -> None:
+    def _add_kernel(self, kernel: MachineCode, buffers: Sequence[Buffer]) -> None:
         if kernel not in self.shared.memory:
             self.shared.memory[kernel] = KernelMemory([kernel])
         memory: KernelMemory = self.shared.memory[kernel]
         table = memory.table(kernel)
-        for k, place in enumerate(places):
-            self._bind(table, k, place)
+        for k, buffer in enumerate(buffers):
+            self._bind(table, k, buffer)
         scratches = ctypes.addressof(memory.scratches)
         self.steps += [(function, address_of(table), scratches, threads) for function, threads in kernel.calls]
 
@@ -102,13 +102,14 @@ class _Frame:
         assert machine is not None
         self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0))  # it needs no scratch memory
 
-    def _bind(self, table: bytearray, slot: int, place: Buffer) -> None:
+    def _bind(self, table: bytearray, slot: int, buffer: Buffer) -> None:
         """Puts an array object into a slot of a table: now, or at every call."""
-        self.kept += (table, place)
-        if isinstance(place, np.ndarray):
-            struct.pack_into("N", table, 8 * slot, id(place))
+        self.kept += (table, buffer)
+        if isinstance(buffer, np.ndarray):
+            struct.pack_into("N", table, 8 * slot, id(buffer))
         else:
-            (self.given if isinstance(place, ArgBuffer) else self.made).append((place.number, address_of(table) + 8 * slot))
+            rows = self.arguments if isinstance(buffer, ArgBuffer) else self.results
+            rows.append((buffer.number, address_of(table) + 8 * slot))
 
     def words(self, workers: WorkerPool | None, threads: int, machine: _Machine) -> _Words:
         """The frame. `threads` is the most that share the work of a step."""
@@ -119,8 +120,8 @@ class _Frame:
             "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.nanoseconds > LONG_NANOSECONDS,
             "params": self._rows(map(self._param, range(len(segment.params)))), "param_count": len(segment.params),
             "results": self._rows(map(self._result, segment.results)), "result_count": len(segment.results),
-            "given": self._rows(self.given), "given_count": len(self.given),
-            "made": self._rows(self.made), "made_count": len(self.made),
+            "given": self._rows(self.arguments), "given_count": len(self.arguments),
+            "made": self._rows(self.results), "made_count": len(self.results),
             "steps": self._rows(self.steps), "step_count": len(self.steps),
             "objects": self._rows([range(len(segment.params))]) if any(not p.shape for p in segment.params) else 0,
             "share": workers.share_address if workers else 0, "pool": workers.address if workers else 0,

@@ -210,8 +210,8 @@ fresh:
 {_word("result", RESULT, "maker", "ptr")}  %is.large = icmp ne ptr %result.maker, null
   br i1 %is.large, label %large, label %small
 large:
-  %lent = call ptr @PyObject_CallNoArgs(ptr %result.maker)
-  ret ptr %lent
+  %pooled = call ptr @PyObject_CallNoArgs(ptr %result.maker)
+  ret ptr %pooled
 small:
 {_word("result", RESULT, "dtype", "ptr")}{_word("result", RESULT, "rank")}{_word("result", RESULT, "dims", "ptr")}\
 {_word("frame", FRAME, "array_type", "ptr")}{_word("frame", FRAME, "new_array", "ptr")}\

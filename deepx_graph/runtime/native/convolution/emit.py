@@ -33,7 +33,7 @@ def module_text(plan: ConvolutionPlan, rows: int = 0) -> str:
         functions.append(tiles.tile("edge", rest))
     if plan.method.lanes is not Lanes.WINDOWS:
         functions += [WeightPacking(plan, tiles.declarations).share(), _work("pack", "packed", pack_shares(plan)),
-                      iteration_text("turn", plan.width, plan.problem.dtype, tiles.declarations)]
+                      iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations)]
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
@@ -88,7 +88,7 @@ class _Emitter:
         self._unless_there(t, number, lambda: Packing(plan, t).write(x, "%scratch", starts, counts))
         self._tiles(t, part, counts, ("%scratch", w, y))
         if self.rows:
-            self._follow(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, part)} | dict(enumerate(
+            self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, part)} | dict(enumerate(
                 zip(starts, counts, strict=True))))
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
@@ -123,7 +123,7 @@ class _Emitter:
         less = t.let(f"icmp slt i64 {most}, {whole}")
         return t.let(f"add i64 {first}, {begin}"), t.let(f"select i1 {less}, i64 {most}, i64 {whole}")
 
-    def _follow(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
+    def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over the rows of the share, whose results are still in a cache."""
         nest, table = self._slot(t, NEST), self._slot(t, NEST_TABLE)
         cut = self.plan.extents[: self.plan.apart]
@@ -150,7 +150,7 @@ class _Emitter:
         walks = self.tiles.row_walks(counts)
         if self.method.lanes is Lanes.WINDOWS:
             walks.append(Walk(counts[-1], plan.span, (1, 0, 1)))
-            self._walked(t, walks, pointers, "@edge" if p.axes[-1].count < plan.span else "@tile")
+            self._interpret(t, walks, pointers, "@edge" if p.axes[-1].count < plan.span else "@tile")
             return
         x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
         low, high = _range(t, part, plan.parts, plan.panels)
@@ -161,11 +161,11 @@ class _Emitter:
                           zip(pointers, (x_step, self.tiles.weights.panel, plan.span * y_step), strict=True))
             last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
             edge = "@edge" if plan.in_lanes % plan.span else "@tile"
-            self._walked(t, walks, at, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))  # type: ignore[arg-type]
+            self._interpret(t, walks, at, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))  # type: ignore[arg-type]
 
         t.rows(low, end, panel)
 
-    def _walked(self, t: IRBuilder, walks: Sequence[Walk], pointers: tuple[str, str, str], function: str) -> None:
+    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: tuple[str, str, str], function: str) -> None:
         """Calls the function for every tile of the walks."""
         if not walks:
             t.line(f"call void {function}(ptr {pointers[0]}, ptr {pointers[1]}, ptr {pointers[2]})")
@@ -182,7 +182,7 @@ class _Emitter:
             start = _at_least_zero(t, inside)
             at = tuple(moved(t, pointer, self.dtype.itemsize, ((start, step),))
                           for pointer, step in zip(pointers, walk.steps, strict=True))
-            self._walked(t, inner, at, function)  # type: ignore[arg-type]
+            self._interpret(t, inner, at, function)  # type: ignore[arg-type]
 
         t.rows("0", tiles, one)
 
@@ -204,6 +204,6 @@ def _range(t: IRBuilder, part: str, parts: int, size: int) -> tuple[str, str]:
     if parts == 1:
         return "0", str(size)
     low = t.let(f"udiv i64 {t.let(f'mul i64 {part}, {size}')}, {parts}")
-    following = t.let(f"add i64 {part}, 1")
-    high = t.let(f"udiv i64 {t.let(f'mul i64 {following}, {size}')}, {parts}")
+    above = t.let(f"add i64 {part}, 1")
+    high = t.let(f"udiv i64 {t.let(f'mul i64 {above}, {size}')}, {parts}")
     return low, t.let(f"sub i64 {high}, {low}")

@@ -83,7 +83,7 @@ class ConvolutionKernel(MachineKernel):
         self.plan, self.then, self.threads = plan, then, threads
         tile, node = plan.method.tile, parts.node
         lanes = f"{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
-        self.way = f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
+        self.lowering = f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
         self.scratch_bytes = scratch_bytes(plan) + 64
         self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
         self._params = parts.params

@@ -80,12 +80,12 @@ class Packing:
     def _index(self, axis: int, e: str) -> tuple[str, str]:
         """The input's index of the e-th element that is seen, and whether there is one."""
         a, t = self.plan.problem.axes[axis], self.t
-        place = t.let(f"add i64 {self.firsts[axis]}, {e}")
-        inside = t.let(f"icmp ult i64 {place}, {(a.size - 1) * a.base + 1}")  # a negative one is a huge one
+        offset = t.let(f"add i64 {self.firsts[axis]}, {e}")
+        inside = t.let(f"icmp ult i64 {offset}, {(a.size - 1) * a.base + 1}")  # a negative one is a huge one
         if a.base == 1:
-            return place, inside
-        index = t.let(f"sdiv i64 {place}, {a.base}")
-        whole = t.let(f"icmp eq i64 {t.let(f'srem i64 {place}, {a.base}')}, 0")
+            return offset, inside
+        index = t.let(f"sdiv i64 {offset}, {a.base}")
+        whole = t.let(f"icmp eq i64 {t.let(f'srem i64 {offset}, {a.base}')}, 0")
         return index, t.let(f"and i1 {inside}, {whole}")
 
     # --- the innermost axis
@@ -132,11 +132,11 @@ class Packing:
             within, done = t.name("in"), t.name("put")
             t.line(f"br i1 {inside}, label %{within}, label %{done}")
             t.start(within)
-            place = e
+            offset = e
             if is_split:
                 phase = t.let(f"mul i64 {t.let(f'urem i64 {e}, {a.stride}')}, {phase_columns(self.plan)}")
-                place = t.let(f"add i64 {phase}, {t.let(f'udiv i64 {e}, {a.stride}')}")
-            self._move(self._at(source, index, a.x), self._at(target, place, 1))
+                offset = t.let(f"add i64 {phase}, {t.let(f'udiv i64 {e}, {a.stride}')}")
+            self._move(self._at(source, index, a.x), self._at(target, offset, 1))
             t.line(f"br label %{done}")
             t.start(done)
 

@@ -25,8 +25,8 @@ MOST_SCRATCH = 4 << 20
 SHARES, SHARE_STEPS = 64, 200_000
 """So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out."""
 
-STORE_STEPS, TURN_STEPS, SCATTER_STEPS = 1, 6, 24
-"""What a vector of results costs, in vector products: stored as it is, turned with its neighbours, or element by element."""
+STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 6, 24
+"""What a vector of results costs, in vector products: stored as it is, transposed with its neighbours, or element by element."""
 
 PANEL_BYTES, FAR_STEPS = 400 << 10, 3
 """Weights of a tile beyond so many bytes do not stay in a second-level cache: each vector of them costs so many products more."""
@@ -55,7 +55,7 @@ class Method:
     outputs: int
     box: tuple[int, ...]
     is_contiguous: bool
-    """The rows are neighbours in the output: with output features in the lanes, the tile can be turned and stored."""
+    """The rows are neighbours in the output: with output features in the lanes, the tile can be transposed and stored."""
 
 
 IMAGES, FEATURES = -1, -2
@@ -198,7 +198,7 @@ def _price(problem: Problem, method: Method, width: int) -> float:
     if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
         step += tile.vectors * FAR_STEPS
     is_stored = lanes is not Lanes.OUTPUTS or problem.y[2] == 1
-    store = STORE_STEPS if is_stored else TURN_STEPS if method.is_contiguous else SCATTER_STEPS
+    store = STORE_STEPS if is_stored else TRANSPOSE_STEPS if method.is_contiguous else SCATTER_STEPS
     return tiles * (problem.depth * step + 16 + tile.rows * tile.vectors * store)
 
 

@@ -80,8 +80,8 @@ def _problem(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y
     images, inputs, outputs = x[n] // batch_groups, w[c], w[o] // groups
     spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
                   a("window_strides"), a("padding_low"), a("lhs_dilation"), a("rhs_dilation"), a("window_reversal"), strict=True)
-    axes = tuple(SpatialAxis(x[i], w[k], y[j], stride, low, base, dilation, bool(turned), xs[i], ws[k], ys[j])
-                 for i, k, j, stride, low, base, dilation, turned in spatial)
+    axes = tuple(SpatialAxis(x[i], w[k], y[j], stride, low, base, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
+                 for i, k, j, stride, low, base, dilation, is_reversed in spatial)
     group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
     return Problem(dtype, images, groups, inputs, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),
                    (ys[yn], outputs * ys[yf], ys[yf]))

@@ -60,7 +60,7 @@ class TileCode:
 
         sums = self._in_memory(t, outer, (first, "%w"), part) if outer else part((first, "%w"))
         if self.method.lanes is Lanes.OUTPUTS and self.problem.y[2] != 1:
-            (self._store_turned if self.method.is_contiguous else self._store_scattered)(t, sums, rows, lanes)
+            (self._store_transposed if self.method.is_contiguous else self._store_scattered)(t, sums, rows, lanes)
         else:
             self._store(t, sums, rows, lanes)
         head = f"define internal void @{name}(ptr noalias %x, ptr noalias %w, ptr noalias %y) nounwind \"stackrealign\" {{"
@@ -123,10 +123,10 @@ class TileCode:
         """The totals of the parts that loops go through."""
         tile = self.method.tile
         totals = t.let(f"alloca [{tile.rows * tile.vectors} x {t.vector(self.dtype)}], align 64")
-        places = [[t.address(totals, str((r * tile.vectors + v) * t.lanes), self.dtype) for v in range(tile.vectors)]
+        addresses = [[t.address(totals, str((r * tile.vectors + v) * t.lanes), self.dtype) for v in range(tile.vectors)]
                   for r in range(tile.rows)]
-        for place in (p for row in places for p in row):
-            t.store(t.splat(0, self.dtype), place, None)
+        for address in (p for row in addresses for p in row):
+            t.store(t.splat(0, self.dtype), address, None)
 
         def through(depth: int, at: tuple[str, str]) -> None:
             if depth < len(loops):
@@ -134,12 +134,12 @@ class TileCode:
                 t.rows("0", loop.count, lambda k: through(depth + 1, (
                     moved(t, at[0], size, ((k, int(loop.steps[0])),)), moved(t, at[1], size, ((k, int(loop.steps[1])),)))))
                 return
-            for values, row in zip(part(at), places, strict=True):
-                for value, place in zip(values, row, strict=True):
-                    t.store(t.binary("fadd", t.load(place, self.dtype, None), value), place, None)
+            for values, row in zip(part(at), addresses, strict=True):
+                for value, address in zip(values, row, strict=True):
+                    t.store(t.binary("fadd", t.load(address, self.dtype, None), value), address, None)
 
         through(0, pointers)
-        return [[t.load(place, self.dtype, None) for place in row] for row in places]
+        return [[t.load(address, self.dtype, None) for address in row] for row in addresses]
 
     def _has_phases(self, axis: int) -> bool:
         """Whether the axis is kept by remainders."""
@@ -174,14 +174,14 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_turned(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Rows are neighbours in memory: as many as there are lanes at a time change places with them."""
         kept, span, step = self._kept(t, sums), self.plan.span, self.problem.y[2]
         for start in range(0, len(rows), t.lanes):
             for lane in range(0, lanes, t.lanes):
                 source = t.address(kept, str(start * span + lane), self.dtype)
                 target = t.address("%y", str(rows[start][Y] + lane * step), self.dtype)
-                t.line(f"call void @turn(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
+                t.line(f"call void @transpose(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
                        f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
     def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:

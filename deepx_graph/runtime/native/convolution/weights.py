@@ -132,11 +132,11 @@ class WeightPacking:
             t.rows(low, high, lambda k: self._run(depth + 1, self._at(source, k, step), self._at(target, k, each), "0",
                                                   str(self.runs[depth + 1][0])))
         elif step == 1:
-            self._turned(source, target, low, high)
+            self._transposed(source, target, low, high)
         else:
             t.rows(low, high, lambda k: self._gathered(self._at(source, k, step), self._at(target, k, each)))
 
-    def _turned(self, source: str, target: str, low: str, high: str) -> None:
+    def _transposed(self, source: str, target: str, low: str, high: str) -> None:
         """The elements of each lane are neighbours: as many of them as there are lanes at a time change places with the lanes."""
         t, span = self.t, self.plan.span
         count = t.let(f"sub i64 {high}, {low}")
@@ -145,7 +145,7 @@ class WeightPacking:
 
         def square(k: str) -> None:
             start = t.let(f"mul i64 {k}, {t.lanes}")
-            t.line(f"call void @turn(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
+            t.line(f"call void @transpose(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
                    f" ptr {self._at(target, start, span)}, i64 {span}, i64 {t.lanes}, i64 {t.lanes})")
 
         t.rows("0", whole, square)

@@ -20,7 +20,7 @@ from deepx_graph.runtime.engines.gemm_operands import BatchedGemm, batched_gemm_
 from deepx_graph.runtime.kernels.program import Array, Shape
 from deepx_graph.runtime.memory.pool import delivered, result_memory
 from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, parts_of
-from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, Follow, GemmKernel, fits
+from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, EpilogueFunction, GemmKernel, fits
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.emit import NestEmitter
@@ -34,7 +34,7 @@ MOST_ROW_BYTES = 2 << 20
 
 
 class _EpilogueEmitter(NestEmitter):
-    """One nest over the rows of a product's result: `follow(table, low, high, left, right, scratch)`."""
+    """One nest over the rows of a product's result: `epilogue(table, low, high, left, right, scratch)`."""
 
     def function(self, name: str) -> str:
         t, few, low = self.t, together(self.nests, self.nest), "%low"
@@ -66,7 +66,7 @@ def attempt_fused(function: Function, threads: int) -> FusedGemm | str:
     if isinstance(parts, str):
         return parts
     if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
-        return "nothing follows in place"
+        return "no epilogue in place"
     stacks = batched_gemm_of(parts.node)
     if stacks is None or not fits(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth):
         return "no product in machine code"
@@ -101,18 +101,19 @@ def _code(kernel: NativeKernel) -> _EpilogueEmitter:
     return _EpilogueEmitter(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, kernel.chunks[0], this_machine())
 
 
-def _follow(kernel: NativeKernel) -> Follow:
+def _epilogue(kernel: NativeKernel) -> EpilogueFunction:
     """The machine function of the epilogue."""
     code = _code(kernel)
-    text = "\n".join([code.function("follow"), *code.t.declarations, ""])
-    return Follow(machine_code.functions(text, ["follow"], kernel)["follow"], not code.in_columns, kernel.layout.scratch_bytes)
+    text = "\n".join([code.function("epilogue"), *code.t.declarations, ""])
+    address = machine_code.functions(text, ["epilogue"], kernel)["epilogue"]
+    return EpilogueFunction(address, not code.in_columns, kernel.layout.scratch_bytes)
 
 
 class FusedGemm(MachineKernel):
     """A product and its epilogue. May be called from several threads at once."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
-    way = "machine code, with epilogue"
+    lowering = "machine code, with epilogue"
 
     def __init__(self, function: Function, parts: FusedConvolution, stacks: BatchedGemm, then: NativeKernel, threads: int) -> None:
         node = parts.node
@@ -120,7 +121,7 @@ class FusedGemm(MachineKernel):
         self._shape, self._stacks, self._then, self._params = node.type.shape, stacks, then, parts.params
         self._operands = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
         self._multiply = GemmKernel(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
-                                 follow=_follow(then))
+                                 epilogue=_epilogue(then))
         self._node, self._threads = node, self._multiply.threads
 
     @property

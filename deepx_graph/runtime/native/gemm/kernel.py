@@ -43,7 +43,7 @@ SHARED_WORK = 1 << 20
 PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 1024, 512, 1024
 """Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
 
-FOLLOWED_BYTES, LEAST_ROWS = 512 << 10, 56
+EPILOGUE_BYTES, LEAST_ROWS = 512 << 10, 56
 """The epilogue is done with at most so much of the result at a time, but not with fewer rows."""
 
 CHUNKS_EACH = 4
@@ -66,12 +66,12 @@ def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bo
     return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
 
 
-Seen = tuple[Any, int, int]
+StridedStack = tuple[Any, int, int]
 """A stack of matrices in memory: their addresses (of one alone, a number), and the distances between rows and between columns, in
 elements."""
 
 
-def _seen(stack: Array) -> Seen | None:
+def _strided(stack: Array) -> StridedStack | None:
     """None where neither axis is dense, or a distance is not a whole number of elements forward."""
     *dims, rows, columns = stack.shape
     *outer, row, column = stack.strides
@@ -97,8 +97,8 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
 
 
 @dataclass(frozen=True)
-class Follow:
-    """A machine function `follow(table, low, high, left, right, scratch)` for rows low..high and columns left..right of a result,
+class EpilogueFunction:
+    """A machine function `epilogue(table, low, high, left, right, scratch)` for rows low..high and columns left..right of a result,
     the rows of all its matrices counted on; or for all columns of those rows, where it `needs_rows`."""
 
     address: int
@@ -110,7 +110,7 @@ class GemmKernel:
     """Products of one element type and shape. May be called from several threads at once."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
-                 follow: Follow | None = None) -> None:
+                 epilogue: EpilogueFunction | None = None) -> None:
         bytes_ = this_machine().register_bytes
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
@@ -121,15 +121,16 @@ class GemmKernel:
         self.width = VECTORS * bytes_ // dtype.itemsize
         self.block = _even(depth, BLOCK_TERMS, 16)
         across = -(-columns // self.width) * self.width
-        self.follow = follow
-        self.chunk_columns = across if follow is not None and follow.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
-        self.chunk_rows = CHUNK_ROWS if follow is None else max(LEAST_ROWS, FOLLOWED_BYTES // (self.chunk_columns * dtype.itemsize))
+        self.epilogue = epilogue
+        self.chunk_columns = across if epilogue is not None and epilogue.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
+        rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
+        self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
         self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
         self._work = _functions(dtype, self.height, bytes_)
         self._address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
-        self.scratch_bytes = self.part + (self.follow.scratch_bytes + 64 if self.follow else 0)
+        self.scratch_bytes = self.part + (self.epilogue.scratch_bytes + 64 if self.epilogue else 0)
         self._tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
     def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
@@ -139,7 +140,7 @@ class GemmKernel:
             Fields.LONG: self.long, Fields.MATRIX: matrix, Fields.MATRICES: matrices, Fields.FIRST: first, Fields.PANELS: panels,
             Fields.BLOCK: self.block, Fields.CHUNK_PANELS: chunk_panels, Fields.CHUNK_COLUMNS: self.chunk_columns,
             Fields.DOWN: down, Fields.ACROSS: -(-self.columns // self.chunk_columns),
-            Fields.FOLLOW: self.follow.address if self.follow else 0, Fields.FOLLOW_SCRATCH: -(-self.part // 64) * 64,
+            Fields.EPILOGUE: self.epilogue.address if self.epilogue else 0, Fields.EPILOGUE_SCRATCH: -(-self.part // 64) * 64,
         }  # fmt: skip
         return [known.get(f, 0) for f in Fields]
 
@@ -167,12 +168,12 @@ class GemmKernel:
         """Packed operands, and the epilogue needs."""
         return self.packed_bytes + 64 + self.threads * self.scratch_bytes
 
-    def __call__(self, x: Array, y: Array, into: Array, following: int = 0) -> None:
-        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `following` is the address
-        of the table of the epilogue."""
-        left, right, result = _seen(x), _seen(y), _seen(into)
+    def __call__(self, x: Array, y: Array, into: Array, epilogue_table: int = 0) -> None:
+        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `epilogue_table` is the
+        address of the epilogue's table."""
+        left, right, result = _strided(x), _strided(y), _strided(into)
         if left is None or right is None or result is None:
-            return self(contiguous(x, self.threads), contiguous(y, self.threads), into, following)
+            return self(contiguous(x, self.threads), contiguous(y, self.threads), into, epilogue_table)
         scratch = _take(self.threads, self.scratch_bytes, self.packed_bytes)
         try:
             alone = (left[0], right[0], result[0]) if self.count == 1 else (0, 0, 0)
@@ -180,7 +181,7 @@ class GemmKernel:
             where = scratch.single if pointers is None else pointers.__array_interface__["data"][0]
             for known in self._tables:
                 table = known.copy()
-                table[_POINTERS], table[_PACKED], table[_FOLLOW_TABLE] = where, scratch.packed, following
+                table[_POINTERS], table[_PACKED], table[_EPILOGUE_TABLE] = where, scratch.packed, epilogue_table
                 (_, table[_LEFT_ROW], table[_LEFT_DEPTH]), (_, table[_RIGHT_DEPTH], table[_RIGHT_COLUMN]) = left, right
                 table[_RESULT_ROW] = result[1]
                 _PACK(scratch.table, 0, *table, 0, 0, *alone)
@@ -207,7 +208,7 @@ def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
     return SHARED(machine_code.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
 
 
-_POINTERS, _PACKED, _FOLLOW_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW_TABLE))
+_POINTERS, _PACKED, _EPILOGUE_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.EPILOGUE_TABLE))
 _LEFT_ROW, _LEFT_DEPTH, _RESULT_ROW = map(int, (Fields.LEFT_ROW, Fields.LEFT_DEPTH, Fields.RESULT_ROW))
 _RIGHT_DEPTH, _RIGHT_COLUMN = map(int, (Fields.RIGHT_DEPTH, Fields.RIGHT_COLUMN))
 _PACK = struct.Struct(f"{len(Fields) + 5}q").pack_into

@@ -49,13 +49,13 @@ class Fields(IntEnum):
     DOWN = 19
     """Chunks down and `ACROSS` a matrix."""
     ACROSS = 20
-    FOLLOW = 21
+    EPILOGUE = 21
     """What is done with a finished chunk (see `product_following`), or 0; its table, and where its scratch memory begins."""
-    FOLLOW_TABLE = 22
-    FOLLOW_SCRATCH = 23
+    EPILOGUE_TABLE = 22
+    EPILOGUE_SCRATCH = 23
 
 
-ADDRESSES = (Fields.POINTERS, Fields.PACKED, Fields.FOLLOW, Fields.FOLLOW_TABLE)
+ADDRESSES = (Fields.POINTERS, Fields.PACKED, Fields.EPILOGUE, Fields.EPILOGUE_TABLE)
 
 
 def module_text(dtype: DType, rows: int, register_bytes: int) -> str:
@@ -125,15 +125,16 @@ class _Multiplying:
         self.source = parts.at(t, f.pointer(t, matrix, 1), self.left, f.right_column)
         self.result = t.address(f.pointer(t, matrix, 2), self.left, parts.dtype)
         stepped(t, "0", f.depth, f.block, self.block)
-        either(t, t.let(f"icmp ne ptr {f.follow}, null"), lambda: self.follow(matrix, right))
+        either(t, t.let(f"icmp ne ptr {f.epilogue}, null"), lambda: self.epilogue(matrix, right))
 
-    def follow(self, matrix: str, right: str) -> None:
+    def epilogue(self, matrix: str, right: str) -> None:
         """The epilogue, on the chunk."""
         t, f = self.t, self.f
         above = t.let(f"mul i64 {matrix}, {f.rows}")
         low, high = (t.let(f"add i64 {above}, {f.panel(t, p)[0]}") for p in (self.low, self.high))
-        scratch = t.let(f"getelementptr i8, ptr %scratch, i64 {f.follow_scratch}")
-        t.line(f"call void {f.follow}(ptr {f.follow_table}, i64 {low}, i64 {high}, i64 {self.left}, i64 {right}, ptr {scratch})")
+        scratch = t.let(f"getelementptr i8, ptr %scratch, i64 {f.epilogue_scratch}")
+        ranges = f"i64 {low}, i64 {high}, i64 {self.left}, i64 {right}"
+        t.line(f"call void {f.epilogue}(ptr {f.epilogue_table}, {ranges}, ptr {scratch})")
 
     def block(self, term: str) -> None:
         """Some terms of the sums."""

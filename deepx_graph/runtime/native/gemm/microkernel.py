@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue
 
 Tiles = list[list[VectorValue]]
-"""A vector for each row and place in the row."""
+"""A vector for each row and position in the row."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,20 @@ def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str
     before, head, after = t.block, t.name("sum"), t.name("summed")
     t.line(f"br label %{head}")
     t.start(head)
-    turn, following = "%" + t.name("i"), "%" + t.name("n")
+    index, next_index = "%" + t.name("i"), "%" + t.name("n")
     inside = ("%" + t.name("p"), "%" + t.name("p"))
     carried = [[VectorValue("%" + t.name("a"), dtype) for _ in row] for row in sums]
-    place = len(t.lines)
+    position = len(t.lines)
     made = body(inside, carried)
     moved = [t.address(p, step, dtype) for p, step in zip(inside, loop.steps, strict=True)]
-    phis = [f"  {turn} = phi i64 [ 0, %{before} ], [ {following}, %{t.block} ]"]
+    phis = [f"  {index} = phi i64 [ 0, %{before} ], [ {next_index}, %{t.block} ]"]
     phis += [f"  {new} = phi ptr [ {old}, %{before} ], [ {m}, %{t.block} ]"
              for new, old, m in zip(inside, pointers, moved, strict=True)]
     phis += [f"  {c.text} = phi {t.vector(dtype)} [ {s.text}, %{before} ], [ {m.text}, %{t.block} ]"
              for cs, ss, ms in zip(carried, sums, made, strict=True) for c, s, m in zip(cs, ss, ms, strict=True)]
-    t.lines[place:place] = phis
-    t.line(f"{following} = add nuw i64 {turn}, 1")
-    more = t.let(f"icmp slt i64 {following}, {loop.count}")
+    t.lines[position:position] = phis
+    t.line(f"{next_index} = add nuw i64 {index}, 1")
+    more = t.let(f"icmp slt i64 {next_index}, {loop.count}")
     t.line(f"br i1 {more}, label %{head}, label %{after}")
     t.start(after)
     return made
@@ -116,7 +116,7 @@ def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str
 def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
               step: tuple[int, int],
               sums: Tiles) -> Tiles:
-    """One product added to each sum; what several places share is loaded once."""
+    """One product added to each sum; what several positions share is loaded once."""
     loaded: tuple[dict[int, VectorValue], dict[int, VectorValue]] = ({}, {})
 
     def read(side: int, row: int, vector: int) -> VectorValue:
@@ -139,7 +139,7 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
     """The text of `name(from, step, last, to, distance, lanes, count)`: a square of `width` vectors, rows and lanes exchanged.
 
     Row r is at `from + min(r, last) * step`. The first `count` rows of the exchanged square go to `to + row * distance`, of each
-    the first `lanes` elements. Steps are in elements. One function serves many places: the exchange takes LLVM long to compile.
+    the first `lanes` elements. Steps are in elements. One function serves many positions: the exchange takes LLVM long to compile.
     """
     t = IRBuilder(width)
     t.declarations = declarations

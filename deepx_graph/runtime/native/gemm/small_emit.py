@@ -180,9 +180,9 @@ class _Writer:
         hole, index = len(self.lines), f"%index.{label}"
         carried = [f"%sum{k}.{label}" for k in range(len(sums))]
         made = body(index, carried)
-        following = self._let(f"add i64 {index}, 1")
-        more = self._let(f"icmp ult i64 {following}, {count}")
-        phis = [("i64", index, "0", following), *zip(types, carried, sums, made, strict=True)]
+        next_index = self._let(f"add i64 {index}, 1")
+        more = self._let(f"icmp ult i64 {next_index}, {count}")
+        phis = [("i64", index, "0", next_index), *zip(types, carried, sums, made, strict=True)]
         self.lines[hole:hole] = [f"  {name} = phi {type} [ {first}, %{before} ], [ {again}, %{self._block} ]"
                                  for type, name, first, again in phis]
         self._block = f"done.{label}"
@@ -329,7 +329,7 @@ def _kernel(plan: SmallGemmPlan, shape: tuple[int, ...], register_bytes: int) ->
 class SmallGemm(MachineCode):
     """The compiled function."""
 
-    way = "machine code"
+    lowering = "machine code"
 
     def __init__(self, plan: SmallGemmPlan, shape: tuple[int, ...], register_bytes: int) -> None:
         self.params = (LEFT, RIGHT)

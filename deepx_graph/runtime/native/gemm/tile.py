@@ -32,7 +32,7 @@ class TileEmitter:
 
     def texts(self) -> list[str]:
         """The functions, and what they call."""
-        made = [*map(self._tile, self.heights), self._turned(), self._left(), self._right(), self._edge()]
+        made = [*map(self._tile, self.heights), self._transposed(), self._left(), self._right(), self._edge()]
         return [*self.declarations, *made]
 
     def function(self, head: str, t: IRBuilder) -> str:
@@ -50,17 +50,17 @@ class TileEmitter:
     def _tile(self, height: int) -> str:
         """`tile(k, a, b, c, distance, add)`: height x width elements of the result, from packed panels; put, or added to it."""
         t = IRBuilder(self.lanes)
-        places = [[self.at(t, "%c", str(r), "%distance", c * self.lanes) for c in range(VECTORS)] for r in range(height)]
-        for place in (p for row in places for p in row):  # needed at the end
-            t.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+        addresses = [[self.at(t, "%c", str(r), "%distance", c * self.lanes) for c in range(VECTORS)] for r in range(height)]
+        for address in (p for row in addresses for p in row):  # needed at the end
+            t.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 1, i32 3, i32 1)")
         left, right = TileOperand(tuple(range(height)), 0, spread=True), TileOperand((0,) * height, self.lanes, spread=False)
         loop = PointerLoop("%k", (str(self.rows), str(self.width)))
         sums = accumulate(t, self.dtype, Tile(height, VECTORS), (left, right), ("%a", "%b"), [loop], [(0, 0)])
 
         def each(write: Callable[[VectorValue, str], None]) -> None:
-            for row, ps in zip(sums, places, strict=True):
-                for value, place in zip(row, ps, strict=True):
-                    write(value, place)
+            for row, ps in zip(sums, addresses, strict=True):
+                for value, address in zip(row, ps, strict=True):
+                    write(value, address)
 
         either(t, "%add", lambda: each(lambda x, p: t.store(t.binary("fadd", t.load(p, self.dtype, None), x), p, None)),
                lambda: each(lambda x, p: t.store(x, p, None)))
@@ -83,8 +83,9 @@ class TileEmitter:
 
     # --- packers
 
-    def _turned(self) -> str:
-        """`turned(source, distance, target, step, count, put, k)`: `target[i * step + r] = source[r * distance + i]` for r < count.
+    def _transposed(self) -> str:
+        """`transposed(source, distance, target, step, count, put, k)`: `target[i * step + r] = source[r * distance + i]`
+        for r < count.
 
         From count to `put` zeros are written; neither is more than the lanes.
         """
@@ -111,7 +112,7 @@ class TileEmitter:
 
         stepped(t, "0", whole, self.lanes, square)
         stepped(t, whole, "%k", 1, single)
-        return self.function("@turned(ptr %s, i64 %distance, ptr %t, i64 %step, i64 %count, i64 %put, i64 %k)", t)
+        return self.function("@transposed(ptr %s, i64 %distance, ptr %t, i64 %step, i64 %count, i64 %put, i64 %k)", t)
 
     def _left(self) -> str:
         """`left(source, row distance, depth distance, target, rows, k)`: one panel of the left operand."""
@@ -121,7 +122,7 @@ class TileEmitter:
             count = least(t, t.let(f"sub i64 %rows, {r}"), str(self.lanes))
             source, target = self.at(t, "%s", r, "%row"), t.address("%t", r, self.dtype)
             args = f"(ptr {source}, i64 %row, ptr {target}, i64 {self.rows}, i64 {count}, i64 {count}, i64 %k)"
-            either(t, dense, lambda: t.line(f"call void @turned{args}"), lambda: copied(source, target, below(t, count)))
+            either(t, dense, lambda: t.line(f"call void @transposed{args}"), lambda: copied(source, target, below(t, count)))
 
         def copied(source: str, target: str, mask: str) -> None:
             t.rows("0", "%k", lambda i: t.store(t.load(self.at(t, source, i, "%deep"), self.dtype, mask),
@@ -151,16 +152,16 @@ class TileEmitter:
             stepped(t, "0", whole, self.lanes, vector)
             either(t, some, lambda: t.store(t.load(self.at(t, "%s", i, "%deep", whole), self.dtype, mask), spot(i, whole), None))
 
-        def turned(j: str) -> None:
+        def transposed(j: str) -> None:
             count = least(t, t.let(f"sub i64 %columns, {j}"), str(self.lanes))
-            t.line(f"call void @turned(ptr {self.at(t, '%s', j, '%column')}, i64 %column, ptr {spot('0', j)}, i64 {self.width},"
+            t.line(f"call void @transposed(ptr {self.at(t, '%s', j, '%column')}, i64 %column, ptr {spot('0', j)}, i64 {self.width},"
                    f" i64 {count}, i64 {self.lanes}, i64 %k)")
 
         whole = t.let(f"and i64 %columns, {-self.lanes}")
         rest = t.let(f"sub i64 %columns, {whole}")
         some, mask = t.let(f"icmp sgt i64 {rest}, 0"), below(t, rest)
         either(t, t.let("icmp eq i64 %column, 1"), lambda: t.rows("0", "%k", copied),
-               lambda: stepped(t, "0", "%columns", self.lanes, turned))
+               lambda: stepped(t, "0", "%columns", self.lanes, transposed))
         return self.function("@right(ptr %s, i64 %deep, i64 %column, ptr %t, i64 %panel, i64 %columns, i64 %k)", t)
 
 
@@ -170,16 +171,16 @@ class TileEmitter:
 def stepped(t: IRBuilder, low: str, high: str, step: str | int, body: Callable[[str], object]) -> None:
     """`for i in range(low, high, step): body(i)`."""
     before, head, inside, after = t.block, t.name("from"), t.name("in"), t.name("to")
-    i, following = "%" + t.name("i"), "%" + t.name("n")
+    i, next_index = "%" + t.name("i"), "%" + t.name("n")
     t.line(f"br label %{head}")
     t.start(head)
-    place = len(t.lines)
+    position = len(t.lines)
     more = t.let(f"icmp slt i64 {i}, {high}")
     t.line(f"br i1 {more}, label %{inside}, label %{after}")
     t.start(inside)
     body(i)
-    t.line(f"{following} = add i64 {i}, {step}")
-    t.lines.insert(place, f"  {i} = phi i64 [ {low}, %{before} ], [ {following}, %{t.block} ]")
+    t.line(f"{next_index} = add i64 {i}, {step}")
+    t.lines.insert(position, f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{t.block} ]")
     t.line(f"br label %{head}")
     t.start(after)
 

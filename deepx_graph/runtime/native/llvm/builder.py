@@ -1,6 +1,6 @@
 """LLVM IR as text: numbered values of a fixed number of lanes, blocks, loops.
 
-Names, types and numbers in the text are all made here or by `spelling`, `maths` and `emit`. A value is one vector of `lanes`
+Names, types and numbers in the text are all made here or by `primitives`, `math` and `emit`. A value is one vector of `lanes`
 elements, or several that are treated alike: their instructions then stand side by side, so that the processor finds independent
 ones to run at once. A scalar is a vector of equal elements.
 """
@@ -258,12 +258,12 @@ class IRBuilder:
         some = self.let(f"icmp slt i64 {low}, {high}")
         self.line(f"br i1 {some}, label %{head}, label %{after}")
         self.start(head)
-        i, following = "%" + self.name("i"), "%" + self.name("n")
-        place = len(self.lines)
+        i, next_index = "%" + self.name("i"), "%" + self.name("n")
+        position = len(self.lines)
         body(i)
-        self.lines.insert(place, f"  {i} = phi i64 [ {low}, %{before} ], [ {following}, %{self.block} ]")
-        self.line(f"{following} = add nuw i64 {i}, {step}")
-        more = self.let(f"icmp slt i64 {following}, {high}")
+        self.lines.insert(position, f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{self.block} ]")
+        self.line(f"{next_index} = add nuw i64 {i}, {step}")
+        more = self.let(f"icmp slt i64 {next_index}, {high}")
         self.line(f"br i1 {more}, label %{head}, label %{after}")
         self.start(after)
 
@@ -282,7 +282,7 @@ class IRBuilder:
         self.line(f"br label %{main}" if always
                   else f"br i1 {self.let(f'icmp slt i64 0, {whole}')}, label %{main}, label %{middle}")
         self.start(main)
-        out, last = self._turns("0", whole, before, middle, [of_parts(s.parts * (rows * unroll), s.dtype) for s in starts],
+        out, last = self._iterations("0", whole, before, middle, [of_parts(s.parts * (rows * unroll), s.dtype) for s in starts],
                                 lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
                                                               for u in range(1, unroll))], None, carried), step)
         self.start(middle)
@@ -302,32 +302,32 @@ class IRBuilder:
         type = self.vector(x.dtype)
         return self.each(lambda a, b: f"phi {type} [ {a}, %{before} ], [ {b}, %{last} ]", x.dtype, x, y)
 
-    def _turns(self, low: str, high: str, before: str, after: str, starts: Sequence[VectorValue],
+    def _iterations(self, low: str, high: str, before: str, after: str, starts: Sequence[VectorValue],
                body: Callable[[str, Sequence[VectorValue]], Sequence[VectorValue]], step: int) -> tuple[Sequence[VectorValue], str]:
         """The block of a loop, already begun: the carried values after it, and the label of its last block."""
-        i, following = "%" + self.name("i"), "%" + self.name("n")
+        i, next_index = "%" + self.name("i"), "%" + self.name("n")
         carried = [of_parts(["%" + self.name("a") for _ in s.parts], s.dtype) for s in starts]
-        place = len(self.lines)
+        position = len(self.lines)
         out = body(i, carried)
-        phis = [f"  {i} = phi i64 [ {low}, %{before} ], [ {following}, %{self.block} ]"]
+        phis = [f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{self.block} ]"]
         phis += [f"  {c} = phi {self.vector(s.dtype)} [ {a}, %{before} ], [ {b}, %{self.block} ]"
                  for s, cs, o in zip(starts, carried, out, strict=True) for c, a, b in zip(cs.parts, s.parts, o.parts, strict=True)]
-        self.lines[place:place] = phis
-        self.line(f"{following} = add nuw i64 {i}, {step}")
-        more, last = self.let(f"icmp slt i64 {following}, {high}"), self.block
-        self.line(f"br i1 {more}, label %{self._head(place)}, label %{after}")
+        self.lines[position:position] = phis
+        self.line(f"{next_index} = add nuw i64 {i}, {step}")
+        more, last = self.let(f"icmp slt i64 {next_index}, {high}"), self.block
+        self.line(f"br i1 {more}, label %{self._head(position)}, label %{after}")
         return out, last
 
-    def _head(self, place: int) -> str:
+    def _head(self, position: int) -> str:
         """The label of the block that begins at a line."""
-        return self.lines[place - 1].rstrip(":")
+        return self.lines[position - 1].rstrip(":")
 
     def _tail(self, low: str, count: str, starts: Sequence[VectorValue], body: Body) -> list[VectorValue]:
         tail, done, before = self.name("tail"), self.name("done"), self.block
         some = self.let(f"icmp slt i64 {low}, {count}")
         self.line(f"br i1 {some}, label %{tail}, label %{done}")
         self.start(tail)
-        out, last = self._turns(low, count, before, done, starts, lambda j, carried: body([j], self._mask(j, count), carried),
+        out, last = self._iterations(low, count, before, done, starts, lambda j, carried: body([j], self._mask(j, count), carried),
                                 self.lanes)
         self.start(done)
         return [self._phi(s, before, o, last) for s, o in zip(starts, out, strict=True)]

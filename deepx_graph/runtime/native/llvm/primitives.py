@@ -1,6 +1,6 @@
 """How each kernel primitive is written as LLVM IR, for every dtype for which it means exactly what numpy's does.
 
-`lower_primitive` gives None where there is no such spelling: the kernel then goes to the engine that has one. Functions beyond
+`lower_primitive` gives None where there is none: the kernel then goes to the engine that has one. Functions beyond
 `maths` come from glibc's vector library, where it is present; every such symbol is looked up before a kernel that names it is
 compiled.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.kernels import spelling as reference
+from deepx_graph.runtime.kernels import lower_primitives as reference
 from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, DType, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import Target

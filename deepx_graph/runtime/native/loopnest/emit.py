@@ -1,7 +1,7 @@
 """The machine code of one nest: rows, several of them together where their sums are to overlap, and the loop along each.
 
 `nest(table, low, high, scratch, chunk)` does rows low..high, any of them: who runs it need not know which are done together. What
-the steps mean is written by `spelling` and `maths`.
+the steps mean is written by `primitives` and `math`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deepx_graph.runtime.native.loopnest.table import (
     LONG_SUM,
     Chunks,
     Layout,
-    Unwritten,
+    NoMachineCode,
     identity,
     partial_dtype,
     primitive_of,
@@ -73,7 +73,7 @@ class Partials:
         assert step.reduction is not None
         write = primitives.lower_primitive(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
         if write is None:
-            raise Unwritten(f"a reduction of {dtype}")
+            raise NoMachineCode(f"a reduction of {dtype}")
         return lambda x, y: write(self.t, (x, y))
 
     def _clear(self, step: Step) -> None:
@@ -265,8 +265,8 @@ class NestEmitter(Partials):
         if not self.nests.in_strips or (size % width == 0 and not self.nests.begins_on_line(self.nest)):
             return str(width)
         t.declare("declare i64 @llvm.smin.i64(i64, i64)")
-        start, following = self._strip_start(indices[0]), self._strip_start(t.let(f"add i64 {indices[0]}, 1"))
-        end = t.let(f"call i64 @llvm.smin.i64(i64 {size}, i64 {following})")
+        start, next_index = self._strip_start(indices[0]), self._strip_start(t.let(f"add i64 {indices[0]}, 1"))
+        end = t.let(f"call i64 @llvm.smin.i64(i64 {size}, i64 {next_index})")
         return t.let(f"sub i64 {end}, {start}")
 
     def _stage(self, stage: NestStage, rows: Sequence[dict[int, str]]) -> None:
@@ -292,7 +292,7 @@ class NestEmitter(Partials):
         found = primitives.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
                                          self.machine)
         if found is None:
-            raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
+            raise NoMachineCode(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
         return found
 
     # --- the inner loop
@@ -306,7 +306,7 @@ class NestEmitter(Partials):
         starts = [t.splat(identity(s, d), d) for s, d in zip(carried, types, strict=True)]
         joins = [self._join(s, d) for s, d in zip(carried, types, strict=True)]
         self._prepare_divisors(stage)
-        coming = list(self._coming(len(rows))) if stage is self._asks_ahead() else []
+        coming = list(self._coming(len(rows))) if stage is self._prefetching_stage() else []
 
         def body(at: Sequence[str], mask: str | None, olds: Sequence[VectorValue]) -> Sequence[VectorValue]:
             values = self._elements(stage, at, mask, len(rows))
@@ -332,7 +332,7 @@ class NestEmitter(Partials):
             else:
                 self.row_values[s.target] = primitives.cast(t, one, self.dtypes[s.target])
 
-    def _asks_ahead(self) -> NestStage | None:
+    def _prefetching_stage(self) -> NestStage | None:
         together_now = together(self.nests, self.nest) > 1
         return prefetches(self.nest, nontemporal.is_out_of_cache(self.program, self.nest)) if together_now else None
 
@@ -404,8 +404,8 @@ class NestEmitter(Partials):
         while shift:
             order = ", ".join(f"i32 {(k + shift) % self.lanes}" for k in range(self.lanes))
             type = t.vector(x.dtype)
-            turned = t.each(lambda a: f"shufflevector {type} {a}, {type} poison, <{self.lanes} x i32> <{order}>", x.dtype, x)  # noqa: B023
-            x = join(x, turned)
+            reordered = t.each(lambda a: f"shufflevector {type} {a}, {type} poison, <{self.lanes} x i32> <{order}>", x.dtype, x)  # noqa: B023
+            x = join(x, reordered)
             shift //= 2
         return x
 

@@ -19,7 +19,7 @@ from deepx_graph.ir import Function
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
-from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Leaf, Step
 from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory
@@ -27,7 +27,7 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.module import module_text
 from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, NestStage, arrange, registers_used, sums_columns, together
-from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Layout, Unwritten, layout, partial_dtype
+from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Layout, NoMachineCode, layout, partial_dtype
 from deepx_graph.runtime.native.machine_kernel import (
     ALONE,
     ALONE_AND_SHORT,
@@ -97,7 +97,7 @@ NARROWEST = 8
 """Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
 
 def build(function: Function, threads: int) -> NativeKernel | None:
-    """The kernel of a function of elementwise operations, broadcasts and reductions; None where machine code has no spelling."""
+    """The kernel of a function of elementwise operations, broadcasts and reductions; None where it has no machine code."""
     found = attempt(function, threads)
     return None if isinstance(found, str) else found
 
@@ -110,7 +110,7 @@ def attempt(function: Function, threads: int, apart: int = 0) -> NativeKernel | 
         return reason
     try:
         return NativeKernel(program, arrange(program), threads)
-    except Unwritten as e:
+    except NoMachineCode as e:
         return f"no machine code for {e}"
 
 
@@ -120,7 +120,7 @@ def _refusal(program: KernelProgram) -> str:
         return "arrays of this Python are not laid out as kernels expect"
     if len(program.steps) > MOST_STEPS:
         return f"more than {MOST_STEPS} steps"
-    other = next((r.dtype for r in program.registers if r.dtype not in spelling.ALL), None)
+    other = next((r.dtype for r in program.registers if r.dtype not in lower_primitives.ALL), None)
     if other is not None:
         return f"no machine code for {other}"
     if any(not s.primitive and s.reduction is None for s in program.steps):
@@ -187,7 +187,7 @@ def _is_plain(array: Array, leaf: Leaf) -> bool:
 class NativeKernel(MachineCode):
     """Compiled nests and how to call them."""
 
-    way = "machine code"
+    lowering = "machine code"
 
     def __init__(self, program: KernelProgram, nests: Nests, threads: int) -> None:
         self.program, self.nests, self.threads = program, nests, threads

@@ -16,7 +16,7 @@ from deepx_graph.runtime.native.loopnest.table import Chunks, Layout
 
 
 def module_text(program: KernelProgram, nests: Nests, layout: Layout, chunks: Sequence[Chunks], machine: Target) -> str:
-    """The IR of a whole kernel. Raises Unwritten."""
+    """The IR of a whole kernel. Raises NoMachineCode."""
     functions, declarations = [], dict[str, None]()
     for k, nest in enumerate(nests.nests):
         emitter = NestEmitter(program, nests, nest, layout, chunks[k], machine)

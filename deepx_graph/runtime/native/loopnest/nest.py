@@ -1,7 +1,7 @@
 """How a program becomes loop nests: which step runs in which nest and stage, what is stored, and what is computed again.
 
 A nest is a sweep over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its stage,
-a reduction of an outer axis its nest. A program of one axis is swept in strips. A value wanted in a later place is stored, or
+a reduction of an outer axis its nest. A program of one axis is swept in strips. A value wanted in a later position is stored, or
 computed again where that is cheaper. Plans are plain data; nothing is emitted here.
 """
 
@@ -28,7 +28,7 @@ CHEAP, CHEAP_LEAVES = 6, 2
 
 SLOW = frozenset(name for name, price in scalar_expr.PRICES.items() if price >= scalar_expr.FUNCTION_PRICE)
 
-Place = tuple[int, int]
+NestPosition = tuple[int, int]
 """Nest and stage."""
 
 
@@ -119,16 +119,16 @@ class _Arranging:
         scratch = {s.target for s in program.steps if s.primitive == "scratch"}
         steps = (replace(s, sources=tuple(r for r in s.sources if r not in scratch)) for s in program.steps)
         self.maker = {s.target: s for s in steps if s.target not in scratch}
-        self.home: dict[int, Place] = {}
-        self.ready: dict[int, Place] = {}
-        """The first place where a value can be read."""
+        self.home: dict[int, NestPosition] = {}
+        self.ready: dict[int, NestPosition] = {}
+        """The first position where a value can be read."""
         self.keys: list[tuple[int, ...]] = []
         self.prices: dict[int, int] = {}
         self.leaves: dict[int, frozenset[int]] = {}
         self.stored = set(program.results)
         self.rows: set[int] = set()
         self.crossing: set[int] = set()
-        self.stages: dict[Place, NestStage] = {}
+        self.stages: dict[NestPosition, NestStage] = {}
 
     def run(self) -> Nests:
         for step in self.maker.values():
@@ -137,7 +137,7 @@ class _Arranging:
         nests = tuple(Nest(key, self._stages_of(k)) for k, key in enumerate(self.keys))
         return Nests(self.space, nests, frozenset(self.stored), frozenset(self.rows - self.stored), frozenset(self.crossing))
 
-    # --- places
+    # --- positions
 
     def _varies(self, register: int) -> bool:
         """Along the row."""
@@ -172,19 +172,20 @@ class _Arranging:
         self.prices[step.target] = CHEAP + 1 if never else total
         self.leaves[step.target] = frozenset((step.target,)) if never else leaves
 
-    # --- what is needed where, from the last place to the first
+    # --- what is needed where, from the last position to the first
 
     def _demand(self) -> None:
-        roots: dict[Place, set[int]] = {}
+        roots: dict[NestPosition, set[int]] = {}
         for r in self.program.results:
             roots.setdefault(self.home[r], set()).add(r)
         while roots:
-            place = max(roots)
-            stage, wanted = self._place(place, roots.pop(place), roots)
-            self._fill(place, stage, wanted)
+            position = max(roots)
+            stage, wanted = self._stage_at(position, roots.pop(position), roots)
+            self._fill(position, stage, wanted)
 
-    def _place(self, place: Place, roots: set[int], all_roots: dict[Place, set[int]]) -> tuple[set[int], set[int]]:
-        """The registers computed and those loaded at a place; adds what earlier places must make to the roots."""
+    def _stage_at(self, position: NestPosition, roots: set[int],
+                  all_roots: dict[NestPosition, set[int]]) -> tuple[set[int], set[int]]:
+        """The registers computed and those loaded at a position; adds what earlier positions must make to the roots."""
         computed, loaded = set(roots), set()
         stack = [s for r in roots for s in self.maker[r].sources]
         while stack:
@@ -195,13 +196,13 @@ class _Arranging:
                 loaded.add(r)
                 if r in self.maker:
                     all_roots.setdefault(self.home[r], set()).add(r)
-            elif self.home[r] == place == self.ready[r] or self._is_cheap(r):
+            elif self.home[r] == position == self.ready[r] or self._is_cheap(r):
                 computed.add(r)
                 stack += self.maker[r].sources
             else:
                 loaded.add(r)
                 all_roots.setdefault(self.home[r], set()).add(r)
-                if self.home[r][0] != place[0]:
+                if self.home[r][0] != position[0]:
                     self.stored.add(r)
                 elif self._varies(r):
                     self.rows.add(r)
@@ -211,12 +212,12 @@ class _Arranging:
         """Whether a value is computed again wherever it is wanted."""
         return self._varies(register) and self.prices[register] <= CHEAP and register not in self.stored
 
-    def _fill(self, place: Place, computed: set[int], loaded: set[int]) -> None:
-        stage = self.stages.setdefault(place, NestStage())
+    def _fill(self, position: NestPosition, computed: set[int], loaded: set[int]) -> None:
+        stage = self.stages.setdefault(position, NestStage())
         for r in sorted(loaded):
             if self._varies(r):
                 stage.loads.append(r)
-            elif r not in self.home or self.home[r][0] != place[0] or r in self.crossing:
+            elif r not in self.home or self.home[r][0] != position[0] or r in self.crossing:
                 stage.row_loads.append(r)
         for step in self.maker.values():
             if step.target not in computed:
@@ -227,16 +228,16 @@ class _Arranging:
             else:
                 (stage.steps if along else stage.row_steps).append(step)
             kept = step.target in self.stored or step.target in self.rows
-            if kept and self.home[step.target] == place and step.target not in self.crossing:
+            if kept and self.home[step.target] == position and step.target not in self.crossing:
                 (stage.stores if along else stage.row_stores).append(step.target)
 
     def _stages_of(self, nest: int) -> list[NestStage]:
-        places: Iterable[Place] = sorted(p for p in self.stages if p[0] == nest)
-        return [self.stages[p] for p in places]
+        positions: Iterable[NestPosition] = sorted(p for p in self.stages if p[0] == nest)
+        return [self.stages[p] for p in positions]
 
 
 def sums_columns(nests: Nests, nest: Nest) -> bool:
-    """Whether a reduction of the nest goes over rows, with a result for each place in a row."""
+    """Whether a reduction of the nest goes over rows, with a result for each position in a row."""
     steps = [s for stage in nest.stages for s in (*stage.reductions, *stage.row_reductions)]
     return any(s.reduction is not None and nests.inner not in s.reduction.axes for s in steps)
 

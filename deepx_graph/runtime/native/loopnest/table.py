@@ -48,7 +48,7 @@ class Chunks:
     step: int = 1
 
 
-class Unwritten(Exception):
+class NoMachineCode(Exception):
     """The program has a step that is not written in machine code: says which."""
 
 
@@ -76,11 +76,11 @@ def partial_dtype(dtype: DType, op: Op) -> DType:
 
 
 def primitive_of(op: Op) -> str:
-    """The kernel primitive by which a reduction joins two values. Raises Unwritten where it is none of the known ones."""
+    """The kernel primitive by which a reduction joins two values. Raises NoMachineCode where it is none of the known ones."""
     tree = op.kernel() if op.kernel else None
     name = getattr(tree, "primitive", "")
     if name not in _REDUCERS or op.monoid is None:
-        raise Unwritten(f"a reduction by {op.name}")
+        raise NoMachineCode(f"a reduction by {op.name}")
     return str(name)
 
 

@@ -1,13 +1,12 @@
-"""Loops in which every element goes its own way: what makes a loop such that its elements may take their turns one by one.
+"""Per-element loops: which loops may run all iterations of one element, or of one vector of them, before those of the next.
 
 The loop's variables are arrays of one shape and scalars; an iteration computes each element from the same elements and from
 scalars, and scalars from scalars. It goes on while a test of the scalars holds and, where it has one, while any element is `live`.
-An element that is not live must stay as it is, so that it does not matter how many more turns it takes:
+An element that is not live must stay as it is, so that it does not matter how many more iterations it takes:
 
 - Where the test looks at the elements as they are, an iteration must give such an element's variables back unchanged.
 - Where it looks at a flag that the iteration before has set, that iteration has run for every element. Then a variable may also
-become
-  `x + 0.0`, which changes at most the sign of a zero and only once.
+  become `x + 0.0`, which changes at most the sign of a zero and only once.
 
 In both cases whether an element is live depends only on variables that a dead element keeps and on what the loop does not change.
 Nothing is emitted here, and no operation is known by name: what an op does is read off its kernel expression.
@@ -34,10 +33,10 @@ from deepx_graph.types import BOOL, TensorType
 
 @dataclass(frozen=True)
 class MaskedLoop:
-    """A loop by its iteration. Parameters of `turn`: the `arrays` variables, the `scalars` variables, then the `given` values of
-    outside. Its results: the next arrays, the next scalars, whether the scalars' test holds, and whether an element is live."""
+    """A loop by its iteration. Parameters of `iteration`: the `arrays` variables, the `scalars` variables, then the `given`
+    values of outside. Its results: the next arrays and scalars, whether the scalars' test holds, and whether an element is live."""
 
-    turn: Function
+    iteration: Function
     arrays: tuple[int, ...]
     """Numbers of the variables that are arrays."""
     scalars: tuple[int, ...]
@@ -46,7 +45,7 @@ class MaskedLoop:
     has_live: bool
     """Whether elements may end before the scalars' test does."""
     asks_all: bool
-    """Whether the last result of `turn` says that an element is dead, and the flag that all are; else live, and any."""
+    """Whether the last result of `iteration` says that an element is dead, and the flag that all are; else live, and any."""
     inits: tuple[Node, ...]
     """The first values of all variables: parameters or constants of the body."""
     given: tuple[Node, ...]
@@ -54,7 +53,7 @@ class MaskedLoop:
     """The variables that the body gives, in order."""
     shape: tuple[int, ...]
     bound: int | None
-    """How many turns there are at most, where a scalar counts them from one constant to another."""
+    """How many iterations there are at most, where a scalar counts them from one constant to another."""
 
 
 class NotPerElement(Exception):
@@ -110,13 +109,13 @@ class _Recogniser:
         test = self.tests[0] if self.tests else b.constant(np.True_)
         for t in self.tests[1:]:
             test = _both(b, test, t, self.end.inputs[1])
-        turn, given = self._turn(b, arrays, scalars, test, live)
+        iteration, given = self._iteration(b, arrays, scalars, test, live)
         if any(r.op is not PROJ or r.inputs[0] is not self.end for r in self.body.results):
             raise NotPerElement("something after the loop")
         inits = self.begin.inputs
         if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
             raise NotPerElement("something before the loop")
-        return MaskedLoop(turn, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
+        return MaskedLoop(iteration, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
                            tuple(index_of(r) for r in self.body.results), self.shape, self._bound())
 
     # --- the condition: scalars' tests, and at most one question whether any element is live
@@ -127,14 +126,14 @@ class _Recogniser:
         stack = [(self.end.inputs[1], False)]
         asked = False
         while stack:
-            node, turned = stack.pop()
+            node, is_negated = stack.pop()
             primitive = _primitive(node)
-            if primitive == "and" and not turned:
+            if primitive == "and" and not is_negated:
                 stack += ((i, False) for i in node.inputs)
             elif primitive == "not" and self._asks(node.inputs[0]):
-                stack.append((node.inputs[0], not turned))
+                stack.append((node.inputs[0], not is_negated))
             elif self._asks(node):
-                if asked or self._is_all() != turned:
+                if asked or self._is_all() != is_negated:
                     raise NotPerElement("a test that is not whether any element goes on")
                 asked = True
                 self.flag = index_of(node) if node.op is PHI else None
@@ -245,7 +244,7 @@ class _Recogniser:
 
     # --- one iteration as a function
 
-    def _turn(self, b: Builder, arrays: Sequence[int], scalars: Sequence[int], test: Node,
+    def _iteration(self, b: Builder, arrays: Sequence[int], scalars: Sequence[int], test: Node,
               live: Node | None) -> tuple[Function, tuple[Node, ...]]:
         wanted = [*(self.nexts[k] for k in (*arrays, *scalars)), test, *([live] if live is not None else [])]
         new: dict[Node, Node] = {}
@@ -277,7 +276,7 @@ class _Recogniser:
                 new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
             else:
                 raise NotPerElement(f"{node.op.name} before the loop")
-        return Function("turn", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
+        return Function("iteration", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
 
     def _is_read(self, param: Node, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
         return param in wanted or any(param in n.inputs for n in order if n.op is not LOOP_BEGIN)
@@ -324,7 +323,7 @@ Known = Any
 
 
 def _implied(node: Node, value: bool) -> dict[Node, Known]:
-    """What follows for other bools from the value of one."""
+    """The bools that the value of one implies, and their values."""
     found: dict[Node, Known] = {}
     stack = [(node, value)]
     while stack:

@@ -33,18 +33,18 @@ def is_bounded(loop: MaskedLoop, shares: Shares, threads: int) -> bool:
     if loop.bound is None or not set(loop.columns) <= set(loop.arrays):
         return False
     known = loop.flag is None or loop.inits[loop.flag].op is CONSTANT
-    return known and loop.bound * shares.turn / min(threads, shares.pieces) <= per_element_kernel.ROUND_NANOSECONDS
+    return known and loop.bound * shares.iteration_ns / min(threads, shares.pieces) <= per_element_kernel.ROUND_NANOSECONDS
 
 
 class BoundedLoop(MachineCode):
     """A compiled loop and how to call it."""
 
-    way = per_element_kernel.MaskedLoopKernel.way
+    lowering = per_element_kernel.MaskedLoopKernel.lowering
 
     def __init__(self, loop: MaskedLoop, program: KernelProgram, shares: Shares, threads: int) -> None:
         assert loop.bound is not None
         self.threads = min(threads, shares.pieces)
-        places = plain_table_slots(loop)
+        slots = plain_table_slots(loop)
         sources = [source_of(n) for n in (*(loop.inits[k] for k in (*loop.arrays, *loop.scalars)), *loop.given)]
         self.params = tuple(s for s in sources if isinstance(s, int))
         live = loop.flag is None or bool(value_of(loop.inits[loop.flag]).array) != loop.asks_all
@@ -54,11 +54,11 @@ class BoundedLoop(MachineCode):
         self.results = tuple(ArrayType(dtypes[loop.arrays.index(k)], loop.shape) for k in loop.columns)
         extra = [dtypes[k].itemsize * shares.size for k, number in enumerate(loop.arrays) if number not in loop.columns]
         self.own_bytes = (*extra, shares.size // 2 + 64, shares.pieces * row_bytes(loop))
-        self.layout = Layout({}, {}, {}, 0, 0, places.objects, places.size)
+        self.layout = Layout({}, {}, {}, 0, 0, slots.objects, slots.size)
         self.in_place = (frozenset[int](),) * len(self.results)
-        self.nanoseconds = loop.bound * shares.turn
+        self.nanoseconds = loop.bound * shares.iteration_ns
         self._sweep = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
-        at = machine_code.functions(module_text(loop, program, shares.piece, places, this_machine()), ["work0", "whole"], self)
+        at = machine_code.functions(module_text(loop, program, shares.piece, slots, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
         self._whole, self._work = ALONE(at["whole"]), SHARED(at["work0"])
 

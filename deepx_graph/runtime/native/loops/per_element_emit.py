@@ -17,13 +17,13 @@ from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loopnest.module import worker
 from deepx_graph.runtime.native.loopnest.nest import SLOW, price
-from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Unwritten
+from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, NoMachineCode
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop
 
 REGISTERS = 32
 """Vector registers that the vectors of one group share."""
 
-TURNS, STATE, SCALARS = 0, 8, 16
+ITERATIONS, STATE, SCALARS = 0, 8, 16
 """Offsets in the row of a piece: the most iterations taken (-1 at first), the bits below, and each scalar."""
 
 OPEN, FLAG = 1, 2
@@ -51,7 +51,7 @@ class TableSlots:
 
 def table_slots(loop: MaskedLoop) -> TableSlots:
     """A table in which all values are array objects."""
-    leaves = len(loop.turn.params)
+    leaves = len(loop.iteration.params)
     end = leaves + len(loop.arrays)
     return TableSlots(tuple(range(leaves)), tuple(range(leaves, end)), end, end + 1, end + 2, end, end + 3)
 
@@ -68,7 +68,7 @@ def plain_table_slots(loop: MaskedLoop) -> TableSlots:
     order.append(("control", 0))
     order += [("store", k) for k, is_wanted in enumerate(wanted) if not is_wanted]
     order += [("left", 0), ("rows", 0)]
-    at = {place: slot for slot, place in enumerate(order)}
+    at = {name: slot for slot, name in enumerate(order)}
     return TableSlots(tuple(at["leaf", k] for k in range(len(given))), tuple(at["store", k] for k in range(len(wanted))),
                   at["left", 0], at["rows", 0], at["control", 0], objects, len(order))
 
@@ -85,7 +85,7 @@ def row_bytes(loop: MaskedLoop) -> int:
 
 
 def module_text(loop: MaskedLoop, program: KernelProgram, piece: int, table_slots: TableSlots, machine: Target) -> str:
-    """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises Unwritten."""
+    """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises NoMachineCode."""
     emitter = _LoopEmitter(loop, program, piece, table_slots, machine)
     pieces = -(-emitter.size // piece)
     text = [emitter.function("nest0"), worker(0, pieces, Chunks(pieces, 1)), _whole(pieces)]
@@ -99,7 +99,7 @@ def _whole(pieces: int) -> str:
 
 class _LoopEmitter:
     def __init__(self, loop: MaskedLoop, program: KernelProgram, piece: int, table_slots: TableSlots, machine: Target) -> None:
-        self.loop, self.program, self.piece, self.places, self.machine = loop, program, piece, table_slots, machine
+        self.loop, self.program, self.piece, self.slots, self.machine = loop, program, piece, table_slots, machine
         self.size = max(r.size for r in program.registers)
         self.dtypes = [r.dtype for r in program.registers]
         self.lanes = lanes_of(loop, program, machine)
@@ -137,7 +137,7 @@ class _LoopEmitter:
     # --- the function
 
     def function(self, name: str) -> str:
-        t, p = self.t, self.places
+        t, p = self.t, self.slots
         self.at = [self._array(k) for k in p.leaves]
         self.stores = [self._array(k) for k in p.stores]
         self.left, rows, control = (self._address(k) for k in (p.left, p.rows, p.control))
@@ -157,7 +157,7 @@ class _LoopEmitter:
 
     def _array(self, slot: int) -> str:
         """The address of the elements of what is in a slot."""
-        if slot >= self.places.objects:
+        if slot >= self.slots.objects:
             return self._address(slot)
         inside = self.t.let(f"getelementptr i8, ptr {self._address(slot)}, i64 {DATA}")
         return self.t.let(f"load ptr, ptr {inside}")
@@ -191,7 +191,7 @@ class _LoopEmitter:
         t.sweep(count, unroll, self.size % step != 0 or self.piece % step != 0, (), group, ())
 
     def _unroll(self) -> int:
-        """Vectors of a group: turns wait for one another, so several go side by side as far as there are registers."""
+        """Vectors of a group: iterations depend on each other, so several go side by side as far as there are registers."""
         width = max([d.itemsize for d in self.array_dtypes]) * self.lanes / self.machine.register_bytes
         wide = sum(self._varies(r) for r in self.given) + len(self.loop.arrays) + 3
         work = sum(map(price, (*self.head, *self.body)))
@@ -211,11 +211,11 @@ class _LoopEmitter:
         work, done = t.name("work"), t.name("skip")
         t.line(f"br i1 {wanted}, label %{work}, label %{done}")
         t.start(work)
-        self._turns(indices, mask)
+        self._iterations(indices, mask)
         t.line(f"br label %{done}")
         t.start(done)
 
-    def _turns(self, indices: Sequence[str], mask: str | None) -> None:
+    def _iterations(self, indices: Sequence[str], mask: str | None) -> None:
         t, n = self.t, range(len(indices))
         begins = [[t.load(t.address(self.at[k], i, d), d, mask) for k, d in enumerate(self.array_dtypes)] for i in indices]
         fixed = [dict(self.outer) for _ in n]
@@ -226,10 +226,10 @@ class _LoopEmitter:
         self._steps(self.before, fixed)
         carries = self.loop.flag is not None
         first = self._inside(self._spread(self.flag), mask)
-        entry, head, body, out = t.block, t.name("head"), t.name("turn"), t.name("out")
+        entry, head, body, out = t.block, t.name("head"), t.name("iteration"), t.name("out")
         t.line(f"br label %{head}")
         t.start(head)
-        place = len(t.lines)
+        position = len(t.lines)
         count, further = "%" + t.name("count"), "%" + t.name("more")
         arrays = [[VectorValue("%" + t.name("x"), d) for d in self.array_dtypes] for _ in n]
         scalars = [VectorValue("%" + t.name("s"), d) for d in self.scalar_dtypes]
@@ -247,8 +247,8 @@ class _LoopEmitter:
         t.line(f"br label %{head}")
         phis = [f"  {count} = phi i64 [ 0, %{entry} ], [ {further}, %{t.block} ]"]
 
-        def phi(x: VectorValue, start: VectorValue, following: VectorValue) -> None:
-            phis.append(f"  {x.text} = phi {t.vector(x.dtype)} [ {start.text}, %{entry} ], [ {following.text}, %{t.block} ]")
+        def phi(x: VectorValue, start: VectorValue, next_value: VectorValue) -> None:
+            phis.append(f"  {x.text} = phi {t.vector(x.dtype)} [ {start.text}, %{entry} ], [ {next_value.text}, %{t.block} ]")
 
         for u in n:
             for x, start, r in zip(arrays[u], begins[u], self.next_arrays, strict=True):
@@ -257,7 +257,7 @@ class _LoopEmitter:
                 phi(flags[u], first, after[u])
         for s, start, r in zip(scalars, self.starts, self.next_scalars, strict=True):
             phi(s, start, values[0][r])
-        t.lines[place:place] = phis
+        t.lines[position:position] = phis
         t.start(out)
         self._store(indices, mask, arrays, alive)
         self._note(count, scalars, alive, self._any(flags) if carries else alive)
@@ -276,7 +276,7 @@ class _LoopEmitter:
             found = primitives.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
                                              self.machine)
             if found is None:
-                raise Unwritten(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
+                raise NoMachineCode(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
             alone = not self._varies(step.target)
             for k, each in enumerate(values):
                 each[step.target] = values[0][step.target] if alone and k else found(self.t, [each[s] for s in self._sources(step)])

@@ -20,14 +20,14 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM, index_of, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Array, KernelProgram
 from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, room
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import price
-from deepx_graph.runtime.native.loopnest.table import Unwritten
+from deepx_graph.runtime.native.loopnest.table import NoMachineCode
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop, NotPerElement, recognise
 from deepx_graph.runtime.native.loops.per_element_emit import FLAG, OPEN, SCALARS, module_text, row_bytes, table_slots
 from deepx_graph.runtime.native.machine_kernel import SHARED, MachineKernel, run_shared
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 ROUND_NANOSECONDS = 50_000_000
 """About how long a round takes at most."""
 
-TURNS_EXPECTED = 16
+ITERATIONS_EXPECTED = 16
 """For how many iterations work is shared out, where nothing tells how many there will be."""
 
 PIECE_NANOSECONDS, MOST_PIECES, LEAST_PIECE = 20_000, 128, 1024
@@ -55,17 +55,17 @@ class Shares:
     piece: int
     pieces: int
     work: float
-    turn: float
+    iteration_ns: float
 
     @staticmethod
     def of(loop: MaskedLoop, program: KernelProgram) -> Shares:
         """A matter of the loop and of the constants of the machine, never of the number of threads."""
         size, work = math.prod(loop.shape), max(2, sum(map(price, program.steps)))
-        turn = cost.nest_ns(constants(), size, work)
-        turns = TURNS_EXPECTED if loop.bound is None else loop.bound
-        count = max(1, min(MOST_PIECES, size // LEAST_PIECE, int(turn * turns / PIECE_NANOSECONDS)))
+        iteration_ns = cost.nest_ns(constants(), size, work)
+        iterations = ITERATIONS_EXPECTED if loop.bound is None else loop.bound
+        count = max(1, min(MOST_PIECES, size // LEAST_PIECE, int(iteration_ns * iterations / PIECE_NANOSECONDS)))
         piece = math.ceil(math.ceil(size / count) / 64) * 64
-        return Shares(size, piece, math.ceil(size / piece), work, turn)
+        return Shares(size, piece, math.ceil(size / piece), work, iteration_ns)
 
 
 def source_of(node: Node) -> int | Array:
@@ -79,7 +79,7 @@ def attempt(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop | st
 
     try:
         loop = recognise(body)
-        program = lower(loop.turn)
+        program = lower(loop.iteration)
         if program is None or not _is_plain(program, loop):
             return "an iteration that is no elementwise kernel"
         shares = Shares.of(loop, program)
@@ -88,7 +88,7 @@ def attempt(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop | st
         return MaskedLoopKernel(loop, program, shares, threads)
     except NotPerElement as e:
         return str(e)
-    except Unwritten as e:
+    except NoMachineCode as e:
         return f"no machine code for {e}"
 
 
@@ -96,7 +96,7 @@ def _is_plain(program: KernelProgram, loop: MaskedLoop) -> bool:
     """Whether every register is one number or has an element for each of the loop's, in the same order."""
     whole = math.prod(loop.shape)
     return (whole > 1 and len(program.space) == 1
-            and all(r.size in (1, whole) and r.dtype in spelling.ALL for r in program.registers)
+            and all(r.size in (1, whole) and r.dtype in lower_primitives.ALL for r in program.registers)
             and all(not leaf.views and leaf.order is None for leaf in program.leaves)
             and all(a.size == 1 for _, a in program.constants)
             and all(s.primitive and s.reduction is None for s in program.steps))
@@ -111,9 +111,9 @@ class _Workspace:
         self.left[:] = 0
         self.rows = room(kernel.row_bytes)
         self.control = bytearray(24)
-        self.table = bytearray(8 * kernel.places.size)
+        self.table = bytearray(8 * kernel.slots.size)
         control = ctypes.addressof(ctypes.c_char.from_buffer(self.control))
-        struct.pack_into("3N", self.table, 8 * kernel.places.left, self.left.ctypes.data, self.rows.ctypes.data, control)
+        struct.pack_into("3N", self.table, 8 * kernel.slots.left, self.left.ctypes.data, self.rows.ctypes.data, control)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.table))
         self.counter = ctypes.c_int64()
         self.counter_at = ctypes.addressof(self.counter)
@@ -123,25 +123,25 @@ class _Workspace:
 class MaskedLoopKernel(MachineKernel):
     """A compiled loop and how to call it."""
 
-    way = "machine code: a loop, element by element"
+    lowering = "machine code: a loop, element by element"
 
     def __init__(self, loop: MaskedLoop, program: KernelProgram, shares: Shares, threads: int) -> None:
         self.loop = loop
         self.in_place = (frozenset[int](),) * len(loop.columns)
         self.size, self.pieces = shares.size, shares.pieces
-        self.places = table_slots(loop)
+        self.slots = table_slots(loop)
         kinds = [program.registers[r].dtype for r in program.results]
         self.array_dtypes, self.scalar_dtypes = kinds[: len(loop.arrays)], kinds[len(loop.arrays) :][: len(loop.scalars)]
         self.results = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
         self.threads = min(threads, self.pieces)
-        self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.turn))
+        self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.iteration_ns))
         self._leaves = [*(source_of(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(source_of, loop.given)]
         self._flag = None if loop.flag is None else source_of(loop.inits[loop.flag])
-        text = module_text(loop, program, shares.piece, self.places, this_machine())
+        text = module_text(loop, program, shares.piece, self.slots, this_machine())
         address = machine_code.functions(text, ["work0"], self)["work0"]
         self._work, self._alone = SHARED(address), _SHARED_AND_SHORT(address)
-        self._is_short = shares.turn * TURNS_EXPECTED < PIECE_NANOSECONDS
-        self._sweep = cost.NestWork(self.size * TURNS_EXPECTED, shares.work, self.pieces)
+        self._is_short = shares.iteration_ns * ITERATIONS_EXPECTED < PIECE_NANOSECONDS
+        self._sweep = cost.NestWork(self.size * ITERATIONS_EXPECTED, shares.work, self.pieces)
 
     @property
     def left_bytes(self) -> int:

@@ -22,9 +22,9 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, val
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.dynamic_slice import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
-from deepx_graph.runtime.bytecode.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, follows
+from deepx_graph.runtime.bytecode.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, successors
 from deepx_graph.runtime.bytecode.lower import lower
-from deepx_graph.runtime.kernels import spelling
+from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.types import TensorType, TupleType
 
@@ -45,7 +45,7 @@ class NotSmallBody(Exception):
 
 @dataclass(frozen=True)
 class Storage:
-    """A place for the elements of one tensor. `array` are those of a constant, `param` the number of an argument."""
+    """Memory for the elements of one tensor. `array` are those of a constant, `param` the number of an argument."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -89,7 +89,7 @@ class Index:
 
 @dataclass(frozen=True)
 class RowCopy:
-    """Copy `nbytes` from a computed place of a storage (`reads`), or to one."""
+    """Copy `nbytes` from a computed moved of a storage (`reads`), or to one."""
 
     source: int
     target: int
@@ -132,25 +132,25 @@ def planned(body: Function, machine_of: MachineOf) -> LoopPlan:
 class _Planner:
     def __init__(self, code: Code, machine_of: MachineOf) -> None:
         self.code, self.machine_of = code, machine_of
-        self.turns = LoopPlan(code)
+        self.loops = LoopPlan(code)
         self.tree: dict[int, Tree] = {}
 
     def plan(self) -> LoopPlan:
-        self._place()
+        self._assign_storages()
         self._measure()
         alive = self._alive()
         for at, i in enumerate(self.code.instructions):
-            self.turns.actions.append(self._actions(i, alive[at]))
+            self.loops.actions.append(self._actions(i, alive[at]))
             if isinstance(i, (Select, Test)):
-                self.turns.tested[at] = self._leaf(i.source)
+                self.loops.tested[at] = self._leaf(i.source)
         final = self.code.instructions[-1]
         assert isinstance(final, Return)
-        self.turns.results = tuple(map(self._leaf, final.sources))
-        return self.turns
+        self.loops.results = tuple(map(self._leaf, final.sources))
+        return self.loops
 
     # --- storages
 
-    def _place(self) -> None:
+    def _assign_storages(self) -> None:
         for k, number in enumerate(self.code.params):
             self.tree[number] = self._storage(self.code.slots[number].type, param=k)
         for number, node in self.code.constants:
@@ -167,10 +167,10 @@ class _Planner:
                         self.tree[t] = self._storage(self.code.slots[t].type)
 
     def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
-        if not isinstance(type, TensorType) or not type.is_static or type.dtype.np not in spelling.ALL or 0 in type.shape:
+        if not isinstance(type, TensorType) or not type.is_static or type.dtype.np not in lower_primitives.ALL or 0 in type.shape:
             raise NotSmallBody(f"a value of type {type}")
-        self.turns.storages.append(Storage(type.dtype.np, type.shape, param, array))
-        return len(self.turns.storages) - 1
+        self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array))
+        return len(self.loops.storages) - 1
 
     def _of_run(self, run: Run) -> Tree:
         node = run.node
@@ -193,7 +193,7 @@ class _Planner:
         return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:
-        if sum(s.nbytes for s in self.turns.storages if s.is_owned) > MOST_BYTES:
+        if sum(s.nbytes for s in self.loops.storages if s.is_owned) > MOST_BYTES:
             raise NotSmallBody("values too large")
 
     def _leaf(self, slot: int) -> int:
@@ -228,7 +228,7 @@ class _Planner:
             changed = False
             for at in range(len(code) - 1, -1, -1):
                 out = 0
-                for to in follows(code[at], at):
+                for to in successors(code[at], at):
                     out |= before[to]
                 into = reads[at] | (out & ~writes[at])
                 if out != behind[at] or into != before[at]:
@@ -306,32 +306,32 @@ class _Planner:
         operand, update = self._leaf(run.sources[0]), self._leaf(run.sources[1])
         row = self._row(run.node, run.target, run.sources[2:], run.node.inputs[1].type, update, reads=False)
         others = {update, *(self._leaf(s) for s in run.sources[2:])}
-        ends = self.turns.storages[operand].is_owned and not alive >> operand & 1 and operand not in others
-        whole = self.turns.storages[operand].nbytes
+        ends = self.loops.storages[operand].is_owned and not alive >> operand & 1 and operand not in others
+        whole = self.loops.storages[operand].nbytes
         return [Swapped(target, operand) if ends else Copied(operand, target, ((0, 0, whole),)), row]
 
     def _move(self, i: Move, alive: int) -> list[Action]:
         """All at once: buffers of what ends here change hands, everything else is copied afterwards."""
         pairs = [(self._leaf(t), self._leaf(s)) for t, s in zip(i.targets, i.sources, strict=True)]
         targets = {t for t, _ in pairs}
-        place: dict[int, int] = {}
+        moved: dict[int, int] = {}
         held: dict[int, int] = {}
         swaps: list[Action] = []
         late: list[tuple[int, int]] = []
         taken: set[int] = set()
         for t, s in pairs:
-            ends = self.turns.storages[s].is_owned and (s in targets or not alive >> s & 1)
+            ends = self.loops.storages[s].is_owned and (s in targets or not alive >> s & 1)
             if not ends or s in taken:
                 late.append((t, s))
                 continue
             taken.add(s)
-            at = place.get(s, s)
+            at = moved.get(s, s)
             if at != t:
                 swaps.append(Swapped(t, at))
                 mine, its = held.get(t, t), held.get(at, at)
                 held[t], held[at] = its, mine
-                place[its], place[mine] = t, at
-        whole = [Copied(place.get(s, s), t, ((0, 0, self.turns.storages[t].nbytes),)) for t, s in late]
+                moved[its], moved[mine] = t, at
+        whole = [Copied(moved.get(s, s), t, ((0, 0, self.loops.storages[t].nbytes),)) for t, s in late]
         return [*swaps, *whole]
 
 

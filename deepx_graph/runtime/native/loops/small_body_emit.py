@@ -1,6 +1,6 @@
 """Steps on storages as one LLVM function that calls kernels where they are and iterates by itself.
 
-`turns(table, scratch)`: `table` holds the arguments and results as array objects and the address of the words. A storage is what
+`iterate(table, scratch)`: `table` holds the arguments and results as array objects and the address of the words. A storage is what
 kernels take for an array object: its buffer's address stands where an array keeps that of its elements, and a swap exchanges two of
 them. After so many jumps back the function notes where it is and returns, and goes on there when it is called again.
 """
@@ -22,15 +22,15 @@ HEAD, CELL = 32, 32
 """Bytes before the storages, and of a storage."""
 
 
-def marks_of(turns: LoopPlan) -> dict[int, int]:
+def marks_of(loops: LoopPlan) -> dict[int, int]:
     """A number for each slot that says that a `once` block has run."""
-    found = [i.mark for i in turns.code.instructions if isinstance(i, Skip)]
+    found = [i.mark for i in loops.code.instructions if isinstance(i, Skip)]
     return {mark: k for k, mark in enumerate(dict.fromkeys(found))}
 
 
-def kernels_of(turns: LoopPlan) -> list[Called]:
+def kernels_of(loops: LoopPlan) -> list[Called]:
     """The kernels that are called, in order."""
-    return [a for actions in turns.actions for a in actions if isinstance(a, Called)]
+    return [a for actions in loops.actions for a in actions if isinstance(a, Called)]
 
 
 def cell(storage: int) -> int:
@@ -38,38 +38,38 @@ def cell(storage: int) -> int:
     return HEAD + CELL * storage
 
 
-def calls_at(turns: LoopPlan) -> int:
+def calls_at(loops: LoopPlan) -> int:
     """Where the functions of kernels and their tables are; the marks follow."""
-    return cell(len(turns.storages))
+    return cell(len(loops.storages))
 
 
-def words_bytes(turns: LoopPlan) -> int:
+def words_bytes(loops: LoopPlan) -> int:
     """The size of the words."""
-    return calls_at(turns) + 16 * sum(len(c.kernel.calls) for c in kernels_of(turns)) + 8 * len(marks_of(turns))
+    return calls_at(loops) + 16 * sum(len(c.kernel.calls) for c in kernels_of(loops)) + 8 * len(marks_of(loops))
 
 
-def function_text(turns: LoopPlan, params: Sequence[int]) -> str:
-    """The IR of `turns`; `params` are the numbers of the arguments whose objects come first in the table."""
-    return _Writer(turns, params).text()
+def function_text(loops: LoopPlan, params: Sequence[int]) -> str:
+    """The IR of `iterate`; `params` are the numbers of the arguments whose objects come first in the table."""
+    return _Writer(loops, params).text()
 
 
 class _Writer:
-    def __init__(self, turns: LoopPlan, params: Sequence[int]) -> None:
-        self.turns, self.params = turns, params
+    def __init__(self, loops: LoopPlan, params: Sequence[int]) -> None:
+        self.loops, self.params = loops, params
         self.lines: list[str] = []
         self._names = 0
         self._calls = 0
-        self.marks = marks_of(turns)
+        self.marks = marks_of(loops)
 
     def text(self) -> str:
-        stops = sorted({i.to for at, i in enumerate(self.turns.code.instructions) if isinstance(i, Jump) and i.to <= at})
+        stops = sorted({i.to for at, i in enumerate(self.loops.code.instructions) if isinstance(i, Jump) and i.to <= at})
         self._begin(stops)
-        for at, i in enumerate(self.turns.code.instructions):
+        for at, i in enumerate(self.loops.code.instructions):
             self.lines.append(f"at{at}:")
-            for action in self.turns.actions[at]:
+            for action in self.loops.actions[at]:
                 self._action(action)
             self._control(i, at)
-        head = "define void @turns(ptr noalias %table, ptr %scratch) nounwind {"
+        head = "define void @iterate(ptr noalias %table, ptr %scratch) nounwind {"
         copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         smax, smin, umin = (f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("smax", "smin", "umin"))
         return "\n".join([head, "entry:", *self.lines, "}", copy, smax, smin, umin, ""])
@@ -90,7 +90,7 @@ class _Writer:
         return self.let(f"load ptr, ptr {self.word(cell(storage) + DATA)}")
 
     def _begin(self, stops: Sequence[int]) -> None:
-        count = len(self.params) + len(self.turns.results)
+        count = len(self.params) + len(self.loops.results)
         slot = self.let(f"getelementptr ptr, ptr %table, i64 {count}")
         self.line(f"%words = load ptr, ptr {slot}")
         self.line(f"%inner = load ptr, ptr {self.word(SCRATCH)}")
@@ -99,7 +99,7 @@ class _Writer:
         self.line(f"switch i64 {resume}, label %start [{' '.join(f'i64 {s}, label %at{s}' for s in stops)}]")
         self.lines.append("start:")
         for k, param in enumerate(self.params):
-            found = next(n for n, s in enumerate(self.turns.storages) if s.param == param)
+            found = next(n for n, s in enumerate(self.loops.storages) if s.param == param)
             self.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
         self.line("br label %at0")
 
@@ -114,7 +114,7 @@ class _Writer:
         match action:
             case Called(kernel):
                 for _ in kernel.calls:
-                    at = calls_at(self.turns) + 16 * self._calls
+                    at = calls_at(self.loops) + 16 * self._calls
                     self._calls += 1
                     function, table = (self.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
                     self.line(f"call void {function}(ptr {table}, ptr %inner)")
@@ -138,8 +138,8 @@ class _Writer:
     def _row(self, row: RowCopy) -> None:
         offset = "0"
         for index in row.at:
-            start = self._integer(self.turns.storages[index.storage], index.storage)
-            if self.turns.storages[index.storage].dtype.kind == "u":
+            start = self._integer(self.loops.storages[index.storage], index.storage)
+            if self.loops.storages[index.storage].dtype.kind == "u":
                 start = self.let(f"call i64 @llvm.umin.i64(i64 {start}, i64 {index.most})")
             else:
                 start = self.let(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
@@ -192,11 +192,11 @@ class _Writer:
                 self.line(f"br label %at{at + 1}")
 
     def _tested(self, at: int) -> tuple[Storage, int]:
-        number = self.turns.tested[at]
-        return self.turns.storages[number], number
+        number = self.loops.tested[at]
+        return self.loops.storages[number], number
 
     def _mark(self, mark: int) -> str:
-        base = calls_at(self.turns) + 16 * sum(len(c.kernel.calls) for c in kernels_of(self.turns))
+        base = calls_at(self.loops) + 16 * sum(len(c.kernel.calls) for c in kernels_of(self.loops))
         return self.word(base + 8 * self.marks[mark])
 
     def _again(self, to: int, at: int) -> None:
@@ -211,7 +211,7 @@ class _Writer:
         self.line("ret void")
 
     def _return(self) -> None:
-        for k, storage in enumerate(self.turns.results):
-            self._copy(self._object(len(self.params) + k), self.buffer(storage), self.turns.storages[storage].nbytes)
+        for k, storage in enumerate(self.loops.results):
+            self._copy(self._object(len(self.params) + k), self.buffer(storage), self.loops.storages[storage].nbytes)
         self.line(f"store i64 0, ptr {self.word(RESUME)}")
         self.line("ret void")

@@ -50,29 +50,29 @@ def attempt(body: Function, machine_of: MachineOf, allowance: Allowance) -> Smal
 class SmallBodyKernel(MachineCode):
     """The compiled function and its words."""
 
-    way = "machine code: a loop as a whole"
+    lowering = "machine code: a loop as a whole"
 
-    def __init__(self, body: Function, turns: LoopPlan) -> None:
-        kernels = [c.kernel for c in small_body_emit.kernels_of(turns)]
+    def __init__(self, body: Function, loops: LoopPlan) -> None:
+        kernels = [c.kernel for c in small_body_emit.kernels_of(loops)]
         if any(k.nanoseconds > KERNEL_NANOSECONDS for k in kernels):
             raise NotSmallBody("kernels that take long")
         self.params = tuple(range(len(body.params)))
         self._forms = tuple(form_of(p.type) for p in body.params)
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = (frozenset[int](),) * len(self.results)
-        self._turn = STEP_NANOSECONDS * len(turns.actions) + sum(k.nanoseconds for k in kernels)
+        self._iteration_ns = STEP_NANOSECONDS * len(loops.actions) + sum(k.nanoseconds for k in kernels)
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)
-        self.nanoseconds = self._turn * max(1, known)
+        self.nanoseconds = self._iteration_ns * max(1, known)
         self.is_short = None not in trips and self.nanoseconds <= CALL_NANOSECONDS
         """Whether one call does it all."""
-        self._words = _Words(turns, kernels, 1 << 60 if self.is_short else max(1, int(CALL_NANOSECONDS / self._turn)))
+        self._words = _Words(loops, kernels, 1 << 60 if self.is_short else max(1, int(CALL_NANOSECONDS / self._iteration_ns)))
         self.constants: tuple[Array, ...] = (self._words.array,)
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
         self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
         self.threads = 1
-        address = machine_code.functions(small_body_emit.function_text(turns, self.params), ["turns"], self)["turns"]
+        address = machine_code.functions(small_body_emit.function_text(loops, self.params), ["iterate"], self)["iterate"]
         self.calls = ((address, 0),)
         self._call = ALONE(address)
         self._workspace = Workspace(self)
@@ -113,8 +113,8 @@ class SmallBodyKernel(MachineCode):
 class _Words:
     """The words of a kernel, and everything that they point to."""
 
-    def __init__(self, turns: LoopPlan, kernels: Sequence[MachineCode], limit: int) -> None:
-        self.array = aligned(small_body_emit.words_bytes(turns)).view(np.int64)
+    def __init__(self, loops: LoopPlan, kernels: Sequence[MachineCode], limit: int) -> None:
+        self.array = aligned(small_body_emit.words_bytes(loops)).view(np.int64)
         self.array[:] = 0
         base = self.array.ctypes.data
         memory = KernelMemory(kernels)
@@ -122,9 +122,9 @@ class _Words:
         self._kept: list[Any] = [memory, kernels]
         self.array[small_body_emit.LIMIT // 8] = limit
         self.array[small_body_emit.SCRATCH // 8] = memory.scratch[0]
-        self._fill_storages(turns)
-        at = small_body_emit.calls_at(turns) // 8
-        for called in small_body_emit.kernels_of(turns):
+        self._fill_storages(loops)
+        at = small_body_emit.calls_at(loops) // 8
+        for called in small_body_emit.kernels_of(loops):
             table = memory.table(called.kernel)
             objects = np.frombuffer(table, np.int64)
             objects[: len(called.objects)] = [base + small_body_emit.cell(s) for s in called.objects]
@@ -133,13 +133,13 @@ class _Words:
                 self.array[at : at + 2] = function, address_of(table)
                 at += 2
 
-    def _fill_storages(self, turns: LoopPlan) -> None:
-        sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT if s.is_owned else 0 for s in turns.storages]
+    def _fill_storages(self, loops: LoopPlan) -> None:
+        sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT if s.is_owned else 0 for s in loops.storages]
         buffers = aligned(sum(sizes) + ALIGNMENT)
         self._kept.append(buffers)
         self.bytes += buffers.nbytes
         start = buffers.ctypes.data
-        for number, (storage, size) in enumerate(zip(turns.storages, sizes, strict=True)):
+        for number, (storage, size) in enumerate(zip(loops.storages, sizes, strict=True)):
             if storage.param is None:
                 where = start if storage.array is None else storage.array.ctypes.data
                 self.array[(small_body_emit.cell(number) + DATA) // 8] = where

@@ -1,6 +1,6 @@
-"""How numpy spells each kernel primitive: a callable that writes into its last argument.
+"""How each kernel primitive is lowered to numpy: a callable that writes into its last argument.
 
-A primitive is spelled only for dtypes where it means exactly what the op's eval means; `lower_primitive` gives None for the others
+A primitive is lowered only for dtypes where it means exactly what the op's eval means; `lower_primitive` gives None for the others
 (narrow floats, complex numbers, integer quotients, float to integer), which are then done by the op's eval on blocks.
 """
 
@@ -25,7 +25,7 @@ ALL = NUMBERS | BOOL
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class PrimitiveLowering:
     """The callable; the operand dtypes for which it is exact; whether the result is bool; whether it may work in place."""
 
     call: Call
@@ -53,18 +53,18 @@ _PREDICATES: dict[str, Call] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 
-_SPELLINGS: dict[str, Spelling] = {
-    **{name: Spelling(f, ALL) for name, f in _ARITHMETIC.items()},
-    **{name: Spelling(f, NUMBERS) for name, f in _NUMERIC.items()},
-    **{name: Spelling(f, WIDE_FLOATS) for name, f in _FLOATING.items()},
-    **{name: Spelling(f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
-    **{name: Spelling(f, ALL, is_predicate=True, in_place=False) for name, f in _PREDICATES.items()},
+_LOWERINGS: dict[str, PrimitiveLowering] = {
+    **{name: PrimitiveLowering(f, ALL) for name, f in _ARITHMETIC.items()},
+    **{name: PrimitiveLowering(f, NUMBERS) for name, f in _NUMERIC.items()},
+    **{name: PrimitiveLowering(f, WIDE_FLOATS) for name, f in _FLOATING.items()},
+    **{name: PrimitiveLowering(f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
+    **{name: PrimitiveLowering(f, ALL, is_predicate=True, in_place=False) for name, f in _PREDICATES.items()},
 }
 
 
-def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> Spelling | None:
-    """The spelling of an arithmetic primitive or comparison for operands of these dtypes; None where numpy has no exact one."""
-    found = _SPELLINGS.get(primitive)
+def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> PrimitiveLowering | None:
+    """The lowering of an arithmetic primitive or comparison for operands of these dtypes; None where numpy has no exact one."""
+    found = _LOWERINGS.get(primitive)
     return found if found is not None and len(set(dtypes)) == 1 and dtypes[0] in found.dtypes else None
 
 

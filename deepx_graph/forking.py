@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -40,11 +41,14 @@ class Lock:
         self._lock = threading.Lock()
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        """That of the lock itself: were it called here, an interrupt after it would leave the lock held for ever."""
+        return self._lock.__enter__
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    @property
+    def __exit__(self) -> Callable[..., None]:
+        return self._lock.__exit__
 
 
 def _renew() -> None:

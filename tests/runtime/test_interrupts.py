@@ -5,17 +5,21 @@ from __future__ import annotations
 import ast
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph import forking
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import is_interrupt
 from deepx_graph.files import replacing, write_file
+from deepx_graph.forking import Lock
 from deepx_graph.rewrite.engine import Rule
 from tests.architecture.test_architecture import ROOT, source_files
 
@@ -256,3 +260,29 @@ def test_whoever_catches_everything_is_known() -> None:
     suspects = {path: text for path, text in texts.items() if re.search(r"except:|Exception\b.*[):]|BaseException", text)}
     found = {(path, name) for path, text in suspects.items() for name in _wide(ast.parse(text))}
     assert found == set(WIDE)
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_an_interrupt_while_a_lock_is_taken_does_not_leave_it_held(step: int) -> None:
+    """The tracer raises at the given line, call or return of the lock's own code, where a signal handler may be called."""
+    lock, left = Lock(), step
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != forking.__file__:
+            return None
+        if left == 0:
+            raise Deadline
+        left -= 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with lock:
+            pass
+    except Deadline:
+        pass
+    finally:
+        sys.settrace(before)
+    assert lock.acquire(blocking=False)

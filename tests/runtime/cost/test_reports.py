@@ -37,9 +37,9 @@ LOOPS = 2.8 + 2 * 0.5 + 20 * (2 * 0.078 + 26 * 0.012)  # the kernel's call, two 
 GOLDEN = """\
   kernels on numexpr, 1 thread, by shipped constants: 135.8 us for one run
   1 BLAS, 1 numpy loops
-   share      runs   us per run          bytes     operations  kernel
-   90.3%         1       122.60        440,000     12,000,000  dot_general p: f32[200,100] (line 6) [BLAS; arithmetic]
-    9.7%         1        13.16        160,000         40,000  fusion s: f32[200,100] (line 8) [numpy loops; arithmetic]
+   share      runs   us per run     bytes     operations  kernel
+   90.3%         1       122.60   430 KiB     12,000,000  dot_general p: f32[200,100] (line 6) [BLAS; arithmetic]
+    9.7%         1        13.16   156 KiB         40,000  fusion s: f32[200,100] (line 8) [numpy loops; arithmetic]
 """
 
 
@@ -59,7 +59,7 @@ def test_info_has_a_table_of_kernels(run: Run, program: str) -> None:
 
 def test_the_figures_of_a_kernel_are_those_of_the_model(run: Run, program: str) -> None:
     facts = run("info", program, "--engine", "numexpr", "--threads", "1", "--json").json["kernels"]
-    assert [(r["way"], r["bytes"], r["flops"]) for r in facts["rows"]] == [
+    assert [(r["lowering"], r["bytes"], r["flops"]) for r in facts["rows"]] == [
         ("BLAS", 4 * (200 * 300 + 300 * 100 + 200 * 100), 2 * 200 * 300 * 100), ("numpy loops", 2 * 80_000, 40_000),
     ]
     assert [r["predicted_us"] for r in facts["rows"]] == pytest.approx([PRODUCT, LOOPS])
@@ -84,11 +84,11 @@ def test_why_says_what_the_kernels_should_take(run: Run, program: str) -> None:
     out = run("why", program, "e", "s", "--engine", "numexpr", "--threads", "1").out.split("\n")
     assert "run in one kernel" in out[0]
     assert out[1:] == [
-        f"{name} is in fusion s: f32[200,100] [numpy loops], 160,000 bytes, 40,000 operations: predicted 13.16 us (arithmetic)"
+        f"{name} is in fusion s: f32[200,100] [numpy loops], 156 KiB, 40,000 operations: predicted 13.16 us (arithmetic)"
         for name in "es"
     ] + [""]
     apart = run("why", program, "p", "s", "--engine", "numexpr", "--threads", "1", "--measure", "--json").json["kernels"]
-    assert [(k["node"], k["kernel"]["way"]) for k in apart] == [("p", "BLAS"), ("s", "numpy loops")]
+    assert [(k["node"], k["kernel"]["lowering"]) for k in apart] == [("p", "BLAS"), ("s", "numpy loops")]
     assert all(k["measured_us"] > 0 for k in apart)
 
 

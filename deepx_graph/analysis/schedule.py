@@ -124,37 +124,37 @@ class _Freezer:
 
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
-        self.place = Placement(function, live)
+        self.placement = Placement(function, live)
         self.frozen: dict[Scope, Block] = {}
         self.phis: dict[tuple[Node, int], list[Node]] = {}
         for n in live.order:
             if is_loop_variable(n):
                 self.phis.setdefault((live.ends[n.inputs[0]], index_of(n)), []).append(n)
         self.renews: dict[Node, list[Scope]] = {}
-        for once, loop in self.place.outermost.items():
+        for once, loop in self.placement.outermost.items():
             self.renews.setdefault(loop, []).append(once)
 
     def schedule(self) -> Schedule:
-        for scope in reversed(self.place.scopes):
+        for scope in reversed(self.placement.scopes):
             self.frozen[scope] = self._block(scope)
-        return Schedule(self.function, self.frozen[self.place.root], self.live.order)
+        return Schedule(self.function, self.frozen[self.placement.root], self.live.order)
 
     def _block(self, scope: Scope) -> Block:
-        onces = sorted(self.place.onces.get(scope, {}).values(), key=lambda s: -s.loop.serial if s.loop else float("-inf"))
-        steps: list[Step] = [Once(self.frozen[s], self.place.outermost[s]) for s in onces]
+        onces = sorted(self.placement.onces.get(scope, {}).values(), key=lambda s: -s.loop.serial if s.loop else float("-inf"))
+        steps: list[Step] = [Once(self.frozen[s], self.placement.outermost[s]) for s in onces]
         steps += (self._step(n) for n in reversed(scope.nodes))  # they were placed newest first
         return Block(scope.kind, tuple(steps))
 
     def _step(self, node: Node) -> Step:
         if node.op is REGION:
-            scopes = self.place.branches[node]
+            scopes = self.placement.branches[node]
             branches = (Branch(self.frozen[s], self.live.branch(node, b)) for b, s in enumerate(scopes))
             return IfStep(node, self.live.columns[node], tuple(branches))
         if node.op is LOOP_END:
             columns = self.live.columns[node]
             return LoopStep(
                 node, columns, tuple(tuple(self.phis.get((node, k), ())) for k in columns), self.live.inits(node),
-                self.live.nexts(node), self.frozen[self.place.headers[node]], self.frozen[self.place.bodies[node]],
+                self.live.nexts(node), self.frozen[self.placement.headers[node]], self.frozen[self.placement.bodies[node]],
                 tuple(self.frozen[s] for s in self.renews.get(node, ())),
             )  # fmt: skip
         return Eval(node)

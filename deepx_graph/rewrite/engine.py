@@ -171,7 +171,7 @@ def _key(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type) -
 
 @cache
 def function_attrs(op: Op) -> tuple[int, ...]:
-    """The places of the op's attributes that hold functions."""
+    """The numbers of the op's attributes that hold functions."""
     return tuple(k for k, a in enumerate(op.attrs) if a.kind == "function")
 
 

@@ -66,7 +66,7 @@ class ReverseScopes(ScopeTree):
 
 
 class Activity:
-    """The nodes and loop variables on a way from `wrt` to `roots` along which a derivative may pass."""
+    """The nodes and loop variables on a path from `wrt` to `roots` along which a derivative may pass."""
 
     def __init__(self, function: Function, ends: dict[Node, Node], wrt: Collection[Node], roots: Iterable[Node],
                  stopped: Collection[Node] = ()) -> None:

@@ -130,7 +130,7 @@ def _check(node: Node, flow: Activity) -> None:
 # --- both parts as one graph ---------------------------------------------------------------------------------------
 
 Key = tuple[Node, bool | Node]
-"""A node, and where it is wanted: False in its own place, True as the backward part sees it; a region or loop_end where that is
+"""A node, and where it is wanted: False where it is computed, True as the backward part sees it; a region or loop_end where that is
 computed again in the backward part and the node belongs to its inside."""
 
 
@@ -138,8 +138,8 @@ class Rebuild:
     """The forward and the backward part as one graph in order, its nodes made on demand: forward constructs with the columns they
     have grown, backward nodes over the residuals that stand for what they use.
 
-    A value is wanted either in its own place or as the backward part sees it. Types are inferred again where operands have others
-    than before.
+    A value is wanted either where it is computed or as the backward part sees it. Types are inferred again where operands have
+    others than before.
     """
 
     def __init__(self, sweep: ReversePass, residuals: Residuals) -> None:
@@ -163,12 +163,12 @@ class Rebuild:
         return node, forward and (self.residuals.closed or not self.sweep.home(node).is_root)
 
     def _operands(self, key: Key) -> list[Key]:
-        node, place = key
-        if place is True and node in self.residuals.reads:
+        node, where = key
+        if where is True and node in self.residuals.reads:
             return [self._seen_backward(self.residuals.reads[node])]
         inputs = self._inputs(node)
-        if place is not False:
-            again = node if place is True else place
+        if where is not False:
+            again = node if where is True else where
             return [(i, again) if self._inside(i, again) else self._seen_backward(i) for i in inputs]
         if self.sweep.is_forward(node):
             return [(i, False) for i in inputs]
@@ -203,10 +203,10 @@ class Rebuild:
         return found
 
     def _make(self, key: Key, over: tuple[Node, ...]) -> Node:
-        node, place = key
-        if place is True and node in self.residuals.reads:
+        node, where = key
+        if where is True and node in self.residuals.reads:
             return over[0]
-        attrs = (fresh_loop(),) if place is not False and node.op is LOOP_BEGIN else self._attrs(node)
+        attrs = (fresh_loop(),) if where is not False and node.op is LOOP_BEGIN else self._attrs(node)
         if over == node.inputs and attrs == node.attrs:
             return node
         same = attrs == node.attrs and [i.type for i in over] == [i.type for i in node.inputs]

@@ -77,8 +77,8 @@ def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto"
     if loop != "auto":
         return _thrifty(module, wrt, loop).module
     found: list[Gradient] = []
-    for way in LOOPS:
-        found.append(_gradient(module, wrt, way))
+    for kind in LOOPS:
+        found.append(_gradient(module, wrt, kind))
         if found[-1].row_bytes <= budget:
             return found[-1].module
     return min(found, key=lambda g: g.row_bytes).module
@@ -86,7 +86,7 @@ def grad(module: Module, wrt: Sequence[str] | None = None, *, loop: str = "auto"
 
 def choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
     """The gradient program under each of LOOPS. Raises as `grad` does."""
-    return [_thrifty(module, wrt, way) for way in LOOPS]
+    return [_thrifty(module, wrt, kind) for kind in LOOPS]
 
 
 def _thrifty(module: Module, wrt: Sequence[str] | None, loop: str) -> Gradient:

@@ -1,7 +1,7 @@
 """Reverse accumulation through scopes: from the cotangents of a function's results to those of its inputs.
 
 The nodes it builds refer to values of the function as if they were still there, wherever in a branch or loop they were computed;
-`grad_residuals` and `grad_rebuild` make that true. A branch becomes a region with the same selector over the cotangents of what
+`residuals` and `function` make that true. A branch becomes a region with the same selector over the cotangents of what
 its sides use; a loop becomes a loop that counts down, whose variables are the cotangents of the variables and, added up, those of
 what the body uses from outside. Scopes nest on a stack of generators, so depth costs nothing.
 """

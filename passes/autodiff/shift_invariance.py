@@ -33,7 +33,7 @@ MAX_NODES = 64
 """How many values are looked at for one maximum."""
 
 
-class Way(NamedTuple):
+class Dependence(NamedTuple):
     """How a value depends on m: shifted by `power * m`, or with `scaled` multiplied by `exp(power * m)`; `axes[i]` is the axis of
     the value along which m's axis i lies."""
 
@@ -54,22 +54,22 @@ def _is_maximum(node: Node) -> bool:
 
 
 def _cancels(function: Function, m: Node, number: Mapping[Node, int]) -> bool:
-    """Whether every way from m on ends at a value that does not depend on it; users are looked at in order."""
+    """Whether every path from m on ends at a value that does not depend on it; users are looked at in order."""
     assert isinstance(m.type, TensorType)
     results = set(function.results)
-    ways: dict[Node, Way] = {m: Way(1, False, tuple(range(len(m.type.shape))))}
+    known: dict[Node, Dependence] = {m: Dependence(1, False, tuple(range(len(m.type.shape))))}
     seen = {m}
     heap = [(number[m], m)]
     while heap:
         _, node = heapq.heappop(heap)
-        way = ways[node] if node is m else _way(node, ways)
-        if way is None or len(seen) > MAX_NODES:
+        how = known[node] if node is m else _dependence(node, known)
+        if how is None or len(seen) > MAX_NODES:
             return False
-        if not way.power:
+        if not how.power:
             continue
         if node in results:
             return False
-        ways[node] = way
+        known[node] = how
         for user in function.users[node]:
             if user not in seen:
                 seen.add(user)
@@ -77,9 +77,9 @@ def _cancels(function: Function, m: Node, number: Mapping[Node, int]) -> bool:
     return True
 
 
-def _way(node: Node, ways: Mapping[Node, Way]) -> Way | None:
-    """How the node depends on m, given how its operands do; None when in no way that is followed."""
-    own = [ways.get(i) for i in node.inputs]
+def _dependence(node: Node, known: Mapping[Node, Dependence]) -> Dependence | None:
+    """How the node depends on m, given how its operands do; None where that is not followed."""
+    own = [known.get(i) for i in node.inputs]
     if node.op is reduce:
         return _reduced(node, own)
     if node.op in (broadcast_in_dim, reshape, convert, negate, exponential, log):
@@ -89,32 +89,32 @@ def _way(node: Node, ways: Mapping[Node, Way]) -> Way | None:
     return None
 
 
-def _unary(node: Node, way: Way | None) -> Way | None:
-    if way is None:
+def _unary(node: Node, how: Dependence | None) -> Dependence | None:
+    if how is None:
         return None
     if node.op is exponential:
-        return None if way.scaled else way._replace(scaled=True)
+        return None if how.scaled else how._replace(scaled=True)
     if node.op is log:
-        return way._replace(scaled=False) if way.scaled else None
+        return how._replace(scaled=False) if how.scaled else None
     if node.op is broadcast_in_dim:
-        return way._replace(axes=tuple(node.attr("broadcast_dimensions")[a] for a in way.axes))
+        return how._replace(axes=tuple(node.attr("broadcast_dimensions")[a] for a in how.axes))
     if node.op is reshape:
-        return _reshaped(node, way)
-    return way if node.op is convert or way.scaled else way._replace(power=-way.power) if node.op is negate else None
+        return _reshaped(node, how)
+    return how if node.op is convert or how.scaled else how._replace(power=-how.power) if node.op is negate else None
 
 
-def _reshaped(node: Node, way: Way) -> Way | None:
+def _reshaped(node: Node, how: Dependence) -> Dependence | None:
     """Through a reshape that only adds or drops dimensions of size 1."""
     old, new = node.inputs[0].type, node.type
     assert isinstance(old, TensorType) and isinstance(new, TensorType)
     if [d for d in old.shape if d != 1] != [d for d in new.shape if d != 1]:
         return None
     kept = [k for k, d in enumerate(new.shape) if d != 1]
-    place = dict(zip((k for k, d in enumerate(old.shape) if d != 1), kept, strict=True))
-    return way._replace(axes=tuple(place[a] for a in way.axes)) if all(a in place for a in way.axes) else None
+    moved = dict(zip((k for k, d in enumerate(old.shape) if d != 1), kept, strict=True))
+    return how._replace(axes=tuple(moved[a] for a in how.axes)) if all(a in moved for a in how.axes) else None
 
 
-def _binary(node: Node, own: Sequence[Way | None]) -> Way | None:
+def _binary(node: Node, own: Sequence[Dependence | None]) -> Dependence | None:
     x, y = own
     if node.op is maximum:  # the maximum of m and the least number is m
         other = node.inputs[1 if x is not None else 0]
@@ -128,14 +128,14 @@ def _binary(node: Node, own: Sequence[Way | None]) -> Way | None:
         return None
     if node.inputs[0].type != node.inputs[1].type:
         return None
-    return Way((x.power if x else 0) + sign * (y.power if y else 0), scaled, some.axes)
+    return Dependence((x.power if x else 0) + sign * (y.power if y else 0), scaled, some.axes)
 
 
-def _reduced(node: Node, own: Sequence[Way | None]) -> Way | None:
+def _reduced(node: Node, own: Sequence[Dependence | None]) -> Dependence | None:
     """A sum of values that are scaled alike."""
-    way, axes = own[0], node.attr("dimensions")
-    if way is None or any(own[1:]) or len(node.inputs) != 2 or not way.scaled or node.attr("body").reducer is not add:
+    how, axes = own[0], node.attr("dimensions")
+    if how is None or any(own[1:]) or len(node.inputs) != 2 or not how.scaled or node.attr("body").reducer is not add:
         return None
-    if any(a in axes for a in way.axes) or splat_of(node.inputs[1]) != 0:
+    if any(a in axes for a in how.axes) or splat_of(node.inputs[1]) != 0:
         return None
-    return way._replace(axes=tuple(a - sum(d < a for d in axes) for a in way.axes))
+    return how._replace(axes=tuple(a - sum(d < a for d in axes) for a in how.axes))

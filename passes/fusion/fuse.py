@@ -1,7 +1,7 @@
 """`fuse` puts operations that can run in one pass over their data into `fusion` nodes; `unfuse` takes them out again.
 
 A kernel holds elementwise maps, the broadcasts they read, and reductions over the same axes with what feeds and follows them: a
-softmax or a layer norm is one kernel. What may join is decided in `fusion_group`; the reasons are those that `why` shows.
+softmax or a layer norm is one kernel. What may join is decided in `grouping`; the reasons are those that `why` shows.
 """
 
 from __future__ import annotations

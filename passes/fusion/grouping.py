@@ -2,7 +2,7 @@
 
 One pass over the nodes in order. A node joins the kernels of what it reads, the latest first; where none takes it, one that
 shares an input of full size. `Grouping.join` is the only place that decides, and it answers with the `Reason` that `why` shows.
-Groups are convex (`fusion_order`), keep to one place (`fusion_place`) and one space (`fusion_shape`), and stay within the limits.
+Groups are convex (`Order`), keep to one scope of the schedule and one space (`iteration_space`), and stay within the limits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops import reduce
 from deepx_graph.passes.fusion.iteration_space import Space, Vocabulary, dims, joined, misfit, space_of
 from deepx_graph.passes.fusion.reason import Kind, Reason
-from deepx_graph.passes.fusion.units import REACH, Blocked, Group, Units, describe_place
+from deepx_graph.passes.fusion.units import REACH, Blocked, Group, Units, describe_scope
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Grouping(Units):
 
     def obstacle(self, g: Group, h: Group, a: Node, b: Node) -> Reason | None:
         """What, apart from order, keeps the work of `g` (with `a` in it) and `h` (with `b`) out of one kernel."""
-        if g.place is not h.place:
-            return Reason(Kind.CONTROL, (a, b), f"{describe_place(g.place)}, and {b.name or b.op.name} {describe_place(h.place)}")
+        if g.scope is not h.scope:
+            return Reason(Kind.CONTROL, (a, b), f"{describe_scope(g.scope)}, and {b.name or b.op.name} {describe_scope(h.scope)}")
         space = self._joint(g, h)
         if isinstance(space, Kind):
             return Reason(space, (a, b), f"{g.space} and {h.space}")
@@ -147,7 +147,7 @@ class Grouping(Units):
         return self.obstacle(self._alone(a), self.group_of[b], a, b) is None
 
     def _alone(self, node: Node) -> Group:
-        alone = Group([node], space_of(node), self.places[node])
+        alone = Group([node], space_of(node), self.scopes[node])
         self.read(alone, self.links.of(node))
         return alone
 

@@ -1,7 +1,7 @@
 """The units that fusion works with: kernels in the making and the single nodes between them, and how they depend on each other.
 
-Constants, parameters and what is seen through (`fusion_shape.Link`) are no units: they are given to, or copied into, their users.
-Here is what is true of the graph; what may join is decided in `fusion_group`.
+Constants, parameters and what is seen through (`iteration_space.Link`) are no units: their users are given them, or copies.
+Here is what is true of the graph; what may join is decided in `grouping`.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Order(Generic[U]):
     def _arrange(self, behind: list[U], ahead: list[U], first: U, second: U) -> int:
         """What the union needs goes before it, what needs it after."""
         pool = sorted(self.position[u] for u in (*behind, *ahead, first, second))
-        for unit, place in zip(behind, pool, strict=False):
-            self.position[unit] = place
-        for unit, place in zip(reversed(ahead), reversed(pool), strict=False):
-            self.position[unit] = place
+        for unit, at in zip(behind, pool, strict=False):
+            self.position[unit] = at
+        for unit, at in zip(reversed(ahead), reversed(pool), strict=False):
+            self.position[unit] = at
         return pool[len(behind)]
 
     def replace(self, old: Iterable[U], new: U, position: int) -> None:
@@ -96,27 +96,27 @@ class Order(Generic[U]):
 _WORDS = {"branch": "a branch of", "header": "the test of", "body": "the body of", "once": "the first iteration of"}
 
 
-def places(function: Function) -> dict[Node, Scope]:
-    """The place of every node that is needed and not known from the start, as parameters, constants and loop variables are."""
+def scopes_of_nodes(function: Function) -> dict[Node, Scope]:
+    """The scope of every node that is needed and not known from the start, as parameters, constants and loop variables are."""
     return Placement(function, liveness(function)).home
 
 
-def describe_place(place: Scope) -> str:
-    """A place in words: `in the body of loop_end #12`."""
-    if place.owner is None:
+def describe_scope(scope: Scope) -> str:
+    """A scope in words: `in the body of loop_end #12`."""
+    if scope.owner is None:
         return "at the top level"
-    owner = place.owner
+    owner = scope.owner
     at = f" at {owner.span}" if owner.span else ""
-    return f"in {_WORDS[place.kind]} {owner.op.name} {owner.name or '#' + str(owner.serial)}{at}"
+    return f"in {_WORDS[scope.kind]} {owner.op.name} {owner.name or '#' + str(owner.serial)}{at}"
 
 
 class Group:
     """A kernel in the making. `copies` are nodes computed here and elsewhere; `inputs` maps what it is given to its root."""
 
-    __slots__ = ("copies", "inputs", "members", "place", "space", "views")
+    __slots__ = ("copies", "inputs", "members", "scope", "space", "views")
 
-    def __init__(self, members: list[Node], space: Space, place: Scope) -> None:
-        self.members, self.space, self.place = members, space, place
+    def __init__(self, members: list[Node], space: Space, scope: Scope) -> None:
+        self.members, self.space, self.scope = members, space, scope
         self.copies: frozenset[Node] = frozenset()
         self.views: frozenset[Node] = frozenset()
         self.inputs: dict[Node, Node] = {}
@@ -141,7 +141,7 @@ class Units:
     def __init__(self, function: Function, vocabulary: Vocabulary) -> None:
         self.function, self.vocabulary = function, vocabulary
         self.links = Links()
-        self.places = places(function)
+        self.scopes = scopes_of_nodes(function)
         self.group_of: dict[Node, Group] = {}
         self.roots: dict[Node, tuple[Node, ...]] = {}
         self.users: dict[Node, list[Node]] = {}
@@ -152,7 +152,7 @@ class Units:
     def unfit(self, node: Node) -> Kind | None:
         """Why no kernel holds the node; None when one may."""
         kind = self.vocabulary.unfit(node)
-        return Kind.DEAD if kind is None and node not in self.places else kind
+        return Kind.DEAD if kind is None and node not in self.scopes else kind
 
     def _enter(self, node: Node) -> None:
         """Makes a unit of the node, unless it is a source or is seen through."""
@@ -166,7 +166,7 @@ class Units:
         for root in roots:
             self.users.setdefault(root, []).append(node)
         if kind is None:
-            group = self.group_of[node] = Group([node], space_of(node), self.places[node])
+            group = self.group_of[node] = Group([node], space_of(node), self.scopes[node])
             self.read(group, links)
             self.order.append(group)
         else:

@@ -113,7 +113,7 @@ def _apart(grouping: Grouping, x: Node, y: Node) -> Reason:
     g, h = grouping.group_of[x], grouping.group_of[y]
     assert grouping.declined is not None
     told = grouping.declined.get((x, y))
-    if told is None and g.place is not h.place:
+    if told is None and g.scope is not h.scope:
         told = grouping.obstacle(g, h, x, y)
     told = told or _between(grouping, g, h) or _between(grouping, h, g) or _around(grouping, x, y) or _around(grouping, y, x)
     if told is None and any(k in h.inputs and dims(k) == g.space.full == h.space.full for k in g.inputs):
@@ -141,12 +141,12 @@ def _around(grouping: Grouping, x: Node, y: Node) -> Reason | None:
                 stack.append(before)
     if goal not in reader:
         return None
-    way = [reader[goal]]
-    while way[-1] is not start:
-        way.append(reader[way[-1]])
-    outside = next((u for u in way if isinstance(u, Node)), None)
-    cut = _between(grouping, goal, way[0]) if isinstance(way[0], Group) else None
+    path = [reader[goal]]
+    while path[-1] is not start:
+        path.append(reader[path[-1]])
+    outside = next((u for u in path if isinstance(u, Node)), None)
+    cut = _between(grouping, goal, path[0]) if isinstance(path[0], Group) else None
     if outside is not None or cut is None:
-        through = outside or (way[0].members[-1] if isinstance(way[0], Group) else way[0])
+        through = outside or (path[0].members[-1] if isinstance(path[0], Group) else path[0])
         return Reason(Kind.CYCLE, (x, y, through))
     return cut

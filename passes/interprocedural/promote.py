@@ -39,7 +39,7 @@ class Promote(Pass):
 def promoted(function: Function, control: RewriteControl) -> Function:
     """The function without references that stay within it; itself where there are none.
 
-    A reference that goes round a loop and is always the same one does not leave the function: such loop variables go first.
+    A reference that a loop carries and that is always the same one does not leave the function: such loop variables go first.
     """
     if not any(n.op is ref_create for n in function.nodes):
         return function
@@ -76,7 +76,7 @@ class _Promotion:
         self.new: dict[Node, Node] = {}
         self.held: dict[Node, Held] = {}
         self.extra: dict[Node, dict[Node, int]] = {}
-        """For a rebuilt region or loop, at which place of its values each reference's stands."""
+        """For a rebuilt region or loop, at which number among its values each reference's stands."""
 
     def run(self) -> Function:
         return replaced(self.function, rebuild(self.function.nodes, self.new, self._step))

@@ -1,4 +1,4 @@
-"""`tail-calls`: a function that calls itself last of all, whatever way it goes, becomes a loop.
+"""`tail-calls`: a function that calls itself last of all, whatever branches it takes, becomes a loop.
 
 The results are a tree of branches whose leaves are either other values or the results of a call of the function itself. Where one
 side of one branch goes round, the branch's condition becomes that of the loop, and the other side runs after it; any other tree

@@ -1,4 +1,4 @@
-"""Rules of what moves, cuts and joins whole tensors, beyond the shortest chains of `rules_shape`. All are exact.
+"""Rules of what moves, cuts and joins whole tensors, beyond the shortest chains of `shape`. All are exact.
 
 Reshapes between elementwise operations sink below them, where they meet others and cancel. iota takes the
 shape that is asked of it.
@@ -244,7 +244,7 @@ def slice_of_padded(b: Builder, node: Node) -> Node | None:
                      tuple(h + e - w for h, e, w in zip(high, limit, whole, strict=True)), interior)
 
 
-# --- slices at computed places ----------------------------------------------------------------------------------------
+# --- slices at computed indices ---------------------------------------------------------------------------------------
 
 
 @rule(dynamic_slice)

@@ -1,4 +1,4 @@
-"""Rules of comparisons, selections, logic and conversions. Exactness as in `rules_arithmetic`: NaN compares unequal to itself."""
+"""Rules of comparisons, selections, logic and conversions. Exactness as in `arithmetic`: NaN compares unequal to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of powers, roots, exponentials, signs and roundings. Exactness as in `rules_arithmetic`."""
+"""Rules of powers, roots, exponentials, signs and roundings. Exactness as in `arithmetic`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Branch values and loop variables that are not needed: what no rule sees, because it takes the whole function.
 
 Marks what the results depend on, loop variables and branch values one by one, and builds the rest anew with narrower regions and
-loops. With `invariants`, a loop variable that always goes round unchanged is its initial value, and equal branch values are one.
+loops. With `invariants`, a loop variable that no iteration changes is its initial value, and equal branch values are one.
 A loop keeps its identity. Near-linear; nothing is evaluated.
 """
 
@@ -145,13 +145,13 @@ class _Pruner:
             return made[begin.inputs[k]]
         if begin not in self.kept:
             return None
-        k = self.place[begin][self.alias.get((begin, k), k)]
+        k = self.position[begin][self.alias.get((begin, k), k)]
         same = made[source] is source and k == index_of(node)
         return node if same else Node(node.op, (made[source],), (k,), node.type, node.origin)
 
     @cached_property
-    def place(self) -> dict[Node, dict[int, int]]:
-        """For each narrowed construct the new place of each value that it keeps."""
+    def position(self) -> dict[Node, dict[int, int]]:
+        """For each narrowed construct the new number of each value that it keeps."""
         return {n: {k: at for at, k in enumerate(sorted(kept))} for n, kept in self.kept.items()}
 
 

@@ -71,22 +71,24 @@ def whole(b: Builder, x: Node, op: Op) -> Node:
 @pytest.mark.parametrize("flagged", [False, True])
 def test_a_zero_that_is_done_changes_its_sign_as_in_the_program(flagged: bool) -> None:
     """`x + 0.0` is for all elements, those that are done too: -0.0 becomes 0.0 while any other goes on."""
-    def make(b: Builder, x: Node) -> Sequence[Node]:
-        def step(v: Node) -> Node:
-            on = b(compare, v, everywhere(b, 0, x), direction="GT")
-            return b(add, b(select, on, b(subtract, v, everywhere(b, 1, x)), v), everywhere(b, 0.0, x))
+    def make(b: Builder, x: Node, left: Node) -> Sequence[Node]:
+        def on(v: Node) -> Node:
+            return b(compare, v, everywhere(b, 0, x), direction="GT")
 
-        def live(v: Node) -> Node:
-            return whole(b, b(compare, v, everywhere(b, 0, x), direction="GT"), or_)
+        def step(x: Node, left: Node) -> list[Node]:
+            fewer = b(subtract, left, everywhere(b, 1, left))
+            twice = b(add, x, x)
+            return [b(add, b(select, on(left), twice, x), everywhere(b, 0.0, x)), b(select, on(left), fewer, left)]
 
         if flagged:
-            return b.loop([x, b.constant(np.True_)], lambda v: (v[1], [step(v[0]), live(v[0])]))[:1]
-        return b.loop([x], lambda v: (live(v[0]), [step(v[0])]))
+            return b.loop([x, left, b.constant(np.True_)], lambda v: (v[2], [*step(v[0], v[1]), whole(b, on(v[1]), or_)]))[:2]
+        return b.loop([x, left], lambda v: (whole(b, on(v[1]), or_), step(*v)))
 
-    for values in ([-0.0, 3.0, -2.0, 0.5], [-0.0, -1.0, 0.0, -0.0]):
-        x = np.array(values * 5, np.float32)
-        module = module_of(make, x)
-        found, wanted = (compile(module, engine=engine)(x)[0] for engine in ("native", "numpy"))
+    x = np.array([-0.0, 3.0, -2.0, -0.0] * 500, np.float32)
+    for left in (np.arange(2000) % 4, np.zeros(2000), np.arange(2000) == 1999):  # the last has work alone, far from the others
+        arrays = [x, left.astype(np.float32)]
+        module = module_of(make, *arrays)
+        found, wanted = (compile(module, engine=engine)(*arrays)[0] for engine in ("native", "numpy"))
         np.testing.assert_array_equal(found, wanted)
         np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
 

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deepx_graph.errors import Place
-from deepx_graph.text.xla.mlir_text import string_text
+from deepx_graph.text.xla.mlir_text import string_text, unescaped
 
 _PIECE = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|(#[\w$.]+)|(\w+)|(.))', re.DOTALL)
 _LINE = re.compile(r":(\d+):(\d+)(?:\s*to\s*(?:\d+)?:\d+)?")
-_ESCAPE = re.compile(r'\\([0-9A-Fa-f]{2}|.)', re.DOTALL)
 MAX_DEPTH = 50
 """How deep one location may nest; aliases defined before it do not count."""
 
@@ -66,17 +65,13 @@ class Locations:
 
     def _string(self, text: str, piece: re.Match[str], depth: int) -> tuple[Place | None, int]:
         """A line of a file, or a name, alone or around another location."""
-        string = _ESCAPE.sub(_unescaped, piece[1])
+        string = unescaped(piece[1])
         if line := _LINE.match(text, piece.end()):
             return Place(string, int(line[1][:9]), int(line[2][:9])), line.end()
         if not text.startswith("(", piece.end()):
             return Place(label=string), piece.end()
         inner, at = self._read(text, piece.end() + 1, depth + 1)
         return _named(string, inner), at + 1
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return chr(int(match[1], 16)) if len(match[1]) == 2 else match[1]
 
 
 def _after(text: str, at: int, word: str) -> int:

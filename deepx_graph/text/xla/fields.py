@@ -5,7 +5,6 @@ A field may stand for one attribute of ours or for several that a text says toge
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -121,7 +120,8 @@ def word(name: str, *short: str, kind: str = "", hlo: str = "", default: str | N
 
 def string(name: str) -> ValueField:
     """A string, which HLO leaves out where it is empty."""
-    return value(name, (), "", lambda c, keys: c.string(*keys), lambda v: hlo_text.string_text(v) if v else "", json.dumps)
+    return value(name, (), "", lambda c, keys: c.string(*keys), lambda v: hlo_text.string_text(v) if v else "",
+                 mlir_text.string_text)
 
 
 @dataclass(frozen=True)

@@ -57,14 +57,36 @@ def _iota_groups(text: str) -> Groups:
     return tuple(tuple(int(i) for i in row) for row in flat.reshape(shape[0], -1))
 
 
+_QUOTES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {"n": b"\n", "t": b"\t", "r": b"\r"}
+
+
 def string_text(text: str) -> str:
-    """A string in quotes."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A string in quotes, with C's escapes."""
+    return '"' + "".join(_QUOTES.get(c) or (f"\\{ord(c):03o}" if c < " " or c == "\x7f" else c) for c in text) + '"'
 
 
 def parse_string(text: str) -> str:
     """A string without its quotes; any other text as it is."""
-    return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text.startswith('"') and text.endswith('"') else text
+    return unescaped(text[1:-1]) if text.startswith('"') and text.endswith('"') else text
+
+
+def unescaped(text: str) -> str:
+    """The string that is between the quotes: C's escapes, whose numbers are bytes of UTF-8, as XLA writes what is not ASCII."""
+    if "\\" not in text:
+        return text
+    found, at = bytearray(), 0
+    for escape in _ESCAPE.finditer(text):
+        found += text[at : escape.start()].encode() + _byte(escape[1])
+        at = escape.end()
+    return (found + text[at:].encode()).decode(errors="replace")
+
+
+def _byte(code: str) -> bytes:
+    if code[0] == "x" and len(code) > 1:
+        return bytes([int(code[1:], 16)])
+    return bytes([int(code, 8) & 255]) if code[0] in "01234567" else _ESCAPED.get(code, code.encode())
 
 
 def ints_text(values: Iterable[int]) -> str:

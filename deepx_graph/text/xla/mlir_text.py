@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,23 @@ def string_text(text: str) -> str:
     """A string in quotes, as MLIR escapes it."""
     plain = "".join(c if " " <= c <= "~" and c not in '"\\' else "".join(f"\\{b:02X}" for b in c.encode()) for c in text)
     return f'"{plain}"'
+
+
+_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
+_ESCAPED = {"n": b"\n", "t": b"\t"}
+
+
+def unescaped(text: str) -> str:
+    """The string that is between the quotes: bytes of UTF-8 by two digits, a line's end, a tab, anything else as it is."""
+    if "\\" not in text:
+        return text
+    found, at = bytearray(), 0
+    for escape in _ESCAPE.finditer(text):
+        code = escape[1]
+        found += text[at : escape.start()].encode()
+        found += bytes.fromhex(code) if len(code) == 2 else _ESCAPED.get(code, code.encode())
+        at = escape.end()
+    return (found + text[at:].encode()).decode(errors="replace")
 
 
 def word_text(kind: str, word: str) -> str:

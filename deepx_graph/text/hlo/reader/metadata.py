@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 from deepx_graph.errors import Place
 from deepx_graph.text.common.numbers import whole
+from deepx_graph.text.xla.hlo_text import parse_string, string_text, unescaped
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[\w.\-]+)', re.DOTALL)
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 Tables = Mapping[str, Mapping[int, str]]
 
 
@@ -63,35 +62,15 @@ class Places:
         return Place(file, _number(at, "line"), _number(at, "column"), function, caller) if file else caller
 
     def _name(self, table: str, number: int) -> str:
-        return unescape(self._tables.get(table, {}).get(number, "").strip().strip('"'))
+        return unescaped(self._tables.get(table, {}).get(number, "").strip().strip('"'))
 
 
 def _fields(text: str) -> dict[str, str]:
-    return {k: unescape(v[1:-1]) if v.startswith('"') else v for k, v in _FIELD.findall(text)}
+    return {k: parse_string(v) for k, v in _FIELD.findall(text)}
 
 
 def _number(fields: Mapping[str, str], name: str) -> int:
     return whole(fields.get(name, ""), 9) or 0
-
-
-def unescape(text: str) -> str:
-    """The string that a quoted text of HLO stands for."""
-    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    return chr(int(code, 8)) if code[0] in "01234567" else _ESCAPED.get(code, code)
-
-
-def quoted(text: str) -> str:
-    """A string as HLO quotes it."""
-    return '"' + "".join(_QUOTES.get(c) or (f"\\{ord(c):03o}" if c < " " or c == "\x7f" else c) for c in text) + '"'
-
-
-_QUOTES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 class FrameTables:
@@ -103,11 +82,12 @@ class FrameTables:
 
     def metadata(self, place: Place) -> str:
         """`metadata={...}` of an instruction from that place."""
-        parts = [f"{name}={quoted(word)}" for name, word in (("op_type", place.kind), ("op_name", place.label)) if word]
+        parts = [f"{name}={string_text(word)}" for name, word in (("op_type", place.kind), ("op_name", place.label)) if word]
         if place.function or place.caller:
             parts.append(f"stack_frame_id={self._frame(place)}")
         else:
-            parts += [f"source_file={quoted(place.file)}"] * bool(place.file) + [f"source_line={place.line}"] * bool(place.line)
+            parts += [f"source_file={string_text(place.file)}"] * bool(place.file)
+            parts += [f"source_line={place.line}"] * bool(place.line)
         return f"metadata={{{' '.join(parts)}}}"
 
     def _frame(self, place: Place) -> int:
@@ -117,7 +97,7 @@ class FrameTables:
             chain.append(at)
             at = at.caller
         for p in reversed(chain):
-            file, function = self._row("FileNames", quoted(p.file)), self._row("FunctionNames", quoted(p.function))
+            file, function = self._row("FileNames", string_text(p.file)), self._row("FunctionNames", string_text(p.function))
             location = self._row("FileLocations", f"{{file_name_id={file} function_name_id={function} line={p.line} "
                                                   f"end_line={p.line} column={p.column} end_column={p.column}}}")
             parent = self._frames[p.caller] if p.caller else 0

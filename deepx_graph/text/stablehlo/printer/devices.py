@@ -5,14 +5,13 @@ The state is a token where an operation takes one, and has no text elsewhere. Th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from deepx_graph import ops
 from deepx_graph.ir import Module, Node, Op
 from deepx_graph.ir.structure import PARTIAL, callee_of
 from deepx_graph.text.xla.hlo_text import present
-from deepx_graph.text.xla.mlir_text import NoText
+from deepx_graph.text.xla.mlir_text import NoText, string_text
 from deepx_graph.text.xla.rows import GenericForm
 
 TOKENS = frozenset((ops.infeed, ops.outfeed, ops.send, ops.recv))
@@ -31,17 +30,17 @@ def _print(n: Node) -> GenericForm:
 
 
 def _expect_probed(n: Node) -> GenericForm:
-    given = f"iter = {n.attr('iteration')} : i32, probe_id = {json.dumps(n.attr('probe_id'))}"
+    given = f"iter = {n.attr('iteration')} : i32, probe_id = {string_text(n.attr('probe_id'))}"
     return GenericForm("check.expect_serialized_eq", given)
 
 
 def _custom_call(n: Node) -> GenericForm:
     """A custom call by what is known of it."""
     version, config = n.attr("api_version"), n.attr("backend_config")
-    said = config if version == 4 and config.startswith("{") else json.dumps(config)  # a dictionary is one in MLIR too
+    said = config if version == 4 and config.startswith("{") else string_text(config)  # a dictionary is one in MLIR too
     return GenericForm("stablehlo.custom_call", present(
         f"api_version = {version} : i32" if version else "", f"backend_config = {said}" if config else "",
-        f"call_target_name = {json.dumps(n.attr('target'))}", f"has_side_effect = {str(n.op is ops.custom_effect).lower()}"))
+        f"call_target_name = {string_text(n.attr('target'))}", f"has_side_effect = {str(n.op is ops.custom_effect).lower()}"))
 
 
 def programs(n: Node, symbols: dict[str, str]) -> str:

@@ -6,7 +6,6 @@ tuple of them. The state that orders checks has no text: order in the text is or
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -39,7 +38,7 @@ from deepx_graph.text.stablehlo.printer.names import ValueNames, hidden_states, 
 from deepx_graph.text.stablehlo.printer.opaque import respell
 from deepx_graph.text.stablehlo.printer.ops import FORMS
 from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
-from deepx_graph.text.xla.mlir_text import NoText
+from deepx_graph.text.xla.mlir_text import NoText, string_text
 from deepx_graph.text.xla.rows import GenericForm
 from deepx_graph.types import BOOL, STATE, TupleType, Type, as_tensor, is_state
 
@@ -220,7 +219,7 @@ class MlirWriter:
 
     def probe(self, node: Node) -> None:
         """A probe gives in text what it is given."""
-        form = GenericForm("interpreter.probe", f"probe_id = {json.dumps(node.attr('probe_id'))}")
+        form = GenericForm("interpreter.probe", f"probe_id = {string_text(node.attr('probe_id'))}")
         text, types = self.generic(form, node.inputs[1:])
         self.put(f"{self.claims.claim('')} = {text} : {types} -> {types.strip('()')}")
         self.names[node] = self.names.get(node.inputs[0], "")

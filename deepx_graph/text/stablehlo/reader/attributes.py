@@ -8,6 +8,7 @@ from typing import Any
 from deepx_graph.errors import ParseError
 from deepx_graph.text.stablehlo.reader.scanner import IDENT, STRING, Scanner
 from deepx_graph.text.stablehlo.syntax import Dense, EnumWord, Noted, Symbol, Typed
+from deepx_graph.text.xla.mlir_text import unescaped
 
 _CONFIG = "backend_config"
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
@@ -69,7 +70,7 @@ class AttributeScanner(Scanner):
             string = self.match(STRING)
             if not string:
                 self.fail("a string that does not end", expected='"')
-            return string[1]
+            return unescaped(string[1])
         if first == "@":
             return Symbol(self.symbol() or "")
         if first == "#":

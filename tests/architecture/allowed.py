@@ -12,22 +12,8 @@ WORDS: dict[str, int] = {
 """Definitions by file."""
 
 HOMONYMS: dict[str, int] = {
-    "Block": 2,
-    "Call": 2,
-    "Facts": 2,
-    "Lowering": 2,
-    "Names": 2,
     "Parser": 2,
-    "Program": 2,
-    "Reader": 2,
-    "Row": 2,
-    "Rule": 3,
-    "Scope": 4,
-    "Scopes": 2,
-    "Shared": 2,
-    "Var": 2,
-    "Wire": 2,
-    "Word": 2,
+    "Rule": 2,
 }
 """Classes by name; most are the words of the syntax of several languages."""
 

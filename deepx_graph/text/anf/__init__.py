@@ -23,9 +23,9 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions | None = None) -> ReadResult:
     """The module that the text describes. Raises ParseError, VerifyError (types, arity, attributes), LimitError."""
-    from deepx_graph.text.anf.reader import Reader
+    from deepx_graph.text.anf.reader import AnfReader
 
-    return ReadResult(Reader(source, options or ReadOptions()).module())
+    return ReadResult(AnfReader(source, options or ReadOptions()).module())
 
 
 def write(module: Module) -> str:

@@ -1,7 +1,7 @@
 """Continuation-passing style: every function and call takes a continuation, `k`, and nothing returns. For looking; not read back.
 
-A call is given what to do with its values; a last call is given `k` itself, so that tail calls are seen at once. What follows
-a branch is a function that both sides call. Operations stay lets, and functions that are values of attributes stay as they are.
+A call is given what to do with its values; a last call is given `k` itself, so that tail calls are seen at once. The rest
+behind a branch is a function that both sides call. Operations stay lets, functions that are values of attributes as they are.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END, REGION, branches_of
-from deepx_graph.text.anf.printer import CONTROL, Lines, Printer, Shared, are_items, branch_word, data_text, render
+from deepx_graph.text.anf.printer import CONTROL, Lines, ModuleTexts, Printer, are_items, branch_word, data_text, render
 from deepx_graph.text.sea.words import name_text
 from deepx_graph.types import TupleType
 
 
 def write(module: Module) -> str:
     """The text of the module. Raises UsageError for an attribute value that has no text form, naming the node."""
-    shared = Shared(module)
+    shared = ModuleTexts(module)
     parts = ["; cps", f"(entry @{name_text(module.entry_name)})", *map(data_text, module.datas)]
     for f in module.functions:
         parts += render(_Printer(f, shared).definition())
@@ -37,7 +37,7 @@ class End:
 class _Printer(Printer):
     """One function in continuation-passing style."""
 
-    def __init__(self, function: Function, shared: Shared) -> None:
+    def __init__(self, function: Function, shared: ModuleTexts) -> None:
         super().__init__(function, shared)
         self._continuations = 0
 

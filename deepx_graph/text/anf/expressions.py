@@ -43,7 +43,7 @@ class Head:
 
 
 @dataclass
-class Scope:
+class NestedScope:
     """The values of one function by their names; `leave` forgets those given since a mark."""
 
     values: dict[str, Node] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Expressions:
 
     # --- atoms
 
-    def atom(self, scope: Scope) -> Node:
+    def atom(self, scope: NestedScope) -> Node:
         """Passes `%x`, `1:i32` or `@f`. Raises ParseError."""
         c = self.cursor
         at = c.skip()
@@ -123,7 +123,7 @@ class Expressions:
             c.mismatch("a value, like %x or 1:i32")
         return self._scalar(scope, found)
 
-    def _scalar(self, scope: Scope, found: re.Match[str]) -> Node:
+    def _scalar(self, scope: NestedScope, found: re.Match[str]) -> Node:
         node = scope.constants.get(found[0])
         if node is not None:
             return node
@@ -141,7 +141,7 @@ class Expressions:
             self.cursor.fail(f"no function '{name}' is defined", at, self.cursor.at, hint=suggest(name, self.heads))
         return self.heads[name].type
 
-    def _atoms(self, scope: Scope) -> list[Node]:
+    def _atoms(self, scope: NestedScope) -> list[Node]:
         """Passes values up to the closing bracket, and that."""
         found = []
         while not self.cursor.accept(")"):
@@ -150,7 +150,7 @@ class Expressions:
 
     # --- lets
 
-    def expression(self, scope: Scope, again: str = "") -> list[Node]:
+    def expression(self, scope: NestedScope, again: str = "") -> list[Node]:
         """Passes lets and the values that they are for; with `again`, the arguments of `(@again ...)`. Raises ParseError."""
         c, mark = self.cursor, scope.mark()
         count = self._lets(scope)
@@ -173,13 +173,13 @@ class Expressions:
         start = c.skip()
         c.expect("@", "and the name of the loop")
         if c.name("the name of the loop") != wanted:
-            c.fail("the loop does not go round here", start, c.at, expected=f"@{wanted}")
+            c.fail("the loop does not begin again here", start, c.at, expected=f"@{wanted}")
 
     def _close(self, count: int) -> None:
         for _ in range(count):
             self.cursor.expect(")")
 
-    def _lets(self, scope: Scope) -> int:
+    def _lets(self, scope: NestedScope) -> int:
         """Passes lets as far as they go; how many there were, none of them closed yet."""
         c, count = self.cursor, 0
         while c.form("let"):
@@ -203,7 +203,7 @@ class Expressions:
             words.append(c.value_name())
         return words, True
 
-    def _bound(self, scope: Scope, words: list[str], several: bool, stated: Type | None, at: int) -> list[Node]:
+    def _bound(self, scope: NestedScope, words: list[str], several: bool, stated: Type | None, at: int) -> list[Node]:
         """The nodes that names are given to."""
         c = self.cursor
         found = self._compound(scope, words, stated, several) if c.peek("(") else [self.atom(scope)]
@@ -217,7 +217,7 @@ class Expressions:
 
     # --- compound expressions
 
-    def _compound(self, scope: Scope, words: Sequence[str], stated: Type | None,
+    def _compound(self, scope: NestedScope, words: Sequence[str], stated: Type | None,
                   several: bool = False) -> list[Node]:
         """Passes a form in brackets: the values of a call, branch or loop, or the one value of an operation."""
         c = self.cursor
@@ -251,7 +251,7 @@ class Expressions:
         self.cursor.expect("@", "and the name of a function")
         return self.cursor.name("the name of a function"), place
 
-    def _primitive(self, scope: Scope, at: int, stated: Type | None, words: Sequence[str],
+    def _primitive(self, scope: NestedScope, at: int, stated: Type | None, words: Sequence[str],
                    several: bool) -> list[Node]:
         """Passes `op %x %y {attribute = value})`."""
         c = self.cursor
@@ -273,8 +273,8 @@ class Expressions:
             return self._items(self.made(op, inputs, attrs, at, whole), words, at)
         return [self.made(op, inputs, attrs, at, stated, *words[:1])]
 
-    def _region(self, scope: Scope, at: int, stated: Type | None) -> Node:
-        """Passes what follows `(if` or `(case`: a selector, and a branch for each value of it."""
+    def _region(self, scope: NestedScope, at: int, stated: Type | None) -> Node:
+        """Passes, behind `(if` or `(case`, a selector and a branch for each value of it."""
         c = self.cursor
         selector, branches = self.atom(scope), list[list[Node]]()
         with c.nested():
@@ -286,8 +286,8 @@ class Expressions:
 
     # --- loops
 
-    def _loop(self, scope: Scope, words: Sequence[str], at: int) -> list[Node]:
-        """Passes `(@loop (lambda ((%x : T)) lets (if c side side))) (@loop inits))`, what follows `(letrec`."""
+    def _loop(self, scope: NestedScope, words: Sequence[str], at: int) -> list[Node]:
+        """Passes, behind `(letrec`, `(@loop (lambda ((%x : T)) lets (if c side side))) (@loop inits))`."""
         c, mark = self.cursor, scope.mark()
         c.expect("(", "around the name and the function of the loop")
         name = self._callee()[0]
@@ -324,13 +324,13 @@ class Expressions:
         c.expect(")", "after the loop")
         return results
 
-    def _begin(self, scope: Scope, name: str, at: int) -> Node:
+    def _begin(self, scope: NestedScope, name: str, at: int) -> Node:
         """Passes `(@loop inits)`."""
         self.cursor.expect("(", "around the call that begins the loop")
         self._loop_name(name)
         return self.made(LOOP_BEGIN, self._atoms(scope), (fresh_loop(),), at)
 
-    def _variables(self, scope: Scope, begin: Node, at: int) -> list[str]:
+    def _variables(self, scope: NestedScope, begin: Node, at: int) -> list[str]:
         """Passes `(lambda ((%x : T) (%y : U))`, and gives the loop variables their names."""
         c, words = self.cursor, list[str]()
         if not c.form("lambda"):

@@ -43,7 +43,7 @@ Lines = Iterator["str | Lines"]
 
 def write(module: Module) -> str:
     """The text of the module. Raises UsageError for an attribute value that has no text form, naming the node."""
-    shared = Shared(module)
+    shared = ModuleTexts(module)
     parts = [f"anf {VERSION}", f"(entry @{name_text(module.entry_name)})", *map(data_text, module.datas)]
     for f in module.functions:
         parts += render(Printer(f, shared).definition())
@@ -74,7 +74,7 @@ def data_text(data: Data) -> str:
     return f"(data {'extern ' if data.extern else ''}@{name_text(data.name)} ({params}){made})"
 
 
-class Shared:
+class ModuleTexts:
     """What the functions of a module share: each other, the texts of types, a name for loops that no function has."""
 
     def __init__(self, module: Module | None) -> None:
@@ -88,7 +88,7 @@ class Shared:
 class Words(FunctionPrinter):
     """Writes attribute values as the sea form does, but functions as lambdas."""
 
-    shared: Shared
+    shared: ModuleTexts
 
     def _body(self, node: Node, body: Function) -> str:
         if self.depth > DEPTH_LIMIT:
@@ -99,7 +99,7 @@ class Words(FunctionPrinter):
 class Printer:
     """One function in A-normal form."""
 
-    def __init__(self, function: Function, shared: Shared, depth: int = 0) -> None:
+    def __init__(self, function: Function, shared: ModuleTexts, depth: int = 0) -> None:
         self.function, self.shared, self.pad = function, shared, "  " * (2 * depth)
         self.words = Words(function, shared.types, depth)
         self.words.shared = shared
@@ -214,7 +214,7 @@ class Printer:
         return node.op in CONTROL and are_items(results, node) and not any(r.name for r in results)
 
     def let(self, node: Node, pad: str) -> Lines:
-        """`(let (%x : T (op %y))`, to be closed after what follows."""
+        """`(let (%x : T (op %y))`, to be closed after its body."""
         if not opens(node):
             text = self.primitive(node)
             yield f"{pad}(let ({self.name(node)} : {self.type(node.type)} {text})"

@@ -13,7 +13,7 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, ParseError, Source, VerifyError, suggest
 from deepx_graph.ir import Constructor, Data, Function, Module
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.text.anf.expressions import Expressions, Head, Scope
+from deepx_graph.text.anf.expressions import Expressions, Head, NestedScope
 from deepx_graph.text.anf.forms import Forms
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.values import Values
@@ -38,7 +38,7 @@ class _Words(Values):
         return super().value()
 
 
-class Reader:
+class AnfReader:
     """Reads one text; `module` does it all."""
 
     def __init__(self, source: Source, options: ReadOptions) -> None:
@@ -76,7 +76,7 @@ class Reader:
     # --- definitions
 
     def _data(self) -> Data:
-        """Passes what follows `(data`: `@List ($A) (Cons $A @List<$A>) (Nil))`."""
+        """Passes, behind `(data`, `@List ($A) (Cons $A @List<$A>) (Nil))`."""
         c, params, constructors = self.cursor, list[str](), list[Constructor]()
         extern = c.accept_word("extern")
         name = c.at_name("the name of the data type")
@@ -92,7 +92,7 @@ class Reader:
         return Data(name, tuple(params), tuple(constructors), extern)
 
     def _define(self) -> None:
-        """Passes what follows `(define`, and remembers where the body is."""
+        """Passes a definition, behind `(define`, and remembers where its body is."""
         c = self.cursor
         start = c.at
         public = c.accept_word("public")
@@ -143,7 +143,7 @@ class Reader:
 
     def _with_body(self, head: Head) -> Function:
         """Passes the body."""
-        scope = Scope()
+        scope = NestedScope()
         params = [self.body.node(PARAM, (), (k, t), t, word, at) for k, (word, t, at) in enumerate(head.params)]
         for (word, _, at), node in zip(head.params, params, strict=True):
             if word in scope.values:

@@ -28,9 +28,9 @@ def detect(text: str) -> float:
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with places, LimitError where a bound is exceeded."""
     from deepx_graph.text.mindir.dump import parse_dump
-    from deepx_graph.text.mindir.lower import Lowering
+    from deepx_graph.text.mindir.lower import ModelLowering
     from deepx_graph.text.mindir.schema import decode_model
 
     model = decode_model(source, options) if source.binary else parse_dump(source, options)
-    lowering = Lowering(source, model, options)
+    lowering = ModelLowering(source, model, options)
     return ReadResult(lowering.module(), tuple(lowering.warnings))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Closure:
+class GraphClosure:
     """A graph with its leading arguments given."""
 
     graph: str
@@ -44,7 +44,7 @@ class Choice:
 def call(g: GraphLowering, function: Any, args: Sequence[Any]) -> Any:
     """The result of a function value, called."""
     match function:
-        case Closure(graph, given):
+        case GraphClosure(graph, given):
             return _call_graph(g, graph, [*given, *(a for a in args if not isinstance(a, Monad))])
         case Choice(selector, values):
             return _call_choice(g, selector, values, args)
@@ -88,7 +88,7 @@ def switch(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     selector = _scalar(g, selector)
     if None in values:  # a side that the compiler found dead
         return next((v for v in values if v is not None), None)
-    if all(isinstance(v, (Closure, Choice)) for v in values):
+    if all(isinstance(v, (GraphClosure, Choice)) for v in values):
         return Choice(selector, tuple(values))
     return g.b.branch(selector, *([g.materialised(v)] for v in values))[0]
 
@@ -118,8 +118,8 @@ def partial(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     """`Partial(function, arguments)`."""
     function, *args = inputs
     args = [a for a in args if not isinstance(a, Monad)]
-    if isinstance(function, Closure):
-        return Closure(function.graph, (*function.args, *args))
+    if isinstance(function, GraphClosure):
+        return GraphClosure(function.graph, (*function.args, *args))
     if isinstance(function, Choice):
         return Choice(function.selector, tuple(partial(g, [v, *args]) for v in function.values))
     raise InferError("Partial of a computed function", expected="a graph")

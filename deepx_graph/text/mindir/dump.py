@@ -13,7 +13,7 @@ import re
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.dump_values import ELIDED, closing, pieces, type_of, value_of
-from deepx_graph.text.mindir.schema import Attribute, Call, Graph, Model, TensorData, ValueInfo
+from deepx_graph.text.mindir.schema import Attribute, CallMessage, Graph, Model, TensorData, ValueInfo
 from deepx_graph.text.mindir.values import GRAPH_CLOSURE
 
 _ENTRY = re.compile(r"^# ?IR entry *: @(\S+)", re.MULTILINE)
@@ -111,7 +111,8 @@ class _Dump:
         op = self._operator(graph, numbers, self.text[found.end() : open_], found.end())
         type = self._type_after(stop)
         type.name = "shape"
-        graph.nodes.append(Call([a.removeprefix("@") for a in args], [name], name, op, [type], self._place(stop), found.start(1)))
+        made = CallMessage([a.removeprefix("@") for a in args], [name], name, op, [type], self._place(stop), found.start(1))
+        graph.nodes.append(made)
         numbers[found[1]] = name
         return stop
 
@@ -198,10 +199,10 @@ class _Dump:
         if value is ELIDED:
             self.elided[text[:80]] = None
             type = Attribute("shape", 19, tensors=[TensorData([-2], 1)])
-            graph.nodes.append(Call([], [name], name, "Elided", [type], "", at))
+            graph.nodes.append(CallMessage([], [name], name, "Elided", [type], "", at))
         else:
             assert isinstance(value, Attribute)
             value.name = "value"
-            graph.nodes.append(Call([], [name], name, "Constant", [value], "", at))
+            graph.nodes.append(CallMessage([], [name], name, "Constant", [value], "", at))
         return name
 

@@ -19,10 +19,10 @@ from deepx_graph.literal import Literal
 from deepx_graph.text.common.numbers import whole
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.args import Args
-from deepx_graph.text.mindir.control import SPECIAL, Choice, Closure, call
+from deepx_graph.text.mindir.control import SPECIAL, Choice, GraphClosure, call
 from deepx_graph.text.mindir.rules import RULES
-from deepx_graph.text.mindir.schema import Call, Graph, Model
-from deepx_graph.text.mindir.scopes import Scopes, holds_monad, is_constant
+from deepx_graph.text.mindir.schema import CallMessage, Graph, Model
+from deepx_graph.text.mindir.scopes import GraphScopes, holds_monad, is_constant
 from deepx_graph.text.mindir.signatures import Signatures
 from deepx_graph.text.mindir.values import MONAD, Monad, constant, is_monad_info, literal, tensor_type
 from deepx_graph.text.relay.reader.context import Unsupported
@@ -44,7 +44,7 @@ def short(name: str) -> str:
     return parts[-1] if parts else name
 
 
-def names_of(scopes: Scopes) -> dict[str, str]:
+def names_of(scopes: GraphScopes) -> dict[str, str]:
     """A name for each graph: its own, made of letters, digits and `_`; numbered where two would be alike."""
     found: dict[str, str] = {}
     taken: set[str] = set()
@@ -59,7 +59,7 @@ def names_of(scopes: Scopes) -> dict[str, str]:
     return found
 
 
-class Lowering:
+class ModelLowering:
     """One model being lowered. Raises VerifyError or ParseError at the node that is wrong."""
 
     def __init__(self, source: Source, model: Model, options: ReadOptions) -> None:
@@ -67,7 +67,7 @@ class Lowering:
         count = sum(len(g.nodes) for g in (model.graph, *model.functions) if g is not None)
         if count > options.max_nodes:
             raise LimitError(f"the model has {count} nodes, more than the limit of {options.max_nodes}")
-        self.scopes = Scopes(model)
+        self.scopes = GraphScopes(model)
         self.signatures = Signatures(self.scopes, self.fail)
         self.warnings = [Diagnostic(text, severity="warning") for text in model.elided]
         self.names = names_of(self.scopes)
@@ -86,7 +86,7 @@ class Lowering:
 class GraphLowering:
     """One graph being lowered. `env` maps names to nodes, plain values, literals, monads, closures and choices."""
 
-    def __init__(self, whole: Lowering, graph: Graph, is_entry: bool) -> None:
+    def __init__(self, whole: ModelLowering, graph: Graph, is_entry: bool) -> None:
         self.whole, self.graph, self.is_entry = whole, graph, is_entry
         self.scopes = whole.scopes
         self.b = Builder()
@@ -163,7 +163,7 @@ class GraphLowering:
         if name in self.env:
             return self.env[name]
         if name in self.scopes.graphs:
-            return Closure(name, tuple(self.read(f, at) for f in self.scopes.free[name]))
+            return GraphClosure(name, tuple(self.read(f, at) for f in self.scopes.free[name]))
         if name in self.scopes.weights:
             self.env[name] = self._weight(name)
             return self.env[name]
@@ -190,7 +190,7 @@ class GraphLowering:
     def materialised(self, value: Any) -> Node:
         """A value as a node; function values become closures that can travel."""
         match value:
-            case Closure(graph, args):
+            case GraphClosure(graph, args):
                 if graph in self.scopes.effectful:
                     raise InferError(f"'{graph}' has effects and is used as a value", expected="a call of it")
                 signature = self.whole.signatures.of_graph(graph)
@@ -203,7 +203,7 @@ class GraphLowering:
 
     # --- nodes
 
-    def _node(self, node: Call) -> None:
+    def _node(self, node: CallMessage) -> None:
         span = Span(self.whole.source, node.at, node.at + 1, place_of(node.domain))
         if not node.outputs:
             raise self.whole.fail(node.at, "a node has no name", "output: a name")
@@ -217,13 +217,13 @@ class GraphLowering:
             self.whole.warnings.append(replace(told, severity="warning", hint="shown, and not run: a dump does not tell all"))
             self.env[node.outputs[0]] = self._shown(node)
 
-    def _shown(self, node: Call) -> Node:
+    def _shown(self, node: CallMessage) -> Node:
         """A node that a dump does not tell enough of, for looking at."""
         given = [v for v in (self.env.get(n) for n in (self.scopes.callee(node), *node.inputs)) if isinstance(v, Node)]
         name = self.scopes.type_of(node) or "call"
         return self.b(ops.opaque, *given, name=name, type=self.whole.signatures.of_node(node))
 
-    def _value(self, node: Call) -> Any:
+    def _value(self, node: CallMessage) -> Any:
         if is_constant(node):
             return self._constant(node)
         inputs = [self.read(name, node.at) for name in node.inputs]
@@ -238,7 +238,7 @@ class GraphLowering:
             return special(self, inputs)
         return self._primitive(node, name, inputs)
 
-    def _constant(self, node: Call) -> Any:
+    def _constant(self, node: CallMessage) -> Any:
         """What a Constant node holds. Raises VerifyError at the node."""
         try:
             attribute = node.attribute("value")
@@ -248,8 +248,8 @@ class GraphLowering:
         except InferError as e:
             raise VerifyError(e.diagnostic(Span(self.whole.source, node.at, node.at + 1), "Constant: ")) from None
 
-    def _primitive(self, node: Call, name: str, inputs: Sequence[Any]) -> Node:
-        plain = [self.materialised(v) if isinstance(v, (Closure, Choice)) else v for v in inputs if not isinstance(v, Monad)]
+    def _primitive(self, node: CallMessage, name: str, inputs: Sequence[Any]) -> Node:
+        plain = [self.materialised(v) if isinstance(v, (GraphClosure, Choice)) else v for v in inputs if not isinstance(v, Monad)]
         primitive = self.scopes.primitives.get(node.op_type[5:])
         attrs = {a.name: constant(a, 1 << 20) for a in primitive.attributes if a.type not in (0, 18)} if primitive else {}
         rule = RULES.get(name)

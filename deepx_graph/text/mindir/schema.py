@@ -13,7 +13,7 @@ from typing import Any
 
 from deepx_graph.errors import LimitError, Source
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.mindir.wire import BYTES, FIXED32, FIXED64, Field, Wire, signed
+from deepx_graph.text.mindir.wire import BYTES, FIXED32, FIXED64, Field, WireReader, signed
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Attribute:
 
 
 @dataclass(slots=True)
-class Call:
+class CallMessage:
     """A node: an operation, or a call of a graph or a value, under the name that others read it by."""
 
     inputs: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Graph:
     """A func graph. `weights` are tensors with values that it, and every graph within it, reads by name."""
 
     name: str = ""
-    nodes: list[Call] = field(default_factory=list)
+    nodes: list[CallMessage] = field(default_factory=list)
     weights: list[TensorData] = field(default_factory=list)
     inputs: list[ValueInfo] = field(default_factory=list)
     outputs: list[ValueInfo] = field(default_factory=list)
@@ -117,7 +117,7 @@ _Setter = Callable[["_Decoder", Any, Field, int], None]
 class _Decoder:
     """Decodes messages; counts them against a bound."""
 
-    def __init__(self, wire: Wire, options: ReadOptions) -> None:
+    def __init__(self, wire: WireReader, options: ReadOptions) -> None:
         self.wire, self.left, self.max_depth = wire, 8 * options.max_nodes, options.max_depth
 
     def message(self, kind: type, start: int, end: int, at: int, depth: int) -> Any:
@@ -226,7 +226,7 @@ _FIELDS: dict[type, dict[int, _Setter]] = {
         9: partial(_reals, "doubles", "<d"), 10: partial(_numbers, "ints"), 11: partial(_texts, "strings"),
         12: partial(_parts, "tensors", TensorData), 16: partial(_number, "type"), 17: partial(_parts, "values", Attribute),
     },
-    Call: {
+    CallMessage: {
         1: partial(_texts, "inputs"), 2: partial(_texts, "outputs"), 3: partial(_text, "name"), 4: partial(_text, "op_type"),
         5: partial(_parts, "attributes", Attribute), 7: partial(_text, "domain"),
     },
@@ -235,7 +235,7 @@ _FIELDS: dict[type, dict[int, _Setter]] = {
         5: partial(_part, "info", Attribute),
     },
     Graph: {
-        1: partial(_parts, "nodes", Call), 2: partial(_text, "name"), 3: partial(_parts, "weights", TensorData),
+        1: partial(_parts, "nodes", CallMessage), 2: partial(_text, "name"), 3: partial(_parts, "weights", TensorData),
         5: partial(_parts, "inputs", ValueInfo), 6: partial(_parts, "outputs", ValueInfo),
     },
     Primitive: {1: partial(_text, "name"), 2: partial(_text, "op_type"), 3: partial(_parts, "attributes", Attribute)},
@@ -248,7 +248,7 @@ _FIELDS: dict[type, dict[int, _Setter]] = {
 
 def decode_model(source: Source, options: ReadOptions) -> Model:
     """The model in a binary source. Raises ParseError at the byte that is wrong, LimitError for too much of anything."""
-    wire = Wire(source)
+    wire = WireReader(source)
     model = _Decoder(wire, options).message(Model, 0, len(wire.data), 0, 0)
     assert isinstance(model, Model)
     if model.graph is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deepx_graph.text.mindir.schema import Call, Graph, Model
+from deepx_graph.text.mindir.schema import CallMessage, Graph, Model
 from deepx_graph.text.mindir.values import is_monad
 
 EFFECTS = frozenset(("Assign", "AssignAdd", "AssignSub", "Print"))
@@ -17,7 +17,7 @@ EFFECTS = frozenset(("Assign", "AssignAdd", "AssignSub", "Print"))
 REFERENCE = "REF::"
 
 
-class Scopes:
+class GraphScopes:
     """Facts about the graphs of a model, by their names."""
 
     def __init__(self, model: Model) -> None:
@@ -35,14 +35,14 @@ class Scopes:
         self.free = self._free()
         self.effectful = self._effectful()
 
-    def type_of(self, node: Call) -> str:
+    def type_of(self, node: CallMessage) -> str:
         """The primitive of a node; empty where it calls a graph or a value."""
         if not node.op_type.startswith(REFERENCE):
             return node.op_type
         found = self.primitives.get(node.op_type[len(REFERENCE) :])
         return found.op_type or found.name if found is not None else ""
 
-    def callee(self, node: Call) -> str:
+    def callee(self, node: CallMessage) -> str:
         """The graph or value that a node calls; empty where it is a primitive."""
         name = node.op_type[len(REFERENCE) :]
         return "" if not node.op_type.startswith(REFERENCE) or name in self.primitives else name
@@ -80,7 +80,7 @@ class Scopes:
                     work.append(user)
         return free
 
-    def _has_effect(self, node: Call) -> bool:
+    def _has_effect(self, node: CallMessage) -> bool:
         """Whether a node changes something, or reads what changes."""
         kind = self.type_of(node)
         return kind in EFFECTS or (kind == "Load" and bool(node.inputs) and node.inputs[0] in self.assigned)
@@ -100,11 +100,11 @@ class Scopes:
         return found
 
 
-def is_constant(node: Call) -> bool:
+def is_constant(node: CallMessage) -> bool:
     """Whether a node holds a value and computes nothing."""
     return node.op_type == "Constant"
 
 
-def holds_monad(node: Call) -> bool:
+def holds_monad(node: CallMessage) -> bool:
     """Whether a constant is the beginning of an order of effects."""
     return is_constant(node) and is_monad(node.attribute("value"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deepx_graph.errors import InferError, ParseError
-from deepx_graph.text.mindir.schema import Attribute, Call, ValueInfo
-from deepx_graph.text.mindir.scopes import Scopes
+from deepx_graph.text.mindir.schema import Attribute, CallMessage, ValueInfo
+from deepx_graph.text.mindir.scopes import GraphScopes
 from deepx_graph.text.mindir.values import (
     GRAPH_CLOSURE,
     LIST,
@@ -30,7 +30,7 @@ MAX_ITEMS = 10_000
 class Signatures:
     """Types by name, each worked out once. Raises what `fail` makes where a type is missing."""
 
-    def __init__(self, scopes: Scopes, fail: Callable[..., ParseError]) -> None:
+    def __init__(self, scopes: GraphScopes, fail: Callable[..., ParseError]) -> None:
         self.scopes, self.fail = scopes, fail
         self._graphs: dict[str, FunctionType] = {}
         self._inputs: dict[str, ValueInfo] = {i.name: i for g in scopes.graphs.values() for i in g.inputs}
@@ -72,7 +72,7 @@ class Signatures:
             return RefType(type) if name in self.scopes.assigned else type
         return self.of_node(self.scopes.nodes[name])
 
-    def of_node(self, node: Call) -> Type:
+    def of_node(self, node: CallMessage) -> Type:
         """The type that a node declares; an unknown tensor where it declares none."""
         attribute = node.attribute("shape") or node.attribute("value")
         return self._told(lambda: self._type(attribute, node.name), node.at, node.name)

@@ -31,7 +31,7 @@ class Field:
     end: int
 
 
-class Wire:
+class WireReader:
     """The bytes of a source."""
 
     def __init__(self, source: Source) -> None:

@@ -6,6 +6,7 @@ an expression is filled in by inference. The tree is as deep as brackets nest; s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +45,7 @@ class Constant(Expr):
 
 
 @dataclass(eq=False, slots=True)
-class Var(Expr):
+class VariableUse(Expr):
     binder: Binder
 
 
@@ -101,7 +102,7 @@ class Statement:
 
 
 @dataclass(eq=False, slots=True)
-class Block(Expr):
+class BlockExpression(Expr):
     statements: list[Statement]
     result: Expr
 
@@ -192,3 +193,58 @@ class Program:
     types: list[TypeDefinition]
     expression: Fn | None = None
     warnings: list[Diagnostic] = field(default_factory=list)
+
+
+# --- free variables -----------------------------------------------------------------------------------------------
+
+
+class FreeVariables:
+    """The free variables of function literals, in the order of first use: what closures capture. Each literal is looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Fn, tuple[Binder, ...]] = {}
+
+    def of(self, fn: Fn) -> tuple[Binder, ...]:
+        """What the literal uses and does not bind."""
+        found = self._known.get(fn)
+        if found is None:
+            bound = set(fn.params)
+            used = dict.fromkeys(self._used(fn.body, bound))
+            found = self._known[fn] = tuple(b for b in used if b not in bound)
+        return found
+
+    def _used(self, root: Expr, bound: set[Binder]) -> Iterator[Binder]:
+        """The variables used below, those bound there included; what is bound is added to `bound`."""
+        stack: list[Expr] = [root]
+        while stack:
+            e = stack.pop()
+            match e:
+                case VariableUse():
+                    yield e.binder
+                case Fn():
+                    yield from self.of(e)
+                case TupleOf():
+                    stack += reversed(e.items)
+                case Item():
+                    stack.append(e.whole)
+                case If():
+                    stack += (e.otherwise, e.then, e.condition)
+                case BlockExpression():
+                    bound.update(s.binder for s in e.statements if s.binder is not None)
+                    stack += (e.result, *(s.value for s in reversed(e.statements)))
+                case Match():
+                    for clause in e.clauses:
+                        bound.update(binders(clause.pattern))
+                    stack += (*(c.body for c in reversed(e.clauses)), e.value)
+                case Call():
+                    stack += (*reversed(e.args), e.callee)
+
+
+def binders(pattern: Pattern) -> Iterator[Binder]:
+    """The variables that a pattern binds."""
+    match pattern:
+        case AnyPattern(binder=Binder() as binder):
+            yield binder
+        case TuplePattern() | ConstructorPattern():
+            for inner in pattern.items:
+                yield from binders(inner)

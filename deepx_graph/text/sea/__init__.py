@@ -20,9 +20,9 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions | None = None) -> ReadResult:
     """The module that the text describes. Raises ParseError, VerifyError (types, arity, attributes), LimitError."""
-    from deepx_graph.text.sea.reader import Reader
+    from deepx_graph.text.sea.reader import SeaReader
 
-    return ReadResult(Reader(source, options or ReadOptions()).module())
+    return ReadResult(SeaReader(source, options or ReadOptions()).module())
 
 
 def write(module: Module) -> str:

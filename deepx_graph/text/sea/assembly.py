@@ -26,7 +26,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Word:
+class Keyword:
     """A word or sign of the text."""
 
     text: str
@@ -51,7 +51,7 @@ class Value:
 class Part:
     """A part that may be missing."""
 
-    elements: tuple[Word | Operands | Value, ...]
+    elements: tuple[Keyword | Operands | Value, ...]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class FormText:
 class Assembly:
     """The form of one op; `named` are the attributes that it places."""
 
-    elements: tuple[Word | Operands | Value | Part, ...]
+    elements: tuple[Keyword | Operands | Value | Part, ...]
     named: frozenset[str]
 
     def write(self, node: Node, operand: Callable[[Node], str], value: Callable[[Attr, Any], str]) -> str:
@@ -105,7 +105,7 @@ class Assembly:
                value: Callable[[Attr, Any], str]) -> Iterator[str]:
         for e in elements:
             match e:
-                case Word(text):
+                case Keyword(text):
                     yield text
                 case Operands(name, single):
                     found = node.inputs if not name else node.operand(name)
@@ -126,7 +126,7 @@ class Assembly:
     def _read(self, elements: Sequence[Any], text: FormText, attrs: dict[str, Any], operands: list[Node]) -> None:
         for e in elements:
             match e:
-                case Word(word):
+                case Keyword(word):
                     text.need(word)
                 case Operands(_, single):
                     operands += text.operands(single)
@@ -142,7 +142,7 @@ def _begun(inner: Sequence[Any], text: FormText) -> Sequence[Any] | None:
     """What is left of a part whose first words come next; None when they do not, and nothing is passed then."""
     start = text.cursor.at
     for k, e in enumerate(inner):
-        if not isinstance(e, Word):
+        if not isinstance(e, Keyword):
             return inner[k:]
         if not text.word(e.text):
             break
@@ -173,9 +173,9 @@ def assembly_of(op: Op) -> Assembly:
     return Assembly(tuple(elements), frozenset(named))
 
 
-def _element(op: Op, name: str, word: str) -> Word | Operands | Value:
+def _element(op: Op, name: str, word: str) -> Keyword | Operands | Value:
     if not name:
-        return Operands() if word == "operands" else Word(word)
+        return Operands() if word == "operands" else Keyword(word)
     for operand in op.operands:
         if operand.name == name and SEGMENTS not in op.attr_index:
             return Operands(name, operand.single)

@@ -35,14 +35,14 @@ _DEPTH_LIMIT = 120
 
 
 @dataclass
-class Scope:
+class FunctionScope:
     """What is known inside one function: values and loops by their names in the text."""
 
     values: dict[str, Node] = field(default_factory=dict)
     loops: dict[int, int] = field(default_factory=dict)
 
 
-class Reader:
+class SeaReader:
     """Reads one text; `module` does it all."""
 
     def __init__(self, source: Source, options: ReadOptions) -> None:
@@ -99,7 +99,7 @@ class Reader:
 
     def function(self) -> Function:
         """Passes `func [public] @name(params) -> (results) [vjp @name] { body }`."""
-        c, scope = self.cursor, Scope()
+        c, scope = self.cursor, FunctionScope()
         start = c.skip()
         if not c.accept_word("func"):
             c.mismatch("func, or the end of the text")
@@ -126,7 +126,7 @@ class Reader:
             said.append((name, c.string()))
         return tuple(said)
 
-    def _params(self, scope: Scope) -> list[tuple[str, int]]:
+    def _params(self, scope: FunctionScope) -> list[tuple[str, int]]:
         """The parameters' names and places. One without a type is made by a `param` line in the body."""
         c, count = self.cursor, itertools.count()
 
@@ -140,7 +140,7 @@ class Reader:
         c.expect("(")
         return c.items(")", param)
 
-    def _param(self, scope: Scope, word: str, index: int, at: int) -> Node:
+    def _param(self, scope: FunctionScope, word: str, index: int, at: int) -> Node:
         node = scope.values.get(word)
         if node is None or node.op is not PARAM or index_of(node) != index:
             self.cursor.fail(f"parameter {word} has no type here and no line in the body", at, at + len(word),
@@ -164,7 +164,7 @@ class Reader:
 
     # --- nodes
 
-    def _body(self, scope: Scope) -> tuple[Node, ...]:
+    def _body(self, scope: FunctionScope) -> tuple[Node, ...]:
         c = self.cursor
         while True:
             found = c.match(_STATEMENT)
@@ -177,7 +177,7 @@ class Reader:
             c.expect("}", "after the returned values")
             return self._operands(scope, final[1], final.start(1))
 
-    def _statement(self, scope: Scope, found: re.Match[str]) -> None:
+    def _statement(self, scope: FunctionScope, found: re.Match[str]) -> None:
         word, name, operands, attr_text, type_text = found.groups()
         op = self._op(name, found.start(2))
         inputs = self._operands(scope, operands, found.start(3)) if operands else ()
@@ -212,7 +212,7 @@ class Reader:
         """Whether the rest of the statement is in the form that the op declares, and not the general one."""
         return op.assembly is not None and stated is None and not self.cursor.peek(":")
 
-    def _written(self, scope: Scope, op: Op, inputs: tuple[Node, ...], found: re.Match[str]
+    def _written(self, scope: FunctionScope, op: Op, inputs: tuple[Node, ...], found: re.Match[str]
                  ) -> tuple[tuple[Node, ...], tuple[Any, ...], Type | None]:
         """Operands, attributes and type of a statement that is more than words: in the op's own form, or with braces to come."""
         c, given = self.cursor, dict[str, Any]()
@@ -241,7 +241,7 @@ class Reader:
         self.cursor.at = end
         return given
 
-    def _define(self, scope: Scope, word: str, start: int, end: int, op: Op, inputs: tuple[Node, ...],
+    def _define(self, scope: FunctionScope, word: str, start: int, end: int, op: Op, inputs: tuple[Node, ...],
                 attrs: tuple[Any, ...], type: Type) -> None:
         self._count += 1
         span = self.cursor.span(start, end)
@@ -251,14 +251,14 @@ class Reader:
             raise ParseError(Diagnostic(f"{word} is defined twice", span, hint=f"first in line {_line(scope.values[word])}"))
         scope.values[word] = Node(op, inputs, attrs, type, Origin(self.cursor.plain_name(word), (span,)))
 
-    def _operands(self, scope: Scope, text: str, at: int) -> tuple[Node, ...]:
+    def _operands(self, scope: FunctionScope, text: str, at: int) -> tuple[Node, ...]:
         values = scope.values
         try:
             return tuple([values[w] for w in text.split(", ")]) if text else ()
         except KeyError:  # quoted names, other blanks, or a name that is not there
             return tuple(self._operand(scope, m[0], at + m.start()) for m in _VALUE.finditer(text))
 
-    def _operand(self, scope: Scope, word: str, at: int) -> Node:
+    def _operand(self, scope: FunctionScope, word: str, at: int) -> Node:
         node = scope.values.get(self.cursor.key(word, at))
         if node is None:
             self.cursor.fail(f"no value {word} is defined above", at, at + len(word),
@@ -274,7 +274,7 @@ class Reader:
                              hint=suggest(name, OPS))
         return op
 
-    def _loop(self, scope: Scope, number: int) -> int:
+    def _loop(self, scope: FunctionScope, number: int) -> int:
         if number not in scope.loops:
             scope.loops[number] = fresh_loop()
         return scope.loops[number]

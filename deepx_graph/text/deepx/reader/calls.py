@@ -20,7 +20,7 @@ from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.deepx.reader.environment import Environment
 from deepx_graph.text.deepx.reader.instr import Arg, Formal, FunctionText, Instr, Problems
 from deepx_graph.text.deepx.reader.lower import check, check_size, created_names, finish, lower_body
-from deepx_graph.text.deepx.reader.names import Bound, Facts, Slot
+from deepx_graph.text.deepx.reader.names import Bound, ReadingFacts, TensorName
 from deepx_graph.text.deepx.reader.rules import rule_named
 from deepx_graph.text.deepx.reader.scalars import Number, parse_bool, parse_number
 from deepx_graph.types import ANY, STATE, Dim, FunctionType, TensorType, Type, merge_types, same_dim, tensor
@@ -119,12 +119,12 @@ class _Program:
 
     def _lower(self, instance: Instance) -> Function:
         text = instance.text
-        env = Environment(self.problems, Facts(), created_names(text.body), is_closed=True, draws=self.draws)
+        env = Environment(self.problems, ReadingFacts(), created_names(text.body), is_closed=True, draws=self.draws)
         for formal, known in zip(text.params, instance.literals, strict=True):
             self._bind(env, formal, known)
         for formal in text.results:
             if formal.name.text not in env.tensors:
-                env.tensors[formal.name.text] = Slot(formal.type, None, formal.name.start, 0)
+                env.tensors[formal.name.text] = TensorName(formal.type, None, formal.name.start, 0)
         if text.name.text in self.effects:
             env.take_state()
         lower_body(env, self.options, text.body, self.call)
@@ -145,7 +145,7 @@ class _Program:
         node = env.b.param(len(env.param_nodes), formal.type, name.text)
         env.param_nodes.append(node)
         if formal.kind == "tensor":
-            env.tensors[name.text] = Slot(formal.type, node, name.start, 0, is_output=False)
+            env.tensors[name.text] = TensorName(formal.type, node, name.start, 0, is_output=False)
         else:
             env.arguments[name.text] = Bound((), formal.type.dtype, node)
 

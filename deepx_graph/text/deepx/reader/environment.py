@@ -10,15 +10,15 @@ from deepx_graph.errors import InferError, VerifyError, an
 from deepx_graph.ir import Node, Origin
 from deepx_graph.ops import ensure_type, reshape
 from deepx_graph.text.deepx.reader.instr import Arg
-from deepx_graph.text.deepx.reader.names import Bound, Facts, Names, Slot, stated_dtype
+from deepx_graph.text.deepx.reader.names import Bound, NameTables, ReadingFacts, TensorName, stated_dtype
 from deepx_graph.text.deepx.reader.scalars import Number
 from deepx_graph.types import ANY, DType, TensorType, merge_types, tensor
 
 
-class Environment(Names):
+class Environment(NameTables):
     """The names of one program or function, and what may be done to them."""
 
-    def create(self, arg: Arg, value: Node | None, type: TensorType | None = None, *, may_exist: bool = False) -> Slot:
+    def create(self, arg: Arg, value: Node | None, type: TensorType | None = None, *, may_exist: bool = False) -> TensorName:
         """A new live name. Raises VerifyError when it is live already, unless it may be."""
         old = self.tensors.get(arg.text)
         if old is not None and not may_exist and not old.is_broken:
@@ -27,7 +27,7 @@ class Environment(Names):
         if type is None:
             assert value is not None and isinstance(value.type, TensorType)
             type = value.type
-        slot = Slot(type, None if value is None else self.named(value, arg.text), arg.start,
+        slot = TensorName(type, None if value is None else self.named(value, arg.text), arg.start,
                     self.next_order() if old is None else old.order)
         self.tensors[arg.text] = slot
         self.gone.pop(arg.text, None)
@@ -126,6 +126,6 @@ class Environment(Names):
         live = sorted((s.order, n, s.node) for n, s in self.tensors.items() if s.is_output and s.node is not None)
         return [(name, node) for _, name, node in live]
 
-    def facts(self) -> Facts:
+    def facts(self) -> ReadingFacts:
         """What this reading found out."""
-        return Facts(tuple(self.params.values()), dict(self.loads))
+        return ReadingFacts(tuple(self.params.values()), dict(self.loads))

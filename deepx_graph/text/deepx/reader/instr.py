@@ -81,13 +81,6 @@ class FunctionText(NamedTuple):
     body: tuple[Instr, ...]
 
 
-class Program(NamedTuple):
-    """A file: loose instructions (dialects A to E), or functions (dialect F)."""
-
-    body: tuple[Instr, ...]
-    functions: tuple[FunctionText, ...] = ()
-
-
 class Problems:
     """Errors and warnings of one file, in the order in which they are met."""
 

@@ -29,7 +29,7 @@ from deepx_graph.types import Dim, DType, TensorType
 
 
 @dataclass(frozen=True)
-class Rule:
+class DeepxRule:
     """How one deepx op is lowered.
 
     `make(line, *operands)` gives the value that is written to the one result, or None when there is nothing to write; an op that
@@ -74,7 +74,7 @@ class Scalar(NamedTuple):
 class Line:
     """An instruction with its rule, its environment, and the type of what it writes (None when nobody created that)."""
 
-    def __init__(self, env: Environment, options: ReadOptions, instr: Instr, rule: Rule) -> None:
+    def __init__(self, env: Environment, options: ReadOptions, instr: Instr, rule: DeepxRule) -> None:
         self.env, self.options, self.instr, self.rule = env, options, instr, rule
         self.b: Builder = env.b
         self.origin = Origin("", (env.problems.span(instr.start, instr.end),))

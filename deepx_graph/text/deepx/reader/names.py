@@ -32,7 +32,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReadingFacts:
     """What a whole reading of a program found out: its parameters in order, and the types of what it loads, by place."""
 
     params: tuple[Parameter, ...] = ()
@@ -40,7 +40,7 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Slot:
+class TensorName:
     """A live tensor name. `node` is None before the first write of a function's result, and after an error (`is_broken`).
 
     `fact` tells which parameter (a name) or load (an offset) the node still is; `is_output` whether the program made or changed it.
@@ -63,14 +63,14 @@ class Bound(NamedTuple):
     node: Node | None = None
 
 
-class Names:
+class NameTables:
     """The two tables of names, the parameters, and the state of the world; how names are read."""
 
-    def __init__(self, problems: Problems, facts: Facts, created: Mapping[str, int], *, is_closed: bool = False,
+    def __init__(self, problems: Problems, facts: ReadingFacts, created: Mapping[str, int], *, is_closed: bool = False,
                  draws: Iterator[int] | None = None) -> None:
         self.b = Builder()
         self.problems, self.created, self.is_closed = problems, created, is_closed
-        self.tensors: dict[str, Slot] = {}
+        self.tensors: dict[str, TensorName] = {}
         self.arguments: dict[str, Bound] = {}
         self.gone: dict[str, tuple[str, int]] = {}
         self.params: dict[str, Parameter] = {}
@@ -110,7 +110,7 @@ class Names:
         if p.is_scalar:
             self.arguments[p.name] = Bound((), p.type.dtype, node)
         else:
-            self.tensors[p.name] = Slot(p.type, node, p.start, self.next_order(), is_output=False, fact=p.name)
+            self.tensors[p.name] = TensorName(p.type, node, p.start, self.next_order(), is_output=False, fact=p.name)
         return node
 
     def take_state(self) -> Node:
@@ -127,7 +127,7 @@ class Names:
 
     # --- reading
 
-    def slot(self, arg: Arg, dtype: DType | None = None) -> Slot:
+    def slot(self, arg: Arg, dtype: DType | None = None) -> TensorName:
         """The live tensor of that name, a parameter if nobody creates it. Raises VerifyError for a name that cannot be read."""
         found = self.tensors.get(arg.text)
         if found is not None:

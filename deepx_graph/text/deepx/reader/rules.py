@@ -27,11 +27,11 @@ from deepx_graph.ops import (
     tan,
 )
 from deepx_graph.text.deepx.reader import declarations, values
-from deepx_graph.text.deepx.reader.line import Rule
+from deepx_graph.text.deepx.reader.line import DeepxRule
 
 
-def _rule(names: str, roles: str, make: values.Make | None = None, **fields: Any) -> Rule:
-    return Rule(tuple(names.split()), tuple(roles.split()), make, **fields)
+def _rule(names: str, roles: str, make: values.Make | None = None, **fields: Any) -> DeepxRule:
+    return DeepxRule(tuple(names.split()), tuple(roles.split()), make, **fields)
 
 
 _BINARY = {
@@ -41,7 +41,7 @@ _UNARY = {"sqrt": sqrt, "exp": exponential, "log": log, "sin": sine, "cos": cosi
 _REVERSED = {"rsubscalar": subtract, "rdivscalar": divide, "rpowscalar": power}
 _REDUCTIONS = {"sum": add, "prod": multiply, "reducemax": maximum, "reducemin": minimum}
 
-TABLE: tuple[Rule, ...] = (
+TABLE: tuple[DeepxRule, ...] = (
     *(_rule(name, "E E", values.elementwise(op)) for name, op in _BINARY.items()),
     *(_rule(f"{name}scalar", "T S", values.elementwise(op)) for name, op in _BINARY.items()),
     *(_rule(name, "S T", values.elementwise(op)) for name, op in _REVERSED.items()),
@@ -81,10 +81,10 @@ TABLE: tuple[Rule, ...] = (
     _rule("loadtensordata", "X", act=declarations.load_data, has_effect=True),
 )
 
-_BY_NAME: dict[str, Rule] = {name: rule for rule in TABLE for name in rule.names}
+_BY_NAME: dict[str, DeepxRule] = {name: rule for rule in TABLE for name in rule.names}
 
 
-def rule_named(name: str) -> Rule | None:
+def rule_named(name: str) -> DeepxRule | None:
     """The rule of a deepx op, in any spelling; None when there is no such op."""
     return _BY_NAME.get(name) or _BY_NAME.get(name.replace("_", ""))
 

@@ -18,7 +18,7 @@ from deepx_graph.text.relay.rules.table import RULES
 from deepx_graph.text.relay.syntax import (
     AnyPattern,
     Binder,
-    Block,
+    BlockExpression,
     Call,
     Constant,
     ConstructorPattern,
@@ -33,7 +33,7 @@ from deepx_graph.text.relay.syntax import (
     Program,
     TupleOf,
     TuplePattern,
-    Var,
+    VariableUse,
 )
 from deepx_graph.types import ANY, BOOL, DataType, RefType, TensorType, TupleType, Type, scalar, tensor
 
@@ -139,7 +139,7 @@ class Inference:
 
     def body(self, fn: Fn, type: Fun) -> None:
         found = self.expr(fn.body, type.effect)
-        result = fn.body.result if isinstance(fn.body, Block) else fn.body
+        result = fn.body.result if isinstance(fn.body, BlockExpression) else fn.body
         self.unify(found, type.result, result, "the result")
         if isinstance(exact := find(found), TensorType) and exact.is_static:
             type.result = exact
@@ -160,7 +160,7 @@ class Inference:
         match e:
             case Constant():
                 return e.value.type
-            case Var():
+            case VariableUse():
                 return self.instance(e.binder.type, e.binder.scheme)
             case Global():
                 return self._global(e)
@@ -175,7 +175,7 @@ class Inference:
                 then = self.expr(e.then, effect)
                 self.unify(self.expr(e.otherwise, effect), then, e.otherwise, "the other branch")
                 return then
-            case Block():
+            case BlockExpression():
                 return self._block(e, effect)
             case Fn():
                 type = self.signature(e)
@@ -197,7 +197,7 @@ class Inference:
         self.define(e.name)
         return self.instance(known[1], known[0].type_params)
 
-    def _block(self, e: Block, effect: Effect) -> Type:
+    def _block(self, e: BlockExpression, effect: Effect) -> Type:
         for s in e.statements:
             if s.binder is None:
                 self.expr(s.value, effect)
@@ -239,7 +239,7 @@ class Inference:
             raise self.error(f"'{e.name}' is neither an operator nor a constructor", e,
                              hint=suggest(e.name, [*self.constructors, *RULES]))
         params = [Binder(f"a{k}", e.start, e.end) for k in range(count)]
-        call = Call(e.start, e.end, OpRef(e.start, e.end, e.name), [Var(e.start, e.end, p) for p in params], {})
+        call = Call(e.start, e.end, OpRef(e.start, e.end, e.name), [VariableUse(e.start, e.end, p) for p in params], {})
         fn = self.eta[e] = Fn(e.start, e.end, params, call, None)
         return self.expr(fn, effect)
 

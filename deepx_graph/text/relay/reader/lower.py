@@ -16,25 +16,25 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, Span, VerifyE
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, REGION, TUPLE, callee_of
 from deepx_graph.literal import Literal
-from deepx_graph.text.relay.reader.free import FreeVariables
 from deepx_graph.text.relay.reader.infer import REFERENCES, Inference
 from deepx_graph.text.relay.reader.match_tree import Matching
 from deepx_graph.text.relay.reader.relations import build
 from deepx_graph.text.relay.reader.unify import Fun, Unknown, find, settled
 from deepx_graph.text.relay.syntax import (
     Binder,
-    Block,
+    BlockExpression,
     Call,
     Constant,
     Expr,
     Fn,
+    FreeVariables,
     Global,
     If,
     Item,
     Match,
     OpRef,
     TupleOf,
-    Var,
+    VariableUse,
 )
 from deepx_graph.types import STATE, FunctionType, Type
 
@@ -79,7 +79,7 @@ def _called(functions: list[Function]) -> list[Function]:
 
 
 @dataclass
-class Scope:
+class LoweredFunction:
     """One function being built: its name, what its variables are, and the state, where it has one."""
 
     name: str
@@ -109,10 +109,10 @@ class Lowering:
         program = self.inference.program
         for d in program.definitions:
             self.unknowns = {}
-            self.define(Scope(d.name), d.fn, (), Span(self.source, d.start, d.end), public=True)
+            self.define(LoweredFunction(d.name), d.fn, (), Span(self.source, d.start, d.end), public=True)
         if program.expression is not None:
             self.names.add(EXPRESSION)
-            self.define(Scope(EXPRESSION), program.expression, (), None, public=True)
+            self.define(LoweredFunction(EXPRESSION), program.expression, (), None, public=True)
         if not self.functions:  # only types are defined
             self.functions.append(Function("main", (), ()))
         self.functions = _called(self.functions)
@@ -121,7 +121,8 @@ class Lowering:
 
     # --- functions
 
-    def define(self, scope: Scope, fn: Fn, captured: tuple[tuple[Binder, Type], ...], span: Span | None, *, public: bool) -> None:
+    def define(self, scope: LoweredFunction, fn: Fn, captured: tuple[tuple[Binder, Type], ...],
+               span: Span | None, *, public: bool) -> None:
         """Builds a function; what its literals become stands behind it."""
         place, before = len(self.functions), self.b.constants
         self.b.constants = {}
@@ -150,10 +151,10 @@ class Lowering:
         assert isinstance(found, FunctionType)
         return found
 
-    def lift(self, fn: Fn, scope: Scope, binder: Binder | None) -> Lifted:
+    def lift(self, fn: Fn, scope: LoweredFunction, binder: Binder | None) -> Lifted:
         """Makes a function of the module of a literal. Returns what it is called by."""
         captured: dict[Binder, None] = {}
-        inner = Scope(self.fresh(f"{scope.name}.{binder.name if binder and binder.name else 'fn'}"))
+        inner = LoweredFunction(self.fresh(f"{scope.name}.{binder.name if binder and binder.name else 'fn'}"))
         for v in self.free.of(fn):
             known = scope.env.get(v)
             if isinstance(known, Lifted):
@@ -184,7 +185,7 @@ class Lowering:
             self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
         return self.b(op, *inputs, **attrs)
 
-    def lower(self, e: Expr, scope: Scope) -> Node:
+    def lower(self, e: Expr, scope: LoweredFunction) -> Node:
         """The node that an expression is; the state of the scope moves on."""
         self.count += 1
         if self.count > self.max_nodes:
@@ -193,7 +194,7 @@ class Lowering:
             case Constant():
                 self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
                 return self.b.literal(e.value)
-            case Var():
+            case VariableUse():
                 known = scope.env[e.binder]
                 return known if isinstance(known, Node) else self.closure(e, known, scope)
             case Global():
@@ -212,7 +213,7 @@ class Lowering:
                 condition = self.lower(e.condition, scope)
                 parts = [partial(self.lower, part, scope) for part in (e.then, e.otherwise)]
                 return self.branches(e, condition, parts, scope)
-            case Block():
+            case BlockExpression():
                 return self._block(e, scope)
             case Fn():
                 return self.closure(e, self.lift(e, scope, None), scope)
@@ -221,7 +222,7 @@ class Lowering:
         assert isinstance(e, Call)
         return self._call(e, scope)
 
-    def closure(self, e: Expr, lifted: Lifted, scope: Scope) -> Node:
+    def closure(self, e: Expr, lifted: Lifted, scope: LoweredFunction) -> Node:
         """A function value: the lifted function with what it captures."""
         captured = [scope.node(v) for v in lifted.captured]
         type = self.signature(e.type)
@@ -233,13 +234,13 @@ class Lowering:
             return self.make(e, ops.opaque, name=f"@{e.name}", type=self.settled(e.type), language="relay")
         return self.make(e, PARTIAL, callee=e.name, signature=self.signature(e.type))
 
-    def _operator_value(self, e: OpRef, scope: Scope) -> Node:
+    def _operator_value(self, e: OpRef, scope: LoweredFunction) -> Node:
         if e in self.inference.eta:
             fn = self.inference.eta[e]
             return self.closure(fn, self.lift(fn, scope, None), scope)
         return self.make(e, ops.construct, constructor=e.name, type=self.settled(e.type))
 
-    def _block(self, e: Block, scope: Scope) -> Node:
+    def _block(self, e: BlockExpression, scope: LoweredFunction) -> Node:
         for s in e.statements:
             if s.binder is not None and isinstance(s.value, Fn):
                 lifted = self.lift(s.value, scope, s.binder)
@@ -259,7 +260,7 @@ class Lowering:
             return node
         return Node(node.op, node.inputs, node.attrs, node.type, Origin(binder.name, node.origin.spans))
 
-    def branches(self, e: Expr, selector: Node, parts: list[Any], scope: Scope) -> Node:
+    def branches(self, e: Expr, selector: Node, parts: list[Any], scope: LoweredFunction) -> Node:
         """The value of the branch that is selected; each part builds one, beginning with the same state."""
         before, values, states = scope.state, [], []
         for part in parts:
@@ -275,7 +276,7 @@ class Lowering:
 
     # --- calls
 
-    def _call(self, e: Call, scope: Scope) -> Node:
+    def _call(self, e: Call, scope: LoweredFunction) -> Node:
         if isinstance(e.callee, OpRef):
             return self._operator(e, e.callee, scope)
         if e.kept:
@@ -283,9 +284,9 @@ class Lowering:
             return self.make(e, ops.opaque, *inputs, name="()", attributes=e.attr_text, type=self.settled(e.type), language="relay")
         return self.apply(e, e.callee, e.args, scope)
 
-    def apply(self, e: Expr, callee: Expr, args: list[Expr], scope: Scope) -> Node:
+    def apply(self, e: Expr, callee: Expr, args: list[Expr], scope: LoweredFunction) -> Node:
         """The call of a function: by name where it is known, else of a value."""
-        known = scope.env.get(callee.binder) if isinstance(callee, Var) else None
+        known = scope.env.get(callee.binder) if isinstance(callee, VariableUse) else None
         stateful = self.stateful(callee.type)
         if isinstance(known, Lifted):
             captured = [scope.node(v) for v in known.captured]
@@ -309,7 +310,7 @@ class Lowering:
         found = find(type)
         return isinstance(found, Fun) and found.effect.root().stateful
 
-    def _operator(self, e: Call, op: OpRef, scope: Scope) -> Node:
+    def _operator(self, e: Call, op: OpRef, scope: LoweredFunction) -> Node:
         if op.name == "call_lowered" and not e.kept and len(e.args) == 2 and isinstance(self._tuple_of(e.args[1]), TupleOf):
             return self._call_lowered(e, scope)
         inputs = [self.lower(a, scope) for a in e.args]
@@ -326,14 +327,14 @@ class Lowering:
             raise VerifyError(error.diagnostic(Span(self.source, e.start, e.end), f"{op.name}: ")) from None
 
     def _tuple_of(self, e: Expr) -> Expr | None:
-        return e.binder.value if isinstance(e, Var) else e
+        return e.binder.value if isinstance(e, VariableUse) else e
 
-    def _call_lowered(self, e: Call, scope: Scope) -> Node:
+    def _call_lowered(self, e: Call, scope: LoweredFunction) -> Node:
         whole = self._tuple_of(e.args[1])
         assert isinstance(whole, TupleOf)
         return self.apply(e, e.args[0], whole.items, scope)
 
-    def _reference(self, e: Call, name: str, inputs: list[Node], scope: Scope) -> Node:
+    def _reference(self, e: Call, name: str, inputs: list[Node], scope: LoweredFunction) -> Node:
         assert scope.state is not None
         if name == "ref_write":
             scope.state = self.make(e, ops.ref_write, scope.state, *inputs)

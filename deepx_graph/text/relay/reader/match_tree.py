@@ -19,11 +19,11 @@ from deepx_graph.types import DataType, TupleType, Type
 from deepx_graph.verify.data import field_types
 
 if TYPE_CHECKING:
-    from deepx_graph.text.relay.reader.lower import Lowering, Scope
+    from deepx_graph.text.relay.reader.lower import LoweredFunction, Lowering
 
 
 @dataclass(frozen=True)
-class Row:
+class ClauseRow:
     """A clause with the patterns still to be matched, one for each column, and what it has bound."""
 
     patterns: tuple[Pattern, ...]
@@ -34,15 +34,15 @@ class Row:
 class Matching:
     """Builds one match."""
 
-    def __init__(self, lowering: Lowering, match: Match, scope: Scope) -> None:
+    def __init__(self, lowering: Lowering, match: Match, scope: LoweredFunction) -> None:
         self.lowering, self.match, self.scope = lowering, match, scope
 
     def lower(self) -> Node:
         """The value of the match."""
         value = self.lowering.lower(self.match.value, self.scope)
-        return self._decide((value,), tuple(Row((c.pattern,), (), c) for c in self.match.clauses))
+        return self._decide((value,), tuple(ClauseRow((c.pattern,), (), c) for c in self.match.clauses))
 
-    def _decide(self, values: tuple[Node, ...], rows: tuple[Row, ...]) -> Node:
+    def _decide(self, values: tuple[Node, ...], rows: tuple[ClauseRow, ...]) -> Node:
         if not rows:
             return self._nothing_fits()
         rows = tuple(_bind(r, values) for r in rows)
@@ -55,7 +55,7 @@ class Matching:
             return self._items(values, rows, column)
         return self._cases(values, rows, column)
 
-    def _items(self, values: tuple[Node, ...], rows: tuple[Row, ...], column: int) -> Node:
+    def _items(self, values: tuple[Node, ...], rows: tuple[ClauseRow, ...], column: int) -> Node:
         """Looks into a tuple: its items become columns."""
         whole = values[column]
         assert isinstance(whole.type, TupleType)
@@ -67,7 +67,7 @@ class Matching:
             opened.append(_with(row, column, tuple(pattern.items) if isinstance(pattern, TuplePattern) else wild))
         return self._decide(values[:column] + items + values[column + 1 :], tuple(opened))
 
-    def _cases(self, values: tuple[Node, ...], rows: tuple[Row, ...], column: int) -> Node:
+    def _cases(self, values: tuple[Node, ...], rows: tuple[ClauseRow, ...], column: int) -> Node:
         """Tells the constructors apart that the clauses name; the others go on with the clauses that name none."""
         value, named = values[column], dict[str, None]()
         for row in rows:
@@ -85,7 +85,7 @@ class Matching:
             parts.append(partial(self._decide, values[:column] + values[column + 1 :], rest))
         return self.lowering.branches(self.match, tag, list(parts), self.scope)
 
-    def _case(self, values: tuple[Node, ...], rows: tuple[Row, ...], column: int, name: str) -> Node:
+    def _case(self, values: tuple[Node, ...], rows: tuple[ClauseRow, ...], column: int, name: str) -> Node:
         value = values[column]
         assert isinstance(value.type, DataType)
         data, constructor = self.lowering.inference.constructors[name]
@@ -101,7 +101,7 @@ class Matching:
                 kept.append(_with(row, column, tuple(pattern.items)))
         return self._decide(values[:column] + fields + values[column + 1 :], tuple(kept))
 
-    def _field(self, value: Node, rows: tuple[Row, ...], column: int, constructor: str, index: int, type: Type) -> Node:
+    def _field(self, value: Node, rows: tuple[ClauseRow, ...], column: int, constructor: str, index: int, type: Type) -> Node:
         """A field, under the name that the first pattern gives it that gives it one."""
         node = self.lowering.make(self.match, ops.field, value, constructor=constructor, index=index, type=type)
         for row in rows:
@@ -128,15 +128,15 @@ def _anything(match: Match) -> Pattern:
     return AnyPattern(match.start, match.end, None)
 
 
-def _with(row: Row, column: int, patterns: tuple[Pattern, ...]) -> Row:
-    return Row(row.patterns[:column] + patterns + row.patterns[column + 1 :], row.bound, row.clause)
+def _with(row: ClauseRow, column: int, patterns: tuple[Pattern, ...]) -> ClauseRow:
+    return ClauseRow(row.patterns[:column] + patterns + row.patterns[column + 1 :], row.bound, row.clause)
 
 
-def _bind(row: Row, values: tuple[Node, ...]) -> Row:
+def _bind(row: ClauseRow, values: tuple[Node, ...]) -> ClauseRow:
     """The row with its variables bound to what they match, and `_` in their place."""
     bound, patterns = list(row.bound), list(row.patterns)
     for k, p in enumerate(row.patterns):
         if isinstance(p, AnyPattern) and p.binder is not None:
             bound.append((p.binder, values[k]))
             patterns[k] = AnyPattern(p.start, p.end, None)
-    return Row(tuple(patterns), tuple(bound), row.clause)
+    return ClauseRow(tuple(patterns), tuple(bound), row.clause)

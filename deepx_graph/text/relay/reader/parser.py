@@ -21,7 +21,7 @@ from deepx_graph.text.relay.reader.types import TypeParser
 from deepx_graph.text.relay.syntax import (
     AnyPattern,
     Binder,
-    Block,
+    BlockExpression,
     Call,
     Clause,
     Constant,
@@ -37,7 +37,7 @@ from deepx_graph.text.relay.syntax import (
     Statement,
     TupleOf,
     TuplePattern,
-    Var,
+    VariableUse,
 )
 from deepx_graph.types import Type
 
@@ -222,7 +222,7 @@ class Parser(TypeParser):
             binder = self._outside(token)
         if binder in self.opening:
             self.opening[binder] = True
-        return Var(token.start, token.end, binder)
+        return VariableUse(token.start, token.end, binder)
 
     def _outside(self, token: Token) -> Binder:
         """The variable of a block that has ended, with a warning."""
@@ -250,7 +250,7 @@ class Parser(TypeParser):
             self.scopes.enter()
             statements, result = self._statements()
             self.scopes.leave(everything)
-        return Block(start, result.end, statements, result) if statements else result
+        return BlockExpression(start, result.end, statements, result) if statements else result
 
     def _statements(self) -> tuple[list[Statement], Expr]:
         statements: list[Statement] = []
@@ -317,8 +317,8 @@ class Parser(TypeParser):
             if length % CHAIN == 0:
                 links.append(Statement(Binder("", start, right.end, value=left), left))
                 assert links[-1].binder is not None
-                left = Var(start, right.end, links[-1].binder)
-        return Block(start, left.end, links, left) if links else left
+                left = VariableUse(start, right.end, links[-1].binder)
+        return BlockExpression(start, left.end, links, left) if links else left
 
     def _unary(self) -> Expr:
         """Minus signs before a number are its sign."""
@@ -343,7 +343,7 @@ class Parser(TypeParser):
             raise ParseError(e.diagnostic(self.span(start, token.end), "")) from None
 
     def _postfix(self, value: Expr) -> Expr:
-        """Passes what follows an expression: `.0`, `(args)`, `[types](args)`."""
+        """Passes the suffixes of an expression: `.0`, `(args)`, `[types](args)`."""
         length = 0
         while True:
             length += 1
@@ -356,7 +356,7 @@ class Parser(TypeParser):
                 value = Item(value.start, token.end, value, int(token.text[1:]))
             elif self.peek("(") and not isinstance(value, (If, Match)) and not self._ended(value):
                 value = self.call(value, [])
-            elif self.peek("[") and isinstance(value, (OpRef, Global, Var)):
+            elif self.peek("[") and isinstance(value, (OpRef, Global, VariableUse)):
                 self.advance()
                 value = self.call(value, self.items("]", self.type))
             else:

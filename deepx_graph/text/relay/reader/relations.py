@@ -10,7 +10,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.text.relay.reader.context import Context, Unsupported
 from deepx_graph.text.relay.reader.unify import settled
 from deepx_graph.text.relay.rules.table import RULES
-from deepx_graph.text.relay.syntax import Call, Constant, Expr, OpRef, TupleOf, Var
+from deepx_graph.text.relay.syntax import Call, Constant, Expr, OpRef, TupleOf, VariableUse
 from deepx_graph.types import TensorType, Type, VarType
 
 Known = Type | Literal | tuple["Known", ...]
@@ -35,7 +35,7 @@ def relation(call: Call) -> Type | None:
 
 
 def _known(e: Expr) -> Known:
-    if isinstance(e, Var) and e.binder.value is not None and isinstance(e.binder.value, (Constant, TupleOf)):
+    if isinstance(e, VariableUse) and e.binder.value is not None and isinstance(e.binder.value, (Constant, TupleOf)):
         e = e.binder.value
     if isinstance(e, Constant):
         return e.value

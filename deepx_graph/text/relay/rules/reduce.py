@@ -1,4 +1,4 @@
-"""Reductions of Relay. `axis` may be None, one axis or several, counted from the end too; `exclude` turns the choice round."""
+"""Reductions of Relay. `axis` may be None, one axis or several, counted from the end too; `exclude` inverts the choice."""
 
 from __future__ import annotations
 

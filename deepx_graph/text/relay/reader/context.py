@@ -245,7 +245,7 @@ Function = Callable[[Context], Node]
 
 
 @dataclass(frozen=True)
-class Rule:
+class Operator:
     """How an operator is built. `arity` is how many operands it takes where it is used as a value."""
 
     build: Function

@@ -6,7 +6,7 @@ from deepx_graph.errors import Diagnostic, ParseError, Source, Span
 from deepx_graph.text.common.cursor import Token
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.relay.reader.metadata import Metadata
-from deepx_graph.text.relay.reader.parser import Parser, parser
+from deepx_graph.text.relay.reader.parser import RelayParser, parser
 from deepx_graph.text.relay.reader.scanner import scan
 from deepx_graph.text.relay.syntax import Constructed, Definition, Fn, Program, TypeDefinition
 
@@ -35,12 +35,12 @@ def parse(source: Source, options: ReadOptions) -> Program:
     return program
 
 
-def _definition(p: Parser) -> Definition:
+def _definition(p: RelayParser) -> Definition:
     name = p.expect_kind("globl", "the name of a function, like @main")
     return Definition(name.text[1:], name.start, name.end, p.function(name.start))
 
 
-def _type(p: Parser) -> TypeDefinition:
+def _type(p: RelayParser) -> TypeDefinition:
     extern = p.accept("extern")
     p.expect("type")
     name = p.expect_kind("word", "the name of a type")
@@ -57,7 +57,7 @@ def _type(p: Parser) -> TypeDefinition:
     return TypeDefinition(name.text, name.start, name.end, params, constructors, extern)
 
 
-def _constructor(p: Parser) -> Constructed:
+def _constructor(p: RelayParser) -> Constructed:
     name: Token = p.expect_kind("word", "the name of a constructor")
     fields = p.items(")", p.type) if p.accept("(") else []
     return Constructed(name.text, name.start, name.end, fields)

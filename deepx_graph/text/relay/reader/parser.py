@@ -52,7 +52,7 @@ class Word:
 class Parts:
     """Parses at the cursor of a parser."""
 
-    def __init__(self, cursor: Parser) -> None:
+    def __init__(self, cursor: RelayParser) -> None:
         self.c = cursor
 
     def params(self) -> tuple[list[Binder], tuple[tuple[str, str], ...]]:
@@ -177,7 +177,7 @@ class Parts:
             c.tokens, c.at, c.depth = tokens, at, depth
 
 
-def _string(c: Parser, token: Token) -> str:
+def _string(c: RelayParser, token: Token) -> str:
     try:
         return str(json.loads(token.text))
     except ValueError:
@@ -193,7 +193,7 @@ CHAIN = 20
 """So many operators in a row are one expression; the next takes its value from a binding."""
 
 
-class Parser(TypeParser):
+class RelayParser(TypeParser):
     """Parses expressions. `warnings` tells of variables that are used outside their block."""
 
     def __init__(self, tokens: Tokens, metadata: Metadata, max_depth: int, max_rank: int, max_nodes: int) -> None:
@@ -524,11 +524,11 @@ def _bool(value: bool) -> object:
     return np.asarray(value)
 
 
-def parser(tokens: Tokens, metadata: Metadata, options_depth: int, max_rank: int, max_nodes: int) -> Parser:
+def parser(tokens: Tokens, metadata: Metadata, options_depth: int, max_rank: int, max_nodes: int) -> RelayParser:
     """A parser at the beginning of the tokens, headers passed."""
     kept = [t for t in tokens.tokens if t.kind != "header"]
     if len(kept) == len(tokens.tokens):
-        return Parser(tokens, metadata, options_depth, max_rank, max_nodes)
+        return RelayParser(tokens, metadata, options_depth, max_rank, max_nodes)
     dropped = [k for k, t in enumerate(tokens.tokens) if t.kind == "header"]
     stated = {k - sum(d < k for d in dropped): place for k, place in tokens.stated.items()}
-    return Parser(replace(tokens, tokens=kept, stated=stated), metadata, options_depth, max_rank, max_nodes)
+    return RelayParser(replace(tokens, tokens=kept, stated=stated), metadata, options_depth, max_rank, max_nodes)

@@ -11,7 +11,7 @@ import math
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.relay.reader.context import Context, Rule
+from deepx_graph.text.relay.reader.context import Context, Operator
 from deepx_graph.types import BOOL, F32, F64, DType, as_tensor
 
 UNARY: dict[str, Op] = {
@@ -39,7 +39,7 @@ COMPARE = {"equal": "EQ", "not_equal": "NE", "less": "LT", "less_equal": "LE", "
 _OF_FLOATS = frozenset(set(UNARY.values()) - {ops.negate, ops.abs_, ops.sign})
 
 
-def _unary(op: Op) -> Rule:
+def _unary(op: Op) -> Operator:
     """Integers go through floats where our operation is of floats only: Relay's gives what it is given."""
 
     def build(c: Context) -> Node:
@@ -48,25 +48,25 @@ def _unary(op: Op) -> Rule:
             return c.cast(c(op, c.cast(c.args[0], F64 if dtype.bits > 16 else F32)), dtype)
         return c(op, c.args[0])
 
-    return Rule(build)
+    return Operator(build)
 
 
-def _binary(op: Op) -> Rule:
-    return Rule(lambda c: c.both(op, c.args[0], c.args[1]), 2)
+def _binary(op: Op) -> Operator:
+    return Operator(lambda c: c.both(op, c.args[0], c.args[1]), 2)
 
 
-def _logical(op: Op) -> Rule:
+def _logical(op: Op) -> Operator:
     def build(c: Context) -> Node:
         for k in (0, 1):
             if c.type(k).dtype not in (BOOL,) and c.type(k).dtype.np is not None:
                 raise InferError(f"operand {k} is {an(c.type(k))}", operand=k, expected="bool")
         return c.both(op, c.args[0], c.args[1])
 
-    return Rule(build, 2)
+    return Operator(build, 2)
 
 
-def _compare(direction: str) -> Rule:
-    return Rule(lambda c: c.both(ops.compare, c.args[0], c.args[1], direction=direction), 2)
+def _compare(direction: str) -> Operator:
+    return Operator(lambda c: c.both(ops.compare, c.args[0], c.args[1], direction=direction), 2)
 
 
 def _is_integer(c: Context, k: int = 0) -> bool:
@@ -99,13 +99,13 @@ def _right_shift(c: Context) -> Node:
     return c.both(ops.shift_right_arithmetic if signed else ops.shift_right_logical, c.args[0], c.args[1])
 
 
-def _rounded(op: Op) -> Rule:
+def _rounded(op: Op) -> Operator:
     """Floor and ceil: integers stay as they are."""
-    return Rule(lambda c: c.args[0] if _is_integer(c) else c(op, c.args[0]))
+    return Operator(lambda c: c.args[0] if _is_integer(c) else c(op, c.args[0]))
 
 
-def _scaled_log(base: float) -> Rule:
-    return Rule(lambda c: c(ops.multiply, c(ops.log, c.args[0]), c.like(1 / math.log(base), c.args[0])))
+def _scaled_log(base: float) -> Operator:
+    return Operator(lambda c: c(ops.multiply, c(ops.log, c.args[0]), c.like(1 / math.log(base), c.args[0])))
 
 
 def _is_nan(c: Context) -> Node:
@@ -164,8 +164,8 @@ def _prelu(c: Context) -> Node:
     return c(ops.select, positive, x, c(ops.multiply, x, slope))
 
 
-def _filled_like(value: float) -> Rule:
-    return Rule(lambda c: c.full(value, c.known()))
+def _filled_like(value: float) -> Operator:
+    return Operator(lambda c: c.full(value, c.known()))
 
 
 def _gelu(c: Context) -> Node:
@@ -174,20 +174,21 @@ def _gelu(c: Context) -> Node:
     return c(ops.multiply, half, c(ops.add, c(ops.erf, c(ops.multiply, x, c.like(math.sqrt(0.5), x))), c.like(1, x)))
 
 
-_passed_on = Rule(lambda c: c.args[0], takes_tuple=True)
+_passed_on = Operator(lambda c: c.args[0], takes_tuple=True)
 
-ELEMENTWISE: dict[str, Rule] = {
+ELEMENTWISE: dict[str, Operator] = {
     **{n: _unary(op) for n, op in UNARY.items()}, **{n: _binary(op) for n, op in BINARY.items()},
     **{n: _logical(op) for n, op in LOGICAL.items()}, **{n: _compare(d) for n, d in COMPARE.items()},
     "floor": _rounded(ops.floor), "ceil": _rounded(ops.ceil), "round": _rounded(ops.round_nearest_afz),
-    "trunc": Rule(lambda c: trunc(c, c.args[0])), "isnan": Rule(_is_nan), "log2": _scaled_log(2), "log10": _scaled_log(10),
-    "logical_not": Rule(_invert), "bitwise_not": Rule(_invert), "atan2": _binary(ops.atan2), "right_shift": Rule(_right_shift, 2),
-    "floor_divide": Rule(_floor_divide, 2), "trunc_divide": Rule(_trunc_divide, 2), "trunc_mod": _binary(ops.remainder),
-    "cast": Rule(_cast), "cast_like": Rule(_cast_like, 2), "clip": Rule(_clip), "where": Rule(_where, 3),
+    "trunc": Operator(lambda c: trunc(c, c.args[0])), "isnan": Operator(_is_nan), "log2": _scaled_log(2), "log10": _scaled_log(10),
+    "logical_not": Operator(_invert), "bitwise_not": Operator(_invert), "atan2": _binary(ops.atan2),
+    "right_shift": Operator(_right_shift, 2),
+    "floor_divide": Operator(_floor_divide, 2), "trunc_divide": Operator(_trunc_divide, 2), "trunc_mod": _binary(ops.remainder),
+    "cast": Operator(_cast), "cast_like": Operator(_cast_like, 2), "clip": Operator(_clip), "where": Operator(_where, 3),
     **dict.fromkeys(("copy", "identity", "on_device", "device_copy", "annotation.stop_fusion", "annotation.compiler_begin",
                      "annotation.compiler_end"), _passed_on),
-    "memory.kill": Rule(lambda c: c.b.pack(), takes_tuple=True), "nn.relu": Rule(lambda c: relu(c, c.args[0])),
-    "nn.leaky_relu": Rule(_leaky_relu), "nn.prelu": Rule(_prelu, 2), "nn.gelu": Rule(_gelu),
+    "memory.kill": Operator(lambda c: c.b.pack(), takes_tuple=True), "nn.relu": Operator(lambda c: relu(c, c.args[0])),
+    "nn.leaky_relu": Operator(_leaky_relu), "nn.prelu": Operator(_prelu, 2), "nn.gelu": Operator(_gelu),
     "zeros_like": _filled_like(0), "ones_like": _filled_like(1), "fast_exp": _unary(ops.exponential),
     "fast_tanh": _unary(ops.tanh), "fast_erf": _unary(ops.erf),
 }  # fmt: skip

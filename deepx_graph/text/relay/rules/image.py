@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
-from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of
+from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of
 from deepx_graph.text.relay.rules.window import averaged, layout_of, spread_over
 from deepx_graph.types import I32
 
@@ -100,8 +100,9 @@ def _set_diagonal(c: Context) -> Node:
     return c(ops.select, c(ops.compare, rows, columns, direction="EQ"), diagonal, c.args[0])
 
 
-IMAGE: dict[str, Rule] = {
-    "nn.upsampling": Rule(_upsampling), "nn.depth_to_space": Rule(_depth_to_space), "nn.space_to_depth": Rule(_space_to_depth),
-    "nn.lrn": Rule(_lrn), "trilu": Rule(_triangle), "sequence_mask": Rule(_sequence_mask, 2),
-    "matrix_set_diag": Rule(_set_diagonal, 2),
+IMAGE: dict[str, Operator] = {
+    "nn.upsampling": Operator(_upsampling), "nn.depth_to_space": Operator(_depth_to_space),
+    "nn.space_to_depth": Operator(_space_to_depth),
+    "nn.lrn": Operator(_lrn), "trilu": Operator(_triangle), "sequence_mask": Operator(_sequence_mask, 2),
+    "matrix_set_diag": Operator(_set_diagonal, 2),
 }  # fmt: skip

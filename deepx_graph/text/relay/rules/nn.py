@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
-from deepx_graph.text.relay.reader.context import Context, Rule, ranked
+from deepx_graph.text.relay.reader.context import Context, Operator, ranked
 from deepx_graph.text.relay.rules.reduce import axes_of, back, count, mean
 
 # --- products -----------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def _log_softmax(c: Context) -> Node:
     return c(ops.subtract, off, back(c, total, off, axes))
 
 
-def _cross_entropy(logits: bool) -> Rule:
+def _cross_entropy(logits: bool) -> Operator:
     def build(c: Context) -> Node:
         predicted, target = c.args[0], c.args[1]
         rank = c.known().rank or 0
@@ -81,7 +81,7 @@ def _cross_entropy(logits: bool) -> Rule:
         total = ops.reduction(c.b, ops.add, found, range(rank))
         return c(ops.divide, c(ops.negate, total), c.like(count(predicted, (0,)), predicted))
 
-    return Rule(build, 2)
+    return Operator(build, 2)
 
 
 # --- normalisation ------------------------------------------------------------------------------------------------
@@ -148,11 +148,12 @@ def _dropout(c: Context) -> Node:
     return c.b.pack(c.args[0], c.full(1, c.known()))
 
 
-NN: dict[str, Rule] = {
-    "nn.dense": Rule(_dense, 2), "nn.matmul": Rule(_matmul, 2), "nn.batch_matmul": Rule(_batch_matmul, 2),
-    "nn.bias_add": Rule(_bias_add, 2), "nn.softmax": Rule(_softmax), "nn.fast_softmax": Rule(_softmax),
-    "nn.log_softmax": Rule(_log_softmax), "nn.cross_entropy": _cross_entropy(False),
-    "nn.cross_entropy_with_logits": _cross_entropy(True), "nn.batch_norm": Rule(_batch_norm, 5),
-    "nn.layer_norm": Rule(_layer_norm, 3), "nn.instance_norm": Rule(_instance_norm, 3), "nn.group_norm": Rule(_group_norm, 3),
-    "nn.l2_normalize": Rule(_l2_normalize), "nn.dropout": Rule(_dropout),
+NN: dict[str, Operator] = {
+    "nn.dense": Operator(_dense, 2), "nn.matmul": Operator(_matmul, 2), "nn.batch_matmul": Operator(_batch_matmul, 2),
+    "nn.bias_add": Operator(_bias_add, 2), "nn.softmax": Operator(_softmax), "nn.fast_softmax": Operator(_softmax),
+    "nn.log_softmax": Operator(_log_softmax), "nn.cross_entropy": _cross_entropy(False),
+    "nn.cross_entropy_with_logits": _cross_entropy(True), "nn.batch_norm": Operator(_batch_norm, 5),
+    "nn.layer_norm": Operator(_layer_norm, 3), "nn.instance_norm": Operator(_instance_norm, 3),
+    "nn.group_norm": Operator(_group_norm, 3),
+    "nn.l2_normalize": Operator(_l2_normalize), "nn.dropout": Operator(_dropout),
 }  # fmt: skip

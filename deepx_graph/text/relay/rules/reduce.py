@@ -6,7 +6,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product, ranked
+from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of, product, ranked
 from deepx_graph.types import I32, Dim, DType, scalar
 
 
@@ -29,12 +29,12 @@ def kept(c: Context, node: Node, axes: tuple[int, ...]) -> Node:
     return c.shaped(node, [1 if k in axes else d for k, d in enumerate(dims)])
 
 
-def _monoid(op: Op) -> Rule:
+def _monoid(op: Op) -> Operator:
     def build(c: Context) -> Node:
         axes = axes_of(c)
         return kept(c, ops.reduction(c.b, op, c.args[0], axes) if axes else c.args[0], axes)
 
-    return Rule(build)
+    return Operator(build)
 
 
 def count(x: Node, axes: tuple[int, ...]) -> int:
@@ -93,7 +93,7 @@ def place_body(dtype: DType, direction: str, last: bool) -> Function:
     return b.function("place", (("x", t), ("m", i), ("y", t), ("n", i)), body, public=False)
 
 
-def _place(op: Op, direction: str) -> Rule:
+def _place(op: Op, direction: str) -> Operator:
     def build(c: Context) -> Node:
         axes, x = axes_of(c), c.args[0]
         shape = c.known().shape
@@ -110,10 +110,10 @@ def _place(op: Op, direction: str) -> Rule:
         whole = c(ops.reduce, x, places, c.like(start, x), none, dimensions=inner, body=body)
         return kept(c, c.b.proj(whole, 1), axes)
 
-    return Rule(build)
+    return Operator(build)
 
 
-def _cumulative(op: Op) -> Rule:
+def _cumulative(op: Op) -> Operator:
     def build(c: Context) -> Node:
         x = c.cast(c.args[0], c.dtype(default=c.type().dtype))
         if c.attr("axis") is None:
@@ -131,12 +131,12 @@ def _cumulative(op: Op) -> Rule:
                  base_dilations=ones, window_dilations=ones, padding_low=tuple(low), padding_high=tuple(high),
                  body=monoid_body(op, ranked(x).dtype))
 
-    return Rule(build)
+    return Operator(build)
 
 
-REDUCE: dict[str, Rule] = {
+REDUCE: dict[str, Operator] = {
     "sum": _monoid(ops.add), "max": _monoid(ops.maximum), "min": _monoid(ops.minimum), "prod": _monoid(ops.multiply),
-    "all": _monoid(ops.and_), "any": _monoid(ops.or_), "mean": Rule(_mean), "variance": Rule(_variance),
-    "logsumexp": Rule(_logsumexp), "argmax": _place(ops.maximum, "GT"), "argmin": _place(ops.minimum, "LT"),
+    "all": _monoid(ops.and_), "any": _monoid(ops.or_), "mean": Operator(_mean), "variance": Operator(_variance),
+    "logsumexp": Operator(_logsumexp), "argmax": _place(ops.maximum, "GT"), "argmin": _place(ops.minimum, "LT"),
     "cumsum": _cumulative(ops.add), "cumprod": _cumulative(ops.multiply),
 }  # fmt: skip

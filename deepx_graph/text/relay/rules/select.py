@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product
+from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of, product
 from deepx_graph.types import I32, DType, as_tensor, scalar
 
 
@@ -107,7 +107,8 @@ def _topk(c: Context) -> Node:
     return c.b.pack(*found) if kind == "both" else found[0]
 
 
-SELECT: dict[str, Rule] = {
-    "take": Rule(_take, 2), "gather": Rule(_gather, 2), "gather_nd": Rule(_gather_nd, 2), "one_hot": Rule(_one_hot, 3),
-    "sort": Rule(_sort), "argsort": Rule(_argsort), "topk": Rule(_topk),
+SELECT: dict[str, Operator] = {
+    "take": Operator(_take, 2), "gather": Operator(_gather, 2), "gather_nd": Operator(_gather_nd, 2),
+    "one_hot": Operator(_one_hot, 3),
+    "sort": Operator(_sort), "argsort": Operator(_argsort), "topk": Operator(_topk),
 }  # fmt: skip

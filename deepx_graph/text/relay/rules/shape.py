@@ -12,7 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CONSTANT, value_of
-from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, axis_of, product, ranked
+from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of, product, ranked
 from deepx_graph.types import I32, Dim, Dims, as_tensor, tensor
 
 # --- the same elements in another shape ---------------------------------------------------------------------------
@@ -276,11 +276,11 @@ def _collapse_to(c: Context) -> Node:
 # --- made from nothing --------------------------------------------------------------------------------------------
 
 
-def _filled(value: int) -> Rule:
+def _filled(value: int) -> Operator:
     def build(c: Context) -> Node:
         return c.full(value, tensor(c.dtype(), c.sizes("shape", 0)))
 
-    return Rule(build, 0)
+    return Operator(build, 0)
 
 
 def _full(c: Context) -> Node:
@@ -324,16 +324,17 @@ def _meshgrid(c: Context) -> Node:
     return c.b.pack(*(c.along(i, shape, (order.index(k),)) for k, i in enumerate(items)))
 
 
-SHAPE: dict[str, Rule] = {
-    "reshape": Rule(_reshape), "dyn.reshape": Rule(_reshape, 2), "reshape_like": Rule(_reshape_like, 2),
-    "transpose": Rule(_transpose), "expand_dims": Rule(_expand_dims), "squeeze": Rule(_squeeze),
-    "nn.batch_flatten": Rule(_batch_flatten), "layout_transform": Rule(_layout_transform),
-    "concatenate": Rule(_concatenate, takes_tuple=True), "stack": Rule(_stack, takes_tuple=True), "split": Rule(_split),
-    "strided_slice": Rule(_strided_slice), "slice_like": Rule(_slice_like, 2), "tile": Rule(_tile), "repeat": Rule(_repeat),
-    "reverse": Rule(_reverse), "flip": Rule(_reverse), "nn.pad": Rule(_pad), "broadcast_to": Rule(_broadcast_to),
-    "broadcast_to_like": Rule(_broadcast_like, 2), "collapse_sum_like": Rule(_collapse_like, 2),
-    "collapse_sum_to": Rule(_collapse_to), "zeros": _filled(0), "ones": _filled(1), "full": Rule(_full),
-    "full_like": Rule(_full_like, 2),
-    "arange": Rule(_arange, 3), "shape_of": Rule(_shape_of), "ndarray_size": Rule(_size_of),
-    "meshgrid": Rule(_meshgrid, takes_tuple=True),
+SHAPE: dict[str, Operator] = {
+    "reshape": Operator(_reshape), "dyn.reshape": Operator(_reshape, 2), "reshape_like": Operator(_reshape_like, 2),
+    "transpose": Operator(_transpose), "expand_dims": Operator(_expand_dims), "squeeze": Operator(_squeeze),
+    "nn.batch_flatten": Operator(_batch_flatten), "layout_transform": Operator(_layout_transform),
+    "concatenate": Operator(_concatenate, takes_tuple=True), "stack": Operator(_stack, takes_tuple=True), "split": Operator(_split),
+    "strided_slice": Operator(_strided_slice), "slice_like": Operator(_slice_like, 2), "tile": Operator(_tile),
+    "repeat": Operator(_repeat),
+    "reverse": Operator(_reverse), "flip": Operator(_reverse), "nn.pad": Operator(_pad), "broadcast_to": Operator(_broadcast_to),
+    "broadcast_to_like": Operator(_broadcast_like, 2), "collapse_sum_like": Operator(_collapse_like, 2),
+    "collapse_sum_to": Operator(_collapse_to), "zeros": _filled(0), "ones": _filled(1), "full": Operator(_full),
+    "full_like": Operator(_full_like, 2),
+    "arange": Operator(_arange, 3), "shape_of": Operator(_shape_of), "ndarray_size": Operator(_size_of),
+    "meshgrid": Operator(_meshgrid, takes_tuple=True),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepx_graph.text.relay.reader.context import Rule
+from deepx_graph.text.relay.reader.context import Operator
 from deepx_graph.text.relay.rules.elementwise import ELEMENTWISE
 from deepx_graph.text.relay.rules.image import IMAGE
 from deepx_graph.text.relay.rules.nn import NN
@@ -11,5 +11,5 @@ from deepx_graph.text.relay.rules.select import SELECT
 from deepx_graph.text.relay.rules.shape import SHAPE
 from deepx_graph.text.relay.rules.window import WINDOW
 
-RULES: dict[str, Rule] = {**ELEMENTWISE, **SHAPE, **SELECT, **REDUCE, **NN, **WINDOW, **IMAGE}
+RULES: dict[str, Operator] = {**ELEMENTWISE, **SHAPE, **SELECT, **REDUCE, **NN, **WINDOW, **IMAGE}
 """Every operator that is known, by name."""

@@ -12,7 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.reader.context import Context, Rule, Unsupported, ranked
+from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, ranked
 from deepx_graph.types import as_tensor
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -65,7 +65,7 @@ def convolved(c: Context, x: Node, w: Node, layouts: Sequence[str], letters: str
     })  # fmt: skip
 
 
-def _conv(n: int) -> Rule:
+def _conv(n: int) -> Operator:
     letters = SPATIAL[n]
 
     def build(c: Context) -> Node:
@@ -81,7 +81,7 @@ def _conv(n: int) -> Rule:
         return convolved(c, c.cast(x, dtype), c.cast(w, dtype), (data, kernel, out), letters, window_strides=each(c, "strides", n),
                          padding_low=low, padding_high=high, rhs_dilation=each(c, "dilation", n), feature_group_count=groups)
 
-    return Rule(build, 2)
+    return Operator(build, 2)
 
 
 def _depthwise(c: Context, w: Node, kernel: str, groups: int) -> tuple[Node, str]:
@@ -95,7 +95,7 @@ def _depthwise(c: Context, w: Node, kernel: str, groups: int) -> tuple[Node, str
     return c.shaped(front, (shape[o] * shape[i], 1, *(d for k, d in enumerate(shape) if k not in (o, i)))), "OI" + rest
 
 
-def _conv_transpose(n: int) -> Rule:
+def _conv_transpose(n: int) -> Operator:
     letters = SPATIAL[n]
 
     def build(c: Context) -> Node:
@@ -116,7 +116,7 @@ def _conv_transpose(n: int) -> Rule:
             padding_high=tuple(r - p + e for r, p, e in zip(reach, high, extra, strict=True)),
         )
 
-    return Rule(build, 2)
+    return Operator(build, 2)
 
 
 # --- pooling ------------------------------------------------------------------------------------------------------
@@ -148,21 +148,21 @@ def pooled(c: Context, op: Op, x: Node, windows: dict[str, tuple[int, ...]]) -> 
     return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=monoid_body(op, dtype), **windows)
 
 
-def _max_pool(n: int) -> Rule:
+def _max_pool(n: int) -> Operator:
     def build(c: Context) -> Node:
         layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
         return pooled(c, ops.maximum, c.args[0], _windows(c, n, layout))
 
-    return Rule(build)
+    return Operator(build)
 
 
-def _avg_pool(n: int) -> Rule:
+def _avg_pool(n: int) -> Operator:
     def build(c: Context) -> Node:
         layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
         windows = _windows(c, n, layout)
         return averaged(c, c.args[0], windows, c.flag("count_include_pad"))
 
-    return Rule(build)
+    return Operator(build)
 
 
 def averaged(c: Context, x: Node, windows: dict[str, tuple[int, ...]], with_padding: bool) -> Node:
@@ -194,7 +194,7 @@ def elements_inside(size: Sequence[int], made: Sequence[int], windows: dict[str,
     return found
 
 
-def _global(op: Op | None, n: int) -> Rule:
+def _global(op: Op | None, n: int) -> Operator:
     def build(c: Context) -> Node:
         layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
         axes = tuple(k for k, s in enumerate(layout) if s in SPATIAL[n])
@@ -204,10 +204,10 @@ def _global(op: Op | None, n: int) -> Rule:
             total = c(ops.divide, total, c.like(math.prod(int(dims[k]) for k in axes), total))
         return c.shaped(total, [1 if k in axes else d for k, d in enumerate(dims)])
 
-    return Rule(build)
+    return Operator(build)
 
 
-def _adaptive(op: Op | None, n: int) -> Rule:
+def _adaptive(op: Op | None, n: int) -> Operator:
     """Only where each output has a window of the same size: the input's size is a multiple of the output's."""
 
     def build(c: Context) -> Node:
@@ -222,10 +222,10 @@ def _adaptive(op: Op | None, n: int) -> Rule:
         windows = spread_over(layout, SPATIAL[n], window, window, (1,) * n, (0,) * n, (0,) * n)
         return averaged(c, c.args[0], windows, True) if op is None else pooled(c, op, c.args[0], windows)
 
-    return Rule(build)
+    return Operator(build)
 
 
-WINDOW: dict[str, Rule] = {
+WINDOW: dict[str, Operator] = {
     **{f"nn.conv{n}d": _conv(n) for n in SPATIAL}, **{f"nn.conv{n}d_transpose": _conv_transpose(n) for n in SPATIAL},
     **{f"nn.max_pool{n}d": _max_pool(n) for n in SPATIAL}, **{f"nn.avg_pool{n}d": _avg_pool(n) for n in SPATIAL},
     "nn.global_avg_pool2d": _global(None, 2), "nn.global_max_pool2d": _global(ops.maximum, 2),

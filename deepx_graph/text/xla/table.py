@@ -6,6 +6,7 @@ and in its printer. Attributes stand in HLO's order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deepx_graph import ops
@@ -185,3 +186,11 @@ TABLE: tuple[OperationRow, ...] = (
 
 ROWS: dict[Op, OperationRow] = {r.op: r for r in TABLE}
 """The rows by op."""
+
+
+def _is_unsigned(node: Node) -> bool:
+    return as_tensor(node.type).dtype.kind == "uint"
+
+
+SIGNED: dict[Op, Callable[[Node], bool]] = {ops.abs_: _is_unsigned, ops.sign: _is_unsigned}
+"""Which uses of its ops the dialect has not."""

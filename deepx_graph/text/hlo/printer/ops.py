@@ -18,7 +18,7 @@ from deepx_graph.text.hlo.printer.control import CONTROL, kept
 from deepx_graph.text.hlo.printer.devices import DEVICES, custom_call
 from deepx_graph.text.hlo.reader.rules import IDENTITY
 from deepx_graph.text.xla.hlo_text import ints_text, string_text
-from deepx_graph.text.xla.table import ROWS, TABLE
+from deepx_graph.text.xla.table import ROWS, SIGNED, TABLE
 from deepx_graph.types import BOOL, DType, as_tensor
 
 
@@ -116,10 +116,6 @@ EMITTERS: dict[Op, Emit] = {
 """Every op that can be written."""
 
 
-def _is_unsigned(node: Node) -> bool:
-    return as_tensor(node.type).dtype.kind == "uint"
-
-
 def _is_real(node: Node) -> bool:
     return as_tensor(node.type).dtype.kind != "complex"
 
@@ -129,7 +125,7 @@ def _drops_imaginary(node: Node) -> bool:
 
 
 LACKING: dict[Op, Callable[[Node], bool]] = {
-    ops.abs_: _is_unsigned, ops.sign: _is_unsigned, ops.convert: _drops_imaginary, ops.cosh: lambda node: True,
+    **SIGNED, ops.convert: _drops_imaginary, ops.cosh: lambda node: True,
     ops.sinh: lambda node: True, **dict.fromkeys((ops.asin, ops.acos, ops.acosh, ops.asinh, ops.atanh), _is_real),
 }  # fmt: skip
 """Which uses of ops that have an opcode HLO has not, or XLA parses and cannot run."""

@@ -28,6 +28,7 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
 from deepx_graph.text.stablehlo.printer.ops import FORMS
+from deepx_graph.text.xla.table import SIGNED
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, as_tensor, leaves, scalar
 
 
@@ -156,10 +157,6 @@ def _draw(b: Builder, node: Node) -> Node:
     return b.make(node.op, (*bounds, node.inputs[2]), node.attrs, node.type)
 
 
-def _is_unsigned(node: Node) -> bool:
-    return as_tensor(node.type).dtype.kind == "uint"
-
-
 def _selects_otherwise(node: Node) -> bool:
     selector = as_tensor(node.inputs[0].type).dtype
     return selector.is_integer and selector is not I32
@@ -170,7 +167,7 @@ def _draws_otherwise(node: Node) -> bool:
 
 
 LACKING: dict[Op, Callable[[Node], bool]] = {
-    ops.abs_: _is_unsigned, ops.sign: _is_unsigned, ops.iota: lambda node: not node.attr("shape"), REGION: _selects_otherwise,
+    **SIGNED, ops.iota: lambda node: not node.attr("shape"), REGION: _selects_otherwise,
     ops.rng_uniform: _draws_otherwise, ops.rng_normal: _draws_otherwise, CALL_VALUE: lambda node: node.inputs[0].op is PARTIAL,
 }  # fmt: skip
 """Which uses of ops that StableHLO has it has not."""

@@ -13,10 +13,9 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, help="source what is printed: eval \"$(deepx-graph completion bash)\"")
 
 
-def run_completion(args: Arguments) -> int:
-    from deepx_graph.cli.main import make_parser
-
-    words = _words(make_parser())
+def run_completion(args: Arguments, parser: argparse.ArgumentParser) -> int:
+    """Prints the script for the commands of a parser."""
+    words = _words(parser)
     emit({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](words), None)
     return 0
 

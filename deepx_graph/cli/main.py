@@ -51,8 +51,10 @@ COMMANDS: dict[str, Command] = {
     "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
     "calibrate": ("measure this machine for the cost model", machine.add_calibrate, machine.run_calibrate),
     "cache": ("show, bound or clear the machine code kept on disk", machine.add_cache, machine.run_cache),
-    "completion": ("print a completion script for a shell", completion.add_completion, completion.run_completion),
-}
+    "completion": (
+        "print a completion script for a shell", completion.add_completion,
+        lambda args: completion.run_completion(args, make_parser())),
+}  # fmt: skip
 
 
 def make_parser() -> Parser:

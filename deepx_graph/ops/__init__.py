@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.host.ref import *
     from deepx_graph.ops.math.bit_generator import *
     from deepx_graph.ops.math.bits import *
-    from deepx_graph.ops.math.complexes import *
     from deepx_graph.ops.math.elementwise import *
     from deepx_graph.ops.math.random import *
     from deepx_graph.ops.math.special import *
@@ -48,7 +47,7 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
 
 _DECLARED = {
     "structure": ["ir.structure"], "elementwise": ["ops.math.elementwise"], "bits": ["ops.math.bits"],
-    "complex": ["ops.math.complexes"], "layout": ["ops.tensor.layout"], "shape": ["ops.tensor.shape"],
+    "layout": ["ops.tensor.layout"], "shape": ["ops.tensor.shape"],
     "index": ["ops.tensor.dynamic_slice", "ops.tensor.index"], "window": ["ops.contract.window", "ops.contract.convolution"],
     "reduce": ["ops.contract.reduce"], "linear": ["ops.contract.linear"], "linalg": ["ops.contract.linalg"],
     "sort": ["ops.tensor.sort"], "special": ["ops.math.special"], "norm": ["ops.contract.norm"], "opaque": ["ops.data.opaque"],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result, one_of
-from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, tensor_of
+from deepx_graph.ir.constraint import BOOLS, FLOATS, ORDERED, TENSOR, dtypes, tensor_of
 from deepx_graph.ir.scalar_expr import Apply, Expr, Variable, expr
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Array
@@ -235,9 +235,47 @@ negate: Op = unary("negate", "The negative, -x.", ufunc(np.negative), kernel="-x
                    vjp=lambda b, x, y, g: b(negate, g))
 
 
-def _abs_type(types: Sequence[Type]) -> Type:
-    operand = as_tensor(types[0], 0)
-    return operand.with_dtype({C64: F32, C128: F64}.get(operand.dtype, operand.dtype))
+_PART = {C64: F32, C128: F64}
+_WHOLE = {F32: C64, F64: C128}
+_PARTS = dtypes(*_WHOLE)
+
+
+def _complex_type(types: Sequence[Type]) -> Type:
+    part = joint_type(types)
+    return part.with_dtype(_WHOLE.get(part.dtype, ANY))
+
+
+def _part_type(types: Sequence[Type]) -> Type:
+    """That of the real part, or of the modulus; a real number is its own."""
+    whole = as_tensor(types[0], 0)
+    return whole.with_dtype(_PART.get(whole.dtype, whole.dtype))
+
+
+def _complex(xs: Sequence[Array]) -> Array:
+    real, imag = np.broadcast_arrays(*xs)
+    out = np.empty(real.shape, np.complex64 if real.dtype.itemsize == 4 else np.complex128)
+    out.real, out.imag = real, imag
+    return out
+
+
+def is_complex(type: Type) -> bool:
+    """A tensor of complex numbers."""
+    return isinstance(type, TensorType) and type.dtype.kind == "complex"
+
+
+complex_: Op = Op(
+    "complex", "The complex number of a real and an imaginary part.", operands=pair(_PARTS),
+    infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex",
+    vjp=lambda b, node, g: (b(real, g), b(negate, b(imag, g))),
+)  # fmt: skip
+real: Op = unary("real", "The real part.", lambda xs: xs[0].real.copy(),
+                 infer=_part_type, vjp=lambda b, x, y, g: b(complex_, g, b.like(0, g)) if is_complex(x.type) else g)
+imag: Op = unary(
+    "imag", "The imaginary part; 0 for a real number.",
+    lambda xs: xs[0].imag.copy(),
+    infer=_part_type,
+    vjp=lambda b, x, y, g: b(complex_, b.like(0, g), b(negate, g)) if is_complex(x.type) else b.like(0, g),
+)  # fmt: skip
 
 
 def _abs(xs: Sequence[Array]) -> Array:
@@ -248,14 +286,12 @@ def _abs_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node:
     """g sign(x); of a complex number g times the conjugate of its direction."""
     if as_tensor(x.type).dtype.kind != "complex":
         return b(multiply, g, b(sign, x))
-    from deepx_graph.ops.math.complexes import complex_, imag, real  # declared in terms of the ops above
-
     direction = b(sign, x)
     conjugate = b(complex_, b(real, direction), b(negate, b(imag, direction)))
     return b(multiply, b(complex_, g, b.like(0, g)), conjugate)
 
 
-abs_: Op = unary("abs", "The absolute value; the modulus of a complex number.", _abs, kernel="abs(x)", infer=_abs_type,
+abs_: Op = unary("abs", "The absolute value; the modulus of a complex number.", _abs, kernel="abs(x)", infer=_part_type,
                  kinds=NUMERIC, vjp=_abs_vjp)
 
 
@@ -272,8 +308,6 @@ def _sign_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node | None:
     """Zero; but of a complex number that of its direction: (g - conj(g y^2)) / 2|x|."""
     if as_tensor(x.type).dtype.kind != "complex":
         return None
-    from deepx_graph.ops.math.complexes import complex_, imag, real  # declared in terms of the ops above
-
     rotated = b(multiply, g, b(multiply, y, y))
     difference = b(subtract, g, b(complex_, b(real, rotated), b(negate, b(imag, rotated))))
     size = b(abs_, x)

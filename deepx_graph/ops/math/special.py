@@ -17,15 +17,18 @@ from deepx_graph.ir.constraint import BOOLS
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import binary, like, truth, unary
 from deepx_graph.ops.math import complex_math
-from deepx_graph.ops.math.complexes import complex_, imag, is_complex, real
 from deepx_graph.ops.math.elementwise import (
     abs_,
     add,
     compare,
+    complex_,
     divide,
     exponential,
+    imag,
+    is_complex,
     multiply,
     negate,
+    real,
     rsqrt,
     select,
     sign,

@@ -15,8 +15,7 @@ from deepx_graph.ir.op import Cotangents
 from deepx_graph.ops.contract.linalg import fft, triangular_solve
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
-from deepx_graph.ops.math.complexes import complex_, is_complex, real
-from deepx_graph.ops.math.elementwise import add, compare, multiply, negate, select
+from deepx_graph.ops.math.elementwise import add, compare, complex_, is_complex, multiply, negate, real, select
 from deepx_graph.ops.math.special import conj
 from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.ops.tensor.shape import iota, pad

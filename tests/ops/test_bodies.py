@@ -91,3 +91,34 @@ def test_effects_in_bodies_are_refused() -> None:
     body = "check.expect_eq_const %a, dense<0.0> : tensor<f32>\n %r = stablehlo.negate %a : tensor<f32>"
     with pytest.raises(dx.ParseError, match="body of an operation can have none"):
         mapped(body)
+
+
+@pytest.mark.parametrize("count", [1, 5, 1024, 1025, 1030, 2049])
+def test_elements_are_combined_in_their_order(count: int) -> None:
+    """Of affine maps one after the other, which is associative and not commutative; of so many that pairs are combined first."""
+    module = dx.loads(f"""HloModule m
+then {{
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ac = s32[] multiply(a, c)
+  bc = s32[] multiply(b, c)
+  e = s32[] add(bc, d)
+  ROOT t = (s32[], s32[]) tuple(ac, e)
+}}
+ENTRY e {{
+  x = s32[{count}] parameter(0)
+  y = s32[{count}] parameter(1)
+  one = s32[] constant(1)
+  zero = s32[] constant(0)
+  ROOT r = (s32[], s32[]) reduce(x, y, one, zero), dimensions={{0}}, to_apply=then
+}}
+""")
+    rng = np.random.default_rng(count)
+    x, y = (rng.integers(-5, 6, count) * 2 + 1 for _ in range(2))
+    a, b = 1, 0
+    for c, d in zip(x.tolist(), y.tolist(), strict=True):
+        a, b = a * c % 2**32, (b * c + d) % 2**32
+    found = dx.compile(module, engine="numpy")(x.astype(np.int32), y.astype(np.int32))
+    assert [int(v) % 2**32 for v in found] == [a, b]

@@ -17,10 +17,10 @@ import numpy as np
 
 from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import Live, liveness
-from deepx_graph.analysis.scopes import Scope, ScopeKind, is_loop_variable
+from deepx_graph.analysis.scopes import Scope, ScopeKind
 from deepx_graph.errors import printable
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT, LOOP_END, REGION, index_of, value_of
+from deepx_graph.ir.structure import CONSTANT, LOOP_END, REGION, index_of, is_loop_variable, value_of
 from deepx_graph.types import TensorType
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from deepx_graph.analysis.liveness import Live
 from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, branch_count
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PARAM, REGION, branch_count, is_loop_variable
 
 ScopeKind = Literal["root", "branch", "header", "body", "shared", "once"]
 
@@ -66,11 +66,6 @@ def common_scope(a: Scope, b: Scope) -> Scope:
     return a
 
 
-def is_loop_variable(node: Node) -> bool:
-    """Whether the node is a variable of a loop, as an iteration sees it."""
-    return node.op is PHI and node.inputs[0].op is LOOP_BEGIN
-
-
 class Loops:
     """The loop nest: which loops a node depends on, those of the loop variables it reaches, a loop_end taking its own out.
 
@@ -86,7 +81,7 @@ class Loops:
             inner: Node | None = None
             for i in live.inputs(node):
                 inner = self._join(inner, self.innermost[i])
-            if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+            if is_loop_variable(node):
                 inner = self._join(inner, live.ends[node.inputs[0]])
             if node.op is LOOP_END:
                 self._join(self._join(inner, self.innermost[node.inputs[0]]), node)

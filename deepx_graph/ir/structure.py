@@ -214,6 +214,11 @@ def index_of(node: Node) -> int:
     return index
 
 
+def is_loop_variable(node: Node) -> bool:
+    """Whether the node is a variable of a loop, as an iteration sees it."""
+    return node.op is PHI and node.inputs[0].op is LOOP_BEGIN
+
+
 def value_of(constant: Node) -> Literal:
     """What a `constant` holds."""
     value: Literal = constant.attrs[0]

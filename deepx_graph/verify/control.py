@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from deepx_graph.errors import Diagnostic
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width, is_loop_variable
 from deepx_graph.types import is_state
 from deepx_graph.verify.describe import describe, problem
 
@@ -49,7 +49,7 @@ class LoopDependences:
             at = 0
             for i in node.inputs:
                 at = self._union(at, depends[i])
-            if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+            if is_loop_variable(node):
                 at = self._union(at, self._intern(frozenset((node.inputs[0],))))
             elif node.op is LOOP_END:
                 begin = node.inputs[0]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from deepx_graph.analysis.liveness import everything
-from deepx_graph.analysis.scopes import Scope, ScopeTree, is_loop_variable
+from deepx_graph.analysis.scopes import Scope, ScopeTree
 from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import (
@@ -23,6 +23,7 @@ from deepx_graph.ir.structure import (
     REGION,
     TUPLE,
     index_of,
+    is_loop_variable,
     phi_choices,
 )
 from deepx_graph.ops import stop_gradient

@@ -22,7 +22,6 @@ from deepx_graph.ir.structure import (
     CALL,
     CALL_VALUE,
     CONSTANT,
-    LOOP_BEGIN,
     LOOP_END,
     PARAM,
     PHI,
@@ -30,6 +29,7 @@ from deepx_graph.ir.structure import (
     REGION,
     branch_count,
     index_of,
+    is_loop_variable,
 )
 from deepx_graph.ops import (
     add,
@@ -209,7 +209,7 @@ class Residuals:
 
     def _is_repeatable(self, node: Node) -> bool:
         """Whatever can be computed twice: no loop variable, call or effect, and no construct with such a thing inside."""
-        if node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+        if is_loop_variable(node):
             return False
         if node.op is PHI or node.op is PROJ:
             return self._is_repeatable(node.inputs[0])

@@ -17,7 +17,19 @@ from deepx_graph.analysis.trip_count import counters, is_variable, rows_apart, t
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Origin, fresh_loop
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branches_of, index_of
+from deepx_graph.ir.structure import (
+    CALL,
+    CALL_VALUE,
+    LOOP_BEGIN,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    branches_of,
+    index_of,
+    is_loop_variable,
+)
 from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
 from deepx_graph.ops.data.tape import cotangent_type, tape_pop
 from deepx_graph.ops.vjp.accumulate import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
@@ -255,7 +267,7 @@ class ReversePass(AugmentedForward):
             yield from self._region(frame, node, g)
         elif node.op is LOOP_END:
             yield from self._loop(frame, node, g)
-        elif node.op is PHI and node.inputs[0].op is LOOP_BEGIN:
+        elif is_loop_variable(node):
             k = index_of(node)
             frame.variables[k] = plus(self.masks, frame.variables.get(k), g)
         elif node.op is PROJ or node.op is PHI:

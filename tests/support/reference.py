@@ -23,6 +23,7 @@ from deepx_graph.ir.structure import (
     PHI,
     REGION,
     branches_of,
+    is_loop_variable,
 )
 
 
@@ -43,7 +44,7 @@ class _Frame:
         self.inside: dict[Node, frozenset[Node]] = {}
         for n in function.nodes:
             deps = frozenset().union(*(self.inside[i] for i in n.inputs))
-            if n.op is PHI and n.inputs[0].op is LOOP_BEGIN:
+            if is_loop_variable(n):
                 deps |= {n.inputs[0]}
             self.inside[n] = deps - {n.inputs[0]} if n.op is LOOP_END else deps
 

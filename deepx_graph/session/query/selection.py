@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.rebuild import copied, rebuild
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, is_loop_variable
 from deepx_graph.passes.fusion.why import find_node
 from deepx_graph.session.query.language import parse_query
 from deepx_graph.session.query.node_facts import Facts
@@ -174,7 +174,7 @@ def _params(outside: list[Node], function: Function) -> dict[Node, Node]:
 
 
 def _is_read_outside(function: Function, node: Node, chosen: set[Node]) -> bool:
-    if node.op in (CONSTANT, LOOP_BEGIN) or (node.op is PHI and node.inputs[0].op is LOOP_BEGIN):
+    if node.op in (CONSTANT, LOOP_BEGIN) or is_loop_variable(node):
         return False
     users = function.users[node]
     return node in function.results or not users or any(u not in chosen for u in users)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepx_graph.analysis.scopes import is_loop_variable
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import NOWHERE, Origin
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION, index_of, value_of
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION, index_of, is_loop_variable, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.tape import tape_hint
 from deepx_graph.text.hlo.printer.notes import noted_shape, shape_text

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from deepx_graph import ops
 from deepx_graph.analysis.liveness import everything
-from deepx_graph.analysis.scopes import Scope, ScopeTree, is_loop_variable
+from deepx_graph.analysis.scopes import Scope, ScopeTree
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION, value_of
+from deepx_graph.ir.structure import CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION, is_loop_variable, value_of
 
 REPEATED = 16
 """Constants of at most so many elements are written again in every computation that uses them."""

@@ -36,7 +36,6 @@ ONE_READER: set[str] = {
     "deepx_graph.text.hlo.printer.loops",
     "deepx_graph.text.hlo.reader.check",
     "deepx_graph.text.hlo.reader.control",
-    "deepx_graph.text.mindir.signatures",
     "deepx_graph.text.relay.reader.scopes",
     "deepx_graph.text.relay.rules.image",
     "deepx_graph.text.stablehlo.printer.opaque",

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deepx_graph.errors import InferError
+import deepx_graph as dx
+from deepx_graph.errors import InferError, ParseError
 from deepx_graph.literal import MAX_BOUNDED, Literal
 from deepx_graph.text.common.numbers import is_nested
 from deepx_graph.text.mindir.control import SPECIAL
@@ -119,6 +120,19 @@ def test_what_a_model_asks_for_is_bounded(primitive: str) -> None:
         with memory_of(MOST):
             outcome = verdict(Seed(primitive, "mindir", text, True), text, ())
         assert outcome in ENDS
+
+
+def test_functions_that_take_functions_twice_have_types_that_are_read_once() -> None:
+    """Each graph takes the one before as either of two parameters, so that its type holds that of the first 2^k times."""
+    def taking(name: str, graph: str) -> bytes:
+        return field(1, name) + field(5, field(5, graph) + field(16, 27))
+
+    graphs = [graph("g0", [], [info("x", (2,))], [info("x", (2,))])]
+    graphs += [graph(f"g{k}", [], [taking(f"g{k}:a", f"g{k - 1}"), taking(f"g{k}:b", f"g{k - 1}")], [info("x", (2,))])
+               for k in range(1, 60)]
+    data = model(graph("main", [], [info("x", (2,))], [taking("g59", "g59")]), graphs)
+    with memory_of(MOST), pytest.raises(ParseError, match="'g16:a': a type of 163838 types"):
+        dx.loads(data, "mindir")
 
 
 # --- the bounds ---------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class Signatures:
         self.scopes, self.fail = scopes, fail
         self._graphs: dict[str, FunctionType] = {}
         self._inputs: dict[str, ValueInfo] = {i.name: i for g in scopes.graphs.values() for i in g.inputs}
+        self._known: dict[tuple[str, int], FunctionType] = {}
         self._depth = 0
 
     def of_graph(self, name: str) -> FunctionType:
@@ -47,6 +48,8 @@ class Signatures:
 
     def _remaining(self, name: str, given: int) -> FunctionType:
         """The type of a graph once so many leading arguments are given; their types are not looked at: they may be of this type."""
+        if (name, given) in self._known:
+            return self._known[name, given]
         graph, free = self.scopes.graphs[name], list(self.scopes.free[name])
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -55,7 +58,8 @@ class Signatures:
         params = [self.of_name(n) for n in free[given:]] + [self.of_input(i) for i in inputs[max(0, given - len(free)) :]]
         results = [self._of_output(o) for o in graph.outputs[:1]]
         self._depth -= 1
-        return FunctionType(tuple(params), tuple(results))
+        made = self._known[name, given] = FunctionType(tuple(params), tuple(results))
+        return made
 
     def of_input(self, info: ValueInfo) -> Type:
         """The type of a parameter."""
@@ -82,7 +86,7 @@ class Signatures:
         try:
             found = find()
         except InferError as e:
-            raise self.fail(at, f"'{name}': {e}") from None
+            raise self.fail(at, f"'{name}': {e.message}") from None
         return found if found is not None else tensor(ANY, None)
 
     def _of_output(self, info: ValueInfo) -> Type:

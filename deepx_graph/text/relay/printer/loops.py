@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from deepx_graph.ir import Builder, Function, Module, Node, Origin, reachable
+from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ, index_of
 from deepx_graph.types import FunctionType, TupleType, is_state
 
@@ -119,14 +120,13 @@ def _function(name: str, signature: FunctionType, end: Node, body: list[Node], c
     names += [phis[k].name if k in phis else "" for k in order]
     params = [b.param(k, t, n) for k, (t, n) in enumerate(zip(signature.params, names, strict=True))]
     variables = {k: params[len(captured) + j] for j, k in enumerate(order)}
-    new = dict(zip(captured, params, strict=False))
-    for node in (*(i for i in reachable(end.inputs[1:]) if i.op is CONSTANT), *body):
+    new = dict(zip(captured, params, strict=False)) | {phi: variables[k] for k, phi in phis.items()}
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         b.origin = node.origin
-        if node.op is PHI and node.inputs[0] is begin:
-            new[node] = variables[index_of(node)]
-        else:
-            inputs = tuple(new[i] for i in node.inputs)
-            new[node] = node if node.op is CONSTANT else b.make(node.op, inputs, node.attrs, node.type)
+        return node if node.op is CONSTANT else b.make(node.op, inputs, node.attrs, node.type)
+
+    rebuild((*(i for i in reachable(end.inputs[1:]) if i.op is CONSTANT), *body), new, step)
     b.origin = end.origin
     again = b.call((name, signature), *params[: len(captured)], *(new[end.inputs[2 + k]] for k in order))
     results = b.branch(new[end.inputs[1]], list(again), params[len(captured) :])

@@ -254,7 +254,7 @@ def _row(name: str, type: str, array: Any) -> dict[str, Any]:
 def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
     import numpy as np
 
-    from deepx_graph.runtime.memory.peak import in_words
+    from deepx_graph.runtime.memory.assignment import in_words
 
     ports = [p for p in f.outputs for _ in range(f.grid.count)]
     if args.json:

@@ -30,8 +30,7 @@ from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, EntryFn
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
-from deepx_graph.runtime.memory.assignment import BufferAssignment
-from deepx_graph.runtime.memory.peak import largest
+from deepx_graph.runtime.memory.assignment import BufferAssignment, largest
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.native.llvm.width import vectors
 from deepx_graph.runtime.profile import Profile

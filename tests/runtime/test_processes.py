@@ -21,8 +21,7 @@ from tests.support.cli_runner import Run, run  # noqa: F401  fixtures are found 
 pytest.importorskip("llvmlite")
 
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.llvm.linking import linker
-from deepx_graph.runtime.native.llvm.machine_code import functions
+from deepx_graph.runtime.native.llvm.machine_code import functions, linker
 from deepx_graph.runtime.native.llvm.target import Target
 
 PRODUCT = """func.func @main(%a: tensor<150x150xf32>, %b: tensor<150x150xf32>) -> tensor<150x150xf32> {

@@ -38,10 +38,10 @@ from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.call import trampoline as entry
 from deepx_graph.runtime.native.call import trampoline_ir
-from deepx_graph.runtime.native.call.kernel_call import quick
+from deepx_graph.runtime.native.call.trampoline import quick
 from deepx_graph.runtime.native.loopnest.kernel import build
+from deepx_graph.runtime.straightline.run import SegmentCall
 from deepx_graph.runtime.straightline.segment import ArrayType
-from deepx_graph.runtime.straightline.steps import SegmentCall
 from deepx_graph.types import DType, tensor, type_of_array
 from tests.support import laws
 

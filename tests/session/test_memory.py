@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, negate
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.memory.peak import in_words
+from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.session.report.figures import figures, reached_info
 from deepx_graph.session.report.info import function_info, module_info
 from deepx_graph.session.report.kernels import kernels

@@ -18,15 +18,13 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import EntryFn, KernelFn
-from deepx_graph.runtime.engines.gemm_operands import BatchedGemm
+from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import outlined
-from deepx_graph.runtime.engines.products import Multiply
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
-from deepx_graph.runtime.native.call.kernel_call import quick
-from deepx_graph.runtime.native.call.trampoline import entry
+from deepx_graph.runtime.native.call.trampoline import entry, quick
 from deepx_graph.runtime.native.convolution.epilogue import with_fused_epilogue
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.llvm.width import asked, vectors

@@ -23,9 +23,7 @@ from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import KernelFn
-from deepx_graph.runtime.engines.canonical_gemm import canonicalized
-from deepx_graph.runtime.engines.gemm_operands import BatchedGemm
-from deepx_graph.runtime.engines.products import Multiply, ProductKernel, product
+from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, ProductKernel, canonicalized, product
 from deepx_graph.runtime.engines.updates import updated
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build

@@ -21,9 +21,8 @@ from deepx_graph.ir.scratch import WORD
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted
-from deepx_graph.runtime.kernels.in_place import overwritten, temporary_homes
 from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot
+from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot, overwritten, temporary_homes
 from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, BlockPlan, plan, wider
 from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Shape, Step
 from deepx_graph.runtime.kernels.reductions import with_fast_sums

@@ -19,7 +19,7 @@ from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.memory.peak import in_words
+from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
 from deepx_graph.types import is_static
 from deepx_graph.units import sized

@@ -11,8 +11,7 @@ from itertools import accumulate
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
-from deepx_graph.runtime.memory.assignment import BufferAssignment, no_scratch, plan
-from deepx_graph.runtime.memory.peak import changes
+from deepx_graph.runtime.memory.assignment import BufferAssignment, changes, no_scratch, plan
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ops import transpose
-from deepx_graph.runtime.engines.canonical_gemm import canonicalized
+from deepx_graph.runtime.engines.gemm import canonicalized
 
 PRODUCT = """
 HloModule m

@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder
-from deepx_graph.runtime.native.llvm.linking import linker
+from deepx_graph.runtime.native.llvm.machine_code import linker
 from deepx_graph.runtime.native.llvm.target import this_machine
 
 Array = np.ndarray[Any, Any]

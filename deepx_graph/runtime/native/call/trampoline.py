@@ -5,7 +5,8 @@ fields of the array object alone (exactly ndarray, dtype, shape, C-contiguous, a
 is written over) and gives None, with nothing done, for whatever is not as the frame says. So nothing is complained of from here.
 A frame has one activation at a time: who finds it busy gets None too. Work that takes long lets other threads of Python run.
 
-Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere.
+Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere. `quick` is one kernel as
+an engine gives it: such an entry where there is one, else the kernel's own call.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.runtime.engines.base import EntryFn
+from deepx_graph.runtime.engines.base import EntryFn, KernelFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native.call import trampoline_ir
 from deepx_graph.runtime.native.call.trampoline_ir import FRAME, PARAM, RESULT
@@ -32,6 +33,7 @@ from deepx_graph.runtime.straightline.segment import (
     ArgBuffer,
     ArrayType,
     Buffer,
+    KernelUse,
     ResultBuffer,
     Segment,
     SegmentGroup,
@@ -242,3 +244,54 @@ def _numpy_function() -> int | None:
     table = (ctypes.c_void_p * (_NEW_ARRAY + 1)).from_address(pointer(capsule, None))
     version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[_VERSION] or 0)()
     return table[_NEW_ARRAY] if version == _NUMPY_2 else None
+
+
+def quick(kernel: MachineCode, params: Sequence[ArrayType], *, single: bool) -> KernelFn:
+    """The kernel as an engine gives it, for arguments of those forms, which it reads as they lie; a `single` result is no tuple."""
+    entries = _Entries(kernel, tuple(params))
+
+    def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+        found = None
+        if out is None:
+            fresh = entries.fresh or entries.make_fresh()
+            found = fresh(*values)
+        else:
+            filling = entries.filling or entries.make_filling()
+            found = filling(*values, *out)
+        if found is None:
+            found = tuple(kernel(values, out))
+        return found[0] if single else found
+
+    return run
+
+
+def _never(*arrays: Any) -> None:
+    return None
+
+
+class _Entries:
+    """Both entries of a kernel; they share its memory, so one of them runs at a time."""
+
+    def __init__(self, kernel: MachineCode, params: tuple[ArrayType, ...]) -> None:
+        self.kernel, self.params = kernel, params
+        self.shared = SegmentGroup()
+        self.fresh: EntryFn | None = None
+        self.filling: EntryFn | None = None
+
+    def make_fresh(self) -> EntryFn:
+        """The entry that takes the arguments."""
+        operands, made = tuple(map(ArgBuffer, range(len(self.params)))), tuple(map(ResultBuffer, range(len(self.kernel.results))))
+        segment = Segment(self.params, tuple(map(SegmentResult, self.kernel.results)), (KernelUse(operands, made),))
+        self.fresh = entry(segment, [self.kernel], self.shared) or _never
+        return self.fresh
+
+    def make_filling(self) -> EntryFn:
+        """The entry that takes the arguments and then the arrays for the results."""
+        count, results = len(self.params), self.kernel.results
+        operands, outs = tuple(map(ArgBuffer, range(count))), tuple(ArgBuffer(count + k) for k in range(len(results)))
+        over = tuple(SegmentResult(form, over=count + k) for k, form in enumerate(results))
+        alone = frozenset(range(count, count + len(results)))
+        under = frozenset.intersection(*self.kernel.in_place)
+        segment = Segment((*self.params, *results), over, (KernelUse(operands, outs),), alone=alone, under=under)
+        self.filling = entry(segment, [self.kernel], self.shared) or _never
+        return self.filling

@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
-from deepx_graph.runtime.engines.gemm_operands import BatchedGemm, batched_gemm_of
+from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array, Shape
 from deepx_graph.runtime.memory.pool import delivered, result_memory
 from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, parts_of

@@ -1,12 +1,99 @@
-"""Machine functions of IR: linked already, stored by an earlier process, or compiled now."""
+"""Machine functions of IR: linked already, stored by an earlier process, or compiled now.
+
+Code is linked once for each content, and unloaded when its last owner is gone. A JIT session gives back all that links took only
+when it is closed: so a session takes some links, then another is opened; a full one is closed with the last of its code.
+"""
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
+import llvmlite.binding
+
+from deepx_graph.forking import Lock
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.llvm.linking import linker
 from deepx_graph.runtime.native.llvm.target import this_machine
+
+llvm: Any = llvmlite.binding
+
+LINKS = 16
+"""How many links a session takes."""
+
+
+class _Code:
+    """Linked code. `session` stays open as long as it has code."""
+
+    def __init__(self, digest: str, session: Any, tracker: Any, names: Sequence[str]) -> None:
+        self.digest, self.session, self.tracker = digest, session, tracker
+        self.addresses = {name: int(tracker[name]) for name in names}
+        self.owners = 0
+
+
+class Linker:
+    """The code of this process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._codes: dict[str, _Code] = {}
+        self._left: deque[_Code] = deque()
+        """Codes that an owner has left. Whoever links next sees to them: an owner may go anywhere, this lock being held."""
+        self._session: Any = None
+        self._links = 0
+
+    def __len__(self) -> int:
+        """How many codes are linked."""
+        with self._lock:
+            self._sweep()
+            return len(self._codes)
+
+    def known(self, digest: str, owner: object = None) -> dict[str, int] | None:
+        """The addresses of functions in code that is linked, now also `owner`'s; None for code that is not."""
+        with self._lock:
+            self._sweep()
+            code = self._codes.get(digest)
+            return None if code is None else self._owned(code, owner)
+
+    def link(self, digest: str, object_code: bytes, names: Sequence[str], owner: object = None) -> dict[str, int]:
+        """The addresses of functions in object code. Raises RuntimeError where it is none, or lacks one of them."""
+        with self._lock:
+            self._sweep()
+            if digest not in self._codes:
+                self._codes[digest] = self._linked(digest, object_code, names)
+            return self._owned(self._codes[digest], owner)
+
+    def _linked(self, digest: str, object_code: bytes, names: Sequence[str]) -> _Code:
+        if self._session is None or self._links % LINKS == 0:
+            self._session = this_machine().session()
+        self._links += 1
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        return _Code(digest, self._session, builder.link(self._session, f"kernel{self._links}"), names)
+
+    def _owned(self, code: _Code, owner: object) -> dict[str, int]:
+        code.owners += 1
+        if owner is not None:
+            weakref.finalize(owner, self._left.append, code).atexit = False
+        return code.addresses
+
+    def _sweep(self) -> None:
+        """Unloads what nobody owns any more."""
+        while self._left:
+            code = self._left.popleft()
+            code.owners -= 1
+            if not code.owners:
+                del self._codes[code.digest]
+                code.tracker.close()
+
+
+@cache
+def linker() -> Linker:
+    """The one of the process."""
+    return Linker()
 
 
 def functions(ir: str, names: Sequence[str], owner: object = None) -> dict[str, int]:

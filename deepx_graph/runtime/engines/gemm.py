@@ -1,0 +1,197 @@
+"""A `dot_general` of any batching and contracting axes as the product of two stacks of matrices, views where strides allow it.
+
+The engine multiplies these, or BLAS does. A transposed product is the product of its operands the other way round: BLAS reads
+either order at one speed, while a kernel that reads a transposed result, or a copy of it, costs several times a pass over it.
+Passes may not change that, as they keep every bit (`canonicalized`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph import blas
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir.rebuild import rebuilt, with_inputs
+from deepx_graph.literal import Array
+from deepx_graph.ops import dot_general, transpose
+from deepx_graph.ops.contract.linear import is_copied, transposed
+from deepx_graph.ops.helpers import wider
+from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.types import TensorType, is_static
+
+StackView = tuple[tuple[int, ...], tuple[int, ...]]
+"""The axis order and the shape by which an operand becomes a stack: batch, rows, columns."""
+
+
+@dataclass(frozen=True)
+class BatchedGemm:
+    """How the operands and the result of a product are stacks of matrices."""
+
+    dtype: np.dtype[Any]
+    left: StackView
+    right: StackView
+    batch: tuple[int, ...]
+    reorders: tuple[bool, bool]
+    """Whether an operand in the order of C becomes a stack by a copy."""
+
+    @property
+    def matrices(self) -> int:
+        return math.prod(self.batch)
+
+    @property
+    def rows(self) -> int:
+        return self.left[1][-2]
+
+    @property
+    def columns(self) -> int:
+        return self.right[1][-1]
+
+    @property
+    def depth(self) -> int:
+        return self.left[1][-1]
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """The shape of the result as a stack."""
+        return *self.batch, self.rows, self.columns
+
+    def operands(self, x: Any, y: Any) -> tuple[Array, Array]:
+        """The operands as stacks: views, or copies where strides allow none."""
+        left, right = (np.asarray(v).transpose(order).reshape(shape) for v, (order, shape) in ((x, self.left), (y, self.right)))
+        return left, right
+
+
+    def copied(self, loose: Collection[int]) -> int:
+        """The bytes of operands that become stacks by copies, where those numbered `loose` may not lie in the order of C."""
+        return sum(math.prod(shape) * self.dtype.itemsize for reorders, (_, shape) in zip(self.reorders, (self.left, self.right),
+                                                                                      strict=True) if reorders or loose)
+
+
+def batched_gemm_of(node: Node) -> BatchedGemm | None:
+    """The stacks of a `dot_general`; None where a type is not static, or numpy has no such type."""
+    for each in (node, *node.inputs):
+        if not isinstance(each.type, TensorType) or not is_static(each.type):
+            return None
+    assert isinstance(node.type, TensorType)
+    if node.type.dtype.np is None:
+        return None
+    (left, copies_left), (right, copies_right) = _view(node, 0), _view(node, 1)
+    batch = left[1][: len(node.attr("lhs_batching_dimensions"))]
+    return BatchedGemm(node.type.dtype.np, left, right, batch, (copies_left, copies_right))
+
+
+def _view(node: Node, side: int) -> tuple[StackView, bool]:
+    """How an operand becomes a stack, and whether that copies it."""
+    batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
+    type = node.inputs[side].type
+    assert isinstance(type, TensorType)
+    shape = type.shape
+    free = tuple(k for k in range(len(shape)) if k not in batch and k not in contract)
+    depth, width = (math.prod(shape[k] for k in axes) for axes in (contract, free))
+    order = batch + free + contract if side == 0 else batch + contract + free
+    matrix = (width, depth) if side == 0 else (depth, width)
+    return (order, tuple(shape[k] for k in batch) + matrix), is_copied(shape, free, contract)
+
+
+BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
+"""The dtypes that BLAS knows."""
+
+Multiply = Callable[[Array, Array, Array], None]
+"""`multiply(left, right, result)`: stacks of matrices, the last one C-contiguous and sharing no memory with an operand."""
+
+
+class ProductKernel:
+    """The kernel of a `dot_general`. `lowering` tells who multiplies."""
+
+    def __init__(self, shape: tuple[int, ...], stacks: BatchedGemm, better: Multiply | None) -> None:
+        self._shape, self._stacks = shape, stacks
+        self._multiply = better or _by_blas
+        self.lowering = "BLAS" if better is None else "machine code"
+
+    def scratch(self, loose: Collection[int]) -> int:
+        """Copies of operands that do not lie as stacks, those numbered `loose` perhaps not in order, and packed panels."""
+        packed = getattr(self._multiply, "workspace_bytes", 0)
+        return self._stacks.copied(loose) + int(packed)
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+        """The product; in the array of `out`, where one is given."""
+        stacks = self._stacks
+        x, y = stacks.operands(*values)
+        into = RESULTS.empty(self._shape, stacks.dtype) if out is None else out[0]
+        if out is not None and (np.may_share_memory(into, x) or np.may_share_memory(into, y)):
+            np.copyto(into, self(values, None))
+        else:
+            self._multiply(x, y, into.reshape(stacks.form))
+        return into
+
+
+def product(node: Node, better: Callable[[BatchedGemm], Multiply | None]) -> ProductKernel | None:
+    """The kernel of a product, by `better` where that has something; None for types that BLAS does not know."""
+    stacks = batched_gemm_of(node)
+    if stacks is None or stacks.dtype not in BLAS:
+        return None
+    assert isinstance(node.type, TensorType)
+    return ProductKernel(node.type.shape, stacks, better(stacks))
+
+
+LONG, PIECE = 1 << 18, 1 << 16
+"""Sums of more terms than that are made in pieces of so many, whose totals are added in double precision."""
+
+COPIED = 1 << 20
+"""Elements of an operand that are copied at a time."""
+
+
+def _by_blas(left: Array, right: Array, result: Array) -> None:
+    """By BLAS whatever the strides are: those that it does not take, of a broadcast say, numpy multiplies with one sum in a row."""
+    depth = left.shape[-1]
+    step = PIECE if depth > LONG else max(1, depth)
+    if not (_suits(left) and _suits(right)):
+        step = min(step, max(1, COPIED * depth // max(1, left.size, right.size)))
+    if step >= depth:
+        blas.matmul(_suited(left), _suited(right), result)
+        return
+    total = np.zeros(result.shape, wider(result.dtype))
+    for k in range(0, depth, step):
+        total += blas.matmul(_suited(left[..., k : k + step]), _suited(right[..., k : k + step, :]))
+    np.copyto(result, total, casting="same_kind")
+
+
+def _suited(x: Array) -> Array:
+    return x if _suits(x) else np.ascontiguousarray(x)
+
+
+def _suits(x: Array) -> bool:
+    """Whether BLAS takes the matrices as they lie: rows or columns apart by a fixed distance, and no longer than that."""
+    (rows, columns), (down, across), size = x.shape[-2:], x.strides[-2:], x.itemsize
+    if rows == 1 or columns == 1:
+        along = across if rows == 1 else down
+        return rows == columns or (along > 0 and along % size == 0)
+    outer, inner, length = (down, across, columns) if across == size else (across, down, rows)
+    return inner == size and outer >= length * size and outer % size == 0
+
+
+def canonicalized(function: Function) -> Function:
+    """The function with a transpose of a product as the product of the transposed operands, where nobody else reads the product;
+    itself where there is none. Takes time linear in its nodes."""
+    found = {n for n in function.nodes if n.op is transpose and _is_transposable(function, n)}
+    if not found:
+        return function
+    b = Builder()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        other = transposed(b, inputs[0], node.attr("permutation")) if node in found else None
+        if other is None:
+            return with_inputs(node, inputs)
+        return Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
+
+    return rebuilt(function, step)
+
+
+def _is_transposable(function: Function, node: Node) -> bool:
+    product = node.inputs[0]
+    return product.op is dot_general and len(function.users[product]) == 1 and product not in function.results

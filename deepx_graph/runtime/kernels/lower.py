@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir.blocks import in_blocks
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
@@ -266,8 +267,11 @@ def _nothing(out: Array) -> None:
 
 
 def _evaluated(function: Callable[..., Any], attrs: tuple[Any, ...]) -> Call:
+    """The eval of an elementwise op. Its temporaries, which no plan counts, are of blocks smaller than a kernel's own."""
+
     def call(*args: Array) -> None:
-        np.copyto(args[-1], function(args[:-1], *attrs))
+        *xs, out = args
+        np.copyto(out, in_blocks(lambda parts: [function(parts, *attrs)], xs, [out.dtype])[0])
 
     return call
 

@@ -298,6 +298,8 @@ SELECTIONS: dict[str, Callable[[Any], slice]] = {
 def grown(module: Module, engine: str, args: Any) -> tuple[int, int]:
     """What compiling and running a program took, once and again; and the least bound under which it would have been compiled."""
     made: list[Any] = []
+    if engine == "native":
+        dx.compile(module, engine=engine)  # LLVM takes some 50 MB to generate the code of a kernel, whatever the sizes
 
     def call() -> None:
         f = made[0] if made else dx.compile(module, engine=engine)

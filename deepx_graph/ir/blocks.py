@@ -18,25 +18,28 @@ BLOCK = 1 << 15
 _MOST_ARRAYS = 32
 """Iterators of numpy take no more at once."""
 
+_ELEMENTWISE = "overlap_assume_elementwise"
+"""Memory that a result shares with an operand, element by element, need not be copied."""
+
 Compute = Callable[[Sequence[Array]], Sequence[Any]]
 
 
-def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any]) -> list[Array]:
+def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any], into: Sequence[Array] | None = None) -> list[Array]:
     """`compute(xs)`, for a function whose result elements depend on the operands' elements at the same position alone.
 
-    Operands of rank 0 stand for all elements. The results are C-contiguous arrays of the given dtypes, or whatever `compute` gives
-    where all fits in one block.
+    Operands of rank 0 stand for all elements. The results are C-contiguous arrays of the given dtypes, or `into`, arrays of these
+    dtypes that may share memory with operands; or whatever `compute` gives where all fits in one block.
     """
     whole = [k for k, x in enumerate(xs) if np.ndim(x)]
     shape = np.shape(xs[whole[0]]) if whole else ()
     large = bool(whole) and np.asarray(xs[whole[0]]).size > BLOCK and len(whole) + len(dtypes) <= _MOST_ARRAYS
     if not large or any(d is None for d in dtypes) or any(np.shape(xs[k]) != shape for k in whole):
         return list(compute(xs))
-    results = [np.empty(shape, d) for d in dtypes]
+    results = [np.empty(shape, d) for d in dtypes] if into is None else list(into)
     block = list(xs)
     arrays = [*(xs[k] for k in whole), *results]
-    flags: Any = [["readonly"]] * len(whole) + [["writeonly"]] * len(results)
-    with np.nditer(arrays, ["external_loop", "buffered"], flags, order="C", buffersize=BLOCK) as cut:
+    flags: Any = [["readonly", _ELEMENTWISE]] * len(whole) + [["writeonly", _ELEMENTWISE]] * len(results)
+    with np.nditer(arrays, ["external_loop", "buffered", "copy_if_overlap"], flags, order="C", buffersize=BLOCK) as cut:
         for parts in cut:
             for k, part in zip(whole, parts, strict=False):
                 block[k] = part

@@ -79,6 +79,17 @@ def test_large_operands_of_every_element_type_go_by_blocks(dtype: DType) -> None
     assert sizes == [BLOCK, 1]
 
 
+@pytest.mark.parametrize(("operand", "result"), [("f8", "f4"), ("f4", "f8"), ("f4", "f4"), ("f4", "i4")])
+def test_blocks_are_written_over_an_operand_that_lies_in_the_same_memory(operand: str, result: str) -> None:
+    """Whatever the widths: no block writes over what a later one reads."""
+    count = 3 * BLOCK + 5
+    memory = np.zeros(8 * count, np.uint8)
+    x, into = (memory[: np.dtype(d).itemsize * count].view(d) for d in (operand, result))
+    x[:] = np.arange(count)
+    (got,) = in_blocks(lambda parts: [parts[0] + 1], [x], [into.dtype], [into])
+    assert got is into and np.array_equal(into, np.arange(1, count + 1))
+
+
 @pytest.mark.parametrize("op", [op for op in LAWFUL if op.foldable and op.eval], ids=lambda op: op.name)
 def test_an_operation_on_constants_is_folded_where_result_and_scratch_are_within_the_limit(op: Op) -> None:
     """As soon as they are, and not before; operands that are larger than the limit raise it to their size."""

@@ -20,9 +20,9 @@ between 100 000 and 300 000 elements of a chain of four to eight operations."""
 MASK_ELEMENTS = 1024
 """From this size on `where` is done with bit masks (0.45 ns an element) and not by a masked copy (4.4 ns: it branches)."""
 
-KEPT_BYTES = 16 << 20
-"""The kernels of an engine keep their workspaces from call to call up to this size in all; those above it take them from the buffer
-pool for every call."""
+KEPT_BYTES = 32 << 20
+"""The kernels of an engine keep their workspaces, those of all threads, from call to call up to this size in all; those above it
+take them from the buffer pool for every call."""
 
 VM_ELEMENTS = 1024
 """The largest arrays that go to numexpr's machine. It is scalar code, so numpy's vector loops win above about 1 200 elements; and

@@ -271,7 +271,9 @@ def _evaluated(function: Callable[..., Any], attrs: tuple[Any, ...]) -> Call:
 
     def call(*args: Array) -> None:
         *xs, out = args
-        np.copyto(out, in_blocks(lambda parts: [function(parts, *attrs)], xs, [out.dtype])[0])
+        (value,) = in_blocks(lambda parts: [function(parts, *attrs)], xs, [out.dtype], [out])
+        if value is not out:
+            np.copyto(out, value)
 
     return call
 

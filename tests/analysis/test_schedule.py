@@ -261,3 +261,24 @@ def test_the_innermost_place_around_two() -> None:
         a, b = rng.choices(tree, k=2)
         assert common_scope(a, b) is [p for p, q in zip(around[a], around[b], strict=False) if p is q][-1]
         assert a.within(b) == (b in around[a])
+
+
+def test_a_loop_that_only_its_inner_loop_ties_to_the_outer_one_stays_inside() -> None:
+    """Nothing of the middle loop reads the variable of the outer one, but for the loop within it."""
+    b = Builder()
+
+    def repeated(count: int, start: Node, step: Any) -> Node:
+        def body(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            return b(compare, v[0], b.constant(count, I64), direction="LT"), [b(add, v[0], b.constant(1, I64)), step(*v)]
+
+        return b.loop([b.constant(0, I64), start], body)[1]
+
+    def middle(i: Node) -> Node:
+        def inner(j: Node) -> Node:
+            return repeated(4, b.constant(0, I64), lambda k, r: b(add, r, b(multiply, b(add, k, j), b(subtract, k, i))))
+
+        return repeated(2, b.constant(0, I64), lambda j, acc: b(add, acc, inner(j)))
+
+    f = b.function("main", [("x", scalar(I64))], lambda x: [repeated(3, x, lambda i, total: b(add, total, middle(i)))])
+    want = 5 + sum((k + j) * (k - i) for i in range(3) for j in range(2) for k in range(4))
+    assert int(compile(Module((f,)), engine="numpy")(np.int64(5))[0]) == want

@@ -59,8 +59,14 @@ def _others(type: Type, dimension: int) -> TensorType:
 
 
 _SAME = same_shape("inputs")
-_ALIKE = Relation("inputs of one shape but for the size of dimension", ("inputs", "dimension"),
-                  lambda inputs, dimension: _SAME.holds(tuple(_others(t, dimension) for t in inputs)))
+
+
+def _are_alike(inputs: Sequence[Type], dimension: int) -> bool:
+    ranks = {as_tensor(t).rank for t in inputs} - {None}
+    return len(ranks) <= 1 and _SAME.holds(tuple(_others(t, dimension) for t in inputs))
+
+
+_ALIKE = Relation("inputs of one shape but for the size of dimension", ("inputs", "dimension"), _are_alike)
 
 
 def _concatenate_type(types: Sequence[Type], dimension: int) -> Type:

@@ -114,10 +114,10 @@ class WindowField(AttributeField):
         for part, name in self.parts:
             default = (0 if part == "rhs_reversal" else 1,) * rank
             if part == "pad":
-                low_high = [(p[0], p[1]) for p in pretty["pad"]] if part in pretty else _pairs(c, rank)
+                low_high = [_whole(c, "pad", p, 2) for p in pretty["pad"]] if part in pretty else _pairs(c, rank)
                 found["padding_low"], found["padding_high"] = (tuple(p[k] for p in low_high) for k in range(2))
             elif _PRETTY.get(part, part) in pretty:
-                found[name] = tuple(int(v) for v in pretty[_PRETTY.get(part, part)])
+                found[name] = _whole(c, name, pretty[_PRETTY.get(part, part)])
             else:
                 found[name] = c.ints(name, default=None if part == "size" and self.must_say_size else default)
         return found
@@ -135,10 +135,19 @@ def _part_text(node: Node, part: str, name: str) -> str:
     return mlir_text.bools_text(node.attr(name)) if part == "rhs_reversal" else mlir_text.ints_text(node.attr(name))
 
 
-def _pairs(c: OperationContext, rank: int) -> list[tuple[int, int]]:
+def _whole(c: OperationContext, name: str, values: Any, count: int | None = None) -> tuple[int, ...]:
+    """The integers, so many, of a window's part. Raises ParseError for anything else."""
+    if not isinstance(values, (list, tuple)) or not all(isinstance(v, int) for v in values) or count not in (None, len(values)):
+        raise c.fail(f"'{name}' is not a list of {'' if count is None else f'{count} '}integers")
+    return tuple(int(v) for v in values)
+
+
+def _pairs(c: OperationContext, rank: int) -> list[tuple[int, ...]]:
     """Low and high of a `padding` attribute: rank x 2 numbers, or one for all."""
     value = c.array("padding")
     flat = np.asarray(0 if value is None else value)
+    if flat.dtype.kind not in "iub":
+        raise c.fail("'padding' is not made of integers")
     rows = np.broadcast_to(flat, (rank, 2)) if flat.ndim == 0 else flat.reshape(-1, 2)
     return [(int(a), int(b)) for a, b in rows]
 

@@ -78,6 +78,18 @@ def test_turns_are_those_that_python_counts(data: st.DataObject) -> None:
     assert found == counted or (found is None and wrapped)
 
 
+def test_a_variable_that_is_taken_from_a_constant_is_no_counter() -> None:
+    """9 - k swings between two values, and is no step by -9."""
+    b = Builder()
+
+    def body(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        return b(compare, v[0], b.constant(3, I32), direction="GT"), [b(subtract, b.constant(9, I32), v[0])]
+
+    function = b.function("main", [("x", scalar(I32))], lambda x: b.loop([b.constant(8, I32)], body))
+    assert trip_count(end_of(function)) is None
+    assert int(evaluate(module_of(function), [np.int32(0)])[0]) == 1
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.integers(-5, 5), st.integers(-3, 3), st.integers(-5, 5), st.sampled_from(sorted(HOLDS)), st.integers(-128, 127))
 def test_a_loop_written_out_gives_the_same(start: int, step: int, limit: int, direction: str, x: int) -> None:

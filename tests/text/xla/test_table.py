@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deepx_graph import ops
-from deepx_graph.errors import Source
+from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ir import Builder, Module, Op
 from deepx_graph.session.report.diff import diff
 from deepx_graph.text import ReadOptions, hlo, stablehlo
@@ -120,3 +120,37 @@ def test_dimension_labels() -> None:
 def test_strings_read_as_they_were_written() -> None:
     assert parse_string(string_text('a "b" c')) == 'a "b" c'
     assert parse_string("bare") == "bare"
+
+
+@pytest.mark.parametrize(("name", "kind", "host"), [("send", 1, False), ("send", 2, True), ("recv", 1, False), ("recv", 3, True)])
+def test_handles_of_channels_say_who_talks_to_whom(name: str, kind: int, host: bool) -> None:
+    """StableHLO, `channel_handle`: 1 from device to device, 2 from device to host, 3 from host to device."""
+    tensor = "(tensor<2xf32>, !stablehlo.token)"
+    given, operands, result, types = {
+        "send": ("%x, %t", tensor, "%s", "!stablehlo.token"), "recv": ("%t", "(!stablehlo.token)", "%r:2", tensor)}[name]
+    text = f"""func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
+      %t = stablehlo.create_token : !stablehlo.token
+      {result} = "stablehlo.{name}"({given}) <{{channel_handle = #stablehlo.channel_handle<handle = 7, type = {kind}>,
+        is_host_transfer = {str(host).lower()}}}> : {operands} -> {types}
+      return %x : tensor<2xf32>
+    }}"""
+    written = stablehlo.write(stablehlo.read(Source("t", text), ReadOptions()).module)
+    assert re.findall(r"channel_handle<handle = 7, type = (\d)>", written) == [str(kind)]
+
+
+WINDOWED = """func.func @main(%a: tensor<2x6x7x3xf32>, %b: tensor<3x3x3x4xf32>) -> tensor<2x6x7x4xf32> {
+  %0 = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {PART}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<2x6x7x3xf32>, tensor<3x3x3x4xf32>) -> tensor<2x6x7x4xf32>
+  return %0 : tensor<2x6x7x4xf32>
+}"""
+
+
+@pytest.mark.parametrize("part", [
+    "stride = [1, 1e999], pad = [[1, 1], [1, 1]]", "stride = 4", "pad = [[1, 1], [1, 1e999]]", "pad = [[1, 1], [1]]",
+    "pad = [[1, 1], 3]", "pad = 3", "pad = [[1, 1], [1, 1]], reverse = [true, 1e30]",
+])  # fmt: skip
+def test_parts_of_a_window_are_integers(part: str) -> None:
+    assert stablehlo.read(Source("t", WINDOWED.replace("PART", "pad = [[1, 1], [1, 1]]")), ReadOptions()).module.entry.results
+    with pytest.raises(DeepxGraphError):
+        stablehlo.read(Source("t", WINDOWED.replace("PART", part)), ReadOptions())

@@ -167,7 +167,7 @@ def _call(types: Sequence[Type], callee: str, signature: FunctionType) -> Type:
     return TupleType(signature.results)
 
 
-_SIGNATURE = Attr("signature", "type", summary="the callee's type")
+_SIGNATURE = Attr("signature", "type", summary="the callee's type", check=FUNCTION_VALUE)
 
 CALL: Op = Op(
     "call", "The results of a function of the module, as a tuple.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any
 
 import pytest
@@ -44,7 +46,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.types import ANY, BOOL, C64, F16, F32, I32, STATE, U8, TupleType, scalar, tensor
+from deepx_graph.types import ANY, BOOL, C64, F16, F32, I32, STATE, U8, FunctionType, TupleType, Type, scalar, tensor
 
 X = tensor(F32, (2, 3))
 
@@ -209,3 +211,15 @@ def test_what_is_joined_has_one_rank() -> None:
     """Without the axis they may look alike."""
     with pytest.raises(InferError, match="one shape but for"):
         concatenate.infer([tensor(F32, (2, 7)), tensor(F32, (2,))], 1)
+
+
+TYPES = (tensor(F32, (2,)), TupleType((scalar(F32),)), FunctionType((scalar(F32),), (scalar(F32),)), STATE)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if any(a.kind == "type" for a in op.attrs)], ids=lambda op: op.name)
+def test_an_attribute_may_be_of_any_type_and_is_refused_in_words(op: Op) -> None:
+    """Whatever stands where a type is said, and whatever the operands are: InferError or a type, and nothing else."""
+    for said, operand in itertools.product(TYPES, TYPES):
+        given = {a.name: said if a.kind == "type" else {"int": 0, "str": "x"}.get(a.kind, a.default) for a in op.attrs}
+        with contextlib.suppress(InferError):
+            assert isinstance(op.infer([operand] * sum(not o.variadic for o in op.operands), *op.bind(given)), Type)

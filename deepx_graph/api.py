@@ -188,7 +188,15 @@ def memory(*, free: bool = False) -> MemoryUse:
 
 @public
 def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
-    """A picture of the module: DOT, SVG, PNG or HTML by the suffix of `path` or by `format`. See `deepx_graph.viz.draw`."""
+    """A picture of the module, written to `path` when given: DOT, SVG, PNG or HTML by `format`, or by the suffix of `path`.
+
+    Options: `function` draws one function, `around` (a name of the source, or an address such as `#17`) with `depth` only what lies
+    near a node, `keep` only the nodes of these addresses. Above `max_nodes` boxes (500) the picture is folded; `collapse` draws a
+    fused kernel as one box. `theme` is `light` or `dark`, for a page also `auto`; `title` and `legend` stand above the graph.
+
+    Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
+    not done within `timeout` seconds (20), where an SVG or a page falls back to a simple layout.
+    """
     from deepx_graph.session.show.picture import picture
 
     return picture(module, path, format=format, **options)

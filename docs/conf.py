@@ -15,9 +15,11 @@ HERE = Path(__file__).resolve().parent
 
 project = "deepx_graph"
 root_doc = "README"
-include_patterns = ["README.md", "CHANGELOG.md", "bench/README.md", "docs/*.md", "docs/*.rst"]
+include_patterns = ["README.md", "CHANGELOG.md", "bench/README.md", "docs/*.md", "docs/*.rst", "examples/*.ipynb"]
 exclude_patterns = [".*", "build", "deepx_graph", "dist", "out", "passes", "tests", "tui", "viz"]
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+
+nb_execution_mode = "off"  # a notebook is shown as it is stored; a test runs it
 
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 4
@@ -31,7 +33,7 @@ html_theme = "furo"
 html_title = "deepx_graph"
 html_extra_path = ["site"]
 html_static_path = ["site"]
-html_css_files = ["wide.css"]
+html_css_files = ["site.css"]
 html_show_copyright = html_show_sphinx = False
 html_copy_source = html_show_sourcelink = False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deepx_graph.errors import UsageError, printable, suggest
@@ -29,10 +29,15 @@ from deepx_graph.viz.view.model import around as part_around
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture, and what to tell its reader about it."""
+    """A picture, and what to tell its reader about it. A notebook shows an SVG."""
 
-    data: bytes
+    data: bytes = field(repr=False)
     notes: tuple[str, ...] = ()
+
+    def _repr_svg_(self) -> str | None:
+        """The SVG without its XML declaration, which has no place inside a page; None for other forms."""
+        declaration, _, rest = self.data.partition(b"?>")
+        return rest.decode("utf-8").lstrip() if declaration.startswith(b"<?xml") and b"<svg" in rest else None
 
 
 def draw(

@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 def commands() -> list[tuple[str, str]]:
     """Every command, and the output that is shown below it."""
-    parts = [p for block in blocks("") for p in re.split(r"^\$ deepx-graph ", block, flags=re.MULTILINE)[1:]]
+    parts = [p for block in blocks("console") for p in re.split(r"^\$ deepx-graph ", block, flags=re.MULTILINE)[1:]]
     return [(p.partition("\n")[0], p.partition("\n")[2]) for p in parts]
 
 

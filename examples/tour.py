@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 
 from deepx_graph.session.session import Session
 from deepx_graph.tui.app import Browser
-from deepx_graph.tui.prompt import Prompt
+from deepx_graph.tui.bars import Prompt
 
 SIZE = (100, 30)
 

@@ -12,27 +12,19 @@ from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.command import Provider
 from textual.containers import Container, Vertical
 from textual.events import Resize
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
 from deepx_graph.session.session import Session
-from deepx_graph.tui.bars import KeyBar, StatusBar, TabBar
-from deepx_graph.tui.document import Document
-from deepx_graph.tui.explain import Explainer
-from deepx_graph.tui.export import Exporter
-from deepx_graph.tui.jobs import Jobs
-from deepx_graph.tui.prompt import Complete, Prompt
-from deepx_graph.tui.screens import HelpScreen, MessageScreen, parts
-from deepx_graph.tui.search import Search
-from deepx_graph.tui.selection import Selection
+from deepx_graph.tui.bars import Complete, KeyBar, Prompt, StatusBar, TabBar
+from deepx_graph.tui.document import Document, Exporter, Jobs
+from deepx_graph.tui.screens import Commands, HelpScreen, MessageScreen, parts
+from deepx_graph.tui.selection import Explainer, Search, Selection
 from deepx_graph.tui.views.base import VIEWS, BrowserView, ViewSwitcher
-from deepx_graph.tui.views.inspector import Inspector
 from deepx_graph.tui.views.lanes import LaneList
 from deepx_graph.tui.views.map import FocusMap
-from deepx_graph.tui.views.outline import Outline
-from deepx_graph.tui.views.source import SourcePane
+from deepx_graph.tui.views.panes import Inspector, Outline, SourcePane
 
 WIDE = 110
 """Columns from which on panes lie beside the list, not above and below it."""
@@ -64,12 +56,6 @@ Toast { max-width: 60; max-height: 8; }
 """
 """How the parts are laid out. Colours are those of the theme, so that every theme works."""
 
-def palette() -> type[Provider]:
-    """What the command palette offers."""
-    from deepx_graph.tui.commands import Commands
-
-    return Commands
-
 
 def known_theme(name: str | None, themes: Collection[str]) -> str | None:
     """The name. Raises UsageError for one that no theme has."""
@@ -84,7 +70,7 @@ class Browser(App[int]):
     CSS = CSS
     TITLE = "deepx-graph"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012
-    COMMANDS = {palette}  # noqa: RUF012
+    COMMANDS = {Commands}  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(k + 1), f"view('{v}')", f"View: {VIEWS[v][0]}", show=False) for k, v in enumerate(VIEWS)),
         Binding("slash", "search", "Query"),

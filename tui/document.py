@@ -1,20 +1,110 @@
-"""The program that the browser shows: its session, the listing of its version, and what makes new versions of it."""
+"""The program that the browser shows: its session, the listing of its version, what makes new versions of it, and its export.
+
+Long work is done by one job at a time in a thread, with progress, which can be cancelled; keys go on working meanwhile.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from inspect import isawaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from deepx_graph.session.progress import Monitor
+from textual.app import App
+
+from deepx_graph.errors import DeepxGraphError
+from deepx_graph.session.progress import Cancelled, Monitor
 from deepx_graph.session.session import Session, Version
-from deepx_graph.tui.formatting import plain
+from deepx_graph.session.show.inspect import inspect
+from deepx_graph.tui.formatting import FILLER, name_of, plain
 from deepx_graph.tui.views.base import VIEWS, view_class
-from deepx_graph.tui.views.source import SourcePane
+from deepx_graph.tui.views.map import FocusMap
+from deepx_graph.tui.views.panes import SourcePane
+from deepx_graph.tui.views.rows import VirtualList
 from deepx_graph.viz.listing.listing import Listing, listing
 
 if TYPE_CHECKING:
     from deepx_graph.tui.app import Browser
+
+
+T = TypeVar("T")
+
+
+class Jobs:
+    """The background job of an app, of which there is one at most.
+
+    `progress(text, done, total)` is told how far it is, with an empty text when it has ended, and `failed` of an error that is a
+    diagnostic; any other error ends the app. Both are called in the thread of the app, as are the results.
+    """
+
+    def __init__(self, app: App[Any], progress: Callable[[str, int, int], None], failed: Callable[[DeepxGraphError], None]) -> None:
+        self._app, self._progress, self._failed = app, progress, failed
+        self._monitor: Monitor | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._monitor is not None
+
+    def start(self, title: str, work: Callable[[Monitor], T], then: Callable[[T], object]) -> None:
+        """Does `work` in a thread and gives its result to `then`, which may be a coroutine; a job under way is cancelled."""
+        self.cancel()
+
+        def report(text: str, done: int, total: int) -> None:
+            self._call(self._report, monitor, f"{title}: {text}", done, total)
+
+        def run() -> None:
+            try:
+                self._call(self._succeed, monitor, then, work(monitor))
+            except Exception as e:
+                self._call(self._fail, monitor, e)
+
+        self._monitor = monitor = Monitor(report)
+        self._progress(title, 0, 0)
+        self._app.run_worker(run, thread=True, group="jobs", exit_on_error=False)
+
+    def cancel(self) -> bool:
+        """Stops the job at its next step; False where there is none."""
+        if self._monitor is None:
+            return False
+        self._monitor.cancel()
+        self._monitor = None
+        self._progress("cancelled", 0, 0)
+        return True
+
+    def _call(self, callback: Callable[..., object], *args: object) -> None:
+        """Calls back in the thread of the app, as long as there is one."""
+        if self._app.is_running:
+            self._app.call_later(callback, *args)
+
+    def _report(self, monitor: Monitor, text: str, done: int, total: int) -> None:
+        if monitor is self._monitor:
+            self._progress(text, done, total)
+
+    def _ended(self, monitor: Monitor) -> bool:
+        """Makes room for another job; False for one that was cancelled, or that another has replaced."""
+        if monitor is not self._monitor:
+            return False
+        self._monitor = None
+        self._progress("", 0, 0)
+        return True
+
+    async def _succeed(self, monitor: Monitor, then: Callable[[Any], object], result: object) -> None:
+        if self._ended(monitor):
+            found = then(result)
+            if isawaitable(found):
+                await found
+
+    def _fail(self, monitor: Monitor, error: Exception) -> None:
+        if not self._ended(monitor):
+            return
+        if isinstance(error, Cancelled):
+            self._progress("cancelled", 0, 0)
+        elif isinstance(error, DeepxGraphError):
+            self._failed(error)
+        else:
+            raise error
 
 
 class Document:
@@ -119,3 +209,58 @@ class Document:
         session = self.session
         if session is not None:
             self.browser.jobs.start("differentiating", lambda m: session.gradient(), self.push)
+
+
+class Exporter:
+    """Copies the selected node, and writes the current view to files."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+
+    def copy(self, what: str) -> None:
+        """Copies the `name` of the selected node, or the `text` of all that is known of it."""
+        session, current = self.browser.session, self.browser.selection.current
+        if session is None or current is None:
+            return
+        function, node = current
+        text = plain(node.name or name_of(node, session.facts(function)))
+        if what == "text":
+            sections = inspect(session, function, node)
+            text = "\n".join(plain(f"{e.label}: {e.text}") for s in sections for e in s.entries)
+        self.browser.copy_to_clipboard(text)
+        self.browser.notify(f"copied {plain(text.splitlines()[0], 60)}", markup=False)
+
+    def prompt(self) -> None:
+        """Asks for the file to write."""
+        if self.browser.session is not None:
+            from deepx_graph.session.show.export import suffixes
+
+            name = os.path.splitext(os.path.basename(self.browser.document.path))[0] or "program"
+            self.browser.prompt(f"a file: {', '.join(suffixes())}, .txt", self.write, value=f"{name}-{self.browser.view}.svg")
+
+    def write(self, text: str) -> None:
+        """Writes the current view to a file. Raises UsageError for a name that does not say how."""
+        session = self.browser.session
+        if session is None or not text.strip():
+            return
+        from deepx_graph.session.show.export import ExportedPart, export
+
+        shown, lines = ExportedPart(session.module), "\n".join(self.lines())
+        view = self.browser.switcher.shown
+        if isinstance(view, FocusMap) and view.map is not None and view.function is not None:
+            address = session.address(view.function, view.map.centre)
+            shown = ExportedPart(session.module, address, view.depth, view.function, tuple(view.map.boxes))
+        path = Path(text.strip()).expanduser()
+        self.browser.jobs.start("writing", lambda m: export(shown, path, text=lines + "\n"),
+                                lambda notes: self._written(path, notes))
+
+    def _written(self, path: Path, notes: tuple[str, ...]) -> None:
+        self.browser.notify("\n".join([f"{path} is written", *(plain(n, 200) for n in notes[:3])]), markup=False)
+
+    def lines(self) -> list[str]:
+        """All of the current view, as lines of text."""
+        view = self.browser.switcher.shown
+        if isinstance(view, FocusMap):
+            return str(view.map).replace(FILLER, "").split("\n") if view.map is not None else []
+        tables = [view] if isinstance(view, VirtualList) else list(view.query(VirtualList))
+        return ["".join(t for t, _ in table.pieces(k, 120)).rstrip() for table in tables for k in range(table.count())]

@@ -1,8 +1,9 @@
-"""Texts of the browser: a row of the list, sizes for people, marks. Whatever came from a file passes through `printable` here."""
+"""Texts of the browser: rows, sizes for people, marks, plots. What came from a file passes through `printable` here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -14,6 +15,7 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.node_facts import Facts, moved_by, size_of, work_of
+from deepx_graph.session.run.statistics import Statistics
 from deepx_graph.units import human, sized
 from deepx_graph.viz.listing.lanes import Row
 from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, short
@@ -137,3 +139,28 @@ def type_text(node: Node, width: int) -> str:
 def details_text(node: Node) -> str:
     """What a node moves and computes, on one line."""
     return f"{sized(size_of(node))}, {sized(moved_by(node))} moved, {human(work_of(node))} flops"
+
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+
+def column_plot(values: Sequence[float], width: int, height: int) -> list[str]:
+    """The values, the largest of each stretch, as columns `height` lines high; the first line is the top."""
+    if not values or width < 1:
+        return []
+    top = max(values) or 1
+    width = min(width, len(values))
+    cuts = [len(values) * k // width for k in range(width + 1)]
+    heights = [round(max(values[a:b]) / top * height * 8) for a, b in pairwise(cuts)]
+    return ["".join(_EIGHTHS[max(0, min(8, h - 8 * line))] for h in heights) for line in range(height - 1, -1, -1)]
+
+
+def histogram(figures: Statistics, width: int, lines: int = 16) -> list[str]:
+    """The distribution of the finite elements, from low to high: range, bar, count."""
+    counts = figures.counts
+    if len(counts) < 2:
+        return [f"all {figures.low:.6g}"] if counts else []
+    each = max(1, len(counts) // lines)
+    grouped = [sum(counts[k : k + each]) for k in range(0, len(counts), each)]
+    most, step = max(grouped), (figures.high - figures.low) / len(grouped)
+    return [f"{figures.low + k * step:>12.5g} {bar(n / most, width)} {n:,}" for k, n in enumerate(grouped)]

@@ -1,18 +1,27 @@
-"""Screens over the browser: the help, which reads every key from the bindings themselves, and messages."""
+"""Screens over the browser: the help, which reads all keys from the bindings, and messages; and the commands of the palette."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from deepx_graph.passes import REGISTRY
+from deepx_graph.passes.pipeline import PIPELINES
 from deepx_graph.session.query.language import describe
+from deepx_graph.tui.formatting import plain
+
+if TYPE_CHECKING:
+    from deepx_graph.tui.app import Browser
+
 
 KEYS = {
     "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "slash": "/", "plus": "+", "minus": "-",
@@ -35,12 +44,10 @@ def bindings_of(owner: type) -> Iterator[Binding]:
 
 def parts() -> list[tuple[str, type]]:
     """Whatever has keys, beside the browser itself."""
-    from deepx_graph.tui.prompt import Prompt
+    from deepx_graph.tui.bars import Prompt
     from deepx_graph.tui.views.base import VIEWS, view_class
-    from deepx_graph.tui.views.inspector import Inspector
-    from deepx_graph.tui.views.outline import Outline
+    from deepx_graph.tui.views.panes import Inspector, Outline, SourcePane
     from deepx_graph.tui.views.rows import TextTable, VirtualList
-    from deepx_graph.tui.views.source import SourcePane
 
     views = ((title, view_class(name)) for name, (title, _, _) in VIEWS.items())
     return [("Lists and tables", VirtualList), ("Tables", TextTable), *views, ("Inspector", Inspector), ("Source", SourcePane),
@@ -120,3 +127,44 @@ class MessageScreen(ModalScreen[None]):
 
     def action_close(self) -> None:
         self.dismiss()
+
+
+Command = tuple[str, str, Callable[[], object]]
+
+
+class Commands(Provider):
+    """The commands of the browser."""
+
+    @property
+    def browser(self) -> Browser:
+        return cast("Browser", self.app)
+
+    def commands(self) -> Iterator[Command]:
+        """Title, help, what to do."""
+        browser = self.browser
+        for b in bindings_of(type(browser)):
+            yield b.description, f"key {key_text(b.key)}", partial(self._do, b.action)
+        for name, text in PIPELINES.items():
+            yield f"Optimise: {name}", text or "nothing", partial(browser.document.optimise, name)
+        for p in REGISTRY.values():
+            yield f"Run pass {p.name}", p.summary(), partial(browser.document.optimise, p.name)
+        yield "Gradient program", "differentiate what is looked at", browser.document.differentiate
+        if browser.session is not None:
+            for f in browser.session.module.functions[:200]:
+                yield f"Function {plain(f.name, 60)}", f"{len(f.nodes)} nodes", partial(browser.selection.go_to_function, f.name)
+
+    async def _do(self, action: str) -> None:
+        await self.app.run_action(action)
+
+    async def discover(self) -> Hits:
+        """All commands, before anything is typed."""
+        for title, help, call in self.commands():
+            yield DiscoveryHit(title, call, help=help)
+
+    async def search(self, query: str) -> Hits:
+        """The commands that match."""
+        matcher = self.matcher(query)
+        for title, help, call in self.commands():
+            score = matcher.match(title)
+            if score > 0:
+                yield Hit(score, matcher.highlight(title), call, help=help)

@@ -17,17 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from deepx_graph import __version__
-from deepx_graph.cli import (
-    checking,
-    completion,
-    machine,
-    options,
-    programs,
-    progress,
-    reports,
-    running,
-    showing,
-)
+from deepx_graph.cli import options, programs, progress, reports, running, showing, tool
 from deepx_graph.cli.options import Arguments, Parser, say
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.runtime.native.llvm.width import vectors
@@ -45,15 +35,14 @@ COMMANDS: dict[str, Command] = {
     "draw": ("draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw),
     "tui": ("browse a program in the terminal", showing.add_tui, showing.run_tui),
     "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
-    "check": ("check a program against budgets", checking.add_check, checking.run_check),
+    "check": ("check a program against budgets", reports.add_check, reports.run_check),
     "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
-    "diff": ("compare two programs", checking.add_diff, checking.run_diff),
-    "ops": ("list the operations, or explain one", reports.add_ops, reports.run_ops),
-    "calibrate": ("measure this machine for the cost model", machine.add_calibrate, machine.run_calibrate),
-    "cache": ("show, bound or clear the machine code kept on disk", machine.add_cache, machine.run_cache),
-    "completion": (
-        "print a completion script for a shell", completion.add_completion,
-        lambda args: completion.run_completion(args, make_parser())),
+    "diff": ("compare two programs", reports.add_diff, reports.run_diff),
+    "ops": ("list the operations, or explain one", tool.add_ops, tool.run_ops),
+    "calibrate": ("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate),
+    "cache": ("show, bound or clear the machine code kept on disk", tool.add_cache, tool.run_cache),
+    "completion": ("print a completion script for a shell", tool.add_completion,
+                   lambda args: tool.run_completion(args, make_parser())),
 }  # fmt: skip
 
 

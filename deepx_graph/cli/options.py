@@ -21,8 +21,12 @@ from deepx_graph.runtime.native.llvm.width import WIDTHS
 if TYPE_CHECKING:
     from deepx_graph.session import Loaded
     from deepx_graph.session.query.selection import Subgraph
+    from deepx_graph.viz.draw import Drawing
 
 Arguments = argparse.Namespace
+
+PICTURES = ("dot", "svg", "png", "html")
+"""The forms of pictures."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -162,6 +166,15 @@ def seconds(text: str) -> float:
     return value
 
 
+def named_values(items: Iterable[str], expected: str) -> dict[str, str]:
+    """What `NAME=VALUE` gives to each name. Raises UsageError, with what is expected, for an item without a name."""
+    pairs = [item.partition("=") for item in items]
+    for name, equal, _ in pairs:
+        if not equal:
+            raise UsageError(Diagnostic(f"--input {printable(name)}", expected=expected))
+    return {name: value for name, _, value in pairs}
+
+
 def read_program(args: Arguments, file: str | None = None) -> Loaded:
     """The program a command is about, its warnings written to standard error."""
     from dataclasses import replace
@@ -213,6 +226,12 @@ def say(text: str) -> None:
             text = text.replace(word, f"\x1b[1;{code}m{word}\x1b[0m", 1)
     with contextlib.suppress(OSError), aside():  # when there is nowhere to say it, the exit code still says it
         print(text, file=stream)
+
+
+def say_notes(drawn: Drawing) -> None:
+    """What a picture comes with."""
+    for note in drawn.notes:
+        say(f"note: {note}")
 
 
 COLOUR = "auto"

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import (
+    PICTURES,
     Arguments,
     add_input,
     add_json,
@@ -24,6 +25,7 @@ from deepx_graph.cli.options import (
     natural,
     read_program,
     say,
+    say_notes,
     size,
     watch,
 )
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from deepx_graph.session import Optimised
 
 
-PICTURES = ("dot", "svg", "png", "html")
 DIALECTS = ("seed", "wire", "function")
 
 
@@ -156,8 +157,7 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
         from deepx_graph.session.show.picture import picture
 
         drawn = picture(module, format=form)
-        for note in drawn.notes:
-            say(f"note: {note}")
+        say_notes(drawn)
         return drawn.data
     if form == "json":
         return json.dumps(session.module_json(module), indent=1) + "\n"

@@ -1,38 +1,61 @@
-"""The commands that tell: ops, why, info."""
+"""The commands that tell of programs, for CI too: `info`, `why`; `diff` compares two programs, `check` a program with budgets."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, add_engine, add_input, add_json, add_reading, emit, emit_json, read_program
-from deepx_graph.errors import printable
+from deepx_graph.cli.options import (
+    Arguments,
+    add_engine,
+    add_input,
+    add_json,
+    add_pipeline,
+    add_reading,
+    emit,
+    emit_json,
+    named_values,
+    read_program,
+    say,
+    say_notes,
+    watch,
+)
+from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.progress import stage
 
+if TYPE_CHECKING:
+    from deepx_graph.ir import Module
 
-def add_ops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="explain this operation")
-    parser.add_argument("--markdown", action="store_true", help="the whole reference as Markdown")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where it goes")
+
+def add_info(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
+                        help="compare with what this pipeline makes of it (default: default; none compares nothing)")
+    parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
+    add_engine(parser)
     add_json(parser)
+    add_reading(parser)
 
 
-def run_ops(args: Arguments) -> int:
-    from deepx_graph.cli import reference
-    from deepx_graph.ops import FAMILIES, OPS, op_named
+def run_info(args: Arguments) -> int:
+    from deepx_graph import session
+    from deepx_graph.session.report.figures import table
+    from deepx_graph.session.report.kernels import kernels
 
-    if args.name:
-        op = op_named(args.name)
-        emit_json(reference.facts(op), args.output) if args.json else emit(reference.op_text(op), args.output)
-    elif args.json:
-        emit_json([reference.facts(op) for op in OPS.values()], args.output)
-    elif args.markdown:
-        emit(reference.markdown(), args.output)
+    module = read_program(args).module
+    stage("count")
+    info = session.module_info(module)
+    done = session.optimise(module, args.pass_pipeline)
+    compared = table(module, done.module, args.pass_pipeline) if done.passes else None
+    stage("kernels")
+    found = kernels(done.module, args.engine, args.threads)
+    if args.json:
+        emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {})
+                  | ({"kernels": found.to_json()} if found else {}))
     else:
-        lines = []
-        for family, members in FAMILIES.items():
-            lines.append(f"{family}:")
-            lines += [f"  {op.name:<24}{op.summary}" for op in members]
-        emit("\n".join(lines) + "\n", args.output)
+        facts = info.lines(None) if args.all else info.lines()
+        lines = [*facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
+        emit("\n".join(map(printable, lines)) + "\n", None)
     return 0
 
 
@@ -66,33 +89,113 @@ def run_why(args: Arguments) -> int:
     return 0
 
 
-def add_info(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
-    parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
-                        help="compare with what this pipeline makes of it (default: default; none compares nothing)")
-    parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
-    add_engine(parser)
+# --- comparing
+
+
+MEANING = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
+"""What two programs go through before they are compared, so that calls, fusion and spelling do not count."""
+
+
+def add_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", help="a program")
+    parser.add_argument("b", nargs="?", help="another; - reads standard input; left out, pipelines of the first are compared")
+    parser.add_argument("-p", "--pass-pipeline", action="append", default=[], metavar="PIPELINE",
+                        help="of two programs: run it on both; of one: compare before and after, or two results")
+    parser.add_argument("--as-written", action="store_true",
+                        help="compare the programs as they stand; else two programs are inlined, unfused and simplified first")
+    parser.add_argument("-o", "--output", metavar="FILE", help="a picture of both, coloured: .svg, .html, .dot or .png")
     add_json(parser)
     add_reading(parser)
 
 
-def run_info(args: Arguments) -> int:
-    from deepx_graph import session
-    from deepx_graph.session.report.figures import table
-    from deepx_graph.session.report.kernels import kernels
+def run_diff(args: Arguments) -> int:
+    from deepx_graph.session.report.diff import diff
 
-    module = read_program(args).module
-    stage("count")
-    info = session.module_info(module)
-    done = session.optimise(module, args.pass_pipeline)
-    compared = table(module, done.module, args.pass_pipeline) if done.passes else None
-    stage("kernels")
-    found = kernels(done.module, args.engine, args.threads)
+    (first, a), (second, b) = _sides(args)
+    found = diff(a, b)
+    if args.output:
+        from deepx_graph.session.show.diff_picture import compared
+
+        drawn = compared((first, a), (second, b), args.output)
+        say_notes(drawn)
     if args.json:
-        emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {})
-                  | ({"kernels": found.to_json()} if found else {}))
+        changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
+        emit_json({"equal": not found, "changes": changes, "affected": found.affected, "same": found.same,
+                   "operations": found.operations})  # fmt: skip
     else:
-        facts = info.lines(None) if args.all else info.lines()
-        lines = [*facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
-        emit("\n".join(map(printable, lines)) + "\n", None)
-    return 0
+        emit("".join(printable(line) + "\n" for line in found.lines()), None)
+        if not found:
+            say(f"no difference{_reading(args)}")
+    return 1 if found else 0
+
+
+def _reading(args: Arguments) -> str:
+    """What was done to two programs before they were compared, where nobody asked for a pipeline."""
+    canonical = args.b is not None and not args.pass_pipeline and not args.as_written
+    return ": with calls inlined and kernels taken apart both are the same (--as-written compares texts)" if canonical else ""
+
+
+def _sides(args: Arguments) -> list[tuple[str, Module]]:
+    """The two modules that are compared, with what they are called."""
+    pipelines = args.pass_pipeline
+    if args.b is not None:
+        if len(pipelines) > 1:
+            raise UsageError("two programs take one pipeline, which runs on both")
+        pipeline = pipelines[0] if pipelines else "" if args.as_written else MEANING
+        return [(path, _after(read_program(args, path).module, pipeline)) for path in (args.a, args.b)]
+    if not 1 <= len(pipelines) <= 2:
+        raise UsageError(Diagnostic("one program has nothing to be compared with", expected="another program, or one -p or two"))
+    module = read_program(args, args.a).module
+    if len(pipelines) == 1:
+        return [("before", module), (f"after {pipelines[0]}", _after(module, pipelines[0]))]
+    return [(pipeline, _after(module, pipeline)) for pipeline in pipelines]
+
+
+def _after(module: Module, pipeline: str = "") -> Module:
+    from deepx_graph import session
+
+    return session.optimise(module, pipeline).module if pipeline else module
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    parser.add_argument("--budget", action="append", default=[], metavar="BOUND",
+                        help="such as 'ops<=120', 'peak_bytes<=64M', 'ops.dot_general<=4'; repeat for several")
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=TYPE",
+                        help="the size of an input that the program leaves open: f32[8,128], or a FILE.npy")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="arrays whose sizes the inputs have, by name")
+    parser.add_argument("--markdown", action="store_true", help="the report as Markdown, for the summary of a CI job")
+    add_json(parser)
+    add_reading(parser)
+    add_pipeline(parser, "default")
+
+
+def run_check(args: Arguments) -> int:
+    from deepx_graph import session
+    from deepx_graph.session.report import figures
+
+    budgets = [figures.parse_budget(text) for text in args.budget]
+    if not budgets:
+        raise UsageError(Diagnostic("nothing to check", expected="--budget, at least once", hint="--budget 'ops<=120'"))
+    before = _sized(args, read_program(args).module)
+    after = session.optimise(before, args.pass_pipeline, watch(args)).module
+    verdicts = figures.judge(before, after, budgets)
+    good = all(v.holds for v in verdicts)
+    if args.json:
+        emit_json({"ok": good, "pipeline": args.pass_pipeline, "budgets": [v.to_json() for v in verdicts]})
+    elif args.markdown:
+        emit("\n".join([*figures.markdown(verdicts, before.source.name if before.source else "program"), ""]), None)
+    else:
+        rows = (("ok" if v.holds else "EXCEEDED", v.budget.text, v.value) for v in verdicts)
+        emit("".join(f"{word:<10}{printable(text):<32}{value:>16,}\n" for word, text, value in rows), None)
+    return 0 if good else 1
+
+
+def _sized(args: Arguments, module: Module) -> Module:
+    """The module for inputs of the sizes that are given; itself when none is."""
+    from deepx_graph.session.run.arrays import read_npz
+    from deepx_graph.session.run.inputs import sized
+
+    wishes = named_values(args.input, "such as x=f32[8,128] or x=FILE.npy")
+    arrays = read_npz(args.inputs)[0] if args.inputs else {}
+    return sized(module, wishes, arrays) if wishes or arrays else module

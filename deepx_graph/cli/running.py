@@ -22,6 +22,7 @@ from deepx_graph.cli.options import (
     count,
     emit,
     emit_json,
+    named_values,
     read_program,
     say,
     seconds,
@@ -213,12 +214,7 @@ def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
     from deepx_graph.session.run.inputs import cast, generated, is_wish, random_inputs
     from deepx_graph.types import TensorType
 
-    given: dict[str, str] = {}
-    for item in args.input:
-        name, equal, what = item.partition("=")
-        if not equal:
-            raise UsageError(Diagnostic(f"--input {item}", expected="NAME=FILE.npy, or a type such as NAME=f32[8,128]"))
-        given[name] = what
+    given = named_values(args.input, "NAME=FILE.npy, or a type such as NAME=f32[8,128]")
     wishes = {name: what for name, what in given.items() if is_wish(what)}
     files = {name: what for name, what in given.items() if name not in wishes}
     wanted = {p.name: p.type.dtype if isinstance(p.type, TensorType) else None for p in f.inputs}

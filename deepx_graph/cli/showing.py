@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import (
+    PICTURES,
     Arguments,
     add_part,
     add_pipeline,
@@ -22,6 +23,7 @@ from deepx_graph.cli.options import (
     natural,
     read_program,
     say,
+    say_notes,
     seconds,
     watch,
 )
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from deepx_graph.viz.draw import Drawing
 
 
-PICTURES = ("dot", "svg", "png", "html")
 
 
 def add_draw(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +69,7 @@ def run_draw(args: Arguments) -> int:
     if not is_page and (len(args.files) > 1 or args.timeline or args.profile):
         raise UsageError(Diagnostic("several programs, --timeline and --profile need a page", expected="-o NAME.html"))
     drawn = _page(args) if is_page else _picture(args)
-    for note in drawn.notes:
-        say(f"note: {note}")
+    say_notes(drawn)
     emit(drawn.data, args.output)
     return 0
 

@@ -14,9 +14,6 @@ CIRCLES: list[list[str]] = []
 """Modules that import each other."""
 
 ONE_READER: set[str] = {
-    "deepx_graph.cli.completion",
-    "deepx_graph.cli.machine",
-    "deepx_graph.cli.reports",
     "deepx_graph.ops.host.check",
     "deepx_graph.ops.vjp.convolution",
     "deepx_graph.ops.vjp.reduce",
@@ -34,12 +31,6 @@ ONE_READER: set[str] = {
     "deepx_graph.text.stablehlo.printer.opaque",
     "deepx_graph.text.stablehlo.reader.dialects",
     "deepx_graph.text.stablehlo.reader.manual",
-    "deepx_graph.tui.bars",
-    "deepx_graph.tui.commands",
-    "deepx_graph.tui.explain",
-    "deepx_graph.tui.export",
-    "deepx_graph.tui.jobs",
-    "deepx_graph.tui.search",
 }
 """Short modules that only a neighbour imports."""
 

@@ -226,8 +226,8 @@ WIDE = {
     ("deepx_graph/runtime/kernels/threads.py", "_run"): "dismisses the workers and raises again",
     ("passes/pipeline.py", "_run"): "PassError names the pass; interrupts go on",
     ("deepx_graph/rewrite/engine.py", "_try"): "PassError names the rule; interrupts go on",
-    ("tui/jobs.py", "run"): "in a thread of its own: the browser raises it",
-    ("tui/views/value.py", "take"): "puts the old index back and raises again",
+    ("tui/document.py", "run"): "in a thread of its own: the browser raises it",
+    ("tui/views/run.py", "take"): "puts the old index back and raises again",
 }
 """Handlers of everything, and why they are right: nothing is swallowed."""
 

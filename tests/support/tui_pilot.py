@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from deepx_graph.ir import Module
 from deepx_graph.session.session import Session
 from deepx_graph.tui.app import Browser
-from deepx_graph.tui.prompt import Prompt
+from deepx_graph.tui.bars import Prompt
 
 KEYS = {" ": "space", "]": "right_square_bracket", ")": "right_parenthesis", "*": "asterisk", "}": "right_curly_bracket"}
 """What textual calls the keys that are no letters."""

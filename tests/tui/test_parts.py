@@ -11,7 +11,7 @@ from textual.app import App
 import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError, UsageError
 from deepx_graph.session.progress import Monitor
-from deepx_graph.tui.jobs import Jobs
+from deepx_graph.tui.document import Jobs
 from deepx_graph.tui.selection import KEPT, History, Selected
 from deepx_graph.types import F32, tensor
 

@@ -23,10 +23,9 @@ from deepx_graph.ops import tanh
 from deepx_graph.session.session import Session
 from deepx_graph.tui import screens
 from deepx_graph.tui.app import Browser
-from deepx_graph.tui.commands import Commands
-from deepx_graph.tui.screens import HelpScreen, MessageScreen, bindings_of, help_text, key_text
+from deepx_graph.tui.screens import Commands, HelpScreen, MessageScreen, bindings_of, help_text, key_text
 from deepx_graph.tui.views.map import FocusMap
-from deepx_graph.tui.views.source import SourcePane
+from deepx_graph.tui.views.panes import SourcePane
 from deepx_graph.types import F32, tensor
 from deepx_graph.viz.listing.listing import listing
 from tests.cli.test_browsing import foldable

@@ -12,8 +12,7 @@ import deepx_graph as dx
 from deepx_graph.session.pipelines import items
 from deepx_graph.session.run.statistics import statistics
 from deepx_graph.session.session import Session
-from deepx_graph.tui.formatting import cost_piece, row_pieces
-from deepx_graph.tui.plots import columns, histogram
+from deepx_graph.tui.formatting import column_plot, cost_piece, histogram, row_pieces
 from deepx_graph.tui.screens import MessageScreen
 from deepx_graph.tui.views.passes import PassesView
 from deepx_graph.tui.views.pipeline import PipelineView
@@ -191,10 +190,10 @@ async def test_long_lines_can_be_read() -> None:
 
 
 def test_columns_are_as_high_as_their_values() -> None:
-    assert columns([1, 2, 4], 3, 1) == ["▂▄█"]
-    assert columns([0, 8], 2, 2) == [" █", " █"]
-    assert len(columns(list(range(1000)), 40, 3)[0]) == 40
-    assert columns([], 10, 2) == []
+    assert column_plot([1, 2, 4], 3, 1) == ["▂▄█"]
+    assert column_plot([0, 8], 2, 2) == [" █", " █"]
+    assert len(column_plot(list(range(1000)), 40, 3)[0]) == 40
+    assert column_plot([], 10, 2) == []
 
 
 def test_a_histogram_counts_everything() -> None:

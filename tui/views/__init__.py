@@ -1,1 +1,1 @@
-"""The views of the browser, a file each, and the table of them."""
+"""The views of the browser, the panes beside them, and the table of views."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VIEWS: dict[str, tuple[str, str, str]] = {
     "list": ("List", "lanes", "LaneList"), "map": ("Map", "map", "FocusMap"), "passes": ("Passes", "passes", "PassesView"),
     "pipeline": ("Pipeline", "pipeline", "PipelineView"), "run": ("Run", "run", "RunView"),
-    "value-view": ("Value", "value", "ValueView"), "compare": ("Diff", "compare", "CompareView"),
+    "value-view": ("Value", "run", "ValueView"), "compare": ("Diff", "compare", "CompareView"),
 }  # fmt: skip
 """The views by name, in the order of their keys: title, module, class."""
 

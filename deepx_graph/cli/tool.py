@@ -1,0 +1,154 @@
+"""The commands about the tool and this machine: `ops`; `calibrate` the cost model; `cache`, compiled kernels; `completion`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from deepx_graph.cli import reference
+from deepx_graph.cli.options import Arguments, add_json, emit, emit_json, natural, say, size
+from deepx_graph.errors import printable
+from deepx_graph.units import sized
+
+
+def add_ops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="explain this operation")
+    parser.add_argument("--markdown", action="store_true", help="the whole reference as Markdown")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where it goes")
+    add_json(parser)
+
+
+def run_ops(args: Arguments) -> int:
+    from deepx_graph.ops import FAMILIES, OPS, op_named
+
+    if args.name:
+        op = op_named(args.name)
+        emit_json(reference.facts(op), args.output) if args.json else emit(reference.op_text(op), args.output)
+    elif args.json:
+        emit_json([reference.facts(op) for op in OPS.values()], args.output)
+    elif args.markdown:
+        emit(reference.markdown(), args.output)
+    else:
+        lines = []
+        for family, members in FAMILIES.items():
+            lines.append(f"{family}:")
+            lines += [f"  {op.name:<24}{op.summary}" for op in members]
+        emit("\n".join(lines) + "\n", args.output)
+    return 0
+
+
+def add_calibrate(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="measure nothing: show the constants in use and where they come from")
+    what.add_argument("--reset", action="store_true", help="forget what was measured and go by the shipped constants again")
+    what.add_argument("-o", "--output", metavar="FILE", help="store them in this file instead (DEEPX_GRAPH_COSTS=FILE uses it)")
+    add_json(parser)
+
+
+def run_calibrate(args: Arguments) -> int:
+    from deepx_graph.session.report import calibration as measuring
+
+    if args.reset:
+        gone = measuring.reset()
+        say("nothing was stored" if gone is None else f"removed {printable(str(gone))}")
+        return 0
+    found = measuring.show() if args.show else measuring.calibrate(args.output, lambda what: say(f"measuring {what}"))
+    if args.json:
+        emit_json(found.to_json())
+    else:
+        emit("".join(f"{line}\n" for line in found.lines()), None)
+    if found.note:
+        say(f"note: {printable(found.note)}")
+    where = "the shipped constants are in use" if args.show else "stored nowhere"
+    say(where if found.path is None else f"{'from' if args.show else 'stored in'} {printable(str(found.path))}")
+    return 0
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clear", action="store_true", help="remove all entries")
+    parser.add_argument("--limit", type=size, metavar="N", help="remove the longest unused until N bytes are left (64M)")
+    parser.add_argument("--days", type=natural, metavar="N", help="remove what was not used for N days")
+    add_json(parser)
+
+
+def run_cache(args: Arguments) -> int:
+    from deepx_graph.runtime.native.llvm import store
+
+    folder = store.location()
+    objection = "there is no folder for it" if folder is None else store.objection(folder)
+    if args.clear or args.limit is not None or args.days is not None:
+        count, nbytes = store.prune(0 if args.clear else args.limit, args.days)
+        say(f"entries: {count} removed, {sized(nbytes)}")
+    known = store.entries(folder) if folder is not None and objection is None else []
+    report: dict[str, Any] = {
+        "folder": None if folder is None else str(folder), "used": objection is None, "entries": len(known),
+        "bytes": sum(e.nbytes for e in known), "limit": store.limit(), "days": store.longest()}  # fmt: skip
+    if objection is not None:
+        say(f"warning: machine code is not kept on disk: {printable(objection)}")
+    if args.json:
+        emit_json(report)
+        return 0
+    rows = {"folder": printable(report["folder"] or "none"), "entries": f"{len(known):,}", "bytes": sized(report["bytes"]),
+            "limit": f"{sized(report['limit'])}, {report['days']} days without use"}  # fmt: skip
+    emit("".join(f"{name:<9}{value}\n" for name, value in rows.items()), None)
+    return 0
+
+
+# --- completion
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, help="source what is printed: eval \"$(deepx-graph completion bash)\"")
+
+
+def run_completion(args: Arguments, parser: argparse.ArgumentParser) -> int:
+    """Prints a script made from the parser of all commands, so that it never falls behind it."""
+    words = _words(parser)
+    emit({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](words), None)
+    return 0
+
+
+def _words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """The options of each command."""
+    sub = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return {name: [o for a in p._actions for o in a.option_strings] for name, p in sub.choices.items()}
+
+
+def _cases(words: dict[str, list[str]]) -> str:
+    return "\n".join(f"    {name}) words=\"{' '.join(options)}\" ;;" for name, options in words.items())
+
+
+def _bash(words: dict[str, list[str]]) -> str:
+    return f"""_deepx_graph() {{
+  local words="{' '.join(words)}" current="${{COMP_WORDS[COMP_CWORD]}}"
+  if [ "$COMP_CWORD" -gt 1 ]; then
+    case "${{COMP_WORDS[1]}}" in
+{_cases(words)}
+    esac
+  fi
+  case "$current" in
+    -*) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
+    *) if [ "$COMP_CWORD" -gt 1 ]; then words="$(compgen -f -- "$current")"; fi
+       COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
+  esac
+}}
+complete -o filenames -F _deepx_graph deepx-graph dxg
+"""
+
+
+def _zsh(words: dict[str, list[str]]) -> str:
+    return "autoload -Uz bashcompinit && bashcompinit\n" + _bash(words)
+
+
+def _fish(words: dict[str, list[str]]) -> str:
+    lines = []
+    for command in ("deepx-graph", "dxg"):
+        lines.append(f"complete -c {command} -n __fish_use_subcommand -f -a '{' '.join(words)}'")
+        for name, options in words.items():
+            for option in options:
+                flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+                lines.append(f"complete -c {command} -n '__fish_seen_subcommand_from {name}' {flag}")
+    return "\n".join(lines) + "\n"

@@ -6,21 +6,36 @@ computed once, on demand. A function has no free variables: every parameter its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Source, Span, UsageError, suggest
 from deepx_graph.ir.node import NOWHERE, Node, Notes, Origin, reachable
-from deepx_graph.ir.notebook import InNotebook
-from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
-from deepx_graph.types import FunctionType, Type
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
+from deepx_graph.types import FunctionType, Type, VarType, is_state, resolve_type
 
 if TYPE_CHECKING:
     import networkx
 
     from deepx_graph.ir.op import Op
+
+_shows: list[Callable[[object], dict[str, str]]] = []
+
+
+def show_with(show: Callable[[object], dict[str, str]]) -> None:
+    """Lets a floor that can draw say how notebooks show objects: by the parts that it gives, by their MIME types."""
+    _shows[:] = [show]
+
+
+class InNotebook:
+    """An object that IPython and Jupyter show by its `_repr_mimebundle_`; as its `repr` where nothing can draw it."""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """The parts by MIME type; which of them are wanted is the notebook's to choose."""
+        return _shows[0](self) if _shows else {"text/plain": repr(self)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +124,31 @@ class Function(InNotebook):
         """A copy with some fields replaced."""
         return replace(self, **changes)
 
+    def to_networkx(self) -> networkx.MultiDiGraph[Any]:
+        """The function as a networkx graph; see `Module.to_networkx` for the data that it carries."""
+        import networkx  # slow to import
+
+        graph: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph(name=self.name)
+        key = {n: (self.name, k) for k, n in enumerate(self.nodes)}
+        for n in self.nodes:
+            graph.add_node(key[n], node=n, op=n.op.name, type=str(n.type), name=n.name)
+            for k, i in enumerate(n.inputs):
+                graph.add_edge(key[i], key[n], operand=k, kind=_edge_kind(n, k))
+            if n.op is LOOP_END:
+                graph.add_edge(key[n], key[n.inputs[0]], operand=-1, kind="back")
+        return graph
+
     def __repr__(self) -> str:
         return f"<function {self.name}: {self.type}>"
+
+
+def _edge_kind(user: Node, operand: int) -> str:
+    source = user.inputs[operand]
+    if source.op is LOOP_BEGIN or (user.op is PHI and source.op is REGION):
+        return "control"
+    if (user.op is REGION and operand == 0) or (user.op is LOOP_END and operand == 1):
+        return "control"
+    return "effect" if is_state(source.type) else "data"
 
 
 @dataclass(frozen=True)
@@ -134,6 +172,11 @@ class Data:
     def constructor(self, name: str) -> Constructor | None:
         """The constructor of that name, if there is one."""
         return next((c for c in self.constructors if c.name == name), None)
+
+    def field_types(self, constructor: Constructor, args: Sequence[Type]) -> tuple[Type, ...]:
+        """The types of a constructor's fields in the data type applied to `args`."""
+        known = {str(VarType(p)): t for p, t in zip(self.params, args, strict=False)}
+        return tuple(resolve_type(t, known) for t in constructor.fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +202,11 @@ class Module(InNotebook):
     def _by_name(self) -> dict[str, Function]:
         return {f.name: f for f in self.functions}
 
+    @cached_property
+    def data_named(self) -> Mapping[str, Data]:
+        """The algebraic data types by name."""
+        return {d.name: d for d in self.datas}
+
     def __getitem__(self, name: str) -> Function:
         """The function of that name. Raises UsageError when there is none."""
         if name not in self._by_name:
@@ -177,8 +225,7 @@ class Module(InNotebook):
         are dropped with the type of the entry that they are about.
         """
         functions = tuple(functions)
-        same = len(functions) == len(self.functions) and all(map(_is, functions, self.functions))
-        if same:
+        if len(functions) == len(self.functions) and all(map(is_, functions, self.functions)):
             return self
         after = replace(self, functions=functions)
         unchanged = self.entry_name in after and after.entry.type == self.entry.type
@@ -193,10 +240,9 @@ class Module(InNotebook):
 
         Node data: `node`, `op`, `type`, `name`; edge data: `operand` (position) and `kind` (data, control, effect, back).
         """
-        from deepx_graph.ir.networkx import to_networkx
+        import networkx
 
-        return to_networkx(self)
-
-
-def _is(a: object, b: object) -> bool:
-    return a is b
+        graph: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
+        for function in self.functions:
+            graph.update(function.to_networkx())
+        return graph

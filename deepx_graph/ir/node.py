@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from deepx_graph.errors import Span
+from deepx_graph.errors import Diagnostic, Span, printable
 from deepx_graph.ir.op import Op
 from deepx_graph.types import Type
 
@@ -70,18 +71,8 @@ def reference(name: str) -> str:
     return f"%{name}" if name.isdigit() else name
 
 
-class _Mark:
-    """Whether `verify` has found a node to keep the rules of its op; it never changes, so once is enough.
-
-    It is no field of the node: what is made of one is looked at again.
-    """
-
-    __slots__ = ("sound",)
-    sound: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Node(_Mark):
+class Node:
     """An operation applied to inputs. `attrs` are the values in the order the op declares them."""
 
     op: Op
@@ -90,6 +81,8 @@ class Node(_Mark):
     type: Type
     origin: Origin = NOWHERE
     serial: int = field(default_factory=_serials.__next__)
+    sound: bool = field(init=False, repr=False)
+    """Set once `verify` has found that the node keeps the rules of its op, as it never changes; what is made of it is not."""
 
     def attr(self, name: str) -> Any:
         """The value of an attribute. Raises KeyError for a name the op does not declare."""
@@ -122,6 +115,20 @@ class Node(_Mark):
         return f"<{self.op.name} {self.name or '#' + str(self.serial)}: {self.type}>"
 
 
+def describe(node: Node) -> str:
+    """The node on one line, escaped: `t3 = add(x, y) : f32[2,3]`, with attributes that are short. It may be malformed."""
+    attrs = [f"{a.name}={v if isinstance(v, Type) else repr(v)}" for a, v in zip(node.op.attrs, node.attrs, strict=False)]
+    shown = [i.reference or f"#{i.serial}" for i in node.inputs[:8]] + (["..."] if len(node.inputs) > 8 else [])
+    text = ", ".join(shown + [a for a in attrs if len(a) < 80])
+    return printable(f"{node.reference or f'#{node.serial}'} = {node.op.name}({text}) : {node.type}")
+
+
+def problem(node: Node, message: str, expected: str | None = None, hint: str | None = None) -> Diagnostic:
+    """A diagnostic at the node, with its printed form and its op's summary as notes."""
+    return Diagnostic(f"{node.op.name}: {message}", node.span, expected=expected, hint=hint,
+                      notes=(describe(node), f"{node.op.name}: {node.op.summary}"))
+
+
 def reachable(roots: Iterable[Node]) -> list[Node]:
     """Every node that the roots depend on, themselves included, in topological order (oldest first)."""
     seen: set[Node] = set()
@@ -131,8 +138,4 @@ def reachable(roots: Iterable[Node]) -> list[Node]:
         if node not in seen:
             seen.add(node)
             stack.extend(node.inputs)
-    return sorted(seen, key=_serial)
-
-
-def _serial(node: Node) -> int:
-    return node.serial
+    return sorted(seen, key=attrgetter("serial"))

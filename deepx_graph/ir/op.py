@@ -11,14 +11,14 @@ declared order:
 - `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
   None where it does none, or the kernel or the body of the op says.
 - `scratch(types, result, *attrs) -> int`: the most bytes that one `eval` of operands whose sizes are known, and which lie in any
-  order, has in memory beside operands and results, apart from blocks of bounded size; None: the family's rule (`ir/scratch.py`).
+  order, has in memory beside operands and results, apart from blocks of bounded size; None: the family's rule (`ir/evaluation.py`).
 - `vjp(b, node, g) -> (cotangent | None, ...)`, one per input. `node` is the op's own node, so its result can be reused. `g` is the
   result's cotangent, a tuple of `Node | None` for a TupleType. The engine sums over broadcast operands and accumulates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -30,8 +30,10 @@ from deepx_graph.ir.signature import KINDS, REQUIRED, SEGMENTS, Attr, Operand, R
 from deepx_graph.types import TensorType, Type
 
 if TYPE_CHECKING:
+    from deepx_graph.errors import Diagnostic
     from deepx_graph.ir.builder import Builder
     from deepx_graph.ir.collective import Exchange
+    from deepx_graph.ir.function import Module
     from deepx_graph.ir.node import Node
     from deepx_graph.ir.scalar_expr import Expr
 
@@ -115,6 +117,9 @@ class Op:
     """How devices meet here; such a node is run by all of them together, and `eval` is its meaning on one device."""
     ready: Callable[..., str | None] | None = None
     """`ready(world, *attrs)`: what keeps a run from starting, or None."""
+
+    in_module: Callable[[Module, Node], Iterator[Diagnostic]] | None = None
+    """What is wrong with a use for the module that it is in: with the function that it names, with its data type."""
 
     no_gradient_by: tuple[str, ...] = ()
     """Operands by which no derivative is known although there is one by others; a gradient that needs it is refused."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepx_graph.ir.blocks import evaluation
-from deepx_graph.ir.scratch import scratch
+from deepx_graph.ir.evaluation import evaluation, scratch
 from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.types import TensorType, Type, is_static, nbytes

@@ -12,10 +12,10 @@ closures. These are the only ops that verify, scheduling and pictures treat by i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from deepx_graph.errors import InferError, an
+from deepx_graph.errors import Diagnostic, InferError, an, suggest
 from deepx_graph.ir import examples
 from deepx_graph.ir.constraint import (
     BOOLS,
@@ -28,11 +28,14 @@ from deepx_graph.ir.constraint import (
     VALUE,
     at_most,
 )
-from deepx_graph.ir.node import Node
+from deepx_graph.ir.node import Node, problem
 from deepx_graph.ir.op import Op, declared
 from deepx_graph.ir.signature import Attr, Operand, Result
 from deepx_graph.literal import Literal
 from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, compatible, merge_types
+
+if TYPE_CHECKING:
+    from deepx_graph.ir.function import Module
 
 DESIGN = "deepx_graph docs/architecture.md"
 
@@ -167,12 +170,24 @@ def _call(types: Sequence[Type], callee: str, signature: FunctionType) -> Type:
     return TupleType(signature.results)
 
 
+def _callee_problems(module: Module, node: Node) -> Iterator[Diagnostic]:
+    callee, signature = callee_of(node), signature_of(node)
+    if callee not in module:
+        yield problem(node, f"no function '{callee}'", hint=suggest(callee, [f.name for f in module.functions]))
+        return
+    try:
+        merge_types(signature, module[callee].type)
+    except InferError as e:
+        yield problem(node, f"is made for '{callee}' as {signature}: {e.message}", expected=str(module[callee].type))
+
+
 _SIGNATURE = Attr("signature", "type", summary="the callee's type", check=FUNCTION_VALUE)
 
 CALL: Op = Op(
     "call", "The results of a function of the module, as a tuple.",
     operands=(Operand("args", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
-    infer=_call, foldable=False, total=False, example=examples.CALLS, results=_TUPLE, source="StableHLO call",
+    infer=_call, foldable=False, total=False, in_module=_callee_problems,
+    example=examples.CALLS, results=_TUPLE, source="StableHLO call",
 )  # fmt: skip
 
 
@@ -184,7 +199,7 @@ def _partial(types: Sequence[Type], callee: str, signature: FunctionType) -> Typ
 PARTIAL: Op = Op(
     "partial", "A function value: a function of the module with its leading arguments bound.",
     operands=(Operand("captured", variadic=True),), attrs=(Attr("callee", "str"), _SIGNATURE),
-    infer=_partial, foldable=False,
+    infer=_partial, foldable=False, in_module=_callee_problems,
     example=examples.CLOSURES, results=(Result("function", type=FUNCTION_VALUE),), source="MindSpore Partial",
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.blocks import in_blocks
+from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, REGION, branch_count, branch_width, index_of, taken_branch
 from deepx_graph.literal import Array
 from deepx_graph.types import as_tensor

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
-from deepx_graph.ir.notebook import InNotebook
+from deepx_graph.ir.function import InNotebook
 from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import fallbacks
 from deepx_graph.runtime.engines.base import Engine, Explains, Forecasting, KernelFn

@@ -17,12 +17,22 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, InferError, RunError, an
 from deepx_graph.ir import Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, callee_of, index_of, signature_of
-from deepx_graph.ir.symbolic_dims import Sizes, bind_sizes, resolve, resolve_type
 from deepx_graph.literal import Literal
 from deepx_graph.ops import load, module_seed
 from deepx_graph.ops.host.host import Host
 from deepx_graph.ops.math.random import derive_seed
-from deepx_graph.types import FunctionType, TensorType, Type, is_static, merge_types, scalar
+from deepx_graph.types import (
+    FunctionType,
+    Sizes,
+    TensorType,
+    Type,
+    bind_sizes,
+    is_static,
+    merge_types,
+    resolve,
+    resolve_type,
+    scalar,
+)
 from deepx_graph.verify import verify
 
 Request = tuple[str, tuple[Type, ...]]

@@ -1,6 +1,5 @@
-"""Verification: whether a module is well formed, and how a node is shown when it is not."""
+"""Verification: whether a module is well formed."""
 
 from deepx_graph.verify.check import verify
-from deepx_graph.verify.describe import describe, problem
 
-__all__ = ["describe", "problem", "verify"]
+__all__ = ["verify"]

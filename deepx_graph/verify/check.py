@@ -7,16 +7,15 @@ Near-linear in the number of nodes. A function in an attribute is verified like 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
-from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PARTIAL, PHI, REGION, value_of
+from deepx_graph.ir import Function, Module, Node, problem
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, value_of
 from deepx_graph.types import TensorType, TupleType, Type, is_state, merge_types
 from deepx_graph.verify.control import LoopDependences, Report, Threads
-from deepx_graph.verify.data import Datas
-from deepx_graph.verify.describe import problem
 
 MAX_BODY_DEPTH = 100
 """Functions in attributes of functions in attributes, and so on."""
@@ -32,7 +31,6 @@ def verify(module: Module) -> None:
     """
     problems: list[Diagnostic] = []
     _check_names(module, problems.append)
-    datas = Datas(module, problems.append)
     checked: set[int] = set()
     work = [(f, 0) for f in reversed(module.functions)]
     while work:
@@ -43,7 +41,7 @@ def verify(module: Module) -> None:
         if depth > MAX_BODY_DEPTH:
             problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
             continue
-        _check_function(module, function, datas, problems.append)
+        _check_function(module, function, problems.append)
         work += [(body, depth + 1) for node in function.nodes for body in _bodies(node)]
     if problems:
         raise VerifyError(*problems)
@@ -69,15 +67,19 @@ def _check_names(module: Module, report: Report) -> None:
         if f.vjp is not None and f.vjp not in module:
             report(Diagnostic(f"'{f.vjp}', the derivative of '{f.name}', is no function of the module", f.span,
                               hint=suggest(f.vjp, names)))
+    made = Counter(name for data in module.datas for name in (data.name, *(c.name for c in data.constructors)))
+    for name, count in made.items():
+        if count > 1:
+            report(Diagnostic(f"two data types or constructors are named '{name}'"))
 
 
-def _check_function(module: Module, function: Function, datas: Datas, report: Report) -> None:
+def _check_function(module: Module, function: Function, report: Report) -> None:
     _check_params(function, report)
     sound = True
     for node in function.nodes:
-        if node.op is CALL or node.op is PARTIAL:
-            _check_callee(module, node, report)
-        datas.check(node)
+        if node.op.in_module is not None:
+            for wrong in node.op.in_module(module, node):
+                report(wrong)
         if getattr(node, "sound", False):
             continue
         fault = _own_problem(node)
@@ -106,17 +108,6 @@ def _check_params(function: Function, report: Report) -> None:
     if len(function.result_names) not in (0, len(function.results)):
         report(Diagnostic(f"function '{function.name}' has {len(function.results)} results and "
                           f"{len(function.result_names)} names for them", function.span))
-
-
-def _check_callee(module: Module, node: Node, report: Report) -> None:
-    callee, signature = node.attrs
-    if callee not in module:
-        report(problem(node, f"no function '{callee}'", hint=suggest(callee, [f.name for f in module.functions])))
-        return
-    try:
-        merge_types(signature, module[callee].type)
-    except InferError as e:
-        report(problem(node, f"is made for '{callee}' as {signature}: {e.message}", expected=str(module[callee].type)))
 
 
 # --- one node -----------------------------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from deepx_graph.errors import Diagnostic
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Node, describe, problem
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width, is_loop_variable
 from deepx_graph.types import is_state
-from deepx_graph.verify.describe import describe, problem
 
 MAX_LOOP_DEPTH = 1000
 """More loops around one value than this are refused: the checks need the set of loops of each value."""

@@ -20,14 +20,13 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Function, Module, Node, Op, fresh_loop
 from deepx_graph.ir.rebuild import rebuild, rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, TUPLE
-from deepx_graph.ir.symbolic_dims import Sizes, bind_sizes, resolve
 from deepx_graph.ops import construct
 from deepx_graph.passes.interprocedural.inline import Inline
 from deepx_graph.passes.rules.control import CONTROL
 from deepx_graph.passes.scalar.dce import reached
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.rewrite.engine import RuleSet, rewrite_function
-from deepx_graph.types import FunctionType, Type, is_static
+from deepx_graph.types import FunctionType, Sizes, Type, bind_sizes, is_static, resolve
 
 MAX_SHAPE = 100
 """A value is known down to so many closures and pieces of data; a larger one is unknown."""

@@ -24,7 +24,7 @@ KNOW_OPS = (
     "deepx_graph/runtime/engines/",
 )  # fmt: skip
 """Where single operations are the subject."""
-MAY_HAVE_ONE = {"ABC", "Protocol", "Enum", "Exception", "NamedTuple", "Generic"}
+MAY_HAVE_ONE = {"ABC", "Protocol", "Enum", "Exception", "DeepxGraphError", "NamedTuple", "Generic"}
 Modules = Mapping[str, ast.Module]
 
 

@@ -11,9 +11,8 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import LimitError
 from deepx_graph.ir import Builder, Module, Node, Op
-from deepx_graph.ir.blocks import BLOCK, in_blocks
+from deepx_graph.ir.evaluation import BLOCK, in_blocks, scratch
 from deepx_graph.ir.peephole import fold
-from deepx_graph.ir.scratch import scratch
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
 from deepx_graph.ops import OPS, add, broadcast_in_dim, compare, dot_general, exponential, multiply, sort
@@ -53,7 +52,7 @@ def test_operations_take_what_is_planned(engine: str, selection: str) -> None:
 
 @pytest.mark.parametrize("op", [op for op in OPS.values() if op.elementwise and op.eval], ids=lambda op: op.name)
 def test_blocks_of_an_elementwise_operation_are_the_whole(op: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepx_graph.ir.blocks.BLOCK", 7)
+    monkeypatch.setattr("deepx_graph.ir.evaluation.BLOCK", 7)
     for arrays, attrs in samples(op):  # type: ignore[arg-type]
         values = op.bind(attrs)  # type: ignore[attr-defined]
         xs = [np.concatenate([a] * 5) if a.ndim else a for a in arrays]

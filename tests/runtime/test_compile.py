@@ -15,7 +15,6 @@ import pytest
 from deepx_graph.errors import LimitError, RunError, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, TUPLE
-from deepx_graph.ir.symbolic_dims import dim_value
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
@@ -47,6 +46,7 @@ from deepx_graph.types import (
     TupleType,
     Type,
     add_dims,
+    dim_value,
     mul_dims,
     scalar,
     tensor,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from deepx_graph.ir import Module, Node
+from deepx_graph.ir import Module, Node, describe
 from deepx_graph.passes.observer import Stage
 from deepx_graph.session.report.diff import SIGNS, Difference
 from deepx_graph.session.session import Version
@@ -16,7 +16,6 @@ from deepx_graph.session.timeline import Event, Sighting, Timeline
 from deepx_graph.tui.formatting import plain, time_text
 from deepx_graph.tui.views.base import BrowserView
 from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
-from deepx_graph.verify import describe
 
 CHANGE = {"added": "added", "removed": "removed", "changed": "changed"}
 SHOWN = 500

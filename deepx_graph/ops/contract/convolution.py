@@ -24,7 +24,7 @@ from deepx_graph.ir.constraint import (
     equally_many,
     same_element_type,
 )
-from deepx_graph.ir.scratch import WORD
+from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import products
 from deepx_graph.ops.contract.window import window_attrs_of, window_count, windows_of

@@ -22,7 +22,7 @@ from deepx_graph.ir.constraint import (
     same_element_type,
     tensor_of,
 )
-from deepx_graph.ir.scratch import at_least, wide
+from deepx_graph.ir.evaluation import wide
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import like, one, written_in
 from deepx_graph.types import C64, C128, F32, F64, Type, as_tensor, merge_dims, same_dim
@@ -60,7 +60,7 @@ def _positive_definite(rng: Any) -> Any:
 cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
     operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
-    eval=_cholesky, scratch=lambda types, result, lower: 6 * at_least(types[0], 4), vjp=written_in("linalg", "cholesky_vjp"),
+    eval=_cholesky, scratch=lambda types, result, lower: 6 * wide(types[0], 4), vjp=written_in("linalg", "cholesky_vjp"),
     flops=lambda types, result, lower: types[0].size * types[0].shape[-1] // 3,
     source="StableHLO cholesky", samples=_positive_definite,
 )  # fmt: skip
@@ -111,7 +111,7 @@ triangular_solve: Op = Op(
            Attr("transpose_a", "str", "NO_TRANSPOSE", check=one_of(*TRANSPOSES))),
     constraints=(same_element_type("a", "b"),),
     infer=_solve_type, eval=_solve,
-    scratch=lambda types, result, *_: 5 * at_least(types[0], 4) + 4 * at_least(types[1], 4),
+    scratch=lambda types, result, *_: 5 * wide(types[0], 4) + 4 * wide(types[1], 4),
     vjp=written_in("linalg", "triangular_solve_vjp"), source="StableHLO triangular_solve",
     flops=lambda types, result, *_: types[1].size * types[0].shape[-1],
     samples=lambda rng: [

@@ -13,7 +13,7 @@ from deepx_graph import blas
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Node, Op
 from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
-from deepx_graph.ir.scratch import WORD, size
+from deepx_graph.ir.evaluation import WORD, size
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int, pair, wider
 from deepx_graph.ops.tensor.layout import dims_of, transpose

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir.scratch import WORD
+from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int, like, wider
 from deepx_graph.types import TensorType

@@ -9,7 +9,7 @@ import numpy as np
 
 from deepx_graph.ir import Attr, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, rank, same_element_type, same_shape
-from deepx_graph.ir.scratch import at_least
+from deepx_graph.ir.evaluation import wide
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import like, written_in
 from deepx_graph.ops.math.elementwise import add
@@ -71,7 +71,7 @@ def _training(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array,
 
 def _scratch(copies: int) -> Callable[..., int]:
     """So many tensors as large as the operand, in f32 at least."""
-    return lambda types, result, *attrs: copies * at_least(types[0], 4)
+    return lambda types, result, *attrs: copies * wide(types[0], 4)
 
 
 def _training_type(types: Sequence[Type], epsilon: float, feature_index: int) -> Type:

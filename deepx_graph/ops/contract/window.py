@@ -27,7 +27,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
-from deepx_graph.ir.scratch import WORD, wide
+from deepx_graph.ir.evaluation import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import REDUCED, REDUCER, monoid_body

@@ -8,17 +8,17 @@ against which `verify` checks these nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError, RunError, an
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result, examples
+from deepx_graph.errors import Diagnostic, InferError, RunError, an, suggest
+from deepx_graph.ir import Attr, Builder, Module, Node, Op, Operand, Result, examples, problem
 from deepx_graph.ir.constraint import DATA_VALUE, NON_NEGATIVE, VALUE
 from deepx_graph.literal import Array
-from deepx_graph.types import I32, DataType, RefType, TensorType, TupleType, Type, scalar
+from deepx_graph.types import I32, DataType, RefType, TensorType, TupleType, Type, merge_types, scalar
 
 ADT_SOURCE = "TVM Relay language: algebraic data types"
 
@@ -45,6 +45,60 @@ def as_data(type: Type, operand: int = 0) -> DataType:
     return type
 
 
+# --- what holds in a module ---------------------------------------------------------------------------------------
+
+
+def _fields(module: Module, node: Node, name: str, type: Type) -> Generator[Diagnostic, None, tuple[Type, ...] | None]:
+    """The types of a constructor's fields, where it is known; yields what is wrong with its name."""
+    if not isinstance(type, DataType):
+        return None
+    data = module.data_named.get(type.name)
+    if data is None:
+        yield problem(node, f"no data type '{type.name}' is declared", hint=suggest(type.name, module.data_named))
+        return None
+    constructor = data.constructor(name)
+    if constructor is not None:
+        return data.field_types(constructor, type.args)
+    if not data.extern:
+        names = [c.name for c in data.constructors]
+        yield problem(node, f"'{name}' is no constructor of {data.name}", expected=" | ".join(names[:8]), hint=suggest(name, names))
+    return None
+
+
+def _construct_problems(module: Module, node: Node) -> Iterator[Diagnostic]:
+    name = node.attr("constructor")
+    types = yield from _fields(module, node, name, node.type)
+    if types is not None and len(node.inputs) != len(types):
+        yield problem(node, f"{name} has {len(types)} fields and is given {len(node.inputs)}")
+    elif types is not None:
+        for k, i in enumerate(node.inputs):
+            yield from _misfit(node, k, types[k], i.type)
+
+
+def _field_problems(module: Module, node: Node) -> Iterator[Diagnostic]:
+    name, index = node.attr("constructor"), node.attr("index")
+    types = yield from _fields(module, node, name, node.inputs[0].type)
+    if types is not None and index >= len(types):
+        yield problem(node, f"{name} has {len(types)} fields and no field {index}")
+    elif types is not None:
+        yield from _misfit(node, index, types[index], node.type)
+
+
+def _misfit(node: Node, k: int, declared: Type, type: Type) -> Iterator[Diagnostic]:
+    try:
+        merge_types(declared, type)
+    except InferError as e:
+        yield problem(node, f"field {k} of {node.attr('constructor')}: {e.message}")
+
+
+def _tag_problems(module: Module, node: Node) -> Iterator[Diagnostic]:
+    for name in node.attr("cases"):
+        yield from _fields(module, node, name, node.inputs[0].type)
+
+
+# --- operations ---------------------------------------------------------------------------------------------------
+
+
 def _construct_type(types: Sequence[Type], constructor: str, type: Type) -> Type:
     return as_data(type)
 
@@ -52,7 +106,7 @@ def _construct_type(types: Sequence[Type], constructor: str, type: Type) -> Type
 construct: Op = Op(
     "construct", "A value of a data type, made by one of its constructors.", operands=(Operand("fields", variadic=True),),
     attrs=(Attr("constructor", "str"), Attr("type", "type", summary="the data type")), infer=_construct_type,
-    eval=lambda xs, constructor, type: DataValue(constructor, tuple(xs)),
+    eval=lambda xs, constructor, type: DataValue(constructor, tuple(xs)), in_module=_construct_problems,
     foldable=False, example=examples.DATA, results=(Result(type=DATA_VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 
@@ -71,7 +125,7 @@ def _tag(xs: Sequence[Any], cases: tuple[str, ...]) -> Array:
 tag: Op = Op(
     "tag", "Which of the cases, counted from 0, made the value; their number when none of them did.",
     operands=(Operand("value", type=DATA_VALUE),), attrs=(Attr("cases", "any", summary="names of constructors"),),
-    infer=_tag_type, eval=_tag,
+    infer=_tag_type, eval=_tag, in_module=_tag_problems,
     vjp=lambda b, node, g: (None,), foldable=False, example=examples.DATA, source=ADT_SOURCE,
 )  # fmt: skip
 
@@ -103,7 +157,8 @@ field: Op = Op(
     "field", "One field of a value, if that constructor made it; else some value of the type.",
     operands=(Operand("value", type=DATA_VALUE),),
     attrs=(Attr("constructor", "str"), Attr("index", "int", check=NON_NEGATIVE), Attr("type", "type", summary="the field's type")),
-    infer=_field_type, eval=_field, foldable=False, example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
+    infer=_field_type, eval=_field, in_module=_field_problems,
+    foldable=False, example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 
 

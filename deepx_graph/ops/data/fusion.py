@@ -7,10 +7,9 @@ from typing import Any
 
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
-from deepx_graph.ir.blocks import in_blocks
 from deepx_graph.ir.constraint import VALUE
+from deepx_graph.ir.evaluation import in_blocks, scratch_of
 from deepx_graph.ir.rebuild import inlined, made_by
-from deepx_graph.ir.scratch import scratch_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import through

@@ -16,7 +16,7 @@ import numpy as np
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import dtypes, rank
-from deepx_graph.ir.scratch import WORD
+from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import REAL, dtype_attr, shape_attr
 from deepx_graph.types import F32, I8, U8, U16, U32, U64, Dims, DType, TupleType, Type, as_tensor, tensor

@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Op, Result, at_least
 from deepx_graph.ir.constraint import FLOATS, TENSOR
-from deepx_graph.ir.scratch import WORD
+from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import EVERY, binary, dtype_attr, like, one, unary
 from deepx_graph.types import (

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
-from deepx_graph.ir.blocks import BLOCK
 from deepx_graph.ir.constraint import INTEGERS, REALS, SCALAR
-from deepx_graph.ir.scratch import nothing
+from deepx_graph.ir.evaluation import BLOCK, nothing
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import REAL, dtype_attr, shape_attr
 from deepx_graph.ops.math.elementwise import convert, divide, multiply, subtract

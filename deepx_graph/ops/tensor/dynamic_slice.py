@@ -17,7 +17,7 @@ from deepx_graph.ir.constraint import (
     one_for_each_axis,
     same_element_type,
 )
-from deepx_graph.ir.scratch import nothing
+from deepx_graph.ir.evaluation import nothing
 from deepx_graph.literal import Array
 from deepx_graph.types import Type, as_tensor
 

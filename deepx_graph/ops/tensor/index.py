@@ -15,7 +15,6 @@ import numpy as np
 
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Relation
-from deepx_graph.ir.blocks import BLOCK
 from deepx_graph.ir.constraint import (
     INTEGERS,
     NON_NEGATIVE,
@@ -28,7 +27,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
-from deepx_graph.ir.scratch import WORD, wide
+from deepx_graph.ir.evaluation import BLOCK, WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body

@@ -26,7 +26,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
-from deepx_graph.ir.scratch import WORD, nothing, wide
+from deepx_graph.ir.evaluation import WORD, nothing, wide
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, one, shape_attr, wider

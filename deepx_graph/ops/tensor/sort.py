@@ -15,7 +15,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, ORDERED, TENSOR, rank, same_shape, some
-from deepx_graph.ir.scratch import WORD
+from deepx_graph.ir.evaluation import WORD
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import one, written_in

@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.blocks import evaluation
+from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.dynamic_slice import dynamic_update_slice

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Node
-from deepx_graph.ir.blocks import evaluation
+from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
 from deepx_graph.runtime.engines.base import KernelFn

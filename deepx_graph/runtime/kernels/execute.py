@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function
-from deepx_graph.ir.scratch import WORD
+from deepx_graph.ir.evaluation import WORD
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.costing import predicted

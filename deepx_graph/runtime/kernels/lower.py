@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.blocks import in_blocks
+from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce

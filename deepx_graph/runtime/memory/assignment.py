@@ -21,7 +21,7 @@ from typing import NamedTuple
 from deepx_graph.analysis.schedule import Schedule
 from deepx_graph.errors import printable
 from deepx_graph.ir import Node
-from deepx_graph.ir.scratch import scratch_of
+from deepx_graph.ir.evaluation import scratch_of
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.data.fusion import is_pointwise as is_pointwise_body

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from deepx_graph.errors import printable
-from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir import Function, Module, Node, describe
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
-from deepx_graph.verify import describe
 
 Kind = Literal["removed", "added", "changed"]
 SIGNS: dict[Kind, str] = {"removed": "-", "added": "+", "changed": "~"}

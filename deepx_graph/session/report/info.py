@@ -181,9 +181,7 @@ def critical_path(function: Function) -> list[Node]:
     """The longest chain of operations, found by networkx on the function's graph."""
     import networkx
 
-    from deepx_graph.ir.networkx import function_to_networkx
-
-    graph = function_to_networkx(function)
+    graph = function.to_networkx()
     back: list[tuple[Any, Any]] = [e[:2] for e in graph.edges(data=True) if e[2]["kind"] == "back"]
     graph.remove_edges_from(back)
     path = networkx.dag_longest_path(graph, weight=None, default_weight=1)

@@ -17,7 +17,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node
 from deepx_graph.text.stablehlo.syntax import Operation
-from deepx_graph.types import DType, FunctionType, TensorType, Type, as_tensor, dtype_named, tensor
+from deepx_graph.types import DType, FunctionType, TensorType, Type, as_tensor, dtype_named
 
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.context import OperationContext
@@ -52,9 +52,10 @@ class Uniform:
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisedType(TensorType):
-    """A tensor of stored integers, and what they stand for; `dtype` is that of the storage."""
+class QuantisedType(Type):
+    """A tensor of stored integers, and what they stand for."""
 
+    storage: TensorType
     uniform: Uniform
 
 
@@ -100,7 +101,7 @@ def set_aside(functions: Sequence[Operation]) -> None:
 
 def stored(type: Type) -> Type:
     """The type with storage types for quantised ones."""
-    return tensor(type.dtype, type.dims) if isinstance(type, QuantisedType) else type.map(stored)
+    return type.storage if isinstance(type, QuantisedType) else type.map(stored)
 
 
 # --- meaning ------------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def lowered(c: OperationContext, rule: Callable[[OperationContext], list[Node]])
 
 
 def _expressed(type: Type) -> Type:
-    return tensor(type.uniform.expressed, type.dims) if isinstance(type, QuantisedType) else type
+    return type.storage.with_dtype(type.uniform.expressed) if isinstance(type, QuantisedType) else type
 
 
 def _dequantise(b: Builder, x: Node, type: Type) -> Node:

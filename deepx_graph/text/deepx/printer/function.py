@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Node, problem
 from deepx_graph.literal import Array, Literal
 from deepx_graph.ops import module_seed
 from deepx_graph.text.deepx.printer.forms import (
@@ -32,7 +32,6 @@ from deepx_graph.text.deepx.printer.forms import (
 from deepx_graph.text.deepx.printer.ops import EMITTERS
 from deepx_graph.text.deepx.printer.structure import STRUCTURE
 from deepx_graph.types import ANY, BF16, F16, F32, I32, I64, Dim, Dims, DType, TensorType, is_state, tensor
-from deepx_graph.verify import problem
 
 PIECES = 16
 """A dense constant of no more elements than this is put together from them."""

@@ -16,7 +16,6 @@ from deepx_graph.errors import Diagnostic, Span, VerifyError
 from deepx_graph.ir import Node
 from deepx_graph.text.relay.syntax import AnyPattern, Binder, Clause, ConstructorPattern, Match, Pattern, TuplePattern
 from deepx_graph.types import DataType, TupleType, Type
-from deepx_graph.verify.data import field_types
 
 if TYPE_CHECKING:
     from deepx_graph.text.relay.reader.lower import LoweredFunction, Lowering
@@ -90,7 +89,7 @@ class Matching:
         assert isinstance(value.type, DataType)
         data, constructor = self.lowering.inference.constructors[name]
         fields = tuple(self._field(value, rows, column, name, k, t)
-                       for k, t in enumerate(field_types(data, constructor, value.type.args)))
+                       for k, t in enumerate(data.field_types(constructor, value.type.args)))
         wild = tuple(_anything(self.match) for _ in fields)
         kept = []
         for row in rows:

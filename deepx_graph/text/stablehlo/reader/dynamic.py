@@ -13,8 +13,8 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
+from deepx_graph.ir.evaluation import scratch_of
 from deepx_graph.ir.peephole import FOLD_LIMIT
-from deepx_graph.ir.scratch import scratch_of
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.xla.table import ROWS

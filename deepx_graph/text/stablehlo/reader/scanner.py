@@ -47,7 +47,7 @@ def _tensor(dims: str, element: str) -> Type | None:
     if dtype is not None:
         return tensor(dtype, sizes)
     uniform = parse_uniform(element)
-    return None if uniform is None else QuantisedType(uniform.storage, sizes, uniform)
+    return None if uniform is None else QuantisedType(tensor(uniform.storage, sizes), uniform)
 
 
 class Scanner(TextCursor):

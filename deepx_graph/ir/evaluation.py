@@ -1,4 +1,11 @@
-"""Elementwise computation in blocks: the temporaries of a formula stay in a cache, and never have the size of a tensor."""
+"""Evaluation of one operation by numpy: in blocks where it may be large, and the memory that it takes.
+
+Elementwise operations go by blocks, so that the temporaries of a formula stay in a cache and never have the size of a tensor.
+Scratch is what `eval` has in memory at once beside operands and results: what a plan counts, and `--max-bytes` bounds. An operation
+says so in its declaration (`Op.scratch`). For the others the rule of their family holds: a view has nothing of its own, an
+elementwise operation goes by blocks, and any other may make all it reads and writes anew in the widest type. Blocks are bounded
+whatever the program, and not counted.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +15,13 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
+from deepx_graph.ir.node import Node
 from deepx_graph.ir.op import Op
+from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.literal import Array
-from deepx_graph.types import TensorType, Type
+from deepx_graph.types import TensorType, Type, leaves
+
+# --- blocks -------------------------------------------------------------------------------------------------------
 
 BLOCK = 1 << 15
 """Elements of a block."""
@@ -60,3 +71,38 @@ def evaluation(op: Op, attrs: Sequence[Any], type: Type) -> Callable[[Sequence[A
         return lambda xs: eval(xs, *attrs)
     dtype = type.dtype.np
     return lambda xs: in_blocks(lambda parts: [eval(parts, *attrs)], xs, [dtype])[0]
+
+
+# --- scratch ------------------------------------------------------------------------------------------------------
+
+WORD = 8
+"""Bytes of the widest real numbers, and of an index."""
+
+
+def scratch_of(node: Node) -> int:
+    """The most bytes that the eval of a node whose sizes are known takes beside its operands and results."""
+    return scratch(node.op, [i.type for i in node.inputs], node.type, node.attrs)
+
+
+def scratch(op: Op, types: Sequence[Type], result: Type, attrs: Sequence[Any]) -> int:
+    """That of an operation on operands of those types."""
+    if op.eval is None or op in STRUCTURAL:
+        return 0
+    if op.scratch is not None:
+        return op.scratch(types, result, *attrs)
+    return 0 if op.view or op.elementwise else sum(map(wide, types)) + wide(result)
+
+
+def size(type: Type) -> int:
+    """The elements of all tensors in a type."""
+    return sum(t.size for t in leaves(type) if isinstance(t, TensorType))
+
+
+def wide(type: Type, itemsize: int = WORD) -> int:
+    """The bytes of all tensors in a type, were no element narrower than so many bytes."""
+    return sum(t.size * max(itemsize, t.dtype.itemsize) for t in leaves(type) if isinstance(t, TensorType))
+
+
+def nothing(types: Sequence[Type], result: Type, *attrs: Any) -> int:
+    """The scratch of an op that makes its result and nothing else."""
+    return 0

@@ -32,7 +32,7 @@ from deepx_graph.ir import Module
 from deepx_graph.rewrite.targets import TARGETS
 from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.common.options import ReadOptions, ReadResult
-from deepx_graph.text.mindir.wire import looks_like_model
+from deepx_graph.text.mindir import looks_like_model
 
 if TYPE_CHECKING:
     from deepx_graph.rewrite.legalise import ConversionTarget

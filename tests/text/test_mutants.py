@@ -22,7 +22,7 @@ from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyErro
 from deepx_graph.session.query.language import parse_query
 from deepx_graph.session.run.arrays import read_npy, read_npz
 from deepx_graph.text.formats import decode_source
-from deepx_graph.text.mindir import dump_values
+from deepx_graph.text.mindir import dump
 from deepx_graph.text.mindir.lower import place_of
 from deepx_graph.text.mindir.schema import Attribute
 from tests.support.mutant_trials import WRITERS, run, written
@@ -239,13 +239,13 @@ def memory_of(limit: int) -> Iterator[None]:
     f"Tensor(shape=[{LONG}], dtype=Float32, value=[1])", "Tensor(shape=[\u00b2], dtype=Float32, value=[1])",
 ])  # fmt: skip
 def test_constants_of_dumps_are_read_or_left_out(text: str) -> None:
-    dump_values.value_of(text)
+    dump.value_of(text)
 
 
 def test_what_a_dump_repeats_is_made_as_it_is_asked_for() -> None:
     kinds = ", ".join(["Tensor[Float32]*999999999"] * 100)
     with memory_of(1 << 20):
-        found = dump_values.type_of(f"<Tuple[{kinds}], TupleShape((2), (3))>")
+        found = dump.type_of(f"<Tuple[{kinds}], TupleShape((2), (3))>")
     assert isinstance(found, Attribute)
 
 

@@ -11,15 +11,18 @@ import re
 from deepx_graph.errors import Source
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 
-__all__ = ["detect", "read"]
+__all__ = ["detect", "looks_like_model", "read"]
 
 _DUMP = re.compile(r"^# ?IR entry *: @|^subgraph @\S+.*\{$", re.MULTILINE)
 
 
+def looks_like_model(head: bytes) -> bool:
+    """Whether a file begins as MindSpore's models do: field 1, a short version, then the name of the producer."""
+    return head[:1] == b"\x0a" and 0 < len(head) > 2 and head[1] < 32 and b"MindSpore" in head[:96]
+
+
 def detect(text: str) -> float:
     """How likely the text, or the bytes of a binary file as characters, is MindIR: 0 to 1."""
-    from deepx_graph.text.mindir.wire import looks_like_model
-
     if looks_like_model(text[:256].encode("latin-1", "replace")):
         return 1.0
     return 0.95 if _DUMP.search(text) else 0.0

@@ -1,11 +1,11 @@
 """Calls, control, function values and effects of func graphs: what the lowering of a graph does that no rule of a primitive can.
 
-Each function of `SPECIAL` takes the graph that is being lowered and the inputs of a call.
+`SPECIAL` has the functions by their primitives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,16 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.literal import Literal
-from deepx_graph.text.mindir.args import Args
-from deepx_graph.text.mindir.rules import RULES
+from deepx_graph.text.mindir.rules import RULES, Args
 from deepx_graph.text.mindir.values import MONAD, Monad
 from deepx_graph.types import RefType, TupleType
 
 if TYPE_CHECKING:
     from deepx_graph.text.mindir.lower import GraphLowering
+
+
+Special = Callable[["GraphLowering", Sequence[Any]], Any]
+"""What a primitive gives in the graph that is being lowered, for the inputs of its call."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ def item(g: GraphLowering, inputs: Sequence[Any]) -> Any:
         return whole[index]
     return RULES["TupleGetItem"](Args(g.b, "TupleGetItem", (g.materialised(whole), index), {}))
 
+
 # --- effects ------------------------------------------------------------------------------------------------------
 
 
@@ -154,15 +158,6 @@ def load(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     return made
 
 
-def depend(g: GraphLowering, inputs: Sequence[Any]) -> Any:
-    """`Depend(value, what has to come before)`: the value; the order is that of the state."""
-    return inputs[0]
-
-
-def update_state(g: GraphLowering, inputs: Sequence[Any]) -> Any:
-    return MONAD
-
-
 def assign(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     """`Assign(parameter, value)`: gives the value."""
     target, value = inputs[0], g.materialised(inputs[1])
@@ -173,18 +168,14 @@ def assign(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     return value
 
 
-def assign_add(g: GraphLowering, inputs: Sequence[Any]) -> Any:
-    return _assign_with(g, "Add", inputs)
+def _assign_with(primitive: str) -> Special:
+    """`AssignAdd(parameter, value)` and its like: what the parameter holds, joined with the value."""
 
+    def assign_joined(g: GraphLowering, inputs: Sequence[Any]) -> Any:
+        args = Args(g.b, primitive, (load(g, inputs), g.materialised(inputs[1])), {})
+        return assign(g, [inputs[0], RULES[primitive](args)])
 
-def assign_sub(g: GraphLowering, inputs: Sequence[Any]) -> Any:
-    return _assign_with(g, "Sub", inputs)
-
-
-def _assign_with(g: GraphLowering, primitive: str, inputs: Sequence[Any]) -> Any:
-    """What the parameter holds, joined with the value."""
-    args = Args(g.b, primitive, (load(g, inputs), g.materialised(inputs[1])), {})
-    return assign(g, [inputs[0], RULES[primitive](args)])
+    return assign_joined
 
 
 def print_(g: GraphLowering, inputs: Sequence[Any]) -> Any:
@@ -197,11 +188,10 @@ def print_(g: GraphLowering, inputs: Sequence[Any]) -> Any:
     return MONAD
 
 
-SPECIAL = {
-    "Switch": (switch, 2), "switch": (switch, 2), "SwitchLayer": (switch_layer, 2),
-    "Partial": (partial, 1), "MakeTuple": (make_tuple, 0), "TupleGetItem": (item, 2),
-    "Load": (load, 1), "Depend": (depend, 1), "UpdateState": (update_state, 0),
-    "Assign": (assign, 2), "AssignAdd": (assign_add, 2), "AssignSub": (assign_sub, 2),
-    "Print": (print_, 0),
+SPECIAL: dict[str, tuple[Special, int]] = {
+    "Switch": (switch, 2), "switch": (switch, 2), "SwitchLayer": (switch_layer, 2), "Partial": (partial, 1),
+    "MakeTuple": (make_tuple, 0), "TupleGetItem": (item, 2), "Load": (load, 1), "Depend": (lambda g, inputs: inputs[0], 1),
+    "UpdateState": (lambda g, inputs: MONAD, 0), "Assign": (assign, 2), "AssignAdd": (_assign_with("Add"), 2),
+    "AssignSub": (_assign_with("Sub"), 2), "Print": (print_, 0),
 }  # fmt: skip
-"""Primitives of control, functions and effects, with the least number of their inputs."""
+"""Primitives of control, functions and effects, with the least number of their inputs; effects are in the order of the nodes."""

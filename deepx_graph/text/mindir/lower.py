@@ -18,12 +18,10 @@ from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.numbers import whole
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.mindir.args import Args
 from deepx_graph.text.mindir.control import SPECIAL, Choice, GraphClosure, call
-from deepx_graph.text.mindir.rules import RULES
+from deepx_graph.text.mindir.rules import RULES, Args
 from deepx_graph.text.mindir.schema import CallMessage, Graph, Model
-from deepx_graph.text.mindir.scopes import GraphScopes, holds_monad, is_constant
-from deepx_graph.text.mindir.signatures import Signatures
+from deepx_graph.text.mindir.scopes import GraphScopes, Signatures, is_constant
 from deepx_graph.text.mindir.values import MONAD, Monad, constant, is_monad_info, literal, tensor_type
 from deepx_graph.text.relay.reader.context import Unsupported
 from deepx_graph.types import ANY, STATE, TupleType, Type, tensor
@@ -244,7 +242,7 @@ class GraphLowering:
             attribute = node.attribute("value")
             if attribute is None:
                 raise InferError("a constant without a value")
-            return MONAD if holds_monad(node) else constant(attribute, self.whole.options.max_file_bytes)
+            return constant(attribute, self.whole.options.max_file_bytes)
         except InferError as e:
             raise VerifyError(e.diagnostic(Span(self.whole.source, node.at, node.at + 1), "Constant: ")) from None
 

@@ -1,19 +1,21 @@
-"""The messages of MindIR (`mind_ir.ModelProto`) as plain data, and their fields by number.
+"""The messages of MindIR (`mind_ir.ModelProto`) as plain data, their fields by number, and the wire format that they come in.
 
-Only what a program means is kept; other fields are skipped. Source: MindSpore 2.7, mindspore/core/proto/mind_ir.proto.
+Only what a program means is kept; other fields are skipped. Every length is held against the bytes that are there before anything
+is cut out, and nesting against a bound; what is wrong is told with the offset of its byte. Sources: MindSpore 2.7,
+mindspore/core/proto/mind_ir.proto; https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from deepx_graph.errors import LimitError, Source
+from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.mindir.wire import BYTES, FIXED32, FIXED64, Field, WireReader, signed
+
+# --- messages -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -24,6 +26,8 @@ class TensorData:
     data_type: int = 0
     name: str = ""
     raw: bytes | None = None
+    elements: list[bytes] = field(default_factory=list)
+    """Elements that stand behind `raw`, or instead of it."""
     external: bool = False
     at: int = 0
 
@@ -111,7 +115,82 @@ class Model:
     at: int = 0
 
 
-_Setter = Callable[["_Decoder", Any, Field, int], None]
+# --- the wire format ------------------------------------------------------------------------------------------------
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a message: its number, wire type and place; a number for VARINT, else the bounds of its bytes."""
+
+    number: int
+    kind: int
+    at: int
+    value: int
+    start: int
+    end: int
+
+
+class WireReader:
+    """The bytes of a source."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.data = source.text.encode("latin-1")
+
+    def fail(self, at: int, message: str, expected: str | None = None) -> ParseError:
+        """The error for something at a byte."""
+        return ParseError(Diagnostic(message, Span(self.source, at, at + 1), expected=expected))
+
+    def fields(self, start: int, end: int) -> Iterator[Field]:
+        """The fields of the message in a range of bytes. Raises ParseError for what is cut short or malformed."""
+        at = start
+        while at < end:
+            first = at
+            key, at = self.varint(at, end)
+            number, kind = key >> 3, key & 7
+            if not number:
+                raise self.fail(first, "a field has the number 0", "a message of protocol buffers")
+            value, begin = 0, at
+            if kind == VARINT:
+                value, at = self.varint(at, end)
+            elif kind == BYTES:
+                length, begin = self.varint(at, end)
+                if length > end - begin:
+                    raise self.fail(first, f"field {number} has {length} bytes, but its message ends after {end - begin}")
+                at = begin + length
+            elif kind in (FIXED64, FIXED32):
+                at += 8 if kind == FIXED64 else 4
+                if at > end:
+                    raise self.fail(first, f"field {number} is cut short")
+            else:
+                raise self.fail(first, f"field {number} has wire type {kind}", "0, 1, 2 or 5")
+            yield Field(number, kind, first, value, begin, at)
+
+    def varint(self, at: int, end: int) -> tuple[int, int]:
+        """An unsigned number of at most 64 bits, and where it ends."""
+        value = shift = 0
+        first = at
+        while at < end and shift < 70:
+            byte = self.data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value & 0xFFFF_FFFF_FFFF_FFFF, at
+            shift += 7
+        raise self.fail(first, "a number has more than 64 bits" if at < end else "the file ends within a number")
+
+
+def signed(value: int) -> int:
+    """A varint as an int64."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+# --- decoding -------------------------------------------------------------------------------------------------------
+
+_Reader = Callable[["_Decoder", Field, int], list[Any]]
+"""The values of a field in a message at some depth: one, or a packed list of them."""
 
 
 class _Decoder:
@@ -121,32 +200,37 @@ class _Decoder:
         self.wire, self.left, self.max_depth = wire, 8 * options.max_nodes, options.max_depth
 
     def message(self, kind: type, start: int, end: int, at: int, depth: int) -> Any:
+        """The message in a range of bytes. A field that is a list gets all values, any other the last one."""
         self.left -= 1
         if self.left < 0 or depth > self.max_depth:
             what = "too many messages" if self.left < 0 else f"messages nest more than {self.max_depth} deep"
             raise LimitError(self.wire.fail(at, what).diagnostics[0])
         made = kind()
         made.at = at
-        setters = _FIELDS[kind]
+        known = _FIELDS[kind]
         for f in self.wire.fields(start, end):
-            setter = setters.get(f.number)
-            if setter is not None:
-                setter(self, made, f, depth)
+            if f.number in known:
+                name, read = known[f.number]
+                values = read(self, f, depth)
+                held = getattr(made, name)
+                if isinstance(held, list):
+                    held += values
+                else:
+                    setattr(made, name, values[-1] if values else 0)
         return made
 
-    def bytes(self, f: Field) -> bytes:
+    def bytes(self, f: Field, depth: int = 0) -> list[bytes]:
         if f.kind != BYTES:
             raise self.wire.fail(f.at, f"field {f.number} is not bytes")
-        return self.wire.data[f.start : f.end]
+        return [self.wire.data[f.start : f.end]]
 
-    def text(self, f: Field) -> str:
+    def text(self, f: Field, depth: int) -> list[str]:
         try:
-            return self.bytes(f).decode()
+            return [self.bytes(f)[0].decode()]
         except UnicodeDecodeError:
             raise self.wire.fail(f.at, "a name is not UTF-8 text") from None
 
-    def numbers(self, f: Field) -> list[int]:
-        """One integer, or a packed list of them."""
+    def numbers(self, f: Field, depth: int) -> list[int]:
         if f.kind != BYTES:
             return [signed(f.value)]
         found, at = [], f.start
@@ -155,95 +239,73 @@ class _Decoder:
             found.append(signed(value))
         return found
 
-    def reals(self, f: Field, code: str) -> list[float]:
-        """One float or double, or a packed list of them."""
-        size = struct.calcsize(code)
+    def flag(self, f: Field, depth: int) -> list[bool]:
+        return [True]
+
+
+def _reals(code: str) -> _Reader:
+    """Floats or doubles."""
+    size = struct.calcsize(code)
+
+    def read(d: _Decoder, f: Field, depth: int) -> list[float]:
         length = f.end - f.start
         if f.kind not in (BYTES, FIXED32 if size == 4 else FIXED64) or length % size:
-            raise self.wire.fail(f.at, f"field {f.number} is not a list of numbers of {size} bytes")
-        return list(struct.unpack(f"<{length // size}{code[-1]}", self.wire.data[f.start : f.end]))
+            raise d.wire.fail(f.at, f"field {f.number} is not a list of numbers of {size} bytes")
+        return list(struct.unpack(f"<{length // size}{code}", d.wire.data[f.start : f.end]))
+
+    return read
 
 
-def _text(name: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    setattr(m, name, d.text(f))
+def _elements(code: str) -> _Reader:
+    """Elements of a tensor as numbers of their own instead of raw bytes."""
+
+    def read(d: _Decoder, f: Field, depth: int) -> list[bytes]:
+        if code in "fd":
+            values = _reals(code)(d, f, depth)
+            return [struct.pack(f"<{len(values)}{code}", *values)]
+        mask = (1 << 8 * struct.calcsize("<" + code)) - 1
+        return [struct.pack("<" + code.upper(), v & mask) for v in d.numbers(f, depth)]
+
+    return read
 
 
-def _texts(name: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    getattr(m, name).append(d.text(f))
+def _messages(kind: type) -> _Reader:
+    def read(d: _Decoder, f: Field, depth: int) -> list[Any]:
+        d.bytes(f)
+        return [d.message(kind, f.start, f.end, f.at, depth + 1)]
+
+    return read
 
 
-def _number(name: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    setattr(m, name, (d.numbers(f) or [0])[-1])
+_BYTES, _TEXT, _NUMBERS, _FLAG, _TENSORS = _Decoder.bytes, _Decoder.text, _Decoder.numbers, _Decoder.flag, _messages(TensorData)
 
-
-def _numbers(name: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    getattr(m, name).extend(d.numbers(f))
-
-
-def _real(name: str, code: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    setattr(m, name, (d.reals(f, code) or [0.0])[-1])
-
-
-def _reals(name: str, code: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    getattr(m, name).extend(d.reals(f, code))
-
-
-def _bytes(name: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    setattr(m, name, d.bytes(f))
-
-
-def _flag(name: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    setattr(m, name, True)
-
-
-def _part(name: str, kind: type, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    d.bytes(f)
-    setattr(m, name, d.message(kind, f.start, f.end, f.at, depth + 1))
-
-
-def _parts(name: str, kind: type, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    d.bytes(f)
-    getattr(m, name).append(d.message(kind, f.start, f.end, f.at, depth + 1))
-
-
-def _tensor_values(code: str, d: _Decoder, m: Any, f: Field, depth: int) -> None:
-    """Elements as numbers of their own instead of raw bytes."""
-    values: list[Any] = d.reals(f, code) if code in "fd" else d.numbers(f)
-    mask = (1 << 8 * struct.calcsize("<" + code)) - 1
-    packed = [v if code in "fd" else v & mask for v in values]
-    m.raw = (m.raw or b"") + struct.pack(f"<{len(packed)}{code if code in 'fd' else code.upper()}", *packed)
-
-
-_FIELDS: dict[type, dict[int, _Setter]] = {
+_FIELDS: dict[type, dict[int, tuple[str, _Reader]]] = {
     TensorData: {
-        1: partial(_numbers, "dims"), 2: partial(_number, "data_type"), 3: partial(_tensor_values, "f"),
-        4: partial(_tensor_values, "i"), 6: partial(_tensor_values, "q"), 7: partial(_text, "name"), 9: partial(_bytes, "raw"),
-        10: partial(_tensor_values, "d"), 11: partial(_tensor_values, "q"), 12: partial(_flag, "external"),
+        1: ("dims", _NUMBERS), 2: ("data_type", _NUMBERS), 3: ("elements", _elements("f")), 4: ("elements", _elements("i")),
+        6: ("elements", _elements("q")), 7: ("name", _TEXT), 9: ("raw", _BYTES), 10: ("elements", _elements("d")),
+        11: ("elements", _elements("q")), 12: ("external", _FLAG),
     },
     Attribute: {
-        1: partial(_text, "name"), 2: partial(_real, "f", "<f"), 3: partial(_number, "i"), 4: partial(_real, "d", "<d"),
-        5: partial(_text, "s"), 6: partial(_parts, "tensors", TensorData), 8: partial(_reals, "floats", "<f"),
-        9: partial(_reals, "doubles", "<d"), 10: partial(_numbers, "ints"), 11: partial(_texts, "strings"),
-        12: partial(_parts, "tensors", TensorData), 16: partial(_number, "type"), 17: partial(_parts, "values", Attribute),
+        1: ("name", _TEXT), 2: ("f", _reals("f")), 3: ("i", _NUMBERS), 4: ("d", _reals("d")), 5: ("s", _TEXT),
+        6: ("tensors", _TENSORS), 8: ("floats", _reals("f")), 9: ("doubles", _reals("d")), 10: ("ints", _NUMBERS),
+        11: ("strings", _TEXT), 12: ("tensors", _TENSORS), 16: ("type", _NUMBERS), 17: ("values", _messages(Attribute)),
     },
     CallMessage: {
-        1: partial(_texts, "inputs"), 2: partial(_texts, "outputs"), 3: partial(_text, "name"), 4: partial(_text, "op_type"),
-        5: partial(_parts, "attributes", Attribute), 7: partial(_text, "domain"),
+        1: ("inputs", _TEXT), 2: ("outputs", _TEXT), 3: ("name", _TEXT), 4: ("op_type", _TEXT),
+        5: ("attributes", _messages(Attribute)), 7: ("domain", _TEXT),
     },
-    ValueInfo: {
-        1: partial(_text, "name"), 2: partial(_parts, "tensors", TensorData), 4: partial(_text, "denotation"),
-        5: partial(_part, "info", Attribute),
-    },
+    ValueInfo: {1: ("name", _TEXT), 2: ("tensors", _TENSORS), 4: ("denotation", _TEXT), 5: ("info", _messages(Attribute))},
     Graph: {
-        1: partial(_parts, "nodes", CallMessage), 2: partial(_text, "name"), 3: partial(_parts, "weights", TensorData),
-        5: partial(_parts, "inputs", ValueInfo), 6: partial(_parts, "outputs", ValueInfo),
+        1: ("nodes", _messages(CallMessage)), 2: ("name", _TEXT), 3: ("weights", _TENSORS), 5: ("inputs", _messages(ValueInfo)),
+        6: ("outputs", _messages(ValueInfo)),
     },
-    Primitive: {1: partial(_text, "name"), 2: partial(_text, "op_type"), 3: partial(_parts, "attributes", Attribute)},
+    Primitive: {1: ("name", _TEXT), 2: ("op_type", _TEXT), 3: ("attributes", _messages(Attribute))},
     Model: {
-        5: partial(_text, "version"), 7: partial(_part, "graph", Graph), 8: partial(_parts, "functions", Graph),
-        10: partial(_number, "little_endian"), 12: partial(_parts, "primitives", Primitive),
+        5: ("version", _TEXT), 7: ("graph", _messages(Graph)), 8: ("functions", _messages(Graph)), 10: ("little_endian", _NUMBERS),
+        12: ("primitives", _messages(Primitive)),
     },
 }  # fmt: skip
+"""The fields by their numbers, each with how its values are read."""
 
 
 def decode_model(source: Source, options: ReadOptions) -> Model:

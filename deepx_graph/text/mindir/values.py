@@ -88,7 +88,7 @@ def literal(data: TensorData, max_bytes: int) -> Literal:
         raise InferError(f"a constant of type {type}")
     if type.nbytes > max_bytes:
         raise LimitError(f"the constant '{data.name}' of type {type} has more than {max_bytes} bytes")
-    raw = data.raw or b""
+    raw = (data.raw or b"") + b"".join(data.elements)
     if len(raw) != type.nbytes:
         raise InferError(f"{len(raw)} bytes of data for a constant of type {type}", expected=f"{type.nbytes} bytes")
     return Literal(np.frombuffer(raw, type.dtype.np).reshape(type.shape))
@@ -126,14 +126,5 @@ def plain_type(attribute: Attribute, name: str = "") -> Type | None:
     return scalar(SCALARS[kind]) if kind in SCALARS else None
 
 
-def info_type(info: ValueInfo) -> Type | None:
-    """The type of a parameter or result; None for closures and monads."""
-    if info.tensors:
-        return tensor_type(info.tensors[0], info.name)
-    return plain_type(info.info, info.name) if info.info is not None else None
-
-
 def is_monad_info(info: ValueInfo) -> bool:
     return is_monad(info.info) or info.denotation in ("UMonadType", "IOMonadType")
-
-

@@ -15,7 +15,7 @@ import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError, ParseError
 from deepx_graph.ir.structure import CALL_VALUE, CONSTANT
 from deepx_graph.text import ReadOptions, decode_source, read
-from deepx_graph.text.mindir.wire import looks_like_model
+from deepx_graph.text.mindir import looks_like_model
 from deepx_graph.verify import verify
 from tests.support.paths import SHARED
 

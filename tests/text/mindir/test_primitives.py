@@ -16,8 +16,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.text.mindir.args import Args
-from deepx_graph.text.mindir.rules import RULES
+from deepx_graph.text.mindir.rules import RULES, Args
 from tests.support.attribute_laws import AttributeLaw
 from tests.support.relay_reference import convolution, largest, mean, pooling
 from tests.text.mindir.test_mindir import field, graph, info, load, many, model, node, shape
@@ -208,6 +207,7 @@ def _products() -> Iterator[Row]:
     yield Row("MatMul", (X.T.copy(), Y.T.copy()), X @ Y.T, {"transpose_a": True})
     yield Row("MatMul", (X.T.copy(), Y, True, True), X @ Y.T)
     yield Row("MatMulExt", (X.T.copy(), Y, True, True), X @ Y.T)
+    yield Row("MatMul", (X, C), X @ C)
     yield Row("BatchMatMul", (C, C, False, True), C @ C.transpose(0, 2, 1))
     yield Row("BatchMatMul", (C, C, True, False), C.transpose(0, 2, 1) @ C)
     yield Row("BatchMatMul", (C, C[:1].transpose(0, 2, 1).copy()), C @ C[:1].transpose(0, 2, 1))

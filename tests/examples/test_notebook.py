@@ -40,7 +40,9 @@ def test_the_notebook_runs_and_shows_what_is_stored(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     stored = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(stored)
-    assert all(cell.get("execution_count") for cell in stored.cells if cell.cell_type == "code"), "the notebook is stored as it was run"
+    codes = [cell for cell in stored.cells if cell.cell_type == "code"]
+    assert all(cell.get("execution_count") for cell in codes), "the notebook is stored as it was run"
     run = nbformat.from_dict(stored)
-    nbclient.NotebookClient(run, timeout=120, coalesce_streams=True, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
+    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
+    nbclient.NotebookClient(run, timeout=120, coalesce_streams=True, resources=resources).execute()
     assert outputs(run) == outputs(stored)

@@ -36,7 +36,6 @@ ONE_READER: set[str] = {
 ONE_SUBCLASS: set[str] = {
     "AttributeScanner",
     "AugmentedForward",
-    "FunctionPrinter",
     "GroupsField",
     "NameTables",
     "NestEmitter",
@@ -45,13 +44,11 @@ ONE_SUBCLASS: set[str] = {
     "Partials",
     "Printer",
     "Scanner",
-    "SeaCursor",
     "StatedField",
     "TextTable",
     "TypeParser",
     "UnitField",
     "Units",
-    "Values",
 }
 """Classes with one heir that do not say that they are abstract."""
 

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, VerifyError, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, suggest
 from deepx_graph.ir import Node, Op, Origin, fresh_loop
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_count
 from deepx_graph.literal import Literal
 from deepx_graph.ops import OPS, not_
-from deepx_graph.text.anf.forms import Forms
+from deepx_graph.text.sea.cursor import STRING, SeaCursor
 from deepx_graph.text.sea.reader import told
-from deepx_graph.text.sea.values import Values
 from deepx_graph.text.sea.words import literal_of, name_text
 from deepx_graph.types import BOOL, FunctionType, TupleType, Type, as_tensor, compatible, dtype_named, scalar
 
+_MARK = re.compile(rf'{STRING}|;[^\n]*|[()"]')
+_WORD = re.compile(rf"{STRING}|[^\s()]+")
 _SCALAR = re.compile(r'([^\s():;"%@]+):(\w+)', re.ASCII)
 
 
@@ -66,12 +67,52 @@ class NestedScope:
                 self.values[word] = before
 
 
+def matched_brackets(cursor: SeaCursor) -> dict[int, int]:
+    """Where each bracket of the text closes, so that a form can be passed over, and read later, at no cost.
+
+    Raises ParseError for brackets that do not match.
+    """
+    closes: dict[int, int] = {}
+    opened: list[int] = []
+    for mark in _MARK.finditer(cursor.text):
+        if mark[0] == "(":
+            opened.append(mark.start())
+        elif mark[0] == ")":
+            if not opened:
+                cursor.fail("this bracket closes nothing", mark.start(), mark.end())
+            closes[opened.pop()] = mark.end()
+    if opened:
+        at = opened[-1]
+        raise ParseError(Diagnostic("this bracket is never closed", cursor.span(at, at + 1), expected="')'"))
+    return closes
+
+
 class Expressions:
     """Reads expressions at a cursor; `heads` are the functions that may be called."""
 
-    def __init__(self, cursor: Forms, words: Values, heads: dict[str, Head], max_nodes: int) -> None:
-        self.cursor, self.words, self.heads, self.max_nodes = cursor, words, heads, max_nodes
+    def __init__(self, cursor: SeaCursor, heads: dict[str, Head], max_nodes: int) -> None:
+        self.cursor, self.heads, self.max_nodes = cursor, heads, max_nodes
+        self._closes = matched_brackets(cursor)
         self._count = 0
+
+    # --- forms
+
+    def form(self, word: str) -> bool:
+        """Passes `(word` if it comes next as a whole."""
+        c = self.cursor
+        start = c.skip()
+        if c.accept("(") and c.accept_word(word):
+            return True
+        c.at = start
+        return False
+
+    def end_of_form(self) -> int:
+        """Where the form or the word that comes next ends."""
+        start = self.cursor.skip()
+        if start in self._closes:
+            return self._closes[start]
+        found = _WORD.match(self.cursor.text, start)
+        return found.end() if found else start
 
     # --- nodes
 
@@ -158,7 +199,7 @@ class Expressions:
             c.expect("(", f"and @{again}, with nothing left to do after it")
             self._loop_name(again)
             found = self._atoms(scope)
-        elif c.form("values"):
+        elif self.form("values"):
             found = self._atoms(scope)
         elif c.peek("("):
             found = self._compound(scope, (), None)
@@ -182,11 +223,11 @@ class Expressions:
     def _lets(self, scope: NestedScope) -> int:
         """Passes lets as far as they go; how many there were, none of them closed yet."""
         c, count = self.cursor, 0
-        while c.form("let"):
+        while self.form("let"):
             c.expect("(", "around a name and its value")
             at = c.at
             words, several = self._names()
-            stated = self.words.type() if c.accept(":") else None
+            stated = self.cursor.type() if c.accept(":") else None
             for word, node in zip(words, self._bound(scope, words, several, stated, at), strict=True):
                 scope.define(word, node)
             c.expect(")", "after the value")
@@ -223,17 +264,17 @@ class Expressions:
         c = self.cursor
         at = c.skip()
         whole = stated if several or stated is None else TupleType((stated,))
-        if c.form("if"):
+        if self.form("if"):
             region = self._region(scope, at, whole)
             if branch_count(region) != 2 or as_tensor(region.inputs[0].type).dtype is not BOOL:
                 c.fail("this is no choice of two", at, c.at, expected="(if c then else) of a bool, or (case n ...)")
             return self._items(region, words, at)
-        if c.form("case"):
+        if self.form("case"):
             return self._items(self._region(scope, at, whole), words, at)
-        if c.form("letrec"):
+        if self.form("letrec"):
             with c.nested():
                 return self._loop(scope, words, at)
-        if c.form("partial") and c.peek("@"):
+        if self.form("partial") and c.peek("@"):
             name, place = self._callee()
             return [self.made(PARTIAL, self._atoms(scope), (name, self._type_of(name, place)), at, stated, *words[:1])]
         c.at = at
@@ -262,7 +303,7 @@ class Expressions:
         op, inputs = OPS[name], list[Node]()
         while not c.peek(")") and not c.peek("{"):
             inputs.append(self.atom(scope))
-        given = self.words.attributes() if c.peek("{") else {}
+        given = self.cursor.attributes() if c.peek("{") else {}
         c.expect(")")
         try:
             attrs = op.bind(told(op, given, stated))
@@ -292,17 +333,17 @@ class Expressions:
         c.expect("(", "around the name and the function of the loop")
         name = self._callee()[0]
         function = c.skip()
-        c.at = c.end_of_form()
+        c.at = self.end_of_form()
         c.expect(")")
         begin = self._begin(scope, name, at)
         end = c.at
         c.at = function
         variables = self._variables(scope, begin, at)
         count = self._lets(scope)
-        if not c.form("if"):
+        if not self.form("if"):
             c.mismatch(f"(if c ... ...), one side of which calls @{name} again")
         condition = self.atom(scope)
-        sides = [c.skip(), c.end_of_form()]
+        sides = [c.skip(), self.end_of_form()]
         first = re.search(rf"\(\s*@{re.escape(name_text(name))}[\s)]", c.text[sides[0] : sides[1]]) is not None
         c.at = sides[0] if first else sides[1]
         nexts = self.expression(scope, again=name)
@@ -333,7 +374,7 @@ class Expressions:
     def _variables(self, scope: NestedScope, begin: Node, at: int) -> list[str]:
         """Passes `(lambda ((%x : T) (%y : U))`, and gives the loop variables their names."""
         c, words = self.cursor, list[str]()
-        if not c.form("lambda"):
+        if not self.form("lambda"):
             c.mismatch("(lambda ((%x : T)) ...)")
         c.expect("(", "around the variables")
         assert isinstance(begin.type, TupleType)
@@ -341,7 +382,7 @@ class Expressions:
             c.expect("(", "around a variable")
             words.append(c.value_name())
             if c.accept(":"):
-                self.words.type()
+                self.cursor.type()
             c.expect(")")
         if len(words) != len(begin.type.items):
             c.fail(f"{len(words)} variables for {len(begin.type.items)} first values")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from deepx_graph.errors import Diagnostic, InferError, UsageError
+from deepx_graph.errors import InferError
 from deepx_graph.ir import Data, Function, Module, Node
 from deepx_graph.ir.structure import (
     CALL,
@@ -29,7 +29,7 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.regions import TextRegions
-from deepx_graph.text.sea.printer import DEPTH_LIMIT, FunctionPrinter, is_default, is_told
+from deepx_graph.text.sea.printer import AttributePrinter
 from deepx_graph.text.sea.words import dense_text, name_text, quote, type_text
 from deepx_graph.types import BOOL, TensorType, TupleType, Type, as_tensor
 
@@ -85,24 +85,13 @@ class ModuleTexts:
             self.loop += "_"
 
 
-class Words(FunctionPrinter):
-    """Writes attribute values as the sea form does, but functions as lambdas."""
-
-    shared: ModuleTexts
-
-    def _body(self, node: Node, body: Function) -> str:
-        if self.depth > DEPTH_LIMIT:
-            raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {DEPTH_LIMIT}", node.span))
-        return "\n".join(render(Printer(body, self.shared, self.depth + 1).literal())).lstrip()
-
-
 class Printer:
     """One function in A-normal form."""
 
     def __init__(self, function: Function, shared: ModuleTexts, depth: int = 0) -> None:
         self.function, self.shared, self.pad = function, shared, "  " * (2 * depth)
-        self.words = Words(function, shared.types, depth)
-        self.words.shared = shared
+        self.attributes = AttributePrinter(shared.types, depth, lambda body: render(Printer(body, shared, depth + 1).literal()))
+        self.type = self.attributes.type
         self.place = TextRegions(function)
         self.names: dict[Node, str] = {}
         self.items: dict[tuple[Node, int], str] = {}
@@ -159,12 +148,6 @@ class Printer:
         alone = source.name if len(source.type.items) == 1 else ""
         found = [self.fresh(self.named.get((key, k), "") or alone) for k in range(len(source.type.items))]
         self.items.update({(key, k): name for k, name in enumerate(found)})
-        return found
-
-    def type(self, type: Type) -> str:
-        found = self.shared.types.get(type)
-        if found is None:
-            found = self.shared.types[type] = type_text(type)
         return found
 
     def atom(self, node: Node) -> str:
@@ -249,9 +232,7 @@ class Printer:
         if node.op is PARTIAL and self.known(node):
             return f"({' '.join(['partial', '@' + name_text(callee_of(node)), *map(self.atom, node.inputs)])})"
         parts = [name_text(node.op.name), *map(self.atom, node.inputs)]
-        attrs = [f"{a.name} = {self.words.attr_text(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
-                 if not is_default(a, v) and not is_told(a, v, node)]
-        return f"({' '.join(parts)}{' {' + ', '.join(attrs) + '}' if attrs else ''})"
+        return f"({' '.join(parts)}{self.attributes.in_braces(node)})"
 
     def called(self, node: Node) -> str:
         """A call, or an operation."""

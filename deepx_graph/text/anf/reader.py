@@ -8,34 +8,20 @@ nesting of branches, loops and lambdas recurses, within the bound on depth; a ru
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, VerifyError, suggest
 from deepx_graph.ir import Constructor, Data, Function, Module
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.text.anf.expressions import Expressions, Head, NestedScope
-from deepx_graph.text.anf.forms import Forms
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.sea.values import Values
+from deepx_graph.text.sea.cursor import SeaCursor
 from deepx_graph.types import Type, compatible
 
 VERSION = 1
 _HEADER = re.compile(r"anf[ \t]+(\d{1,9})\b")
 _DEPTH_LIMIT = 100
 """The reader recurses over nested branches, loops and lambdas; beyond this Python's own stack would end first."""
-
-
-class _Words(Values):
-    """Attribute values, functions among them as lambdas."""
-
-    def value(self) -> Any:
-        if self.cursor.peek("("):
-            start = self.cursor.at
-            if isinstance(self.cursor, Forms) and self.cursor.form("lambda"):
-                self.cursor.at = start
-                with self.cursor.nested():
-                    return self.function()
-        return super().value()
+_LAMBDA = re.compile(r"\((?:\s|;[^\n]*)*+lambda\b")
 
 
 class AnfReader:
@@ -43,10 +29,10 @@ class AnfReader:
 
     def __init__(self, source: Source, options: ReadOptions) -> None:
         self.source, self.options = source, options
-        self.cursor = Forms(source, min(options.max_depth, _DEPTH_LIMIT))
-        self.words = _Words(self.cursor, options.max_rank, self._lambda)
+        self.cursor = SeaCursor(source, min(options.max_depth, _DEPTH_LIMIT), options.max_rank, self._lambda,
+                                comment=";", begins=_LAMBDA)
         self.heads: dict[str, Head] = {}
-        self.body = Expressions(self.cursor, self.words, self.heads, options.max_nodes)
+        self.body = Expressions(self.cursor, self.heads, options.max_nodes)
 
     def module(self) -> Module:
         """The module. Raises ParseError, VerifyError, LimitError."""
@@ -62,9 +48,9 @@ class AnfReader:
         c.expect(")")
         datas = []
         while c.skip() < len(c.text):
-            if c.form("data"):
+            if self.body.form("data"):
                 datas.append(self._data())
-            elif c.form("define"):
+            elif self.body.form("define"):
                 self._define()
             else:
                 c.mismatch("(define ...) or (data ...)")
@@ -87,7 +73,7 @@ class AnfReader:
             c.expect("(", "around a constructor")
             made, fields = c.name("the name of a constructor"), list[Type]()
             while not c.accept(")"):
-                fields.append(self.words.type())
+                fields.append(self.cursor.type())
             constructors.append(Constructor(made, tuple(fields)))
         return Data(name, tuple(params), tuple(constructors), extern)
 
@@ -105,7 +91,7 @@ class AnfReader:
         if name in self.heads:
             c.fail(f"two functions are named '{name}'", start, c.at)
         self.heads[name] = head
-        c.at = c.end_of_form()
+        c.at = self.body.end_of_form()
         c.expect(")", "after the body")
 
     def _param(self) -> tuple[str, Type, int]:
@@ -115,7 +101,7 @@ class AnfReader:
         at = c.skip()
         word = c.value_name()
         c.expect(":")
-        found = word, self.words.type(), at
+        found = word, self.cursor.type(), at
         c.expect(")")
         return found
 
@@ -162,7 +148,7 @@ class AnfReader:
         """Passes `(lambda [@f] ((%x : T)) -> ((%y : T)) body)`: a function as the value of an attribute."""
         c = self.cursor
         start = c.at
-        c.form("lambda")
+        self.body.form("lambda")
         name = c.at_name("the function's name") if c.peek("@") else "lambda"
         c.expect("(", "around the parameters")
         params = []

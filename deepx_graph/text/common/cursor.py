@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import NamedTuple, NoReturn, Self, TypeVar
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
 
@@ -89,9 +89,9 @@ class Cursor(ABC):
 class TextCursor(Cursor):
     """A position between characters; it stands before blanks and comments until something asks what comes next."""
 
-    BLANK: ClassVar[re.Pattern[str]] = re.compile(r"(?:\s|//[^\n]*)*+")
+    BLANK: re.Pattern[str] = re.compile(r"(?:\s|//[^\n]*)*+")
     """Blanks and comments, as many as there are."""
-    COMMENT: ClassVar[str] = "/"
+    COMMENT: str = "/"
     """What a comment begins with."""
 
     def word_range(self, start: int | None = None) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from typing import Any
 from deepx_graph.ir import Attr, Node, Op
 from deepx_graph.ir.signature import SEGMENTS
 from deepx_graph.text.sea.cursor import VALUE, SeaCursor
-from deepx_graph.text.sea.values import Values
 
 _TOKEN = re.compile(r"\$(\w+)|(\()|(\)\?)|(\w+|[^\w\s])")
 _ONE = re.compile(VALUE, re.ASCII)
@@ -59,7 +58,6 @@ class FormText:
     """What a form is read from: the text at a cursor; `resolve` gives the nodes of a list of values that stands somewhere."""
 
     cursor: SeaCursor
-    values: Values
     resolve: Callable[[str, int], tuple[Node, ...]]
 
     def word(self, text: str) -> bool:
@@ -82,7 +80,7 @@ class FormText:
         """Passes the value of an attribute; a word may stand without quotes. Raises ParseError."""
         if attr.kind == "str" and not self.cursor.peek('"'):
             return self.cursor.name(f"a word, {attr.check.words}" if attr.check else "a word")
-        return self.values.value()
+        return self.cursor.value()
 
 
 @dataclass(frozen=True)

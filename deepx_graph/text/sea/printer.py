@@ -8,7 +8,7 @@ that have their defaults, or that the type tells, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, UsageError
@@ -32,67 +32,31 @@ def write(module: Module) -> str:
     return "\n".join(lines) + "\n"
 
 
-class FunctionPrinter:
-    """Prints one function; `types` is shared by all, as most types recur."""
+class AttributePrinter:
+    """Prints the attributes of the nodes of one function; `body` prints a function that is a value among them."""
 
-    def __init__(self, function: Function, types: dict[Type, str], depth: int) -> None:
-        self.function, self.types, self.depth = function, types, depth
+    def __init__(self, types: dict[Type, str], depth: int, body: Callable[[Function], Iterable[str]]) -> None:
+        self.types, self.depth, self.body = types, depth, body
         self.loops: dict[int, int] = {}
-        self.names: dict[Node, str] = {}
-        self._met: dict[str, int] = {}
 
-    def lines(self) -> Iterator[str]:
-        """The function, line by line."""
-        f, pad = self.function, "  " * self.depth
-        early = _leading_params(f)
-        heads = [f"{self._name(p)}: {self._type(p.type)}" if k < early else self._name(p) for k, p in enumerate(f.params)]
-        results = [f"{_value_word(f.result_name(k))}: {self._type(r.type)}" for k, r in enumerate(f.results)]
-        vjp = "" if f.vjp is None else f" vjp @{name_text(f.vjp)}"
-        public = "public " if f.public else ""
-        said = "".join(f" {name_text(name)} = {quote(text)}" for name, text in f.attributes)
-        said = f" with{said}" if said else ""
-        yield f"{pad}func {public}@{name_text(f.name)}({', '.join(heads)}) -> ({', '.join(results)}){vjp}{said} {{"
-        for node in f.nodes[early:]:
-            yield f"{pad}  {self._node(node)}"
-        returned = ", ".join(map(self._name, f.results))
-        yield f"{pad}  return {returned}".rstrip()
-        yield f"{pad}}}"
+    def in_braces(self, node: Node, placed: frozenset[str] = frozenset()) -> str:
+        """` {name = value, ...}`: the attributes that are not placed elsewhere, not told by the type, and no defaults."""
+        attrs = [f"{a.name} = {self.text(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
+                 if a.name not in placed and not _is_default(a, v) and not _is_told(a, v, node)]
+        return f" {{{', '.join(attrs)}}}" if attrs else ""
 
-    def _node(self, node: Node) -> str:
-        if node.op.assembly is None:
-            placed: frozenset[str] = frozenset()
-            operands = ", ".join([self.names[i] for i in node.inputs])
-        else:
-            form = assembly_of(node.op)
-            placed = form.named
-            operands = form.write(node, self.names.__getitem__, lambda a, v: v if bare(a, v) else self.attr_text(node, a, v))
-        text = f"{self._name(node)} = {name_text(node.op.name)}{' ' + operands if operands else ''}"
-        attrs = [f"{a.name} = {self.attr_text(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
-                 if a.name not in placed and not is_default(a, v) and not is_told(a, v, node)]
-        if attrs:
-            text += f" {{{', '.join(attrs)}}}"
-        return text if node.op is CONSTANT else f"{text} : {self._type(node.type)}"
+    def text(self, node: Node, attr: Attr, value: Any) -> str:
+        """The text of one value. Raises UsageError where it has none."""
+        if node.op is LOOP_BEGIN:
+            return str(self.loops.setdefault(value, len(self.loops)))
+        return self._value(node, attr, value)
 
-    def _name(self, node: Node) -> str:
-        name = self.names.get(node)
-        if name is None:
-            count = self._met[node.name] = self._met.get(node.name, -1) + 1
-            word = _value_word(node.name) if node.name else f"%{count}"
-            name = self.names[node] = f"{word}#{count}" if count and node.name else word
-        return name
-
-    def _type(self, type: Type) -> str:
+    def type(self, type: Type) -> str:
+        """The text of a type."""
         text = self.types.get(type)
         if text is None:
             text = self.types[type] = type_text(type)
         return text
-
-    # --- attributes
-
-    def attr_text(self, node: Node, attr: Attr, value: Any) -> str:
-        if node.op is LOOP_BEGIN:
-            return str(self.loops.setdefault(value, len(self.loops)))
-        return self._value(node, attr, value)
 
     def _value(self, node: Node, attr: Attr, value: Any) -> str:
         match value:
@@ -111,17 +75,61 @@ class FunctionPrinter:
             case DType():
                 return value.name
             case Type():
-                return self._type(value)
+                return self.type(value)
             case Literal():
                 return dense_text(value)
+            case Function() if self.depth <= DEPTH_LIMIT:
+                return "\n".join(self.body(value)).lstrip()
             case Function():
-                return self._body(node, value)
+                raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {DEPTH_LIMIT}", node.span))
         raise UsageError(Diagnostic(f"{node.op.name}: the attribute '{attr.name}' has no text form", node.span))
 
-    def _body(self, node: Node, body: Function) -> str:
-        if self.depth > DEPTH_LIMIT:
-            raise UsageError(Diagnostic(f"{node.op.name}: functions are nested deeper than {DEPTH_LIMIT}", node.span))
-        return "\n".join(FunctionPrinter(body, self.types, self.depth + 1).lines()).lstrip()
+
+class FunctionPrinter:
+    """Prints one function; `types` is shared by all, as most types recur."""
+
+    def __init__(self, function: Function, types: dict[Type, str], depth: int) -> None:
+        self.function, self.depth = function, depth
+        self.attributes = AttributePrinter(types, depth, lambda body: FunctionPrinter(body, types, depth + 1).lines())
+        self.names: dict[Node, str] = {}
+        self._met: dict[str, int] = {}
+
+    def lines(self) -> Iterator[str]:
+        """The function, line by line."""
+        f, pad = self.function, "  " * self.depth
+        early = _leading_params(f)
+        heads = [f"{self._name(p)}: {self.attributes.type(p.type)}" if k < early else self._name(p) for k, p in enumerate(f.params)]
+        results = [f"{_value_word(f.result_name(k))}: {self.attributes.type(r.type)}" for k, r in enumerate(f.results)]
+        vjp = "" if f.vjp is None else f" vjp @{name_text(f.vjp)}"
+        public = "public " if f.public else ""
+        said = "".join(f" {name_text(name)} = {quote(text)}" for name, text in f.attributes)
+        said = f" with{said}" if said else ""
+        yield f"{pad}func {public}@{name_text(f.name)}({', '.join(heads)}) -> ({', '.join(results)}){vjp}{said} {{"
+        for node in f.nodes[early:]:
+            yield f"{pad}  {self._node(node)}"
+        returned = ", ".join(map(self._name, f.results))
+        yield f"{pad}  return {returned}".rstrip()
+        yield f"{pad}}}"
+
+    def _node(self, node: Node) -> str:
+        attributes, placed = self.attributes, frozenset[str]()
+        if node.op.assembly is None:
+            operands = ", ".join([self.names[i] for i in node.inputs])
+        else:
+            form = assembly_of(node.op)
+            placed = form.named
+            operands = form.write(node, self.names.__getitem__, lambda a, v: v if bare(a, v) else attributes.text(node, a, v))
+        text = f"{self._name(node)} = {name_text(node.op.name)}{' ' + operands if operands else ''}"
+        text += attributes.in_braces(node, placed)
+        return text if node.op is CONSTANT else f"{text} : {self.attributes.type(node.type)}"
+
+    def _name(self, node: Node) -> str:
+        name = self.names.get(node)
+        if name is None:
+            count = self._met[node.name] = self._met.get(node.name, -1) + 1
+            word = _value_word(node.name) if node.name else f"%{count}"
+            name = self.names[node] = f"{word}#{count}" if count and node.name else word
+        return name
 
 
 def _data(data: Data) -> str:
@@ -145,11 +153,11 @@ def _leading_params(function: Function) -> int:
     return count
 
 
-def is_told(attr: Attr, value: Any, node: Node) -> bool:
+def _is_told(attr: Attr, value: Any, node: Node) -> bool:
     """Whether the type of the node, which is written after it, tells the value."""
     return attr.from_type is not None and attr.from_type(node.type) == value
 
 
-def is_default(attr: Attr, value: Any) -> bool:
+def _is_default(attr: Attr, value: Any) -> bool:
     """Whether the reader fills this value in by itself; floats are always written, as 0.0 equals -0.0."""
     return type(value) is type(attr.default) and type(value) in (bool, int, str, type(None)) and value == attr.default

@@ -19,7 +19,6 @@ from deepx_graph.ops import OPS
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.sea.assembly import FormText, assembly_of
 from deepx_graph.text.sea.cursor import NAME, VALUE, SeaCursor
-from deepx_graph.text.sea.values import Values
 from deepx_graph.text.sea.words import VERSION
 from deepx_graph.types import TupleType, Type, compatible
 
@@ -47,8 +46,7 @@ class SeaReader:
 
     def __init__(self, source: Source, options: ReadOptions) -> None:
         self.source, self.options = source, options
-        self.cursor = SeaCursor(source, min(options.max_depth, _DEPTH_LIMIT))
-        self.values = Values(self.cursor, options.max_rank, self.function)
+        self.cursor = SeaCursor(source, min(options.max_depth, _DEPTH_LIMIT), options.max_rank, self.function)
         self._attrs: dict[tuple[Op, str | None, Type | None], tuple[Any, ...]] = {}
         self._count = 0
 
@@ -90,7 +88,7 @@ class SeaReader:
 
     def _constructor(self) -> Constructor:
         name = self.cursor.name("the name of a constructor")
-        fields = self.values.type()
+        fields = self.cursor.type()
         if not isinstance(fields, TupleType):
             self.cursor.fail("the fields of a constructor stand in brackets")
         return Constructor(name, fields.items)
@@ -133,7 +131,7 @@ class SeaReader:
         def param() -> tuple[str, int]:
             at, word, index = c.skip(), c.value_name(), next(count)
             if c.accept(":"):
-                type = self.values.type()
+                type = self.cursor.type()
                 self._define(scope, word, at, c.at, PARAM, (), (index, type), type)
             return word, at
 
@@ -154,7 +152,7 @@ class SeaReader:
     def _result(self) -> tuple[str, Type]:
         word = self.cursor.value_name()
         self.cursor.expect(":")
-        return self.cursor.plain_name(word), self.values.type()
+        return self.cursor.plain_name(word), self.cursor.type()
 
     def _check_results(self, nodes: tuple[Node, ...], types: list[Type], start: int, end: int) -> None:
         given = [n.type for n in nodes]
@@ -182,13 +180,13 @@ class SeaReader:
         op = self._op(name, found.start(2))
         inputs = self._operands(scope, operands, found.start(3)) if operands else ()
         c, end = self.cursor, found.end()
-        stated = None if type_text is None else self.values.known_type(type_text, end)
+        stated = None if type_text is None else self.cursor.known_type(type_text, end)
         try:
             if attr_text is None and (c.peek("{") or self._has_form(op, stated)):
                 inputs, attrs, stated = self._written(scope, op, inputs, found)
                 end = c.at
             elif stated is None and c.accept(":"):
-                stated = self.values.type()
+                stated = self.cursor.type()
                 end = c.at
                 attrs = op.bind(told(op, {} if attr_text is None else self._simple(attr_text, found), stated))
             else:
@@ -218,11 +216,11 @@ class SeaReader:
         c, given = self.cursor, dict[str, Any]()
         if not c.peek("{"):
             c.at = found.end(2)
-            given, inputs = assembly_of(op).read(FormText(c, self.values, partial(self._operands, scope)))
+            given, inputs = assembly_of(op).read(FormText(c, partial(self._operands, scope)))
         if c.peek("{"):
             with c.nested():
-                given |= self.values.attributes()
-        stated = self.values.type() if c.accept(":") else None
+                given |= self.cursor.attributes()
+        stated = self.cursor.type() if c.accept(":") else None
         return inputs, op.bind(told(op, given, stated)), stated
 
     def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str], stated: Type | None) -> tuple[Any, ...]:
@@ -237,7 +235,7 @@ class SeaReader:
 
     def _simple(self, text: str, found: re.Match[str]) -> dict[str, Any]:
         end, self.cursor.at = self.cursor.at, found.start(4)
-        given = self.values.attributes()
+        given = self.cursor.attributes()
         self.cursor.at = end
         return given
 

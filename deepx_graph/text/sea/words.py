@@ -62,7 +62,6 @@ def name_text(name: str) -> str:
 
 def type_text(type: Type) -> str:
     """`f32[2,?1]`, `(f32[], state)`, `(f32[]) -> (f32[])`, `ref(f32[])`, `@List<f32[]>`, `$A`, `state`."""
-    """`f32[2,?1]`, `(f32[], state)`, `(f32[]) -> (f32[])`, `ref(f32[])`, `state`, `tape`."""
     match type:
         case TensorType(dtype, dims):
             return f"{dtype}[{'*' if dims is None else ','.join(map(_dim_text, dims))}]"

@@ -26,7 +26,6 @@ ONE_READER: set[str] = {
     "deepx_graph.text.hlo.reader.check",
     "deepx_graph.text.hlo.reader.control",
     "deepx_graph.text.relay.reader.scopes",
-    "deepx_graph.text.relay.rules.image",
     "deepx_graph.text.stablehlo.printer.opaque",
     "deepx_graph.text.stablehlo.reader.dialects",
     "deepx_graph.text.stablehlo.reader.manual",

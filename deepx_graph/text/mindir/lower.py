@@ -23,7 +23,7 @@ from deepx_graph.text.mindir.rules import RULES, Args
 from deepx_graph.text.mindir.schema import CallMessage, Graph, Model
 from deepx_graph.text.mindir.scopes import GraphScopes, Signatures, is_constant
 from deepx_graph.text.mindir.values import MONAD, Monad, constant, is_monad_info, literal, tensor_type
-from deepx_graph.text.relay.reader.context import Unsupported
+from deepx_graph.text.relay.rules.context import Unsupported
 from deepx_graph.types import ANY, STATE, TupleType, Type, tensor
 
 

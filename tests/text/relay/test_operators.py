@@ -18,9 +18,9 @@ import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Builder, Module
 from deepx_graph.ops import add, opaque
-from deepx_graph.text.relay.reader.context import Context
-from deepx_graph.text.relay.reader.relations import _result as types_of_calls
-from deepx_graph.text.relay.rules.table import RULES
+from deepx_graph.text.relay.reader.infer import _result as types_of_calls
+from deepx_graph.text.relay.rules import RULES
+from deepx_graph.text.relay.rules.context import Context
 from deepx_graph.types import I32, tensor
 from tests.support.attribute_laws import AttributeLaw
 from tests.support.relay_operators import EVERY_OPERATOR, KEPT, OPERATORS, Row, program

@@ -1,16 +1,23 @@
 """One function as Relay text: scopes nested as they are placed, names kept, effects in the order of the state.
 
-A value with a name, an effect, and what only a stated type tells is a `let`; everything else a numbered binding. A function that
-exists for one closure is written where the closure is made, and calls itself by the closure's name.
+A node is printed where something mentions it, in the innermost block around all mentions; users come before operands. A value with
+a name, an effect, and what only a stated type tells is a `let`; everything else a numbered binding. Fields of a value that stand in
+a branch of a match for their constructor are the variables of its pattern. States are mentioned and never written: the order of
+effects is the order of the text. A function that exists for one closure is written where the closure is made, and calls itself by
+the closure's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from deepx_graph import ops
-from deepx_graph.analysis.scopes import Scope
+from deepx_graph.analysis.liveness import everything
+from deepx_graph.analysis.scopes import Scope, ScopeTree
 from deepx_graph.ir import Data, Function, Node
 from deepx_graph.ir.structure import (
     CALL,
@@ -27,12 +34,143 @@ from deepx_graph.ir.structure import (
     value_of,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.text.relay.printer.names import Names
-from deepx_graph.text.relay.printer.ops import call, said, tuple_text, unsaid, writing
-from deepx_graph.text.relay.printer.place import Blocks, Text, is_effect, values, whole
-from deepx_graph.text.relay.reader.literals import NAMES, number_text
-from deepx_graph.text.relay.words import result_text, type_text
-from deepx_graph.types import BOOL, DataType, DType, FunctionType, StateType, TensorType, Type, as_tensor, is_static, scalar
+from deepx_graph.text.relay.printer.ops import said, tuple_text, unsaid, writing
+from deepx_graph.text.relay.words import NAMES, Text, call, number_text, result_text, type_text
+from deepx_graph.types import (
+    BOOL,
+    DataType,
+    DType,
+    FunctionType,
+    StateType,
+    TensorType,
+    TupleType,
+    Type,
+    as_tensor,
+    is_state,
+    is_static,
+    scalar,
+)
+
+_ILLEGAL = re.compile(r"\W", re.ASCII)
+
+
+class Names:
+    """Local names and numbers of one definition."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.count = 0
+
+    def local(self, wish: str) -> str:
+        """A local variable `%name` that is not taken; `wish` as near as it can be."""
+        name = _ILLEGAL.sub("_", wish) or "v"
+        if not name[0].isalpha() and name[0] != "_":
+            name = f"v{name}"
+        found, k = name, 0
+        while found in self.taken and found != "_":
+            k += 1
+            found = f"{name}_{k}"
+        self.taken.add(found)
+        return f"%{found}"
+
+    def number(self) -> str:
+        """The next graph binding, `%0`, `%1`, ..."""
+        self.count += 1
+        return f"%{self.count - 1}"
+
+
+# --- placement ------------------------------------------------------------------------------------------------------
+
+EFFECTS = (ops.ref_create, ops.ref_read, ops.ref_write)
+
+
+def whole(node: Node) -> Node:
+    """The node whose name a node goes by: the call of its one result, the branch of its one value."""
+    while node.op is PROJ or node.op is PHI:
+        source = node.inputs[0]
+        if source.op in (CALL, CALL_VALUE, *EFFECTS, REGION) and len(values(source)) == 1:
+            node = source
+        else:
+            return node
+    return node
+
+
+def values(node: Node) -> tuple[int, ...]:
+    """The places of the results that are no state."""
+    assert isinstance(node.type, TupleType)
+    return tuple(k for k, t in enumerate(node.type.items) if not is_state(t))
+
+
+def is_effect(node: Node) -> bool:
+    """Whether the node takes the state, so that its place in the order of the text matters."""
+    return any(isinstance(i.type, StateType) for i in node.inputs)
+
+
+class Blocks(ScopeTree):
+    """`say(node)` gives the text of a node that is printed as an expression; regions are this class's own business.
+
+    `cases` maps the branches of a match to value and constructor, `fields` to those fields of the value that they bind.
+    """
+
+    def __init__(self, function: Function, say: Callable[[Node], Text], inlined: Callable[[Node], bool]) -> None:
+        super().__init__(function, everything(function))
+        self.say, self.inlined = say, inlined
+        self.mentions: Counter[Node] = Counter()
+        self.texts: dict[Node, Text] = {}
+        self.columns: dict[Node, set[int]] = {}
+        self.cases: dict[Scope, tuple[Node, str]] = {}
+        self.fields: dict[Scope, dict[int, Node]] = {}
+        self.place_all()
+        for scope in self.scopes:
+            scope.nodes.reverse()
+
+    def use(self, nodes: Iterable[Node], at: Scope) -> None:
+        """Records that the text of `at` mentions the nodes."""
+        for node in nodes:
+            if node.op is not CONSTANT or not self.inlined(node):
+                super().use((node,), at)
+                self.mentions[node] += not isinstance(node.type, StateType)
+
+    def place(self, node: Node, latest: Scope) -> None:
+        if node.op is PHI and node.inputs[0].op is REGION:
+            self.columns.setdefault(node.inputs[0], set()).add(index_of(node))
+        if node.op is REGION:
+            self._region(node, latest)
+        elif (isinstance(node.type, StateType) and node.op in (PHI, PROJ)) or whole(node) is not node:
+            self.use(node.inputs[:1], latest)
+        elif node.op is not ops.field or not self._binds(node, latest):
+            super().place(node, latest)
+
+    def operands(self, node: Node) -> Sequence[Node]:
+        """The nodes that the text of a node mentions, and the states that it takes."""
+        text = self.texts[node] = self.say(node)
+        return [*(part for part in text if isinstance(part, Node)), *(i for i in node.inputs if isinstance(i.type, StateType))]
+
+    def _binds(self, node: Node, scope: Scope) -> bool:
+        """Whether the field is a variable of the pattern of a match around it."""
+        while self.cases.get(scope) != (node.inputs[0], node.attr("constructor")):
+            if scope is self.root:
+                return False
+            scope = scope.parent
+        return self.fields.setdefault(scope, {}).setdefault(node.attr("index"), node) is node
+
+    def _region(self, region: Node, scope: Scope) -> None:
+        self.home[region] = scope
+        scope.nodes.append(region)
+        selector, branches = region.inputs[0], branch_count(region)
+        cases = selector.attr("cases") if selector.op is ops.tag else ()
+        subject = selector.inputs[0] if cases else selector
+        self.open_branches(region, scope)
+        if branches >= len(cases):
+            self.cases.update((branch, (subject, case)) for branch, case in zip(self.branches[region], cases, strict=False))
+        columns = self.columns.get(region, ())
+        for branch in self.branches[region]:
+            values = self.live.branch(region, branch.branch)
+            self.use((values[k] for k in columns), branch)
+        self.use((subject,), scope)
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -93,7 +231,7 @@ class Writer:
         if node.op is CALL:
             return self._called(node, given)
         if node.op is CALL_VALUE:
-            return self._applied(given[0], given[1:])
+            return call(given[0], *given[1:])
         if node.op is PARTIAL:
             return given if self.is_literal(node) else self._partial(node, given)
         if node.op is CONSTANT:
@@ -121,20 +259,14 @@ class Writer:
             raise unsaid(node, "nothing before it has these sizes")
         return call("broadcast_to_like", node.inputs[0], like)
 
-    def _applied(self, function: str | Node, args: Sequence[Node]) -> Text:
-        parts: list[str | Node] = [function, "("]
-        for k, a in enumerate(args):
-            parts += [", ", a] if k else [a]
-        return [*parts, ")"]
-
     def _called(self, node: Node, given: Sequence[Node]) -> Text:
         name = callee_of(node)
         if name in self.around:
             local, captured = self.around[name]
             if tuple(self.refs.get(i, "") for i in given[: len(captured)]) == captured:
-                return self._applied(local, given[len(captured) :])
+                return call(local, *given[len(captured) :])
             raise unsaid(node, "a local function called with other captured values")
-        return self._applied(f"@{self.shared.names[name]}", given)
+        return call(f"@{self.shared.names[name]}", *given)
 
     def is_literal(self, node: Node) -> bool:
         return callee_of(node) in self.shared.literals and callee_of(node) not in self.around
@@ -148,10 +280,8 @@ class Writer:
         assert isinstance(node.type, FunctionType)
         rest = [t for t in node.type.params if not isinstance(t, StateType)]
         heads = ", ".join(f"%a{k}: {type_text(t)}" for k, t in enumerate(rest))
-        parts: list[str | Node] = [f"fn ({heads}) {{ @{self.shared.names[name]}("]
-        for k, i in enumerate(given):
-            parts += [", ", i] if k else [i]
-        return [*parts, "".join(f", %a{k}" for k in range(len(rest))), ") }"]
+        inner = call(f"@{self.shared.names[name]}", *given, *(f"%a{k}" for k in range(len(rest))))
+        return [f"fn ({heads}) {{ ", *inner, " }"]
 
     def _field(self, node: Node) -> Text:
         constructor, index, _ = node.attrs
@@ -197,10 +327,8 @@ class Writer:
         for node in block.nodes:
             text = self.expression(node, pad)
             name, stated = self._binding(node)
-            if node.op is ops.construct and not node.inputs and not name:
-                self.refs[node] = text
-                continue
-            if node.op is PARTIAL and text.startswith(("@", "%")) and not name:
+            is_name = text.startswith(("@", "%")) if node.op is PARTIAL else node.op is ops.construct and not node.inputs
+            if is_name and not name:
                 self.refs[node] = text
                 continue
             self.refs[node] = local = name or self.names.number()
@@ -216,27 +344,23 @@ class Writer:
 
     def _binding(self, node: Node) -> tuple[str, str]:
         """The name of a let for the node, empty for a numbered binding, and the type that it states."""
-        name = node.name or next((n.name for n in self.named.get(node, ()) if n.name), "")
+        name = node.name or self.names_of.get(node, "")
         if node.op is PARTIAL and self.is_literal(node):
             return self.refs.get(node, ""), ""
         if is_effect(node) and not name:
             name = "_" if node.op is ops.ref_write or not self.place.mentions.get(node) else "v"
         if not name:
             return "", ""
-        type = node.type
-        if node.op is ops.construct and not node.inputs:
-            return self.names.local(name), f": {type_text(type)}"
-        return self.names.local(name), ""
+        return self.names.local(name), f": {type_text(node.type)}" if node.op is ops.construct and not node.inputs else ""
 
-    @property
-    def named(self) -> dict[Node, list[Node]]:
-        """The projections by whose names a node may go."""
-        if not hasattr(self, "_named"):
-            self._named: dict[Node, list[Node]] = {}
-            for n in self.function.nodes:
-                if n.op in (PROJ, PHI) and not isinstance(n.type, StateType) and whole(n) is not n:
-                    self._named.setdefault(whole(n), []).append(n)
-        return self._named
+    @cached_property
+    def names_of(self) -> dict[Node, str]:
+        """The first name of a projection by which a node may go."""
+        found: dict[Node, str] = {}
+        for n in self.function.nodes:
+            if n.name and n.op in (PROJ, PHI) and not isinstance(n.type, StateType) and whole(n) is not n:
+                found.setdefault(whole(n), n.name)
+        return found
 
     def expression(self, node: Node, pad: str) -> str:
         """The text of a node, with the blocks inside it."""

@@ -5,21 +5,22 @@ What Relay cannot express is a Diagnostic at the node; all of them are reported 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Data, Function, Module, Node
 from deepx_graph.ir.structure import CALL, PARTIAL, callee_of
 from deepx_graph.rewrite.legalise import legalise
-from deepx_graph.text.relay.printer.function import Shared, Writer
+from deepx_graph.text.relay.printer.function import Names, Shared, Writer
 from deepx_graph.text.relay.printer.loops import without_loops
-from deepx_graph.text.relay.printer.names import Names, global_names
 from deepx_graph.text.relay.printer.ops import TARGET, writing
 from deepx_graph.text.relay.reader.lower import EXPRESSION
 from deepx_graph.text.relay.reader.metadata import section
 from deepx_graph.text.relay.words import result_text, type_text, variables
 from deepx_graph.types import FunctionType, StateType
 
+_ILLEGAL = re.compile(r"[^\w.]", re.ASCII)
 HEADER = '#[version = "0.0.5"]'
 Sites = dict[str, list[tuple[Function, Node]]]
 
@@ -43,6 +44,23 @@ def write(module: Module) -> str:
         raise VerifyError(*problems)
     text = f"{HEADER}\n" + "\n\n".join(parts) + "\n"
     return f"{text}\n{section(list(shared.constants))}\n" if shared.constants else text
+
+
+def global_names(wishes: list[str], main: str) -> dict[str, str]:
+    """Legal and distinct names of functions, without `@`. The one of the name `main` is `@main`, and no other."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for wish in sorted(wishes, key=lambda wish: wish != main):
+        name = "main" if wish == main else _ILLEGAL.sub("_", wish)
+        if not name or not (name[0].isalpha() or name[0] == "_"):
+            name = f"f{name}"
+        made, k = name, 0
+        while made in taken:
+            k += 1
+            made = f"{name}_{k}"
+        taken.add(made)
+        found[wish] = made
+    return found
 
 
 def _main(module: Module, written: Sequence[Function]) -> str:

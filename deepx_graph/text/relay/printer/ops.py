@@ -5,9 +5,10 @@ What a rule builds is said so that it reads back as the same nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import product
 
 import numpy as np
 
@@ -17,13 +18,11 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import PROJ, STRUCTURAL, TUPLE, index_of
 from deepx_graph.rewrite.legalise import ConversionTarget
-from deepx_graph.text.relay.printer.place import Text
 from deepx_graph.text.relay.printer.window import WINDOW
-from deepx_graph.text.relay.reader.literals import NAMES
 from deepx_graph.text.relay.rules.elementwise import BINARY, COMPARE, LOGICAL, UNARY
 from deepx_graph.text.relay.rules.reduce import place_body
 from deepx_graph.text.relay.rules.select import comparator
-from deepx_graph.text.relay.words import attribute_text, type_text
+from deepx_graph.text.relay.words import NAMES, Text, call, listed, type_text
 from deepx_graph.types import BOOL, I32, TensorType, as_tensor
 
 Say = Callable[[Node], Text | None]
@@ -49,15 +48,6 @@ def writing(node: Node) -> Iterator[None]:
         raise unsaid(node, "; ".join(d.message for d in e.diagnostics)) from None
 
 
-def call(name: str, *args: Node | str, **attrs: Any) -> list[str | Node]:
-    """`name(args, attr=value)` as a text."""
-    parts: list[str | Node] = [f"{name}("]
-    for k, a in enumerate(args):
-        parts += [", ", a] if k else [a]
-    said = [f"{k}={attribute_text(v)}" for k, v in attrs.items()]
-    return [*parts, ", " if args and said else "", ", ".join(said), ")"]
-
-
 def _plain(name: str) -> Say:
     return lambda node: call(name, *node.inputs)
 
@@ -68,8 +58,7 @@ def _logical(name: str, bitwise: str) -> Say:
 
 def _compare(node: Node) -> Text | None:
     direction, kind = node.attrs
-    names = {d: n for n, d in COMPARE.items()}
-    return None if kind == "TOTALORDER" else call(names[direction], *node.inputs)
+    return None if kind == "TOTALORDER" else call(next(n for n, d in COMPARE.items() if d == direction), *node.inputs)
 
 
 def _convert(node: Node) -> Text | None:
@@ -135,10 +124,7 @@ def _slice(node: Node) -> Text:
 
 
 def _concatenate(node: Node) -> Text:
-    items: list[str | Node] = []
-    for k, i in enumerate(node.inputs):
-        items += [", ", i] if k else [i]
-    return ["concatenate((", *items, ",)" if len(node.inputs) == 1 else ")", f", axis={node.attr('dimension')})"]
+    return ["concatenate(", *tuple_text(node.inputs), f", axis={node.attr('dimension')})"]
 
 
 def _pad(node: Node) -> Text | None:
@@ -191,11 +177,10 @@ def _place_of(node: Node) -> Text | None:
     if whole.op is not ops.reduce or index_of(node) != 1 or len(whole.inputs) != 4 or len(whole.attr("dimensions")) != 1:
         return None
     x = whole.inputs[0]
-    for name, direction in (("argmax", "GT"), ("argmin", "LT")):
-        for last in (False, True):
-            if whole.attr("body") == place_body(as_tensor(x.type).dtype, direction, last):
-                attrs = {"select_last_index": True} if last else {}
-                return call(name, x, axis=whole.attr("dimensions"), **attrs)
+    for (name, direction), last in product((("argmax", "GT"), ("argmin", "LT")), (False, True)):
+        if whole.attr("body") == place_body(as_tensor(x.type).dtype, direction, last):
+            attrs = {"select_last_index": True} if last else {}
+            return call(name, x, axis=whole.attr("dimensions"), **attrs)
     return None
 
 
@@ -283,14 +268,11 @@ def _general_dot(node: Node, a: int, b: int) -> Text | None:
     def matrix(node: Node, rank: int, batch: Sequence[int], contracted: Sequence[int]) -> list[str | Node]:
         shape = as_tensor(node.type).shape
         free = [k for k in range(rank) if k not in batch and k not in contracted]
-        sizes = [int(np.prod([shape[k] for k in group], dtype=np.int64)) for group in (batch, free, contracted)]
-        return ["reshape(transpose(", node, f", axes={[*batch, *free, *contracted]}), newshape={sizes})"]
+        sizes = [math.prod(shape[k] for k in group) for group in (batch, free, contracted)]
+        inner = ["transpose(", node, f", axes={[*batch, *free, *contracted]})"] if rank else [node]
+        return ["reshape(", *inner, f", newshape={sizes})"]
 
     left, right = matrix(x, a, lhs_batch, lhs), matrix(y, b, rhs_batch, rhs)
-    if not a:
-        left = ["reshape(", x, ", newshape=[1, 1, 1])"]
-    if not b:
-        right = ["reshape(", y, ", newshape=[1, 1, 1])"]
     return ["reshape(nn.batch_matmul(", *left, ", ", *right, f"), newshape={list(types[2].shape)})"]
 
 
@@ -299,10 +281,7 @@ def _general_dot(node: Node, a: int, b: int) -> Text | None:
 
 def tuple_text(items: Sequence[Node]) -> Text:
     """`(a, b)`, `(a,)`, `()`."""
-    parts: list[str | Node] = ["("]
-    for k, i in enumerate(items):
-        parts += [", ", i] if k else [i]
-    return [*parts, ",)" if len(items) == 1 else ")"]
+    return ["(", *listed(items), ",)" if len(items) == 1 else ")"]
 
 
 def _item(node: Node) -> Text:
@@ -324,22 +303,15 @@ def _opaque(node: Node) -> Text:
         raise unsaid(node, f"'{name}' is no operation of Relay")
     if name.startswith("@"):
         return [name]
-    parts: list[str | Node] = []
-    args = node.inputs[1:] if name == "()" else node.inputs
-    for k, i in enumerate(args):
-        parts += [", ", i] if k else [i]
-    tail = (", " if args and attributes else "") + attributes + ")"
+    said = [attributes] if attributes else []
     if name == "()":
-        return ["(", node.inputs[0], ")(", *parts, tail]
+        return ["(", node.inputs[0], ")(", *listed([*node.inputs[1:], *said]), ")"]
     stated = type_text(type)
-    return [f"{name}(", *parts, tail, "" if "_" in stated else f" /* ty={stated} */"]
+    return [f"{name}(", *listed([*node.inputs, *said]), ")", "" if "_" in stated else f" /* ty={stated} */"]
 
-
-_UNIT = {op: n for n, op in UNARY.items()}
-_PAIR = {op: n for n, op in BINARY.items()}
 
 SAY: dict[Op, Say] = {
-    **{op: _plain(n) for op, n in _UNIT.items()}, **{op: _plain(n) for op, n in _PAIR.items()},
+    **{op: _plain(n) for n, op in (*UNARY.items(), *BINARY.items())},
     **{op: _logical(n, f"bitwise_{n.removeprefix('logical_')}") for n, op in LOGICAL.items()},
     ops.not_: _logical("logical_not", "bitwise_not"), ops.atan2: _plain("atan2"), ops.shift_right_arithmetic: _shift("int"),
     ops.shift_right_logical: _shift("uint"), ops.compare: _compare, ops.convert: _convert, ops.clamp: _clamp,

@@ -12,18 +12,9 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ops.interpret import evaluate
-from deepx_graph.text.relay.printer.place import Text
 from deepx_graph.text.relay.rules.window import SPATIAL, elements_inside
-from deepx_graph.text.relay.words import attribute_text
+from deepx_graph.text.relay.words import Text, call
 from deepx_graph.types import as_tensor
-
-
-def _call(name: str, *args: Node, **attrs: Any) -> Text:
-    parts: list[str | Node] = [f"{name}("]
-    for a in args:
-        parts += [a, ", "]
-    return [*parts, ", ".join(f"{k}={attribute_text(v)}" for k, v in attrs.items()), ")"]
-
 
 # --- convolution --------------------------------------------------------------------------------------------------
 
@@ -51,7 +42,7 @@ def _convolution(node: Node) -> Text | None:
     if min((*low, *high)) < 0:
         return None
     sizes = as_tensor(node.inputs[1].type).shape
-    return _call(f"nn.conv{n}d", *node.inputs, strides=a["window_strides"], padding=(*low, *high), dilation=a["rhs_dilation"],
+    return call(f"nn.conv{n}d", *node.inputs, strides=a["window_strides"], padding=(*low, *high), dilation=a["rhs_dilation"],
                  groups=a["feature_group_count"], channels=sizes[a["kernel_output_feature_dimension"]],
                  kernel_size=tuple(sizes[k] for k in a["kernel_spatial_dimensions"]), **layouts)
 
@@ -66,7 +57,7 @@ def _transposed(node: Node, a: dict[str, Any], n: int, layouts: dict[str, str]) 
     extra = tuple(h - r + p for h, r, p in zip(a["padding_high"], reach, before, strict=True))
     if min((*before, *extra)) < 0:
         return None
-    return _call(f"nn.conv{n}d_transpose", *node.inputs, strides=a["lhs_dilation"], padding=(*before, *before),
+    return call(f"nn.conv{n}d_transpose", *node.inputs, strides=a["lhs_dilation"], padding=(*before, *before),
                  dilation=a["rhs_dilation"], channels=sizes[a["kernel_output_feature_dimension"]], kernel_size=kernel,
                  output_padding=extra, **layouts)
 
@@ -99,7 +90,7 @@ def _pooling(name: str, node: Node, attrs: dict[str, Any], **more: Any) -> Text 
         if trivial and min((*low, *high)) >= 0:
             words = ("dimensions", "strides", "dilations")
             size, strides, dilation = (tuple(attrs[f"window_{p}"][k] for k in inside) for p in words)
-            return _call(f"{name}{rank - 2}d", node.inputs[0], pool_size=size, strides=strides, dilation=dilation,
+            return call(f"{name}{rank - 2}d", node.inputs[0], pool_size=size, strides=strides, dilation=dilation,
                          padding=(*low, *high), layout=layout, **more)
     return None
 
@@ -132,7 +123,7 @@ def _running(node: Node, op: Op, attrs: dict[str, Any]) -> Text | None:
         return None
     if any(p for k, p in enumerate((*attrs["padding_low"], *attrs["padding_high"])) if k % len(shape) != axis):
         return None
-    return _call(name, node.inputs[0], axis=axis, exclusive=high == -1)
+    return call(name, node.inputs[0], axis=axis, exclusive=high == -1)
 
 
 def _divide(node: Node) -> Text:

@@ -8,13 +8,15 @@ tensors of any type. In a text that is an expression and no program, calls that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, ParseError, Source, Span, VerifyError, an, suggest
-from deepx_graph.ir import Constructor, Data
-from deepx_graph.text.relay.reader.relations import relation
-from deepx_graph.text.relay.reader.unify import Effect, Fun, Unknown, find, is_known, parts, rebuilt, shown, unify
-from deepx_graph.text.relay.rules.table import RULES
+from deepx_graph.ir import Builder, Constructor, Data, Node
+from deepx_graph.literal import Literal
+from deepx_graph.text.relay.reader.unify import Effect, Fun, Unknown, find, is_known, parts, rebuilt, settled, shown, unify
+from deepx_graph.text.relay.rules import RULES, build
+from deepx_graph.text.relay.rules.context import Unsupported
 from deepx_graph.text.relay.syntax import (
     AnyPattern,
     Binder,
@@ -403,3 +405,50 @@ class Inference:
                     raise self.error(f"{p.name} has {len(fields)} fields and the pattern {len(p.items)}", p)
                 for inner, item in zip(p.items, fields, strict=True):
                     self.pattern(inner, item)
+
+
+# --- operators ------------------------------------------------------------------------------------------------------
+
+Known = Type | Literal | tuple["Known", ...]
+"""What is known of an operand: its type, or its value."""
+
+
+def relation(call: Call) -> Type | None:
+    """The type of a call whose operands' types are known; None for an operator, or a form of one, that is not known.
+
+    Raises InferError, VerifyError.
+    """
+    assert isinstance(call.callee, OpRef)
+    if call.callee.name not in RULES:
+        return None
+    known = tuple(map(_known, call.args))
+    try:
+        return _result(call.callee.name, known, tuple(call.attrs.items()))
+    except Unsupported:
+        return None
+    except (TypeError, LookupError, ValueError, ArithmeticError, AssertionError) as e:  # values of a form that no rule expects
+        raise InferError(f"the operands or attributes do not fit: {e or type(e).__name__}") from None
+
+
+def _known(e: Expr) -> Known:
+    if isinstance(e, VariableUse) and e.binder.value is not None and isinstance(e.binder.value, (Constant, TupleOf)):
+        e = e.binder.value
+    if isinstance(e, Constant):
+        return e.value
+    if isinstance(e, TupleOf):
+        return tuple(map(_known, e.items))
+    return settled(e.type, {})
+
+
+@lru_cache(maxsize=4096)
+def _result(name: str, known: tuple[Known, ...], attrs: tuple[tuple[str, object], ...]) -> Type:
+    b = Builder()
+    return build(b, name, [_operand(b, k, v) for k, v in enumerate(known)], dict(attrs)).type
+
+
+def _operand(b: Builder, index: int, known: Known) -> Node:
+    if isinstance(known, Literal):
+        return b.literal(known)
+    if isinstance(known, tuple):
+        return b.pack(*(_operand(b, index, k) for k in known))
+    return b.param(index, known)

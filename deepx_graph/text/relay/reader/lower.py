@@ -18,8 +18,8 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, R
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.reader.infer import REFERENCES, Inference
 from deepx_graph.text.relay.reader.match_tree import Matching
-from deepx_graph.text.relay.reader.relations import build
 from deepx_graph.text.relay.reader.unify import Fun, Unknown, find, settled
+from deepx_graph.text.relay.rules import build
 from deepx_graph.text.relay.syntax import (
     Binder,
     BlockExpression,

@@ -17,7 +17,7 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, an
 from deepx_graph.literal import Array, Literal
-from deepx_graph.text.relay.reader.literals import NAMES
+from deepx_graph.text.relay.words import NAMES
 from deepx_graph.types import dtype_of
 
 _MAGIC = 0xDD5E40F096B4A13F

@@ -13,7 +13,6 @@ from typing import Any
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, LimitError, ParseError, suggest
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.cursor import Token
-from deepx_graph.text.relay.reader.literals import number
 from deepx_graph.text.relay.reader.metadata import Metadata
 from deepx_graph.text.relay.reader.scanner import Tokens, scan
 from deepx_graph.text.relay.reader.scopes import Scopes, everything, nothing, shared
@@ -39,6 +38,7 @@ from deepx_graph.text.relay.syntax import (
     TuplePattern,
     VariableUse,
 )
+from deepx_graph.text.relay.words import number
 from deepx_graph.types import Type
 
 

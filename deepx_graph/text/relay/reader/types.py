@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deepx_graph.errors import Diagnostic, LimitError, suggest
 from deepx_graph.text.common.cursor import TokenCursor
-from deepx_graph.text.relay.reader.literals import DTYPES, dtype_of_name
 from deepx_graph.text.relay.reader.scanner import Tokens
+from deepx_graph.text.relay.words import DTYPES, dtype_of_name
 from deepx_graph.types import DataType, Dim, FunctionType, RefType, TupleType, Type, VarType, tensor
 
 MAX_DEPTH = 100

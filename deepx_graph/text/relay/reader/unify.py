@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from deepx_graph.errors import InferError
 from deepx_graph.text.relay.reader.types import UNSTATED
+from deepx_graph.text.relay.words import type_text
 from deepx_graph.types import STATE, DataType, FunctionType, RefType, TensorType, TupleType, Type, VarType, merge_dims
 
 
@@ -80,8 +81,6 @@ def find(type: Type) -> Type:
 
 def shown(type: Type) -> str:
     """A type as Relay writes it, with `_` for what is not known."""
-    from deepx_graph.text.relay.words import type_text
-
     return type_text(settled(type, {}, keep=True))
 
 

@@ -11,7 +11,7 @@ import math
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.relay.reader.context import Context, Operator
+from deepx_graph.text.relay.rules.context import Context, Operator
 from deepx_graph.types import BOOL, F32, F64, DType, as_tensor
 
 UNARY: dict[str, Op] = {

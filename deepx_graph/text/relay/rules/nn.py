@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
-from deepx_graph.text.relay.reader.context import Context, Operator, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator, ranked
 from deepx_graph.text.relay.rules.reduce import axes_of, back, count, mean
 
 # --- products -----------------------------------------------------------------------------------------------------

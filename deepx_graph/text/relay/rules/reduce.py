@@ -6,7 +6,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of, product, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, product, ranked
 from deepx_graph.types import I32, Dim, DType, scalar
 
 

@@ -1,11 +1,11 @@
-"""Operators of Relay that pick elements by index or by order: take, gather, one_hot, sort, argsort, topk."""
+"""Operators of Relay that pick elements by index or by order: take, gather, one_hot, sort, argsort, topk, masks."""
 
 from __future__ import annotations
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of, product
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, product
 from deepx_graph.types import I32, DType, as_tensor, scalar
 
 
@@ -107,8 +107,43 @@ def _topk(c: Context) -> Node:
     return c.b.pack(*found) if kind == "both" else found[0]
 
 
+# --- triangles and masks --------------------------------------------------------------------------------------------
+
+
+def _triangle(c: Context) -> Node:
+    dims = c.known().dims or ()
+    if len(dims) < 2:
+        raise InferError(f"operand 0 is {an(c.type())}", operand=0, expected="a matrix, or several")
+    k = int(c.static(1).reshape(()).item()) if len(c.args) > 1 else c.number("k", 0)
+    rows, columns = (c.places(I32, dims, len(dims) - 2 + j) for j in range(2))
+    off = c(ops.subtract, columns, rows)
+    kept = c(ops.compare, off, c.like(k, off), direction="GE" if c.flag("upper", True) else "LE")
+    return c(ops.select, kept, c.args[0], c.like(0, c.args[0]))
+
+
+def _sequence_mask(c: Context) -> Node:
+    """Elements past the length of their sequence replaced; time on axis 0 or 1, the batch on the other."""
+    dims = c.known().dims or ()
+    axis = c.axis(len(dims), default=0)
+    if axis > 1 or len(dims) < 2:
+        raise InferError(f"axis {axis}", expected="0 or 1 of a tensor of rank 2 or more")
+    lengths = c.along(c.cast(c.args[1], I32), dims, (1 - axis,))
+    inside = c(ops.compare, c.places(I32, dims, axis), lengths, direction="LT")
+    return c(ops.select, inside, c.args[0], c.like(c.real("mask_value", 0), c.args[0]))
+
+
+def _set_diagonal(c: Context) -> Node:
+    dims = c.known().dims or ()
+    if c.attr("k1", 0) != 0 or c.attr("k2", 0) != 0 or len(dims) < 2 or dims[-1] != dims[-2]:
+        raise Unsupported("matrix_set_diag of another diagonal")
+    rows, columns = (c.places(I32, dims, len(dims) - 2 + j) for j in range(2))
+    diagonal = c.along(c.args[1], dims, tuple(range(len(dims) - 1)))
+    return c(ops.select, c(ops.compare, rows, columns, direction="EQ"), diagonal, c.args[0])
+
+
 SELECT: dict[str, Operator] = {
     "take": Operator(_take, 2), "gather": Operator(_gather, 2), "gather_nd": Operator(_gather_nd, 2),
     "one_hot": Operator(_one_hot, 3),
-    "sort": Operator(_sort), "argsort": Operator(_argsort), "topk": Operator(_topk),
+    "sort": Operator(_sort), "argsort": Operator(_argsort), "topk": Operator(_topk), "trilu": Operator(_triangle),
+    "sequence_mask": Operator(_sequence_mask, 2), "matrix_set_diag": Operator(_set_diagonal, 2),
 }  # fmt: skip

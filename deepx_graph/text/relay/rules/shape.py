@@ -12,7 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CONSTANT, value_of
-from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, axis_of, product, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, product, ranked
 from deepx_graph.types import I32, Dim, Dims, as_tensor, tensor
 
 # --- the same elements in another shape ---------------------------------------------------------------------------

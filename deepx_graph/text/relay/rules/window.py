@@ -1,4 +1,7 @@
-"""Relay's convolutions and poolings. Layouts are words of letters: N and C and the spatial axes, O and I in kernels."""
+"""Relay's convolutions and poolings, and what else treats tensors as pictures: upsampling, depth and space, local response.
+
+Layouts are words of letters: N and C and the spatial axes, O and I in kernels.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.reader.context import Context, Operator, Unsupported, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, ranked
 from deepx_graph.types import as_tensor
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -225,10 +228,73 @@ def _adaptive(op: Op | None, n: int) -> Operator:
     return Operator(build)
 
 
+# --- pictures -------------------------------------------------------------------------------------------------------
+
+
+def _upsampling(c: Context) -> Node:
+    """Each pixel repeated; other methods are not known here."""
+    layout = layout_of(c, "layout", "NCHW", c.known().rank or 0)
+    scale = {"H": c.real("scale_h", 1), "W": c.real("scale_w", 1)}
+    if c.text("method", "nearest_neighbor") != "nearest_neighbor" or any(s != int(s) or s < 1 for s in scale.values()):
+        raise Unsupported("upsampling by interpolation")
+    x = c.args[0]
+    dims = list(c.known().shape)
+    for k, letter in enumerate(layout):
+        times = int(scale.get(letter, 1))
+        if times > 1:
+            wide = (*dims[: k + 1], times, *dims[k + 1 :])
+            spread = c.along(x, wide, [j for j in range(len(wide)) if j != k + 1])
+            dims[k] *= times
+            x = c.shaped(spread, dims)
+    return x
+
+
+def _depth_to_space(c: Context) -> Node:
+    if c.text("layout", "NCHW") != "NCHW":
+        raise Unsupported("depth_to_space in another layout")
+    n, depth, height, width = c.known().shape
+    size, mode = c.number("block_size"), c.text("mode", "DCR")
+    if size < 1 or depth % (size * size):
+        raise InferError(f"{depth} channels do not make blocks of {size} by {size}", operand=0)
+    inner = depth // (size * size)
+    if mode == "DCR":
+        split, order = (n, size, size, inner, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        split, order = (n, inner, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    return c.shaped(c.turned(c.shaped(c.args[0], split), order), (n, inner, height * size, width * size))
+
+
+def _space_to_depth(c: Context) -> Node:
+    if c.text("layout", "NCHW") != "NCHW":
+        raise Unsupported("space_to_depth in another layout")
+    n, depth, height, width = c.known().shape
+    size = c.number("block_size")
+    if size < 1 or height % size or width % size:
+        raise InferError(f"{height} by {width} does not split in blocks of {size} by {size}", operand=0)
+    rows, columns = height // size, width // size
+    split = c.shaped(c.args[0], (n, depth, rows, size, columns, size))
+    return c.shaped(c.turned(split, (0, 3, 5, 1, 2, 4)), (n, depth * size * size, rows, columns))
+
+
+def _lrn(c: Context) -> Node:
+    """x / (bias + alpha * mean of the squares nearby, those beyond the edge being 0) ^ beta"""
+    x, size = c.args[0], c.number("size", 5)
+    rank = c.known().rank or 0
+    axis = axis_of(c.number("axis", 1), rank)
+    if size % 2 != 1:
+        raise InferError(f"a window of size {size}", expected="an odd size")
+    letters = "".join("W" if k == axis else "N" for k in range(rank))
+    near = spread_over(letters, "W", (size,), (1,), (1,), (size // 2,), (size // 2,))
+    mean = averaged(c, c(ops.multiply, x, x), near, True)
+    base = c(ops.add, c(ops.multiply, mean, c.like(c.real("alpha", 1e-4), x)), c.like(c.real("bias", 2), x))
+    return c(ops.divide, x, c(ops.power, base, c.like(c.real("beta", 0.75), x)))
+
+
 WINDOW: dict[str, Operator] = {
     **{f"nn.conv{n}d": _conv(n) for n in SPATIAL}, **{f"nn.conv{n}d_transpose": _conv_transpose(n) for n in SPATIAL},
     **{f"nn.max_pool{n}d": _max_pool(n) for n in SPATIAL}, **{f"nn.avg_pool{n}d": _avg_pool(n) for n in SPATIAL},
     "nn.global_avg_pool2d": _global(None, 2), "nn.global_max_pool2d": _global(ops.maximum, 2),
     **{f"nn.adaptive_avg_pool{n}d": _adaptive(None, n) for n in SPATIAL},
-    **{f"nn.adaptive_max_pool{n}d": _adaptive(ops.maximum, n) for n in SPATIAL},
+    **{f"nn.adaptive_max_pool{n}d": _adaptive(ops.maximum, n) for n in SPATIAL}, "nn.upsampling": Operator(_upsampling),
+    "nn.depth_to_space": Operator(_depth_to_space), "nn.space_to_depth": Operator(_space_to_depth), "nn.lrn": Operator(_lrn),
 }  # fmt: skip

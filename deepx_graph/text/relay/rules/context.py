@@ -16,7 +16,7 @@ from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.structure import CONSTANT, TUPLE, value_of
 from deepx_graph.literal import Array
-from deepx_graph.text.relay.reader.literals import dtype_of_name
+from deepx_graph.text.relay.words import dtype_of_name
 from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, mul_dims, same_dim, scalar, tensor
 
 MAX_COUNT = 1 << 14

@@ -233,7 +233,7 @@ class Exporter:
     def prompt(self) -> None:
         """Asks for the file to write."""
         if self.browser.session is not None:
-            from deepx_graph.session.show.export import suffixes
+            from deepx_graph.session.show.picture import suffixes
 
             name = os.path.splitext(os.path.basename(self.browser.document.path))[0] or "program"
             self.browser.prompt(f"a file: {', '.join(suffixes())}, .txt", self.write, value=f"{name}-{self.browser.view}.svg")
@@ -243,7 +243,7 @@ class Exporter:
         session = self.browser.session
         if session is None or not text.strip():
             return
-        from deepx_graph.session.show.export import ExportedPart, export
+        from deepx_graph.session.show.picture import ExportedPart, export
 
         shown, lines = ExportedPart(session.module), "\n".join(self.lines())
         view = self.browser.switcher.shown

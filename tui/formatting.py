@@ -14,8 +14,8 @@ from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.session.query.node_facts import Facts, moved_by, size_of, work_of
-from deepx_graph.session.run.statistics import Statistics
+from deepx_graph.session.instrumented import Statistics
+from deepx_graph.session.query.facts import Facts, moved_by, size_of, work_of
 from deepx_graph.units import human, sized
 from deepx_graph.viz.listing.lanes import Row
 from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, short

@@ -226,7 +226,7 @@ def add_check_grad(parser: argparse.ArgumentParser) -> None:
 def run_check_grad(args: Arguments) -> int:
     from pathlib import Path
 
-    from deepx_graph.session.gradcheck.check import check_gradient
+    from deepx_graph.session.gradcheck import check_gradient
 
     module = read_program(args).module
     root = Path(args.data_root) if args.data_root else None

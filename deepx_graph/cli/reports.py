@@ -72,7 +72,7 @@ def add_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(args: Arguments) -> int:
     from deepx_graph import session
-    from deepx_graph.session.run.kernel_of import Placing
+    from deepx_graph.session.report.kernels import Placing
 
     module = read_program(args).module
     names = [n.name for f in session.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
@@ -114,7 +114,7 @@ def run_diff(args: Arguments) -> int:
     (first, a), (second, b) = _sides(args)
     found = diff(a, b)
     if args.output:
-        from deepx_graph.session.show.diff_picture import compared
+        from deepx_graph.session.show.picture import compared
 
         drawn = compared((first, a), (second, b), args.output)
         say_notes(drawn)
@@ -193,8 +193,7 @@ def run_check(args: Arguments) -> int:
 
 def _sized(args: Arguments, module: Module) -> Module:
     """The module for inputs of the sizes that are given; itself when none is."""
-    from deepx_graph.session.run.arrays import read_npz
-    from deepx_graph.session.run.inputs import sized
+    from deepx_graph.session.inputs import read_npz, sized
 
     wishes = named_values(args.input, "such as x=f32[8,128] or x=FILE.npy")
     arrays = read_npz(args.inputs)[0] if args.inputs else {}

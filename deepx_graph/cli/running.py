@@ -70,7 +70,7 @@ def spread(results: Sequence[Any], names: Sequence[str], devices: int) -> dict[s
 
 def read_infeed(path: str | None, devices: int, max_bytes: int | None) -> Any:
     """The arrays of an archive in their order; on several devices those named `NAME@1` for device 1. Raises UsageError."""
-    from deepx_graph.session.run.arrays import read_npz
+    from deepx_graph.session.inputs import read_npz
     from deepx_graph.text.common.numbers import whole
 
     if path is None:
@@ -156,7 +156,7 @@ def _tell_of_native(engine: str) -> None:
 def _run(args: Arguments) -> int:
     from deepx_graph import session
     from deepx_graph.runtime.compile import compile
-    from deepx_graph.session.run.arrays import unique_names
+    from deepx_graph.session.inputs import unique_names
 
     for path in filter(None, (args.output, args.outfeed)):
         check_suffix(path, (".npz",))
@@ -199,7 +199,7 @@ def _repeats(args: Arguments, f: Compiled) -> int:
 
 def _write(path: str, arrays: dict[str, Any]) -> None:
     """Arrays as an archive in a file, or on standard output for `-`."""
-    from deepx_graph.session.run.arrays import pack_npz, write_npz
+    from deepx_graph.session.inputs import pack_npz, write_npz
 
     if path != "-":
         write_npz(path, arrays)
@@ -210,8 +210,7 @@ def _write(path: str, arrays: dict[str, Any]) -> None:
 
 
 def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
-    from deepx_graph.session.run.arrays import check_names, read_inputs
-    from deepx_graph.session.run.inputs import cast, generated, is_wish, random_inputs
+    from deepx_graph.session.inputs import cast, check_names, generated, is_wish, random_inputs, read_inputs
     from deepx_graph.types import TensorType
 
     given = named_values(args.input, "NAME=FILE.npy, or a type such as NAME=f32[8,128]")

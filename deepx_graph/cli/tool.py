@@ -46,13 +46,13 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_calibrate(args: Arguments) -> int:
-    from deepx_graph.session.report import calibration as measuring
+    from deepx_graph.session.report.kernels import calibrate, calibration_in_use, forget_calibration
 
     if args.reset:
-        gone = measuring.reset()
+        gone = forget_calibration()
         say("nothing was stored" if gone is None else f"removed {printable(str(gone))}")
         return 0
-    found = measuring.show() if args.show else measuring.calibrate(args.output, lambda what: say(f"measuring {what}"))
+    found = calibration_in_use() if args.show else calibrate(args.output, lambda what: say(f"measuring {what}"))
     if args.json:
         emit_json(found.to_json())
     else:

@@ -6,6 +6,7 @@ Each function takes a module and gives one; nothing here prints. Warnings of a r
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Diagnostic, Source, UsageError, VerifyError
 from deepx_graph.ir import Module
+from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.interprocedural.inline import call_order
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
-from deepx_graph.passes.pipeline import format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.passes.options import describe_options, format_pass, option_types
+from deepx_graph.passes.pipeline import PIPELINES, format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
@@ -25,6 +28,7 @@ from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
     from deepx_graph.passes.autodiff.grad import Gradient
+
 
 STDIN = "-"
 
@@ -192,3 +196,48 @@ def forward(module: Module, wrt: Sequence[str] | None = None, *, of_gradient: bo
     from deepx_graph.passes.autodiff.jvp import hvp, jvp
 
     return (hvp if of_gradient else jvp)(module, wrt)
+
+
+def pipeline_items(pipeline: str) -> list[str]:
+    """The passes of a pipeline, each as its canonical text. Raises UsageError for a pipeline that is none."""
+    return [format_pass(p) for p in parse_pipeline(pipeline)]
+
+
+def pipeline_name(pipeline: str) -> str:
+    """The name of a named pipeline that stands for the same passes, else the text itself."""
+    passes = pipeline_items(pipeline)
+    return next((name for name, text in PIPELINES.items() if pipeline_items(text) == passes), pipeline)
+
+
+def pass_named(text: str) -> type[Pass] | None:
+    """The pass that a text such as `fuse{max-ops=64}` begins with, None where it is none."""
+    name = re.split(r"[{\s]", text.strip(), maxsplit=1)[0]
+    return REGISTRY.get(name)
+
+
+def complete_passes(text: str) -> list[str]:
+    """The whole texts that a half-written list of passes may become: a name, an option of the pass, a value of the option."""
+    start = max(text.rfind(c) for c in ",{ =") + 1
+    begun, opened = text[start:], text.rfind("{") > text.rfind("}")
+    if not opened:
+        names = [*REGISTRY, *PIPELINES]
+        return [text[:start] + n for n in names if n.startswith(begun)]
+    pass_ = pass_named(re.split(r",(?![^{]*})", text[: text.rfind("{")])[-1])
+    if pass_ is None:
+        return []
+    if text[start - 1 : start] == "=":
+        option = re.split(r"[{ ,]", text[: start - 1])[-1]
+        values = ["true", "false"] if option_types(pass_).get(option) is bool else []
+        return [text[:start] + v for v in values if v.startswith(begun)]
+    return [text[:start] + n + "=" for n in option_types(pass_) if n.startswith(begun)]
+
+
+def explain_pass(text: str) -> list[str]:
+    """Lines that say what a pass does and what its options are."""
+    pass_ = pass_named(text)
+    if pass_ is None:
+        return []
+    lines = [f"{pass_.name}: {pass_.summary()}", f"options: {describe_options(pass_)}"]
+    more = (pass_.__doc__ or "").strip().split("\n")[1:]
+    fields = {f.name for f in dataclasses.fields(pass_)}
+    return lines + [line.strip() for line in more if line.strip()] if fields else lines

@@ -18,18 +18,17 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.observer import Record, op_counts
 from deepx_graph.session.progress import Monitor, Reporting
+from deepx_graph.session.query.facts import Facts
 from deepx_graph.session.query.language import Query, parse_query
-from deepx_graph.session.query.node_facts import Facts
 from deepx_graph.text import ReadOptions, open_source, read
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:  # what only some questions need is imported when they are asked: a program is shown sooner
     from deepx_graph.passes.fusion.reason import Reason
+    from deepx_graph.session.instrumented import RunResult
     from deepx_graph.session.report.diff import Difference
-    from deepx_graph.session.report.kernels import Kernels
-    from deepx_graph.session.report.memory import Memory
-    from deepx_graph.session.run.instrumented import RunResult
-    from deepx_graph.session.run.kernel_of import Placed
+    from deepx_graph.session.report.info import Memory
+    from deepx_graph.session.report.kernels import Kernels, Placed
     from deepx_graph.session.timeline import Timeline
 
 
@@ -129,14 +128,13 @@ class Session:
         """
         from deepx_graph.passes.options import format_pass
         from deepx_graph.passes.pipeline import parse_pipeline
-        from deepx_graph.session.pipelines import name_of
-        from deepx_graph.session.programs import Watch, optimise
+        from deepx_graph.session.programs import Watch, optimise, pipeline_name
 
         start = start or self.version
         observers = (Reporting(monitor, len(parse_pipeline(pipeline))),) if monitor is not None else ()
         done = optimise(start.module, pipeline, Watch(record=True, fast_math=fast_math, observers=observers))
         text = ",".join(map(format_pass, done.passes))
-        return Version(done.module, name_of(text), start, done.record, text)
+        return Version(done.module, pipeline_name(text), start, done.record, text)
 
     def gradient(self, wrt: Sequence[str] | None = None) -> Version:
         """The gradient program of the version that is looked at; does not push it. Raises as `gradient`."""
@@ -160,7 +158,7 @@ class Session:
     def memory(self, function: Function, *, wait: bool = True) -> Memory | None:
         """The memory of a function over its run; None where sizes are not known, or, without `wait`, not worked out yet."""
         if wait and id(function) not in self._memory:
-            from deepx_graph.session.report.memory import memory
+            from deepx_graph.session.report.info import memory
 
             self._memory[id(function)] = function, memory(function)
         return self._memory.get(id(function), (None, None))[1]
@@ -196,15 +194,15 @@ class Session:
 
     def why(self, a: str | Node, b: str | Node) -> Reason:
         """Why two nodes are, or are not, in one kernel of the default engine. Raises UsageError for a name that is none."""
-        from deepx_graph.session.run.kernel_of import Placing
+        from deepx_graph.session.report.kernels import Placing
 
         return Placing(self.module).why(a, b)
 
     def kernels_of(self, *names: str, engine: str = "auto", threads: int | None = None, measure: bool = False) -> list[Placed]:
-        """In which kernels nodes run after fusion, with predicted and, on request, measured times. Raises as `placed` does."""
-        from deepx_graph.session.run.kernel_of import placed
+        """In which kernels nodes run after fusion, with predicted and, on request, measured times. Raises as `Placing`."""
+        from deepx_graph.session.report.kernels import Placing
 
-        return placed(self.module, names, engine, threads, measure=measure)
+        return Placing(self.module, engine, threads).placed(names, measure=measure)
 
     def kernels(self, engine: str = "auto", threads: int | None = None) -> Kernels | None:
         """The kernels of the version that is looked at, as an engine would run them; None where sizes are not known."""
@@ -223,7 +221,7 @@ class Session:
     def inputs(self, wishes: Mapping[str, str], seed: int = 0, max_bytes: int | None = None) -> dict[str, Any]:
         """Arrays for the inputs, as wishes say (see `inputs`). Raises UsageError and LimitError."""
         from deepx_graph.runtime.inputs import input_ports
-        from deepx_graph.session.run.inputs import wished_inputs
+        from deepx_graph.session.inputs import wished_inputs
 
         ports = input_ports(self.module.entry)
         for name in wishes:
@@ -235,7 +233,7 @@ class Session:
             within: float = math.inf, max_bytes: int | None = None, data_root: str | None = None,
             monitor: Monitor | None = None) -> RunResult:
         """Runs the version that is looked at and looks on; does not `accept` the result. Raises as running does, and Cancelled."""
-        from deepx_graph.session.run.instrumented import watch_run
+        from deepx_graph.session.instrumented import watch_run
 
         return watch_run(self.module, inputs, engine=engine, seed=seed, keep=keep, runs=runs, within=within,
                          max_bytes=max_bytes, data_root=data_root, monitor=monitor)

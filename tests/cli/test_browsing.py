@@ -16,14 +16,14 @@ from deepx_graph.ir.structure import PHI
 from deepx_graph.ops import add, dot_general, exponential, log, multiply, reshape, subtract, tanh
 from deepx_graph.passes.fusion.reason import Kind
 from deepx_graph.session import Session
-from deepx_graph.session.pipelines import complete_passes, explain_pass, name_of
+from deepx_graph.session.instrumented import parse_slice, slice_text, statistics
+from deepx_graph.session.programs import complete_passes, explain_pass, pipeline_name
 from deepx_graph.session.progress import Cancelled, Monitor
 from deepx_graph.session.query.selection import cut
 from deepx_graph.session.report.diff import diff
-from deepx_graph.session.report.memory import memory
-from deepx_graph.session.run.statistics import parse_slice, slice_text, statistics
-from deepx_graph.session.show.export import ExportedPart, export
+from deepx_graph.session.report.info import memory
 from deepx_graph.session.show.inspect import inspect
+from deepx_graph.session.show.picture import ExportedPart, export
 from deepx_graph.types import F32, is_state, tensor
 from deepx_graph.verify import verify
 from tests.support import viz_modules
@@ -324,8 +324,8 @@ def test_half_written_passes_are_completed_and_explained() -> None:
     assert "cse,fuse{max-ops=" in complete_passes("cse,fuse{max-o")
     assert "fuse{max-ops=4 reductions=false" in complete_passes("fuse{max-ops=4 reductions=f")
     assert complete_passes("nothing{") == []
-    assert name_of("inline,partial-evaluation,tail-calls,inline,promote,sccp,cse,simplify,dce,fuse") == "default"
-    assert name_of("cse") == "cse"
+    assert pipeline_name("inline,partial-evaluation,tail-calls,inline,promote,sccp,cse,simplify,dce,fuse") == "default"
+    assert pipeline_name("cse") == "cse"
     assert "max-ops=200" in explain_pass("fuse{max-ops=3}")[1]
 
 

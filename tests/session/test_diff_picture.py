@@ -12,7 +12,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.session.report.diff import diff, pairs
-from deepx_graph.session.show.diff_picture import both
+from deepx_graph.session.show.picture import both
 from deepx_graph.viz.picture.style import LIGHT
 from tests.support import viz_modules as programs
 from tests.support.paths import ROOT

@@ -13,8 +13,7 @@ import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, clamp, multiply, sign, sine, tanh
-from deepx_graph.session.gradcheck.check import check_gradient, differences
-from deepx_graph.session.gradcheck.samples import widened
+from deepx_graph.session.gradcheck import check_gradient, differences, widened
 from deepx_graph.types import F32, F64, TensorType, tensor
 from tests.passes.autodiff.test_calls import own, recursion
 from tests.passes.autodiff.test_control import PROGRAMS

@@ -15,11 +15,10 @@ from deepx_graph.ops import add, negate
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.memory.assignment import in_words
+from deepx_graph.session.instrumented import watch_run
 from deepx_graph.session.report.figures import figures, reached_info
-from deepx_graph.session.report.info import function_info, module_info
+from deepx_graph.session.report.info import function_info, memory, module_info
 from deepx_graph.session.report.kernels import kernels
-from deepx_graph.session.report.memory import memory
-from deepx_graph.session.run.instrumented import watch_run
 from deepx_graph.types import F32, tensor
 
 ROW = tensor(F32, (16,))

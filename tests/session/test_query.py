@@ -8,8 +8,8 @@ import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module, Node, Origin
 from deepx_graph.ops import add, dot_general, exponential, multiply, tanh
+from deepx_graph.session.query.facts import Facts, Measured
 from deepx_graph.session.query.language import completions, describe, parse_query
-from deepx_graph.session.query.node_facts import Facts, Measured
 from deepx_graph.types import BF16, F32, tensor
 from tests.support import viz_modules
 

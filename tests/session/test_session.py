@@ -28,8 +28,8 @@ from deepx_graph.ops import (
 )
 from deepx_graph.runtime.cost.counts import flops
 from deepx_graph.session import module_info
+from deepx_graph.session.inputs import unique_names
 from deepx_graph.session.report.diff import diff
-from deepx_graph.session.run.arrays import unique_names
 from deepx_graph.types import BOOL, F32, I32, scalar, tensor
 
 X = tensor(F32, (4, 8))

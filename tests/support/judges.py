@@ -28,7 +28,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
-from deepx_graph.session.gradcheck.samples import random_value, widened
+from deepx_graph.session.gradcheck import random_value, widened
 from deepx_graph.types import F64, I32, DType
 from deepx_graph.verify import verify
 from tests.support import engine_programs, laws

@@ -29,7 +29,7 @@ import numpy as np
 import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Module
-from deepx_graph.session.run.inputs import random_inputs
+from deepx_graph.session.inputs import random_inputs
 from deepx_graph.text import FORMATS
 from tests.support.mutants import ROOT, Seed, corpus_seeds, exaggerated, mutant, op_seeds, own_seeds
 

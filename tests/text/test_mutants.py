@@ -19,8 +19,8 @@ import pytest
 import deepx_graph as dx
 from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyError
+from deepx_graph.session.inputs import read_npy, read_npz
 from deepx_graph.session.query.language import parse_query
-from deepx_graph.session.run.arrays import read_npy, read_npz
 from deepx_graph.text.formats import decode_source
 from deepx_graph.text.mindir import dump
 from deepx_graph.text.mindir.lower import place_of

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.session.pipelines import items
-from deepx_graph.session.run.statistics import statistics
+from deepx_graph.session.instrumented import statistics
+from deepx_graph.session.programs import pipeline_items
 from deepx_graph.session.session import Session
 from deepx_graph.tui.formatting import column_plot, cost_piece, histogram, row_pieces
 from deepx_graph.tui.screens import MessageScreen
@@ -80,7 +80,7 @@ async def test_the_pipeline_is_edited_and_run_again_in_place() -> None:
         await press(pilot, "c")
         assert pilot.app.clipboard == f"deepx-graph opt program.hlo -p '{view.text}'"
         await press(pilot, "p", "=clean", "enter")
-        assert view.passes == items("clean")
+        assert view.passes == pipeline_items("clean")
 
 
 @piloted
@@ -89,7 +89,7 @@ async def test_a_wrong_pass_is_told_and_changes_nothing() -> None:
         await press(pilot, "4", "a", "=fuze", "enter")
         assert isinstance(pilot.app.screen, MessageScreen) and "did you mean 'fuse'?" in shown(pilot)
         await press(pilot, "enter")
-        assert pilot.app.query_one(PipelineView).passes == items("default")
+        assert pilot.app.query_one(PipelineView).passes == pipeline_items("default")
 
 
 @piloted

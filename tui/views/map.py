@@ -17,7 +17,7 @@ from textual.strip import Strip
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.session.query.node_facts import Facts
+from deepx_graph.session.query.facts import Facts
 from deepx_graph.session.session import Session
 from deepx_graph.tui.formatting import FILLER, STYLES, bar, by_cells, plain, title_of
 from deepx_graph.tui.views.base import Follower

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from deepx_graph.passes.pipeline import PIPELINES
-from deepx_graph.session.pipelines import complete_passes, explain_pass, items
+from deepx_graph.session.programs import complete_passes, explain_pass, pipeline_items
 from deepx_graph.session.report.info import module_info
 from deepx_graph.session.session import Version
 from deepx_graph.session.timeline import op_changes
@@ -41,7 +41,7 @@ class PipelineView(BrowserView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.passes = items("default")
+        self.passes = pipeline_items("default")
         self.outcome: Version | None = None
 
     def compose(self) -> ComposeResult:
@@ -86,7 +86,7 @@ class PipelineView(BrowserView):
         at = self.table.cursor + 1 if self.passes else 0
 
         def insert(text: str) -> None:
-            self.passes[at:at] = items(text)
+            self.passes[at:at] = pipeline_items(text)
             self._list(at)
 
         self.browser.prompt("a pass, such as fuse{max-ops=64}", insert, complete_passes)
@@ -97,7 +97,7 @@ class PipelineView(BrowserView):
             return
 
         def replace(text: str) -> None:
-            self.passes[at : at + 1] = items(text)
+            self.passes[at : at + 1] = pipeline_items(text)
             self._list(at)
 
         self.browser.prompt("the pass with its options", replace, complete_passes, self.passes[at])
@@ -115,7 +115,7 @@ class PipelineView(BrowserView):
 
     def action_named(self) -> None:
         def take(text: str) -> None:
-            self.passes = items(text)
+            self.passes = pipeline_items(text)
             self._list(0)
 
         self.browser.prompt(", ".join(PIPELINES), take, complete_passes)

@@ -13,10 +13,9 @@ from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.runtime.engines import ENGINES
 from deepx_graph.runtime.inputs import input_ports
+from deepx_graph.session.inputs import WISHES
+from deepx_graph.session.instrumented import RunResult, Seen, Statistics, slice_text, statistics
 from deepx_graph.session.progress import Monitor
-from deepx_graph.session.run.inputs import WISHES
-from deepx_graph.session.run.instrumented import RunResult, Seen
-from deepx_graph.session.run.statistics import Statistics, slice_text, statistics
 from deepx_graph.session.session import Session
 from deepx_graph.tui.formatting import bar, column_plot, histogram, name_of, padded, plain, time_text
 from deepx_graph.tui.views.base import BrowserView

@@ -18,8 +18,7 @@ from typing import NoReturn
 
 from deepx_graph.errors import Diagnostic, Source, Span, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.session.query.fields import FLAGS, NUMBERS, RELATIONS, TEXTS, WORDS
-from deepx_graph.session.query.node_facts import Facts
+from deepx_graph.session.query.facts import FLAGS, NUMBERS, RELATIONS, TEXTS, WORDS, Facts
 from deepx_graph.text.common.numbers import whole
 
 Test = Callable[[Facts, Node], bool]

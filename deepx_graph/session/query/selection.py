@@ -16,8 +16,8 @@ from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.rebuild import copied, rebuild
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, is_loop_variable
 from deepx_graph.passes.fusion.why import find_node
+from deepx_graph.session.query.facts import Facts
 from deepx_graph.session.query.language import parse_query
-from deepx_graph.session.query.node_facts import Facts
 from deepx_graph.types import StateType
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any
 
+from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
 from deepx_graph.runtime.cost.runs import NEVER, function_times, node_times, open_loops
+from deepx_graph.runtime.memory.assignment import BufferAssignment, changes, no_scratch, plan
 from deepx_graph.runtime.program import callees
 from deepx_graph.types import is_state, is_static, nbytes
 from deepx_graph.units import sized
@@ -248,3 +251,50 @@ def _function_json(function: Function) -> dict[str, Any]:
             for n in function.nodes
         ],
     }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Life:
+    """When a node's value is in memory: from its instruction to the last that may read it; and how many bytes it has."""
+
+    first: int
+    last: int
+    bytes: int
+    buffer: int | None
+    in_place: bool
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes alive at each instruction (`alive`), the most at once, with and without the scratch memory of kernels, and the life of
+    each node's value."""
+
+    alive: tuple[int, ...]
+    peak_bytes: int
+    value_bytes: int
+    lives: dict[Node, Life]
+
+    @property
+    def peak_at(self) -> int:
+        """The instruction at which most bytes are alive."""
+        return max(range(len(self.alive)), key=self.alive.__getitem__, default=0)
+
+    def at_peak(self, count: int = 10) -> list[tuple[Node, Life]]:
+        """The largest values that are alive at the peak."""
+        at = self.peak_at
+        alive = [(n, life) for n, life in self.lives.items() if life.first <= at <= life.last]
+        return sorted(alive, key=lambda item: -item[1].bytes)[:count]
+
+
+def memory(function: Function) -> Memory | None:
+    """The memory of a function's values, on any engine; None where a size is not known or it has no schedule."""
+    try:
+        return from_plan(plan(schedule(function), scratch=no_scratch))
+    except (InferError, DeepxGraphError):
+        return None
+
+
+def from_plan(found: BufferAssignment) -> Memory:
+    """The memory that a plan stands for, with the scratch memory of its kernels."""
+    lives = {p.node: Life(p.first, p.last, p.bytes, p.buffer, p.in_place) for p in found.pieces}
+    return Memory(tuple(accumulate(changes(found)[:-1])), found.peak_bytes, found.value_bytes, lives)

@@ -1,26 +1,34 @@
-"""The kernels of a program as an engine would run them, without running it: the lowering of each and why no faster one, bytes,
-operations, the time that the cost model predicts. Kernels are made, and so compiled, and nothing else.
+"""The kernels of a program as an engine would run them: the lowering of each and why no faster one, bytes, operations, forecasts,
+the constants that predict it; which kernel computes a node, and why two nodes share one. Nothing runs unless it is to be measured.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from deepx_graph.errors import InferError, counted, printable
-from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir.rebuild import rebuilt
+from deepx_graph.ir.structure import PARAM, STRUCTURAL
+from deepx_graph.ops import FAMILY_OF
+from deepx_graph.passes.fusion.fuse import Fuse
+from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
+from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost.constants import SHIPPED, Constants
 from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
+from deepx_graph.session.inputs import random_inputs
 from deepx_graph.types import is_static
 from deepx_graph.units import sized
 
@@ -173,3 +181,160 @@ def row(engine: Engine, function: Function, node: Node) -> KernelRow:
     line = node.span.line if node.span else None
     return KernelRow(function.name, name, str(node.type), line, lowering, bytes_moved(node), flops(node), predicted,
                      forecast.bound if forecast else "", 1.0)
+
+
+RUNS = 5
+"""Calls that a measurement takes the mean of, after one to warm up."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A node and its kernel; `measured_us` is the mean of a call, None where nothing was measured."""
+
+    node: str
+    kernel: KernelRow
+    measured_us: float | None = None
+
+    def __str__(self) -> str:
+        k = self.kernel
+        predicted = "nothing is predicted" if k.predicted_us is None else f"predicted {k.predicted_us:,.2f} us ({k.bound})"
+        measured = "" if self.measured_us is None else f", measured {self.measured_us:,.2f} us"
+        return (f"{printable(self.node)} is in {printable(k.kernel)}: {k.type} [{k.lowering}], {sized(k.bytes)}, "
+                f"{k.flops:,} operations: {predicted}{measured}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+class Placing:
+    """The kernels of a module after fusion as an engine would run them, and which of them computes what.
+
+    Raises UsageError for an engine that is none.
+    """
+
+    def __init__(self, module: Module, engine: str = "auto", threads: int | None = None) -> None:
+        self.module, self._choice = module, (engine, threads)
+        self._engine = engines.get(engine, threads)
+        self._origins: dict[Node, Origin] = {}
+        self._fused = Fuse().run(module.with_functions(map(self._marked, module.functions)))
+        arrange = self._engine.canonicalize if isinstance(self._engine, Canonicalizes) else lambda f: f
+        self._functions = {f.name: arrange(f) for f in self._fused.functions}
+        self._holders: dict[int, list[Node]] = {}
+        for function in self._functions.values():
+            for node in function.nodes:
+                for origin in _origins_inside(node):
+                    self._holders.setdefault(id(origin), []).append(node)
+
+    def _marked(self, function: Function) -> Function:
+        """The function with an origin of its own for each node, by which it is found again: passes and engines hand origins on."""
+
+        def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+            self._origins[node] = replace(node.origin)
+            return node if node.op is PARAM else Node(node.op, inputs, node.attrs, node.type, self._origins[node])
+
+        return rebuilt(function, step)
+
+    def why(self, a: str | Node, b: str | Node) -> Reason:
+        """Why two nodes are, or are not, in one kernel: by fusion, or by the engine, which joins more. Raises as `explain` does."""
+        reason = explain(self.module, a, b)
+        if reason.fused or len(reason.nodes) < 1 or reason.kind in (Kind.SAME_NODE, Kind.DEAD, Kind.FUNCTIONS):
+            return reason
+        nodes = [n if isinstance(n, Node) else find_node(self.module, n)[1] for n in (a, b)]
+        nodes.sort(key=lambda n: n.serial)
+        shared = [h for h in self.holders(nodes[0]) if h in self.holders(nodes[1])]
+        if not shared:
+            return reason
+        function = next(f for f in self.module.functions if nodes[0] in f.users)
+        self._engine.kernel(shared[0])
+        way = self._engine.lowering(shared[0]) if isinstance(self._engine, Explains) else "eval"
+        return Reason(Kind.JOINED, tuple(nodes), f"{self._engine.name}: {way}").labelled(function)
+
+    def holders(self, node: Node) -> list[Node]:
+        """The kernels, one or several, that compute a node of the module: it is that node, or stands inside."""
+        return [h for h in self._holders.get(id(self._origins[node]), ()) if is_kernel(h)] if node in self._origins else []
+
+    def placed(self, names: Sequence[str], *, measure: bool = False) -> list[Placed]:
+        """The kernels of the nodes of these names (see `why.find_node`), but for those that no kernel computes or of unknown size.
+
+        With `measure` the program runs, on generated inputs. Raises UsageError for a node that there is none of.
+        """
+        times = _measured_us(self._fused, *self._choice) if measure else {}
+        found = []
+        for name in names:
+            owner, node = find_node(self.module, name)
+            holder = next(iter(self.holders(node)), None)
+            if holder is None or not _is_sized(holder):
+                continue
+            origin = self._origins[node]
+            ran = next((t for n, t in times.items() if any(o is origin for o in _origins_inside(n))), None)
+            found.append(Placed(name, row(self._engine, self._functions[owner.name], holder), ran))
+        return found
+
+
+def _origins_inside(node: Node) -> Iterator[Origin]:
+    """The origins of a node and of all that stands in its body, bodies of bodies included."""
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        yield n.origin
+        if FAMILY_OF.get(n.op) == "fusion":
+            stack += (m for m in n.attr("body").nodes if m.op is not PARAM)  # a parameter has the origin of what it stands for
+
+
+def _is_sized(node: Node) -> bool:
+    return computes(node) and all(is_static(n.type) for n in (node, *node.inputs))
+
+
+def _measured_us(module: Module, engine: str, threads: int | None) -> dict[Node, float]:
+    """Microseconds of a call of every kernel."""
+    f = compile(module, engine=engine, threads=threads, profile=True)
+    inputs: dict[str, Any] = random_inputs(f.inputs, 0)
+    f(**inputs)
+    assert f.profile is not None
+    warm = f.profile.seconds()
+    for _ in range(RUNS):
+        f(**inputs)
+    return {n: (s - warm[n][0]) * 1e6 / (calls - warm[n][1])
+            for n, (s, calls, _) in f.profile.seconds().items() if n in warm and calls > warm[n][1]}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Constants beside the shipped ones; `path` is where they are kept, None where they are not."""
+
+    constants: Constants
+    path: Path | None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"machine": cost_file.machine(), "path": None if self.path is None else str(self.path), "note": self.note,
+                "constants": self.constants.to_json(), "shipped": SHIPPED.to_json()}  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        """A table."""
+        yield f"{'constant':<20} {'here':>14} {'shipped':>14}"
+        now = self.constants.to_json()
+        for name, shipped in SHIPPED.to_json().items():
+            yield f"{name:<20} {now[name]:>14,.6g} {shipped:>14,.6g}"
+
+
+def calibration_in_use() -> Calibration:
+    """What this process goes by."""
+    known = cost_file.known()
+    return Calibration(known.constants, known.path, known.note)
+
+
+def calibrate(path: str | None = None, tell: Callable[[str], object] = lambda what: None) -> Calibration:
+    """Measures and stores, in `path` or where later processes look. Raises UsageError when it cannot be written."""
+    from deepx_graph.runtime.cost.calibrate import calibrated
+
+    target = Path(path) if path is not None else cost_file.location()
+    measured = calibrated(tell)
+    return Calibration(measured, cost_file.store(measured, target))
+
+
+def forget_calibration() -> Path | None:
+    """Forgets what was measured; the file that was removed."""
+    return cost_file.reset()

@@ -14,8 +14,7 @@ from typing import Any
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN
 from deepx_graph.passes.observer import op_counts
-from deepx_graph.session.query.fields import FLAGS, NUMBERS, TEXTS
-from deepx_graph.session.query.node_facts import Facts
+from deepx_graph.session.query.facts import FLAGS, NUMBERS, TEXTS, Facts
 from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import inspect

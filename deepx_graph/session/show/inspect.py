@@ -15,7 +15,7 @@ from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.session.query.node_facts import moved_by, size_of, work_of
+from deepx_graph.session.query.facts import moved_by, size_of, work_of
 from deepx_graph.session.session import Session
 from deepx_graph.units import sized
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.session.gradcheck.check import check_gradient
+from deepx_graph.session.gradcheck import check_gradient
 from tests.support.jax_corpus import JAX, cases, needs_corpus
 
 

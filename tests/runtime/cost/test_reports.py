@@ -17,8 +17,7 @@ from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.constants import SHIPPED, Constants
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.session import Session
-from deepx_graph.session.report import calibration as measuring
-from deepx_graph.session.report.kernels import kernels
+from deepx_graph.session.report.kernels import Calibration, kernels
 from deepx_graph.types import F32, tensor
 from tests.support.cli_runner import Run
 
@@ -182,4 +181,4 @@ def test_a_calibration_is_within_bounds() -> None:
     found = calibrated()
     assert isinstance(found, Constants) and found != SHIPPED
     assert found.memory_gbs <= found.memory_all_gbs and found.ufunc_element_ns < found.vm_element_ns
-    assert measuring.Calibration(found, None).to_json()["constants"] == found.to_json()
+    assert Calibration(found, None).to_json()["constants"] == found.to_json()

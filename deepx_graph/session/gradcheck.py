@@ -14,27 +14,28 @@ and so are the derivatives that functions name themselves.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, UsageError, an, printable
+from deepx_graph.errors import DeepxGraphError, InferError, UsageError, VerifyError, an, printable
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.literal import Array
+from deepx_graph.ir.rebuild import rebuilt
+from deepx_graph.ir.structure import PARAM
+from deepx_graph.literal import Array, Literal
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.fusion.fuse import unfused
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import Compiled, compile
-from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
-from deepx_graph.session.gradcheck.samples import Crossed, crossing, in_order, random_value, widened
-from deepx_graph.types import TensorType, TupleType, dtype_of, is_state
+from deepx_graph.types import C128, F64, DType, TensorType, TupleType, Type, dtype_of, is_state, tensor
 
 STEP = 1e-5
 TOLERANCE = 1e-4
@@ -249,9 +250,11 @@ def relative(a: float, b: float) -> float:
 
 
 @dataclass
-class _Recorder(NumpyEngine):
-    """The reference engine; while entered, keeps the first values that each operation meets."""
+class _Recorder:
+    """An engine with the kernels of the reference; while entered, keeps the first values that each operation meets."""
 
+    name: str = "numpy"
+    inner: Engine = field(default_factory=NumpyEngine)
     on: bool = False
     met: dict[Node, list[Any]] = field(default_factory=dict)
     crossed: dict[Node, tuple[Array, Array]] = field(default_factory=dict)
@@ -262,9 +265,12 @@ class _Recorder(NumpyEngine):
     def __exit__(self, *_: object) -> None:
         self.on = False
 
+    def writes(self, node: Node) -> bool:
+        return self.inner.writes(node)
+
     def kernel(self, node: Node) -> KernelFn:
         """The kernel of the reference engine, which is listened to."""
-        inner = super().kernel(node)
+        inner = self.inner.kernel(node)
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             if self.on and node not in self.met:
@@ -349,3 +355,117 @@ def _error_of_pair(run: Compiled, back: Compiled, args: list[Array], cts: list[A
         if wanted is not None:
             worst = max(worst, wanted.error_of(float(np.sum(gradient * direction).real)))
     return worst
+
+
+# --- inputs at which operations are defined -------------------------------------------------------------------------
+
+# Operations say which of their operands must not cross (`Op.ordered`, as the bounds of clamp). Where inputs are such operands they are
+# moved apart; where computed values cross nothing can be said, and the sample does not count.
+
+
+TRIES = 4
+"""How often inputs are moved before a sample is given up."""
+
+GAP = 0.1
+"""How far apart bounds are put that crossed."""
+
+Crossed = Mapping[Node, tuple[Array, Array]]
+"""Nodes whose operands crossed, with the values of the lower and the upper one."""
+
+
+def random_value(rng: np.random.Generator, type: Any) -> Array:
+    """Numbers between -2 and 2, small integers, bools; a dimension that is not known is 3."""
+    shape = tuple(d if isinstance(d, int) else 3 for d in type.dims)
+    if type.dtype.kind == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    if type.dtype.is_integer:
+        return np.asarray(rng.integers(0, 4, shape)).astype(type.dtype.np)
+    value = rng.uniform(-2, 2, shape) + (1j * rng.uniform(-2, 2, shape) if type.dtype.kind == "complex" else 0)
+    return np.asarray(value).astype(type.dtype.np)
+
+
+def crossing(node: Node, values: Sequence[Any]) -> tuple[Array, Array] | None:
+    """The values of the operands of a node that should be in order, when they are not."""
+    if not node.op.ordered:
+        return None
+    named = dict(zip(node.op.named(node.inputs), values, strict=True))
+    low, high = (named[name] for name in node.op.ordered)
+    return (low, high) if np.any(low > high) else None
+
+
+def in_order(run: Callable[[Sequence[Array]], Crossed], args: list[Array], params: Sequence[Node]) -> tuple[list[Array], Crossed]:
+    """The inputs, moved until nothing crosses in a run of the program, and what crosses even so; `params` are their nodes."""
+    crossed = run(args)
+    for _ in range(TRIES):
+        if not crossed:
+            break
+        moved = list(args)
+        for node, (low, high) in crossed.items():
+            _move(moved, {p: k for k, p in enumerate(params)}, node, low, high)
+        if all(x is y for x, y in zip(moved, args, strict=True)):
+            break
+        args, crossed = moved, run(moved)
+    return args, crossed
+
+
+def _move(args: list[Array], places: Mapping[Node, int], node: Node, low: Array, high: Array) -> None:
+    """Puts the upper bound above the lower one where it is an input, else the lower one below the upper."""
+    lower, upper = (node.op.named(node.inputs)[name] for name in node.op.ordered)
+    if upper.op is PARAM and upper in places:
+        k, wanted = places[upper], np.maximum(high, low + np.asarray(GAP, low.dtype))
+        args[k] = np.asarray(wanted.max() if args[k].ndim == 0 else wanted, args[k].dtype)
+    elif lower.op is PARAM and lower in places:
+        k, wanted = places[lower], np.minimum(low, high - np.asarray(GAP, high.dtype))
+        args[k] = np.asarray(wanted.min() if args[k].ndim == 0 else wanted, args[k].dtype)
+
+
+# --- the program in double precision --------------------------------------------------------------------------------
+
+# Every float becomes f64 and every complex number c128, in types, constants, attributes and bodies; integers stay. Operations on the
+# bits of floats no longer fit then, and are reported.
+
+
+def widened(module: Module) -> Module:
+    """The module in double precision. Raises VerifyError, at the operation, where that is not possible."""
+    return module.with_functions(map(_function, module.functions))
+
+
+def wide_type(type: Type) -> Type:
+    """The type with f64 for floats and c128 for complex numbers."""
+    return tensor(_dtype(type.dtype), type.dims) if isinstance(type, TensorType) else type.map(wide_type)
+
+
+def _dtype(dtype: DType) -> DType:
+    return F64 if dtype.is_float else C128 if dtype.kind == "complex" else dtype
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case DType():
+            return _dtype(value)
+        case Type():
+            return wide_type(value)
+        case Literal():
+            wide = _dtype(value.dtype)
+            if wide is value.dtype:
+                return value
+            splat = value.splat_value
+            if splat is not None:
+                return Literal.splat(np.asarray(splat).astype(wide.np), tensor(wide, value.type.dims))
+            return Literal(value.array.astype(wide.np))
+        case Function():
+            return _function(value)
+    return value
+
+
+def _function(function: Function) -> Function:
+    return rebuilt(function, _node)
+
+
+def _node(node: Node, inputs: tuple[Node, ...]) -> Node:
+    attrs = tuple(map(_value, node.attrs))
+    try:
+        type = wide_type(node.type) if node.op is PARAM else node.op.infer([i.type for i in inputs], *attrs)
+    except InferError as e:
+        raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: in double precision ")) from None
+    return Node(node.op, inputs, attrs, type, node.origin)

@@ -1,1 +1,0 @@
-"""Gradients checked against finite differences."""

@@ -1,1 +1,0 @@
-"""Running from a front end: inputs, arrays in files, statistics of values, instrumented runs."""

@@ -359,9 +359,8 @@ def _error_of_pair(run: Compiled, back: Compiled, args: list[Array], cts: list[A
 
 # --- inputs at which operations are defined -------------------------------------------------------------------------
 
-# Operations say which of their operands must not cross (`Op.ordered`, as the bounds of clamp). Where inputs are such operands they are
-# moved apart; where computed values cross nothing can be said, and the sample does not count.
-
+# Operations say which of their operands must not cross (`Op.ordered`, as the bounds of clamp). Where inputs are such operands they
+# are moved apart; where computed values cross nothing can be said, and the sample does not count.
 
 TRIES = 4
 """How often inputs are moved before a sample is given up."""
@@ -421,8 +420,8 @@ def _move(args: list[Array], places: Mapping[Node, int], node: Node, low: Array,
 
 # --- the program in double precision --------------------------------------------------------------------------------
 
-# Every float becomes f64 and every complex number c128, in types, constants, attributes and bodies; integers stay. Operations on the
-# bits of floats no longer fit then, and are reported.
+# Every float becomes f64 and every complex number c128, in types, constants, attributes and bodies; integers stay. Operations on
+# the bits of floats no longer fit then, and are reported.
 
 
 def widened(module: Module) -> Module:

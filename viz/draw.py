@@ -16,13 +16,12 @@ from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.progress import stage
 from deepx_graph.viz.folding.fold import MAX_NODES, fold, inline_hubs
-from deepx_graph.viz.page.detail_levels import levels_of
 from deepx_graph.viz.page.html import PageGraph, page
+from deepx_graph.viz.page.scenes import levels_of
 from deepx_graph.viz.picture import graphviz, layered, svg
 from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.picture.style import theme_named
-from deepx_graph.viz.view.build import build_view
-from deepx_graph.viz.view.forward_backward import in_halves
+from deepx_graph.viz.view.build import build_view, in_halves
 from deepx_graph.viz.view.model import View, chosen
 from deepx_graph.viz.view.model import around as part_around
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.viz.picture.bars import Bar, bars
+from deepx_graph.viz.picture.svg import Bar, bars
 from tests.support import viz_modules as programs
 from tests.viz.test_output import HOSTILE, texts
 

@@ -12,8 +12,8 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, compare, negate, tanh
 from deepx_graph.types import F32, I32, scalar
 from deepx_graph.viz import View, build_view, fold
+from deepx_graph.viz.folding.blocks import best_period, runs
 from deepx_graph.viz.folding.fold import inline_hubs, name_parts
-from deepx_graph.viz.folding.repeats import best_period, runs
 from tests.support import viz_modules as programs
 
 

@@ -7,8 +7,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, floor, multiply, sine
-from deepx_graph.viz.view.build import build_view
-from deepx_graph.viz.view.forward_backward import in_halves
+from deepx_graph.viz.view.build import build_view, in_halves
 from deepx_graph.viz.view.model import View
 from tests.passes.autodiff.test_control import PROGRAMS, counted
 from tests.passes.autodiff.test_grad import M, module

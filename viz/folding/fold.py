@@ -12,9 +12,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 
-from deepx_graph.viz.folding.cluster_names import contents
+from deepx_graph.viz.folding.blocks import best_period, contents
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
-from deepx_graph.viz.folding.repeats import best_period
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View, ViewNode
 

@@ -11,10 +11,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from deepx_graph.viz.folding.cluster_names import op_of
-from deepx_graph.viz.view.builder import forward_order
+from deepx_graph.viz.folding.blocks import op_of
 from deepx_graph.viz.view.labels import short
-from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewEdge, ViewNode, used_clusters
+from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewEdge, ViewNode, forward, used_clusters
 
 STRUCTURAL_KINDS = frozenset({"start", "if", "side", "region", "phi", "loop_begin", "loop_end", "result", "param"})
 """Kinds that only the last step of folding merges."""
@@ -108,12 +107,9 @@ class Quotient:
             for (s, t, kind), texts in labels.items()
             for label in (texts if s in single and t in single else [_many(texts)])
         ]
-        order = forward_order(len(self.items), edges)
-        place = {old: new for new, old in enumerate(order)}
-        nodes = tuple(self._node(new, self.items[old]) for new, old in enumerate(order))
-        edges = [ViewEdge(place[e.source], place[e.target], e.kind, e.label) for e in edges]
+        nodes = tuple(self._node(k, item) for k, item in enumerate(self.items))
         clusters = used_clusters(tuple(self.clusters), nodes)
-        return View(nodes, tuple(edges), clusters, self.view.title, self.view.notes)
+        return forward(View(nodes, tuple(edges), clusters, self.view.title, self.view.notes))
 
     def _node(self, id: int, item: FoldItem) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]

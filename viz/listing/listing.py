@@ -17,11 +17,9 @@ from itertools import groupby
 from deepx_graph.analysis.schedule import Block, Branch, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, callee_of
-from deepx_graph.viz.folding.cluster_names import name_of
-from deepx_graph.viz.folding.repeats import best_period
+from deepx_graph.viz.folding.blocks import best_period, name_of
 from deepx_graph.viz.listing.lanes import Row, RowKind, Weaver
-from deepx_graph.viz.view.frames import selects_by_bool, side_name
-from deepx_graph.viz.view.labels import family_of, scalar_text
+from deepx_graph.viz.view.labels import family_of, loop_name, scalar_text, selects_by_bool, side_name
 
 FOLDED: tuple[RowKind, ...] = ("node", "block", "repeat")
 """What is folded at first: kernels, blocks that repeat, long runs of parameters; other functions than the first are, too."""
@@ -234,8 +232,7 @@ class _Lister:
     def _loop(self, step: LoopStep, depth: int) -> list[Task]:
         begin = step.node.inputs[0]
         self._constants(step.inits, depth)
-        names = ", ".join(dict.fromkeys(p.reference for column in step.phis for p in column if p.name))
-        head = self._row("head", None, depth, f"loop over {names}" if names else "loop")
+        head = self._row("head", None, depth, loop_name(step))
         self._node(begin, depth + 1)
         for column in step.phis:
             for phi in column:

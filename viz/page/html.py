@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph.errors import printable
-from deepx_graph.viz.page.detail_levels import Levels
-from deepx_graph.viz.page.scene import Scene
-from deepx_graph.viz.picture.legend import LEGEND
+from deepx_graph.viz.page.scenes import Levels, Scene
+from deepx_graph.viz.picture.dot import LEGEND
 from deepx_graph.viz.picture.style import HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.model import ViewNode

@@ -1,4 +1,4 @@
-"""SVG that is safe to open: the layout engine's output rebuilt from known elements and attributes, with tooltips.
+"""SVG that is safe to open: the layout engine's output rebuilt from known elements and attributes, with tooltips; and plain bars.
 
 Whatever is not on the lists below is dropped: no scripts, links, images, styles or references get through. Tooltips and the weight
 of a box's first line come from the view; the engine's own ids never reach the reader.
@@ -7,10 +7,15 @@ of a box's first line come from the view; the engine's own ids never reach the r
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.errors import printable
 from deepx_graph.viz.picture.graphviz import LayoutError
+from deepx_graph.viz.picture.style import FONT
+from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import View
 
 NAMESPACE = "http://www.w3.org/2000/svg"
@@ -121,3 +126,36 @@ def _text(element: ElementTree.Element, text: str, line: int) -> None:
     elif line > 0:
         element.set("font-size", f"{float(element.get('font-size', '12')) * SMALL:.2f}")
         element.set("opacity", "0.8")
+
+
+# --- bars -----------------------------------------------------------------------------------------------------------
+
+
+WIDTH, NAME, LINE, LONGEST = 900, 330, 22, 48
+GREY, FILL = "#808890", "#3b82c4"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A name, an amount of any unit, and what is written beside the bar."""
+
+    name: str
+    amount: float
+    text: str
+
+
+def bars(rows: Sequence[Bar]) -> bytes:
+    """The bars, the largest as long as there is room."""
+    top = max((r.amount for r in rows), default=0.0) or 1.0
+    height = LINE * len(rows) + 10
+    parts = [f'<svg xmlns="{NAMESPACE}" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+             f'font-family={quoteattr(FONT)} font-size="12" role="img">']  # fmt: skip
+    for k, row in enumerate(rows):
+        y, long = 5 + LINE * k, max(1.0, (WIDTH - NAME - 220) * row.amount / top)
+        parts.append(
+            f'<g><title>{escape(shown(row.name))}</title>'
+            f'<text x="{NAME - 8}" y="{y + 15}" text-anchor="end" fill="{GREY}">{escape(shown(short(row.name, LONGEST)))}</text>'
+            f'<rect x="{NAME}" y="{y + 3}" width="{long:.1f}" height="{LINE - 6}" rx="2" fill="{FILL}"/>'
+            f'<text x="{NAME + long + 6:.1f}" y="{y + 15}" fill="{GREY}">{escape(shown(row.text))}</text></g>'
+        )
+    return ("\n".join([*parts, "</svg>"]) + "\n").encode("utf-8")

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.analysis.schedule import LoopStep
 from deepx_graph.errors import Span
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, branch_count, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILIES
 from deepx_graph.types import DType, StateType, TensorType, TupleType, Type
@@ -97,6 +98,25 @@ def op_title(node: Node, inputs: Sequence[Node]) -> str:
         if attr.kind == "function":
             parts.append(value.reducer.name if value.reducer is not None else "")
     return short(" ".join(filter(None, parts)) + operand_text(inputs))
+
+
+def side_name(branch: int, branches: int, is_bool: bool) -> str:
+    """What a branch of a region is called: `true`, `false`, `case 2`, `otherwise`."""
+    if is_bool:
+        return "true" if branch == 0 else "false"
+    return f"case {branch}" if branch < branches - 1 else "otherwise"
+
+
+def selects_by_bool(region: Node) -> bool:
+    """The region's selector is a bool (or not known yet) and picks one of two."""
+    dtype = getattr(region.inputs[0].type, "dtype", None)
+    return branch_count(region) == 2 and not (dtype is not None and dtype.is_integer)
+
+
+def loop_name(step: LoopStep) -> str:
+    """`loop`, or `loop over i, x` where its variables have names."""
+    names = ", ".join(dict.fromkeys(p.reference for column in step.phis for p in column if p.name))
+    return f"loop over {names}" if names else "loop"
 
 
 def attr_texts(node: Node) -> list[str]:

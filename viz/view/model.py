@@ -1,14 +1,15 @@
 """The picture as plain frozen data: what is shown and how it hangs together, before anyone decides on colours or places.
 
-A `View` is made from a module by `build_view`, made smaller by `around` and by `fold`, and written by `dot` and `layered`. Node
+A `View` is collected on a `Canvas` by `build_view`, made smaller by `around` and `fold`, and written by `dot` and `layered`. Node
 ids are numbers of the picture, never names from a file; all texts are as they came and are escaped by whoever writes them.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from deepx_graph.errors import UsageError, printable, suggest
 
@@ -99,7 +100,7 @@ def renumbered(view: View) -> View:
     """The same picture with ids that count from 0 in order."""
     place = {n.id: k for k, n in enumerate(view.nodes)}
     nodes = tuple(replace(n, id=place[n.id]) for n in view.nodes)
-    edges = tuple(replace(e, source=place[e.source], target=place[e.target]) for e in view.edges)
+    edges = tuple(ViewEdge(place[e.source], place[e.target], e.kind, e.label) for e in view.edges)
     return replace(view, nodes=nodes, edges=edges)
 
 
@@ -158,3 +159,57 @@ def chosen(view: View, addresses: frozenset[str]) -> View:
     keep = {n.id for n in view.nodes if n.address in addresses or n.address.rpartition(".")[0] in addresses}
     left = sum(n.size for n in view.nodes) - len(keep)
     return view.only(keep).noted(f"{left:,} more nodes are not drawn") if left else view
+
+
+class Canvas:
+    """Collects the parts of a `View`; the methods give the ids of what they add."""
+
+    def __init__(self) -> None:
+        self._nodes: list[ViewNode] = []
+        self._edges: list[ViewEdge] = []
+        self._clusters: list[Cluster] = []
+
+    def node(self, kind: NodeKind, title: str, subtitle: str = "", *, cluster: int | None, **fields: Any) -> int:
+        """Adds a node; `fields` are further ones of ViewNode."""
+        self._nodes.append(ViewNode(len(self._nodes), kind, title, subtitle, cluster=cluster, **fields))
+        return len(self._nodes) - 1
+
+    def edge(self, source: int, target: int, kind: EdgeKind, label: str = "") -> None:
+        """Adds an edge."""
+        self._edges.append(ViewEdge(source, target, kind, label))
+
+    def cluster(self, kind: ClusterKind, title: str, parent: int | None) -> int:
+        """Adds a cluster inside `parent`."""
+        self._clusters.append(Cluster(len(self._clusters), title, kind, parent))
+        return len(self._clusters) - 1
+
+    def view(self, title: str) -> View:
+        """What was collected, in order."""
+        return forward(View(tuple(self._nodes), tuple(self._edges), used_clusters(tuple(self._clusters), self._nodes), title))
+
+
+def forward(view: View) -> View:
+    """The same picture with nodes, whose ids count from 0, in an order in which all edges but loose ones go forward.
+
+    The smallest possible number comes first; numbers on a cycle, which a valid graph does not have, last in their own order.
+    """
+    count = len(view.nodes)
+    targets: list[list[int]] = [[] for _ in range(count)]
+    waiting = [0] * count
+    for e in view.edges:
+        if e.kind not in LOOSE:
+            targets[e.source].append(e.target)
+            waiting[e.target] += 1
+    ready = [k for k in range(count) if not waiting[k]]
+    order: list[int] = []
+    while ready:
+        k = heapq.heappop(ready)
+        order.append(k)
+        for t in targets[k]:
+            waiting[t] -= 1
+            if not waiting[t]:
+                heapq.heappush(ready, t)
+    if len(order) < count:
+        done = set(order)
+        order += (k for k in range(count) if k not in done)
+    return renumbered(replace(view, nodes=tuple(view.nodes[k] for k in order)))

@@ -21,11 +21,10 @@ from deepx_graph.session.show.inspect import inspect
 from deepx_graph.session.timeline import op_changes
 from deepx_graph.viz.draw import Drawing
 from deepx_graph.viz.folding.fold import MAX_NODES
-from deepx_graph.viz.page.detail_levels import levels_of
 from deepx_graph.viz.page.html import PageGraph, Pairs, page
+from deepx_graph.viz.page.scenes import levels_of
 from deepx_graph.viz.picture.svg import shown
-from deepx_graph.viz.view.build import build_view
-from deepx_graph.viz.view.forward_backward import in_halves
+from deepx_graph.viz.view.build import build_view, in_halves
 from deepx_graph.viz.view.model import View, ViewNode, chosen, renumbered
 from deepx_graph.viz.view.model import around as part_around
 

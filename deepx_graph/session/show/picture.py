@@ -25,9 +25,8 @@ from deepx_graph.session.show.explore import PageOptions, PageProgram, explore
 from deepx_graph.text import FORMATS
 from deepx_graph.viz.draw import FORMATS as PICTURES
 from deepx_graph.viz.draw import Drawing, draw, write_view
-from deepx_graph.viz.picture.bars import Bar, bars
-from deepx_graph.viz.view.builder import forward_order
-from deepx_graph.viz.view.model import View, ViewEdge, ViewNode
+from deepx_graph.viz.picture.svg import Bar, bars
+from deepx_graph.viz.view.model import View, ViewEdge, ViewNode, forward
 
 
 def picture(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
@@ -116,7 +115,8 @@ def both(a: Named, b: Named) -> View:
         s, t = number[e.source], number[e.target]
         if s >= shift or t >= shift:
             edges.setdefault(ViewEdge(s, t, e.kind, e.label))
-    return _in_order(nodes, list(edges), replace(second.view, title=f"{a[0]} -> {b[0]}").noted(MEANING))
+    view = replace(second.view, nodes=tuple(nodes), edges=tuple(edges), title=f"{a[0]} -> {b[0]}")
+    return forward(view.noted(MEANING))
 
 
 def _merged(first: PageProgram, second: PageProgram, partner: dict[Node, Node]) -> dict[int, int]:
@@ -149,14 +149,6 @@ def _marked(n: ViewNode, id: int, side: PageProgram, kinds: dict[str, Kind], alo
         return replace(n, id=id, change=alone if alone == "removed" else "")
     return replace(n, id=id, change=kinds.get(kind, alone), tooltip=f"{n.tooltip}\n{how}")
 
-
-def _in_order(nodes: list[ViewNode], edges: list[ViewEdge], like: View) -> View:
-    """The view with nodes in an order in which edges go forward."""
-    order = forward_order(len(nodes), edges)
-    place = {old: new for new, old in enumerate(order)}
-    ordered = tuple(replace(nodes[old], id=new) for new, old in enumerate(order))
-    moved = tuple(replace(e, source=place[e.source], target=place[e.target]) for e in edges)
-    return replace(like, nodes=ordered, edges=moved)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ lint: $(STAMP)  ## style, types, and which module may import which
 
 bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes, and the peers of DEEPX_GRAPH_PEERS
 	$(BIN)/python -m bench $(if $(filter full,$(BENCH)),--hugepages --threads 1$(comma)2 --table docs/performance.md,--quick)
+	$(if $(DEEPX_GRAPH_PEERS),$(BIN)/python -m bench.race $(if $(filter full,$(BENCH)),,--every 15 --rounds 3))
 
 counts: $(STAMP)  ## write bench/counts.md: kernels, bytes and allocations of the measured programs
 	$(BIN)/python -m bench.counts

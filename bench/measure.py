@@ -32,11 +32,11 @@ Row = dict[str, Any]
 
 
 class Process:
-    """A contestant's process, started when it is first asked."""
+    """A contestant's process, started when it is first asked. `module` is what it runs, with its name as argument."""
 
-    def __init__(self, name: str, python: str, threads: int, timeout: float = TIMEOUT) -> None:
+    def __init__(self, name: str, python: str, threads: int, timeout: float = TIMEOUT, module: str = "bench.worker") -> None:
         self.name, self._timeout = name, timeout
-        self._command = [python, "-m", "bench.worker", name]
+        self._command = [python, "-m", module, name]
         self._environment = os.environ | environment(threads) | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
         self._environment |= HUGE_PAGES if name.endswith(HUGE) else {}
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -91,7 +91,7 @@ def measure(w: Workload, size: str, processes: dict[str, Process], rounds: int, 
         row, question = _laid_out(w, size, folder)
         loaded = {name: process.ask(**question) for name, process in processes.items()}
         _check(w, loaded)
-        times = _rounds({n: p for n, p in processes.items() if "fails" not in loaded[n]}, loaded, rounds)
+        times = interleaved({n: p for n, p in processes.items() if "fails" not in loaded[n]}, loaded, rounds)
     for name, process in processes.items():
         end = process.ask(free=True)
         if "fails" not in loaded[name]:
@@ -120,7 +120,8 @@ def _check(w: Workload, loaded: dict[str, dict[str, Any]]) -> None:
             answer["fails"] = f"wrong results, off by {answer['error']:.1e}"
 
 
-def _rounds(processes: dict[str, Process], loaded: dict[str, dict[str, Any]], rounds: int) -> dict[str, list[float]]:
+def interleaved(processes: dict[str, Process], loaded: dict[str, dict[str, Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds a call in each round, by process. `loaded` has the seconds that a call takes about, and gets what fails."""
     times: dict[str, list[float]] = {name: [] for name in processes}
     calls = {n: max(1, min(MOST_CALLS, int(BATCH_SECONDS / max(1e-9, loaded[n]["seconds"])))) for n in processes}
     for turn in range(rounds + 1):

@@ -1,0 +1,117 @@
+"""Races our engines against XLA, or prepares that.
+
+    python -m bench.race                              # all programs; XLA of DEEPX_GRAPH_PEERS, or of this Python
+    python -m bench.race --kind sorting,grids --size small --rounds 3
+    python -m bench.race --only 'heat|life' --alone   # without XLA: our times, results compared with stored ones
+    python -m bench.race --every 10 --below 1.5 --worst 20
+    python -m bench.race texts FOLDER                 # the StableHLO texts as files
+    python -m bench.race counts                       # Python steps, kernels and bytes, in counts.md
+    PYTHON_WITH_JAX -m bench.race lower               # lower the programs again and store them
+
+Times are microseconds a call, minimum and median over rounds; a ratio is ours / XLA, below 1 where we are ahead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from bench.race.contest import Row, geometric_mean, has_xla, race
+from bench.race.program import Program, jax, programs
+from bench.race.store import lower, unpack
+
+NO_XLA = "no XLA, so we run alone: python3 -m venv .peers && .peers/bin/pip install jax; DEEPX_GRAPH_PEERS=.peers/bin/python"
+
+
+def parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser(prog="python -m bench.race", description=__doc__, formatter_class=layout)
+    p.add_argument("command", nargs="?", choices=("run", "lower", "texts", "counts"), default="run")
+    p.add_argument("folder", nargs="?", type=Path, default=Path("out") / "race", help="where `texts` writes")
+    p.add_argument("--only", default="", metavar="REGEX", help="programs in whose name (function.size) it is found")
+    p.add_argument("--kind", type=lambda text: text.split(","), help="kinds of programs, separated by commas")
+    p.add_argument("--size", choices=("small", "medium"))
+    p.add_argument("--every", type=int, default=1, metavar="N", help="a sample: every Nth program")
+    p.add_argument("--engine", default="auto")
+    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    p.add_argument("--python", default=os.environ.get("DEEPX_GRAPH_PEERS", sys.executable), help="the Python that has JAX")
+    p.add_argument("--alone", action="store_true", help="without XLA")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
+    p.add_argument("--below", type=float, metavar="RATIO", help="exit with 1 when the geometric mean of ratios is above")
+    p.add_argument("--worst", type=float, metavar="RATIO", help="exit with 1 when a ratio is above")
+    return p
+
+
+def chosen(options: argparse.Namespace) -> list[Program]:
+    """The programs that are asked for."""
+    found = [p for p in programs().values() if re.search(options.only, p.name)
+             and options.size in (None, p.size) and (options.kind is None or p.kind in options.kind)]
+    return found[::options.every]
+
+
+def line(row: Row) -> str:
+    """One row for the terminal."""
+    if "fails" in row:
+        return f"{row['name']:34} fails: {row['fails']}"
+    sides = [(side, row[side]) for side in ("ours", "xla") if side in row]
+    times = (f"{side} {1e6 * t['min']:10.1f} / {1e6 * t['median']:10.1f} us" for side, t in sides)
+    ratio = f"  ratio {row['ratio']:7.2f} / {row['ratio of medians']:7.2f}" if "ratio" in row else ""
+    return f"{row['name']:34} {'  '.join(times)}{ratio}"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Geometric means, of each kind and of all."""
+    ratios = sorted((row["kind"], row["ratio"]) for row in rows if "ratio" in row)
+    groups = {kind: [r for _, r in group] for kind, group in groupby(ratios, key=lambda pair: pair[0])}
+    groups["all"] = [r for _, r in ratios]
+    lines = [f"{kind:14} geometric mean {geometric_mean(found):6.2f} of {len(found)}, by more than 5 % slower than XLA "
+             f"{sum(r > 1.05 for r in found)}" for kind, found in groups.items() if found]
+    return "\n".join([*lines, f"failed: {sum('fails' in row for row in rows)}"])
+
+
+def run(options: argparse.Namespace) -> int:
+    """Races the programs and prints; 1 where one fails or a bound is exceeded."""
+    python = None if options.alone else options.python
+    if python is not None and not has_xla(python):
+        print(NO_XLA)
+        python = None
+    rows = []
+    for row in race(chosen(options), python, options.engine, options.rounds, options.threads):
+        rows.append(row)
+        print(line(row), flush=True)
+    print(summary(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    bounds = ((options.below, geometric_mean(ratios)), (options.worst, max(ratios, default=0.0)))
+    above = any(bound is not None and found > bound for bound, found in bounds)
+    return int(above or any("fails" in row for row in rows))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    if options.command == "texts":
+        unpack(chosen(options), options.folder)
+    elif options.command == "counts":
+        from bench.race.counts import write  # not where only JAX is installed
+
+        write()
+    elif options.command == "lower":
+        if jax is None:
+            print("this Python has no JAX", file=sys.stderr)
+            return 2
+        lower(chosen(options))
+    else:
+        return run(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

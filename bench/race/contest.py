@@ -1,0 +1,81 @@
+"""Races programs: a process for each side, results compared first, then rounds in turns whose order is reversed every round."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.measure import Process, installed, interleaved
+from bench.race.compare import digest_fault, fault
+from bench.race.program import Array, Program
+from bench.race.side import LONG, load, save
+from bench.race.store import stored_digests, stored_text
+
+Row = dict[str, Any]
+TIMEOUT = 300.0
+SLOW_ROUNDS = 2
+"""Rounds of a program that takes one side longer than `LONG`."""
+
+
+def has_xla(python: str) -> bool:
+    """Whether that Python has JAX."""
+    return bool(installed(python, ["jax"])[0])
+
+
+def race(chosen: Iterable[Program], python: str | None, engine: str, rounds: int, threads: int) -> Iterator[Row]:
+    """A row for each program. Without the Python that has XLA our side runs alone, and is compared with what is stored."""
+    sides = {"ours": Process("ours", sys.executable, threads, TIMEOUT, "bench.race.side")}
+    if python is not None:
+        sides["xla"] = Process("xla", python, threads, TIMEOUT, "bench.race.side")
+    try:
+        for p in chosen:
+            with tempfile.TemporaryDirectory() as folder:
+                yield _row(p, sides, Path(folder), engine, rounds)
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+def _row(p: Program, sides: dict[str, Process], folder: Path, engine: str, rounds: int) -> Row:
+    row: Row = {"name": p.name, "kind": p.kind}
+    dtypes = [save(folder / f"in{k}.npy", a) for k, a in enumerate(p.inputs)]
+    question = {"load": stored_text(p), "folder": str(folder), "dtypes": dtypes, "engine": engine}
+    loaded = {name: side.ask(**question) for name, side in sides.items()}
+    fails = [f"{name}: {answer['fails']}" for name, answer in loaded.items() if "fails" in answer]
+    if not fails:
+        fails = [text for text in [_fault(p, loaded, folder)] if text]
+    if not fails:
+        slow = max(answer["seconds"] for answer in loaded.values()) > LONG
+        times = interleaved(sides, loaded, min(rounds, SLOW_ROUNDS) if slow else rounds)
+        fails = [f"{name}: {answer['fails']}" for name, answer in loaded.items() if "fails" in answer]
+        row |= {name: {"min": min(t), "median": statistics.median(t), "compile": loaded[name]["compile"],
+                       "first": loaded[name]["first"]} for name, t in times.items()}
+    if fails:
+        return {**row, "fails": "; ".join(fails)}
+    if "xla" in row:
+        row["ratio"], row["ratio of medians"] = (row["ours"][k] / row["xla"][k] for k in ("min", "median"))
+    return row
+
+
+def _fault(p: Program, loaded: dict[str, dict[str, Any]], folder: Path) -> str:
+    results = {name: _results(folder, name, answer["dtypes"]) for name, answer in loaded.items()}
+    if "xla" in results:
+        return fault(results["ours"], results["xla"], p.bound)
+    return digest_fault(results["ours"], stored_digests(p), p.bound)
+
+
+def _results(folder: Path, side: str, dtypes: list[str]) -> list[Array]:
+    return [load(folder / f"{side}{k}.npy", dtype) for k, dtype in enumerate(dtypes)]
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """Not a number for none."""
+    logs = np.log(list(ratios))
+    return float(np.exp(logs.mean())) if logs.size else math.nan

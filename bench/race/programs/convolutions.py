@@ -1,0 +1,95 @@
+"""Convolutions in every form, and networks of them."""
+
+from __future__ import annotations
+
+from bench.race.program import case, jax, jnp, lax, normal, program, weights
+from bench.race.programs.networks import stepped
+
+LAYOUT = ("NHWC", "HWIO", "NHWC")
+
+
+def conv(x, w, stride=1, **more):
+    return lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=LAYOUT, **more)
+
+
+@program(small=case(normal(1, 16, 16, 8), *weights((3, 3, 1, 8))), medium=case(normal(8, 56, 56, 64), *weights((3, 3, 1, 64))))
+def depthwise_convolution(x, w):
+    return conv(x, w, feature_group_count=x.shape[-1])
+
+
+@program(small=case(normal(1, 16, 16, 8), *weights((3, 3, 8, 8))), medium=case(normal(4, 56, 56, 32), *weights((3, 3, 32, 32))))
+def dilated_convolution(x, w):
+    return conv(x, w, rhs_dilation=(2, 2))
+
+
+@program(small=case(normal(1, 16, 16, 8), *weights((3, 3, 2, 16))), medium=case(normal(4, 28, 28, 64), *weights((3, 3, 16, 64))))
+def grouped_convolution(x, w):
+    return conv(x, w, feature_group_count=4)
+
+
+@program(small=case(normal(1, 8, 8, 8), *weights((4, 4, 8, 4))), medium=case(normal(4, 28, 28, 64), *weights((4, 4, 64, 32))))
+def transposed_convolution(x, w):
+    return lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=LAYOUT)
+
+
+@program(small=case(normal(2, 64, 4), *weights((5, 4, 8))), medium=case(normal(16, 2000, 16), *weights((5, 16, 32))))
+def convolution_1d(x, w):
+    return lax.conv_general_dilated(x, w, (1,), [(4, 0)], dimension_numbers=("NWC", "WIO", "NWC"))
+
+
+@program(small=case(normal(1, 6, 8, 8, 4), *weights((3, 3, 3, 4, 4))),
+         medium=case(normal(1, 16, 32, 32, 16), *weights((3, 3, 3, 16, 16))))
+def convolution_3d(x, w):
+    return lax.conv_general_dilated(x, w, (1, 1, 1), "SAME", dimension_numbers=("NDHWC", "DHWIO", "NDHWC"))
+
+
+@program(small=case(normal(2, 8, 16, 16), normal(8, 8, 3, 3, scale=0.1)),
+         medium=case(normal(8, 32, 28, 28), normal(32, 32, 3, 3, scale=0.1)))
+def convolution_grads(x, w):
+    return jax.grad(lambda x, w: jnp.mean(lax.conv(x, w, (1, 1), "SAME") ** 2), (0, 1))(x, w)
+
+
+def block(x, w1, w2, s1, s2):
+    def norm(y, s):
+        return (y - y.mean((0, 1, 2))) * lax.rsqrt(y.var((0, 1, 2)) + 1e-5) * (1 + s)
+
+    return jax.nn.relu(x + norm(conv(jax.nn.relu(norm(conv(x, w1), s1)), w2), s2))
+
+
+SMALL_BLOCK, MEDIUM_BLOCK = weights((3, 3, 8, 8), (3, 3, 8, 8), (8,), (8,)), weights((3, 3, 32, 32), (3, 3, 32, 32), (32,), (32,))
+
+
+@program(small=case(normal(2, 8, 8, 8), *SMALL_BLOCK), medium=case(normal(8, 28, 28, 32), *MEDIUM_BLOCK))
+def resnet_block(x, *w):
+    return block(x, *w)
+
+
+@program(small=case(normal(2, 8, 8, 8), *SMALL_BLOCK), medium=case(normal(8, 28, 28, 32), *MEDIUM_BLOCK), bound=1e-3)
+def resnet_block_train(x, *w):
+    return stepped(lambda w: jnp.mean(block(x, *w) ** 2), w)
+
+
+def unet_weights(c):
+    return weights((3, 3, 3, c), (3, 3, c, 2 * c), (3, 3, 2 * c, 2 * c), (3, 3, 3 * c, c), (1, 1, c, 3))
+
+
+@program(small=case(normal(1, 16, 16, 3), *unet_weights(4)), medium=case(normal(2, 64, 64, 3), *unet_weights(16)))
+def unet(x, w1, w2, w3, w4, w5):
+    a = jax.nn.relu(conv(x, w1))
+    b = jax.nn.relu(conv(lax.reduce_window(a, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"), w2))
+    b = jax.nn.relu(conv(b, w3))
+    up = jnp.repeat(jnp.repeat(b, 2, 1), 2, 2)
+    return conv(jax.nn.relu(conv(jnp.concatenate([a, up], -1), w4)), w5)
+
+
+@program(small=case(normal(4, 12, 12, 1), *weights((3, 3, 1, 8), (3, 3, 8, 8), (72, 10))),
+         medium=case(normal(32, 28, 28, 1), *weights((3, 3, 1, 16), (3, 3, 16, 32), (1568, 10))))
+def convnet_train(x, *w):
+    def pooled(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    def loss(w):
+        h = pooled(jax.nn.relu(conv(pooled(jax.nn.relu(conv(x, w[0]))), w[1])))
+        return jnp.mean(jax.nn.log_softmax(h.reshape(h.shape[0], -1) @ w[2]) ** 2)
+
+    return stepped(loss, w)

@@ -1,0 +1,142 @@
+"""Loops whose steps depend on what was computed: dynamic programming, searches, iterations with branches."""
+
+from __future__ import annotations
+
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform
+
+
+@program(small=case(integers(0, 4, 40), integers(0, 4, 40)), medium=case(integers(0, 4, 400), integers(0, 4, 400)))
+def edit_distance(a, b):
+    first = jnp.arange(b.size + 1)
+
+    def row(above, char):
+        def cell(left, inputs):
+            diagonal, up, other = inputs
+            best = jnp.minimum(jnp.minimum(left, up) + 1, diagonal + (char != other))
+            return best, best
+
+        start = above[0] + 1
+        _, rest = lax.scan(cell, start, (above[:-1], above[1:], b))
+        return jnp.concatenate([start[None], rest]), None
+
+    last, _ = lax.scan(row, first, a)
+    return last[-1]
+
+
+@program(small=case(uniform(0, 10, 24, 24)), medium=case(uniform(0, 10, 200, 200)))
+def floyd_warshall(d):
+    def step(k, d):
+        return jnp.minimum(d, d[:, k][:, None] + d[k][None, :])
+
+    return lax.fori_loop(0, d.shape[0], step, d)
+
+
+@program(small=case(normal(200, 4), normal(5, 4), steps=5), medium=case(normal(10_000, 16), normal(32, 16), steps=10), bound=1e-2)
+def k_means(x, centres, steps):
+    def step(_, c):
+        distance = jnp.sum(c * c, 1) - 2 * x @ c.T
+        one_hot = jax.nn.one_hot(jnp.argmin(distance, 1), c.shape[0])
+        return one_hot.T @ x / jnp.maximum(one_hot.sum(0), 1)[:, None]
+
+    return lax.fori_loop(0, steps, step, centres)
+
+
+@program(small=case(normal(20, 20), normal(20), beams=4, steps=8), medium=case(normal(500, 500), normal(500), beams=8, steps=20))
+def beam_search(transition, start, beams, steps):
+    scores, tokens = lax.top_k(jax.nn.log_softmax(start), beams)
+    moves = jax.nn.log_softmax(transition)
+
+    def step(state, _):
+        scores, tokens = state
+        best, where = lax.top_k((scores[:, None] + moves[tokens]).ravel(), beams)
+        parent, token = where // moves.shape[1], where % moves.shape[1]
+        return (best, token), (parent, token)
+
+    return lax.scan(step, (scores, tokens), length=steps)
+
+
+@program(small=case(normal(16, 16)), medium=case(normal(200, 100)), bound=1e-3)
+def gram_schmidt(a):
+    def step(k, q):
+        v = a[:, k] - q @ (q.T @ a[:, k])
+        return q.at[:, k].set(v / jnp.linalg.norm(v))
+
+    return lax.fori_loop(0, a.shape[1], step, jnp.zeros_like(a))
+
+
+@program(small=case(integers(1, 100)), medium=case(integers(100_000, 1_000_000)))
+def collatz(n):
+    def step(state):
+        n, steps = state
+        return lax.cond(n % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, n), steps + 1
+
+    return lax.while_loop(lambda s: s[0] != 1, step, (n, 0))
+
+
+@program(small=case(normal(64)), medium=case(normal(20_000)))
+def adaptive_descent(x):
+    def step(state):
+        x, rate, k = state
+        new = x - rate * (4 * x ** 3 - 3 * x)
+        better = jnp.sum(new ** 4 - 1.5 * new ** 2) < jnp.sum(x ** 4 - 1.5 * x ** 2)
+        x, rate = lax.cond(better, lambda: (new, rate * 1.1), lambda: (x, rate * 0.5))
+        return x, rate, k + 1
+
+    return lax.while_loop(lambda s: s[2] < 60, step, (x, jnp.float32(0.3), 0))[0]
+
+
+@program(small=case(normal(16, 8, 8)), medium=case(normal(500, 16, 16)))
+def map_rows(x):
+    return lax.map(lambda m: jnp.tanh(m @ m.T).sum(0), x)
+
+
+@program(small=case(integers(1, 20, 30), uniform(0, 1, 30)), medium=case(integers(1, 100, 200), uniform(0, 1, 200)))
+def knapsack(weight, value):
+    def item(best, wv):
+        w, v = wv
+        shifted = jnp.where(jnp.arange(best.size) >= w, jnp.roll(best, w) + v, -jnp.inf)
+        return jnp.maximum(best, shifted), None
+
+    return lax.scan(item, jnp.zeros(1000), (weight, value))[0]
+
+
+@program(small=case(normal(8, 8), normal(20, 8)), medium=case(normal(64, 64), normal(500, 64)))
+def viterbi(transition, emission):
+    def step(score, e):
+        total = score[:, None] + transition
+        return total.max(0) + e, total.argmax(0)
+
+    score, back = lax.scan(step, emission[0], emission[1:])
+
+    def follow(state, pointers):
+        before = pointers[state]
+        return before, before
+
+    last = score.argmax()
+    return score.max(), lax.scan(follow, last, back, reverse=True)[1]
+
+
+@program(small=case(uniform(1, 100, 200)), medium=case(uniform(1, 100, 100_000)))
+def newton_until(x):
+    def step(state):
+        y, _ = state
+        new = 0.5 * (y + x / y)
+        return new, jnp.max(jnp.abs(new - y))
+
+    return lax.while_loop(lambda s: s[1] > 1e-4, step, (x, jnp.float32(1)))[0]
+
+
+@program(small=case(integers(0, 3, 50), normal(16)), medium=case(integers(0, 3, 500), normal(4096)))
+def switch_in_scan(choices, x):
+    branches = (jnp.sin, lambda x: x * 0.5 + 1, lambda x: jnp.roll(x, 1))
+    return lax.scan(lambda x, c: (lax.switch(c, branches, x), x[0]), x, choices)
+
+
+@program(small=case(integers(2, 3), n=300), medium=case(integers(2, 3), n=100_000))
+def sieve(start, n):
+    def step(state):
+        p, prime = state
+        multiples = (jnp.arange(n) % p == 0) & (jnp.arange(n) > p)
+        return p + 1, prime & ~multiples
+
+    return lax.while_loop(lambda s: s[0] * s[0] < n, step, (start, jnp.ones(n, bool)))[1]

@@ -1,0 +1,116 @@
+"""Stencils, pooling and images."""
+
+from __future__ import annotations
+
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform
+
+
+@program(small=case(normal(32, 32), steps=20), medium=case(normal(512, 512), steps=200), bound=1e-3)
+def heat(u, steps):
+    def step(_, u):
+        inner = u[1:-1, 1:-1]
+        return u.at[1:-1, 1:-1].add(0.1 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * inner))
+
+    return lax.fori_loop(0, steps, step, u)
+
+
+@program(small=case(normal(32, 32), steps=20), medium=case(normal(256, 256), steps=100), bound=1e-3)
+def heat_padded(u, steps):
+    def step(_, u):
+        p = jnp.pad(u, 1, mode="edge")
+        return u + 0.1 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * u)
+
+    return lax.fori_loop(0, steps, step, u)
+
+
+@program(small=case(normal(16, 16, 16)), medium=case(normal(64, 64, 64)))
+def laplace_3d(u):
+    return sum(jnp.roll(u, s, a) for s in (1, -1) for a in range(3)) - 6 * u
+
+
+@program(small=case(integers(0, 2, 32, 32), steps=10), medium=case(integers(0, 2, 256, 256), steps=100))
+def life(board, steps):
+    def step(_, b):
+        around = sum(jnp.roll(b, (i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1)) - b
+        return ((around == 3) | ((b == 1) & (around == 2))).astype(b.dtype)
+
+    return lax.fori_loop(0, steps, step, board)
+
+
+@program(small=case(normal(1000), steps=50), medium=case(normal(100_000), steps=200), bound=1e-3)
+def wave(u, steps):
+    def step(state, _):
+        u, before = state
+        after = 2 * u - before + 0.2 * (jnp.roll(u, 1) + jnp.roll(u, -1) - 2 * u)
+        return (after, u), jnp.sum(after * after)
+
+    (u, _), energy = lax.scan(step, (u, u), length=steps)
+    return u, energy
+
+
+@program(small=case(normal(1, 16, 16, 8)), medium=case(normal(8, 112, 112, 32)))
+def max_pool(x):
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+
+
+@program(small=case(normal(1, 16, 16, 8)), medium=case(normal(8, 56, 56, 32)))
+def average_pool(x):
+    ones = jnp.ones((1, *x.shape[1:3], 1))
+
+    def pooled(v):
+        return lax.reduce_window(v, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+
+    return pooled(x) / pooled(ones)
+
+
+@program(small=case(normal(1, 16, 16, 8)), medium=case(normal(4, 56, 56, 32)))
+def max_pool_grad(x):
+    return jax.grad(lambda x: jnp.sum(lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") ** 2))(x)
+
+
+@program(small=case(uniform(0, 1, 64, 64)), medium=case(uniform(0, 1, 1000, 1000)))
+def gaussian_blur(x):
+    w = (0.0625, 0.25, 0.375, 0.25, 0.0625)
+    p = jnp.pad(x, 2, mode="reflect")
+    rows = sum(c * p[k:k + x.shape[0]] for k, c in enumerate(w))
+    return sum(c * rows[:, k:k + x.shape[1]] for k, c in enumerate(w))
+
+
+@program(small=case(uniform(0, 1, 64, 64)), medium=case(uniform(0, 1, 1000, 1000)))
+def sobel(x):
+    p = jnp.pad(x, 1)
+    a, b, c = p[:-2], p[1:-1], p[2:]
+    gy = (c - a)[:, :-2] + 2 * (c - a)[:, 1:-1] + (c - a)[:, 2:]
+    s = a + 2 * b + c
+    return jnp.hypot(s[:, 2:] - s[:, :-2], gy)
+
+
+@program(small=case(uniform(0, 1, 32, 32, 3)), medium=case(uniform(0, 1, 400, 400, 3)))
+def resize_bilinear(x):
+    h, w, c = x.shape
+    return jax.image.resize(x, (h * 3 // 2, w * 3 // 2, c), "bilinear")
+
+
+@program(small=case(uniform(0, 1, 2, 32, 32, 3)), medium=case(uniform(0, 1, 16, 224, 224, 3)))
+def normalise_and_flip(x):
+    mean, std = jnp.array([0.48, 0.45, 0.4]), jnp.array([0.22, 0.22, 0.22])
+    return jnp.transpose(((x - mean) / std)[:, :, ::-1], (0, 3, 1, 2))
+
+
+@program(small=case(integers(0, 256, 64, 64)), medium=case(integers(0, 256, 1000, 1000)), bound=1e-3)
+def equalise_histogram(x):
+    counts = jnp.zeros(256, jnp.int32).at[x.ravel()].add(1)
+    cdf = jnp.cumsum(counts)
+    return (cdf * (255.0 / x.size)).astype(jnp.uint8)[x]
+
+
+@program(small=case(uniform(0, 1, 32, 32)), medium=case(uniform(0, 1, 300, 300)))
+def median_filter(x):
+    p = jnp.pad(x, 1, mode="edge")
+    h, w = x.shape
+    return jnp.sort(jnp.stack([p[i:i + h, j:j + w] for i in range(3) for j in range(3)]), axis=0)[4]
+
+
+@program(small=case(uniform(0, 1, 32, 32)), medium=case(uniform(0, 1, 1000, 1000)))
+def integral_image(x):
+    return jnp.cumsum(jnp.cumsum(x, 0), 1)

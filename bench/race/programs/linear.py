@@ -1,0 +1,135 @@
+"""Linear algebra: solvers, factorisations, products of many shapes and layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.race.program import case, jnp, lax, normal, positive_definite, program
+
+
+@program(small=case(normal(5, 200, scale=0.3), normal(200), steps=10),
+         medium=case(normal(5, 20_000, scale=0.3), normal(20_000), steps=100))
+def banded_iteration(bands, x, steps):
+    def step(_, x):
+        y = sum(bands[k] * jnp.roll(x, k - 2) for k in range(5))
+        return y / jnp.max(jnp.abs(y))
+
+    return lax.fori_loop(0, steps, step, x)
+
+
+def conjugate_gradients(a, b, steps):
+    def step(_, state):
+        x, r, p, rr = state
+        ap = a @ p
+        alpha = rr / (p @ ap)
+        x, r = x + alpha * p, r - alpha * ap
+        new = r @ r
+        return x, r, r + new / rr * p, new
+
+    return lax.fori_loop(0, steps, step, (jnp.zeros_like(b), b, b, b @ b))[0]
+
+
+@program(small=case(positive_definite(32), normal(32), steps=5),
+         medium=case(positive_definite(500), normal(500), steps=20), bound=1e-3)
+def conjugate_gradient(a, b, steps):
+    return conjugate_gradients(a, b, steps)
+
+
+@program(x64=True, small=case(positive_definite(32, np.float64), normal(32, dtype=np.float64), steps=5),
+         medium=case(positive_definite(500, np.float64), normal(500, dtype=np.float64), steps=20))
+def conjugate_gradient_f64(a, b, steps):
+    return conjugate_gradients(a, b, steps)
+
+
+@program(small=case(positive_definite(32), normal(32), steps=20),
+         medium=case(positive_definite(400), normal(400), steps=50), bound=1e-3)
+def power_iteration(a, x, steps):
+    x = lax.fori_loop(0, steps, lambda _, x: (y := a @ x) / jnp.linalg.norm(y), x)
+    return x @ a @ x
+
+
+@program(small=case(positive_definite(16)), medium=case(positive_definite(128)), bound=1e-3)
+def cholesky_by_columns(a):
+    n = a.shape[0]
+
+    def column(k, lower):
+        c = a[:, k] - lower @ lower[k]
+        return lower.at[:, k].set(jnp.where(jnp.arange(n) >= k, c / jnp.sqrt(c[k]), 0))
+
+    return lax.fori_loop(0, n, column, jnp.zeros_like(a))
+
+
+@program(small=case(positive_definite(16), normal(16, 4)), medium=case(positive_definite(256), normal(256, 16)), bound=1e-3)
+def forward_substitution(a, b):
+    def row(k, x):
+        return x.at[k].set((b[k] - jnp.where(jnp.arange(a.shape[0]) < k, a[k], 0) @ x) / a[k, k])
+
+    return lax.fori_loop(0, a.shape[0], row, jnp.zeros_like(b))
+
+
+@program(small=case(positive_definite(16)), medium=case(positive_definite(128)), bound=1e-3)
+def eliminate(a):
+    n = a.shape[0]
+
+    def step(k, m):
+        pivot = m[k] / m[k, k]
+        return (m - jnp.outer(m[:, k], pivot)).at[k].set(pivot)
+
+    return lax.fori_loop(0, n, step, jnp.concatenate([a, jnp.eye(n)], 1))[:, n:]
+
+
+@program(small=case(*(normal(24, 24, scale=0.2) for _ in range(5))), medium=case(*(normal(256, 256, scale=0.06) for _ in range(5))))
+def matrix_chain(a, b, c, d, e):
+    return a @ b @ c @ d @ e
+
+
+@program(small=case(normal(16, 8, 8), normal(16, 8, 8)), medium=case(normal(2000, 16, 16), normal(2000, 16, 16)))
+def batched_small_gemm(a, b):
+    return a @ b
+
+
+@program(small=case(normal(16, 4, 4), normal(16, 4)), medium=case(normal(20_000, 4, 4), normal(20_000, 4)))
+def batched_matvec(a, x):
+    return jnp.einsum("bij,bj->bi", a, x)
+
+
+@program(small=case(normal(6, 8, 10), normal(10, 6, 7)), medium=case(normal(32, 64, 48), normal(48, 32, 40)))
+def einsum_odd_layout(a, b):
+    return jnp.einsum("abc,cad->dab", a, b)
+
+
+@program(small=case(normal(5, 6, 7, 8), normal(8, 5, 9)), medium=case(normal(16, 24, 20, 32), normal(32, 16, 40)))
+def einsum_two_contractions(a, b):
+    return jnp.einsum("abcd,dae->ceb", a, b)
+
+
+@program(small=case(normal(20, 3), normal(3, 30), normal(30)), medium=case(normal(2000, 3), normal(3, 3000), normal(3000)))
+def thin_products(a, b, x):
+    return (a @ b) @ x, a.T @ a
+
+
+@program(small=case(normal(16, 64)), medium=case(normal(100, 5000)))
+def covariance(x):
+    return jnp.cov(x)
+
+
+@program(small=case(positive_definite(24)), medium=case(positive_definite(200)), bound=1e-3)
+def newton_inverse(a):
+    return lax.fori_loop(0, 8, lambda _, x: x @ (2 * jnp.eye(a.shape[0]) - a @ x), a.T / jnp.sum(a * a))
+
+
+@program(x64=True, small=case(normal(24, 24, dtype=np.float64), normal(24, 24, dtype=np.float64)),
+         medium=case(normal(300, 300, dtype=np.float64), normal(300, 300, dtype=np.float64)))
+def matmul_f64(a, b):
+    return jnp.tanh(a @ b) @ b
+
+
+@program(small=case(normal(24, 24, scale=0.1)), medium=case(normal(128, 128, scale=0.05)), bound=1e-3)
+def matrix_exponential(a):
+    def term(k, state):
+        total, power = state
+        power = power @ a / k
+        return total + power, power
+
+    eye = jnp.eye(a.shape[0])
+    return lax.fori_loop(1, 12, term, (eye, eye))[0]

@@ -1,0 +1,260 @@
+"""Networks, their losses and training steps."""
+
+from __future__ import annotations
+
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform, weights
+
+
+def stepped(loss, params, rate=0.01):
+    """One step of gradient descent: the loss, and the parameters after it."""
+    value, grads = jax.value_and_grad(loss)(params)
+    return value, jax.tree.map(lambda p, g: p - rate * g, params, grads)
+
+
+def layer_norm(x, g=1.0, b=0.0):
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * g + b
+
+
+def cross_entropy(logits, labels):
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1))
+
+
+# --- perceptrons and experts
+
+
+def mlp(x, w1, b1, w2, b2, w3, b3):
+    return jax.nn.relu(jax.nn.relu(x @ w1 + b1) @ w2 + b2) @ w3 + b3
+
+
+SMALL_MLP = weights((32, 64), (64,), (64, 64), (64,), (64, 10), (10,))
+MEDIUM_MLP = weights((256, 512), (512,), (512, 512), (512,), (512, 100), (100,))
+
+
+@program(small=case(normal(16, 32), integers(0, 10, 16), *SMALL_MLP),
+         medium=case(normal(128, 256), integers(0, 100, 128), *MEDIUM_MLP))
+def mlp_loss(x, y, *w):
+    return cross_entropy(mlp(x, *w), y)
+
+
+@program(small=case(normal(16, 32), integers(0, 10, 16), *SMALL_MLP),
+         medium=case(normal(128, 256), integers(0, 100, 128), *MEDIUM_MLP))
+def mlp_train(x, y, *w):
+    return stepped(lambda w: cross_entropy(mlp(x, *w), y), w)
+
+
+def experts(x, gate, w1, w2):
+    top, which = lax.top_k(jax.nn.softmax(x @ gate), 2)
+    mask = jax.nn.one_hot(which, gate.shape[1])
+    share = jnp.einsum("tk,tke->te", top / top.sum(-1, keepdims=True), mask)
+    hidden = jax.nn.gelu(jnp.einsum("td,edh->teh", x, w1))
+    return jnp.einsum("teh,ehd,te->td", hidden, w2, share)
+
+
+@program(small=case(normal(16, 16), *weights((16, 4), (4, 16, 32), (4, 32, 16))),
+         medium=case(normal(256, 64), *weights((64, 8), (8, 64, 128), (8, 128, 64))))
+def mixture_of_experts(x, gate, w1, w2):
+    return experts(x, gate, w1, w2)
+
+
+@program(small=case(normal(16, 16), *weights((16, 4), (4, 16, 32), (4, 32, 16))),
+         medium=case(normal(256, 64), *weights((64, 8), (8, 64, 128), (8, 128, 64))))
+def mixture_of_experts_train(x, *w):
+    return stepped(lambda w: jnp.mean((experts(x, *w) - x) ** 2), w)
+
+
+@program(small=case(normal(16, 20), *weights((20, 12), (12, 3), (3, 12), (12, 20))),
+         medium=case(normal(512, 400), *weights((400, 128), (128, 16), (16, 128), (128, 400))))
+def autoencoder_train(x, *w):
+    def loss(w):
+        return jnp.mean((jnp.tanh(jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]) @ w[2]) @ w[3] - x) ** 2)
+
+    return stepped(loss, w)
+
+
+# --- attention
+
+
+def rotated(x):
+    half = x.shape[-1] // 2
+    angle = jnp.arange(x.shape[-2])[:, None] * 10000.0 ** (-jnp.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)], -1)
+
+
+@program(small=case(normal(2, 16, 8), normal(2, 16, 8), normal(2, 16, 8)),
+         medium=case(normal(8, 256, 64), normal(8, 256, 64), normal(8, 256, 64)))
+def rotary_attention(q, k, v):
+    s = jnp.einsum("htd,hsd->hts", rotated(q), rotated(k)) / jnp.sqrt(jnp.float32(q.shape[-1]))
+    s = jnp.where(jnp.tril(jnp.ones(s.shape[1:], bool)), s, -1e9)
+    return jax.nn.softmax(s) @ v
+
+
+@program(small=case(normal(4, 16, 8), normal(16, 8), normal(16, 8)),
+         medium=case(normal(8, 256, 64), normal(256, 64), normal(256, 64)))
+def multi_query_attention(q, k, v):
+    return jnp.einsum("hts,sd->thd", jax.nn.softmax(jnp.einsum("htd,sd->hts", q, k) * 0.125), v)
+
+
+@program(small=case(normal(2, 32, 8), normal(2, 32, 8), normal(2, 32, 8)),
+         medium=case(normal(8, 1024, 32), normal(8, 1024, 32), normal(8, 1024, 32)))
+def window_attention(q, k, v):
+    h, t, d = q.shape
+    q, k, v = (x.reshape(h, t // 16, 16, d) for x in (q, k, v))
+    s = jnp.einsum("hwtd,hwsd->hwts", q, k) / d ** 0.5
+    return jnp.einsum("hwts,hwsd->hwtd", jax.nn.softmax(s), v).reshape(h, t, d)
+
+
+def gpt_weights(vocabulary, width, layers):
+    block = ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width))
+    return weights((vocabulary, width), *(block * layers))
+
+
+def gpt(tokens, table, *w, heads):
+    t, width = tokens.shape[1], table.shape[1]
+    x = table[tokens] * width ** 0.5
+    mask = jnp.tril(jnp.ones((t, t), bool))
+    for wqkv, wo, w1, w2 in zip(w[::4], w[1::4], w[2::4], w[3::4], strict=True):
+        qkv = (layer_norm(x) @ wqkv).reshape(*x.shape[:2], 3, heads, -1)
+        q, k, v = (qkv[:, :, i] for i in range(3))
+        s = jnp.einsum("bthd,bshd->bhts", q, k) / q.shape[-1] ** 0.5
+        a = jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(jnp.where(mask, s, -1e9)), v)
+        x = x + a.reshape(x.shape) @ wo
+        x = x + jax.nn.gelu(layer_norm(x) @ w1) @ w2
+    return layer_norm(x) @ table.T
+
+
+@program(small=case(integers(0, 50, 1, 16), *gpt_weights(50, 16, 1), heads=2),
+         medium=case(integers(0, 200, 2, 64), *gpt_weights(200, 128, 2), heads=4))
+def gpt_forward(tokens, *w, heads):
+    return gpt(tokens, *w, heads=heads)
+
+
+@program(small=case(integers(0, 50, 1, 17), *gpt_weights(50, 16, 1), heads=2),
+         medium=case(integers(0, 200, 2, 65), *gpt_weights(200, 128, 2), heads=4), bound=1e-3)
+def gpt_train(tokens, *w, heads):
+    return stepped(lambda w: cross_entropy(gpt(tokens[:, :-1], *w, heads=heads), tokens[:, 1:]), w)
+
+
+@program(small=case(integers(0, 50), *gpt_weights(50, 16, 1), steps=8),
+         medium=case(integers(0, 200), *gpt_weights(200, 64, 1), steps=32))
+def decoder_with_cache(token, table, wqkv, wo, w1, w2, steps):
+    width = table.shape[1]
+
+    def step(state, i):
+        token, keys, values = state
+        x = table[token] * width ** 0.5
+        q, k, v = jnp.split(layer_norm(x) @ wqkv, 3)
+        keys, values = (lax.dynamic_update_slice(c, n[None], (i, 0)) for c, n in ((keys, k), (values, v)))
+        s = jnp.where(jnp.arange(steps) <= i, keys @ q / width ** 0.5, -1e9)
+        x = x + jax.nn.softmax(s) @ values @ wo
+        x = x + jax.nn.gelu(layer_norm(x) @ w1) @ w2
+        token = jnp.argmax(layer_norm(x) @ table.T).astype(token.dtype)
+        return (token, keys, values), token
+
+    cache = jnp.zeros((steps, width))
+    return lax.scan(step, (token, cache, cache), jnp.arange(steps))[1]
+
+
+# --- recurrent cells
+
+
+def lstm(xs, w, u, b):
+    def step(state, x):
+        h, c = state
+        i, f, g, o = jnp.split(x @ w + h @ u + b, 4, -1)
+        c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    zero = jnp.zeros((xs.shape[1], u.shape[0]))
+    return lax.scan(step, (zero, zero), xs)[1]
+
+
+def gru(xs, w, u):
+    def step(h, x):
+        a, b = x @ w, h @ u
+        n = h.shape[-1]
+        z, r = jax.nn.sigmoid(a[:, :n] + b[:, :n]), jax.nn.sigmoid(a[:, n:2 * n] + b[:, n:2 * n])
+        h = (1 - z) * h + z * jnp.tanh(a[:, 2 * n:] + r * b[:, 2 * n:])
+        return h, h
+
+    return lax.scan(step, jnp.zeros((xs.shape[1], u.shape[0])), xs)[1]
+
+
+SMALL_LSTM, MEDIUM_LSTM = weights((8, 64), (16, 64), (64,)), weights((64, 512), (128, 512), (512,))
+SMALL_GRU, MEDIUM_GRU = weights((8, 48), (16, 48)), weights((64, 384), (128, 384))
+
+
+@program(small=case(normal(10, 4, 8), *SMALL_LSTM), medium=case(normal(50, 16, 64), *MEDIUM_LSTM))
+def lstm_forward(xs, *w):
+    return lstm(xs, *w)
+
+
+@program(small=case(normal(10, 4, 8), *SMALL_LSTM), medium=case(normal(50, 16, 64), *MEDIUM_LSTM))
+def lstm_train(xs, *w):
+    return stepped(lambda w: jnp.mean(lstm(xs, *w) ** 2), w)
+
+
+@program(small=case(normal(10, 4, 8), *SMALL_GRU), medium=case(normal(50, 16, 64), *MEDIUM_GRU))
+def gru_forward(xs, *w):
+    return gru(xs, *w)
+
+
+@program(small=case(normal(10, 4, 8), *SMALL_GRU), medium=case(normal(50, 16, 64), *MEDIUM_GRU))
+def gru_train(xs, *w):
+    return stepped(lambda w: jnp.mean(gru(xs, *w) ** 2), w)
+
+
+# --- parts
+
+
+@program(small=case(normal(16, 32), *weights((32,), (32,))), medium=case(normal(1024, 512), *weights((512,), (512,))))
+def layer_norm_train(x, g, b):
+    return stepped(lambda w: jnp.mean(jnp.tanh(layer_norm(x, *w)) ** 2), (g, b))
+
+
+@program(small=case(normal(4, 8, 8, 8), *weights((8,), (8,))), medium=case(normal(16, 32, 32, 64), *weights((64,), (64,))))
+def batch_norm_train(x, g, b):
+    def loss(w):
+        mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
+        return jnp.mean(jax.nn.relu((x - mean) * lax.rsqrt(var + 1e-5) * w[0] + w[1]) ** 2)
+
+    return stepped(loss, (g, b))
+
+
+@program(small=case(normal(2, 8, 8, 8)), medium=case(normal(8, 32, 32, 64)))
+def group_norm_grad(x):
+    def loss(x):
+        g = x.reshape(*x.shape[:3], 4, -1)
+        g = (g - g.mean((1, 2, 4), keepdims=True)) * lax.rsqrt(g.var((1, 2, 4), keepdims=True) + 1e-5)
+        return jnp.mean(jax.nn.silu(g) ** 2)
+
+    return jax.grad(loss)(x)
+
+
+@program(small=case(normal(32, 10), integers(0, 10, 32)), medium=case(normal(1024, 1000), integers(0, 1000, 1024)))
+def cross_entropy_grad(logits, labels):
+    return jax.value_and_grad(cross_entropy)(logits, labels)
+
+
+def adam(p, m, v, g, t):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    return p - 0.01 * (m / (1 - 0.9 ** t)) / (jnp.sqrt(v / (1 - 0.999 ** t)) + 1e-8), m, v
+
+
+@program(small=case(normal(1000), normal(1000), uniform(0, 1, 1000), normal(1000)),
+         medium=case(normal(1_000_000), normal(1_000_000), uniform(0, 1, 1_000_000), normal(1_000_000)))
+def adam_step(p, m, v, g):
+    return adam(p, m, v, g, 10.0)
+
+
+@program(small=case(normal(50, 10), normal(50), normal(10), steps=20),
+         medium=case(normal(2000, 100), normal(2000), normal(100), steps=50),
+         bound=1e-3)
+def adam_loop(x, y, p, steps):
+    def step(i, state):
+        p, m, v = state
+        return adam(p, m, v, jax.grad(lambda p: jnp.mean((x @ p - y) ** 2))(p), i + 1.0)
+
+    return lax.fori_loop(0, steps, step, (p, jnp.zeros_like(p), jnp.zeros_like(p)))[0]

@@ -1,0 +1,126 @@
+"""Elementwise formulas in every kind of number: half precision, complex, integers and their bits, double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.race.program import BF16, case, integers, jax, jnp, lax, normal, program, uniform, weights
+
+
+@program(small=case(normal(16, 32, dtype=BF16), *weights((32, 64), (64, 32), dtype=BF16)),
+         medium=case(normal(128, 256, dtype=BF16), *weights((256, 512), (512, 256), dtype=BF16)))
+def bf16_mlp(x, w1, w2):
+    return jax.nn.gelu(x @ w1) @ w2
+
+
+@program(small=case(normal(2000, dtype=BF16)), medium=case(normal(1_000_000, dtype=BF16)))
+def bf16_chain(x):
+    return jnp.tanh(x * 2 + 1) * jax.nn.sigmoid(x) - x / (1 + jnp.abs(x))
+
+
+@program(small=case(normal(2000, dtype=np.float16)), medium=case(normal(1_000_000, dtype=np.float16)))
+def f16_chain(x):
+    return jnp.sqrt(x * x + 1) - jnp.exp(-jnp.abs(x)) * x
+
+
+@program(small=case(normal(1000), normal(1000)), medium=case(normal(300_000), normal(300_000)))
+def complex_chain(a, b):
+    z = lax.complex(a, b)
+    z = z * z + 0.3j * z - jnp.conj(z) / (1 + jnp.abs(z))
+    w = jnp.exp(1j * jnp.real(z)) * z
+    return jnp.abs(w), jnp.angle(w)
+
+
+@program(small=case(normal(16, 16), normal(16, 16)), medium=case(normal(200, 200), normal(200, 200)))
+def complex_matmul(a, b):
+    z = lax.complex(a, b)
+    return jnp.abs(z @ z.conj().T)
+
+
+@program(small=case(normal(64), normal(64)), medium=case(normal(512), normal(512)))
+def fourier_by_matrix(a, b):
+    n = a.size
+    k = jnp.arange(n)
+    return jnp.exp(-2j * jnp.pi * (k[:, None] * k % n) / n) @ lax.complex(a, b)
+
+
+@program(small=case(uniform(-2, 1, 1000), uniform(-1, 1, 1000), steps=30),
+         medium=case(uniform(-2, 1, 200_000), uniform(-1, 1, 200_000), steps=50),
+         bound=1e-2)
+def mandelbrot(a, b, steps):
+    c = lax.complex(a, b)
+
+    def step(_, state):
+        z, n = state
+        inside = jnp.abs(z) < 2
+        return jnp.where(inside, z * z + c, z), n + inside
+
+    return lax.fori_loop(0, steps, step, (jnp.zeros_like(c), jnp.zeros(a.shape, jnp.int32)))[1]
+
+
+@program(small=case(integers(0, 2**32, 2000, dtype=np.uint32)), medium=case(integers(0, 2**32, 1_000_000, dtype=np.uint32)))
+def integer_hash(x):
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
+
+
+@program(small=case(integers(0, 2**32, 2000, dtype=np.uint32)), medium=case(integers(0, 2**32, 1_000_000, dtype=np.uint32)))
+def bit_tricks(x):
+    reversed_bytes = (x << 24) | ((x & 0xFF00) << 8) | ((x >> 8) & 0xFF00) | (x >> 24)
+    return lax.population_count(x), lax.clz(x), reversed_bytes, x & (~x + 1)
+
+
+@program(small=case(integers(-100, 100, 2000, dtype=np.int8)), medium=case(integers(-100, 100, 1_000_000, dtype=np.int8)))
+def quantised_add(x):
+    wide = x.astype(jnp.int32) * 3 + 7
+    return jnp.clip(wide >> 1, -128, 127).astype(jnp.int8), wide.sum()
+
+
+@program(small=case(integers(-100, 100, 16, 32, dtype=np.int8), integers(-100, 100, 32, 16, dtype=np.int8)),
+         medium=case(integers(-100, 100, 128, 256, dtype=np.int8), integers(-100, 100, 256, 128, dtype=np.int8)))
+def int8_matmul(a, b):
+    return lax.dot(a, b, preferred_element_type=jnp.int32)
+
+
+@program(small=case(integers(1, 10_000, 1000), integers(1, 100, 1000)),
+         medium=case(integers(1, 10_000, 300_000), integers(1, 100, 300_000)))
+def integer_division(a, b):
+    return a // b, a % b, jnp.gcd(a, b)
+
+
+def option_price(spot, strike, time):
+    spread = 0.2 * jnp.sqrt(time)
+    d = (jnp.log(spot / strike) + 0.07 * time) / spread
+    discounted = strike * jnp.exp(-0.05 * time)
+    call = spot * jax.scipy.stats.norm.cdf(d) - discounted * jax.scipy.stats.norm.cdf(d - spread)
+    return call, call - spot + discounted
+
+
+@program(small=case(*(uniform(10, 100, 1000) for _ in range(2)), uniform(0.1, 2, 1000)),
+         medium=case(*(uniform(10, 100, 300_000) for _ in range(2)), uniform(0.1, 2, 300_000)))
+def black_scholes(*x):
+    return option_price(*x)
+
+
+@program(x64=True, small=case(*(uniform(10, 100, 1000, dtype=np.float64) for _ in range(2)),
+         uniform(0.1, 2, 1000, dtype=np.float64)),
+         medium=case(*(uniform(10, 100, 300_000, dtype=np.float64) for _ in range(2)), uniform(0.1, 2, 300_000, dtype=np.float64)))
+def black_scholes_f64(*x):
+    return option_price(*x)
+
+
+@program(x64=True, small=case(normal(50, 20, dtype=np.float64)), medium=case(normal(2000, 500, dtype=np.float64)))
+def standardise_f64(x):
+    return (x - x.mean(0)) / x.std(0), jnp.cumsum(x, 0)[-1]
+
+
+@program(small=case(normal(2000)), medium=case(normal(500_000)))
+def special_functions(x):
+    return lax.erf(x), lax.lgamma(jnp.abs(x) + 0.5), jnp.log1p(jnp.exp(-jnp.abs(x))), jnp.arctan2(x, 1 + x * x)
+
+
+@program(small=case(normal(50, 40)), medium=case(normal(1000, 800)))
+def transpose_chain(x):
+    y = jnp.tanh(x.T).reshape(x.shape[0], -1)
+    return (y[::-1] + x)[:, ::2].T

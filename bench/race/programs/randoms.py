@@ -1,0 +1,59 @@
+"""Random numbers by JAX's counters, and what draws them."""
+
+from __future__ import annotations
+
+from bench.race.program import case, jax, jnp, key, normal, program, uniform
+
+
+@program(small=case(key(), n=1000), medium=case(key(), n=1_000_000))
+def random_bits(k, n):
+    return jax.random.bits(k, (n,))
+
+
+@program(small=case(key(), n=1000), medium=case(key(), n=500_000))
+def random_normal(k, n):
+    return jax.random.normal(k, (n,))
+
+
+@program(small=case(key(), n=50), medium=case(key(), n=5000))
+def random_gamma(k, n):
+    return jax.random.gamma(k, 2.5, (n,))
+
+
+@program(small=case(key(), normal(20, 10)), medium=case(key(), normal(2000, 100)))
+def random_categorical(k, logits):
+    return jax.random.categorical(k, logits)
+
+
+@program(small=case(key(), n=500), medium=case(key(), n=50_000))
+def random_permutation(k, n):
+    return jax.random.permutation(k, n)
+
+
+@program(small=case(key(), normal(16, 64)), medium=case(key(), normal(512, 1024)))
+def dropout(k, x):
+    return jnp.where(jax.random.bernoulli(k, 0.9, x.shape), x / 0.9, 0)
+
+
+@program(small=case(key(), n=500, steps=5), medium=case(key(), n=20_000, steps=20))
+def random_walk(k, n, steps):
+    def step(x, k):
+        return x + 0.1 * jax.random.normal(k, x.shape), x.mean()
+
+    return jax.lax.scan(step, jnp.zeros(n), jax.random.split(k, steps))
+
+
+@program(small=case(key(), n=1000), medium=case(key(), n=500_000))
+def monte_carlo_pi(k, n):
+    p = jax.random.uniform(k, (n, 2))
+    return 4 * jnp.mean(jnp.sum(p * p, 1) < 1)
+
+
+@program(small=case(key(), uniform(0, 1, 32, 32), steps=5), medium=case(key(), uniform(0, 1, 128, 128), steps=50), bound=1e-3)
+def ising(k, spins, steps):
+    def step(s, k):
+        around = sum(jnp.roll(s, d, a) for d in (1, -1) for a in (0, 1))
+        flip = jax.random.uniform(k, s.shape) < jnp.exp(-0.8 * s * around)
+        return jnp.where(flip, -s, s), s.sum()
+
+    return jax.lax.scan(step, jnp.sign(spins - 0.5), jax.random.split(k, steps))

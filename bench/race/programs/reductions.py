@@ -1,0 +1,116 @@
+"""Reductions by any function, cumulative operations and scans."""
+
+from __future__ import annotations
+
+from bench.race.program import case, jax, jnp, lax, normal, program, uniform
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(1000, 1000)))
+def argmax_rows(x):
+    return jnp.argmax(x, axis=1)
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(1000, 1000)))
+def argmin_columns(x):
+    return jnp.argmin(x, axis=0), jnp.min(x, axis=0)
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(500, 1000)))
+def logsumexp_pair(x):
+    def join(a, b):
+        (m, s), (n, t) = a, b
+        peak = jnp.maximum(m, n)
+        return peak, s * jnp.exp(m - peak) + t * jnp.exp(n - peak)
+
+    m, s = lax.reduce((x, jnp.ones_like(x)), (-1e30, 0.0), join, (1,))
+    return m + jnp.log(s)
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(500, 1000)), bound=1e-3)
+def welford(x):
+    def join(a, b):
+        (n, mean, m2), (k, other, o2) = a, b
+        total = jnp.maximum(n + k, 1.0)
+        d = other - mean
+        return n + k, mean + d * k / total, m2 + o2 + d * d * n * k / total
+
+    n, mean, m2 = lax.reduce((jnp.ones_like(x), x, jnp.zeros_like(x)), (0.0, 0.0, 0.0), join, (1,))
+    return mean, m2 / n
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(1000, 1000)))
+def variance_axes(x):
+    return jnp.var(x, 0), jnp.std(x, 1)
+
+
+@program(small=case(normal(8, 10, 12)), medium=case(normal(64, 100, 120)))
+def sum_middle_axis(x):
+    return x.sum(1), jnp.abs(x).max((0, 2)), jnp.prod(1 + 0.01 * x, 1)
+
+
+@program(small=case(normal(1000)), medium=case(normal(1_000_000)), bound=1e-3)
+def cumulative_sum(x):
+    return jnp.cumsum(x)
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(1000, 500)))
+def cumulative_max_rows(x):
+    return lax.cummax(x, axis=1)
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(500, 500)), bound=1e-3)
+def cumulative_logsumexp(x):
+    return lax.cumlogsumexp(x, axis=1)
+
+
+@program(small=case(uniform(0.9, 1.1, 50, 20)), medium=case(uniform(0.99, 1.01, 1000, 200)), bound=1e-3)
+def cumulative_product(x):
+    return lax.cumprod(x, axis=0)
+
+
+@program(small=case(uniform(0, 1, 64, 8), normal(64, 8)), medium=case(uniform(0, 1, 2048, 64), normal(2048, 64)))
+def linear_recurrence(a, b):
+    def join(x, y):
+        return x[0] * y[0], y[0] * x[1] + y[1]
+
+    return lax.associative_scan(join, (a, b))[1]
+
+
+@program(small=case(normal(64, 3, 3, scale=0.5)), medium=case(normal(4000, 3, 3, scale=0.5)), bound=1e-3)
+def matrix_scan(x):
+    return lax.associative_scan(lambda a, b: jnp.clip(a @ b, -2, 2), x)
+
+
+@program(small=case(normal(500)), medium=case(normal(500_000)))
+def moments(x):
+    d = x - x.mean()
+    v = (d * d).mean()
+    return (d ** 3).mean() / v ** 1.5, (d ** 4).mean() / v ** 2, jnp.abs(x).max(), (x > 0).sum()
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(1000, 1000)))
+def any_all_count(x):
+    return (x > 2).any(1), (x > -3).all(0), jnp.count_nonzero(x > 0, 1)
+
+
+@program(small=case(normal(30, 8), normal(40, 8)), medium=case(normal(1000, 16), normal(800, 16)))
+def nearest_pairs(x, y):
+    d = jnp.sum((x[:, None] - y[None]) ** 2, -1)
+    return d.argmin(1), jnp.sqrt(d.min(1))
+
+
+@program(small=case(normal(100)), medium=case(normal(200_000)), bound=1e-3)
+def exponential_average(x):
+    return lax.scan(lambda m, x: ((m := 0.9 * m + 0.1 * x), m), jnp.float32(0), x)[1]
+
+
+@program(small=case(normal(20, 200)), medium=case(normal(500, 2000)))
+def rolling_window(x):
+    total = lax.reduce_window(x, 0.0, lax.add, (1, 16), (1, 1), "VALID")
+    peak = lax.reduce_window(x, -jnp.inf, lax.max, (1, 16), (1, 1), "VALID")
+    return total / 16, peak
+
+
+@program(small=case(normal(16, 64)), medium=case(normal(1000, 1000)))
+def normalise_rows(x):
+    return jax.nn.softmax(x, -1) - x / jnp.linalg.norm(x, axis=-1, keepdims=True)

@@ -1,0 +1,94 @@
+"""Gathering and scattering: segments, histograms, embeddings, graphs."""
+
+from __future__ import annotations
+
+from bench.race.program import case, integers, jax, jnp, normal, program, uniform, weights
+
+
+@program(small=case(normal(2000), integers(0, 50, 2000)), medium=case(normal(1_000_000), integers(0, 1000, 1_000_000)))
+def segment_sum(x, ids):
+    return jax.ops.segment_sum(x, ids, 1000)
+
+
+@program(small=case(normal(500, 8), integers(0, 50, 500)), medium=case(normal(50_000, 16), integers(0, 2000, 50_000)))
+def segment_max_rows(x, ids):
+    return jax.ops.segment_max(x, ids, 2000)
+
+
+@program(small=case(normal(500, 8), integers(0, 50, 500)), medium=case(normal(50_000, 16), integers(0, 2000, 50_000)))
+def segment_mean_rows(x, ids):
+    total = jax.ops.segment_sum(x, ids, 2000)
+    count = jax.ops.segment_sum(jnp.ones(ids.shape), ids, 2000)
+    return total / jnp.maximum(count, 1)[:, None]
+
+
+@program(small=case(uniform(0, 1, 2000)), medium=case(uniform(0, 1, 1_000_000)))
+def histogram(x):
+    bins = jnp.clip((x * 256).astype(jnp.int32), 0, 255)
+    return jnp.zeros(256, jnp.int32).at[bins].add(1)
+
+
+@program(small=case(normal(200, 16), integers(0, 200, 100), normal(100, 16)),
+         medium=case(normal(20_000, 64), integers(0, 20_000, 10_000), normal(10_000, 64)))
+def scatter_add_rows(table, rows, x):
+    return table.at[rows].add(x)
+
+
+@program(small=case(normal(64, 64), integers(0, 64, 500), integers(0, 64, 500), normal(500)),
+         medium=case(normal(512, 512), integers(0, 512, 100_000), integers(0, 512, 100_000), normal(100_000)))
+def scatter_points(image, i, j, x):
+    return image.at[i, j].max(x)
+
+
+@program(small=case(normal(1000, 16), integers(0, 1000, 200)), medium=case(normal(20_000, 64), integers(0, 20_000, 20_000)))
+def gather_rows(table, rows):
+    return table[rows]
+
+
+@program(small=case(normal(64, 64), uniform(0, 63, 500), uniform(0, 63, 500)),
+         medium=case(normal(512, 512), uniform(0, 511, 200_000), uniform(0, 511, 200_000)))
+def gather_bilinear(image, y, x):
+    i, j = jnp.floor(y).astype(jnp.int32), jnp.floor(x).astype(jnp.int32)
+    a, b = y - i, x - j
+    top = image[i, j] * (1 - b) + image[i, j + 1] * b
+    return top * (1 - a) + (image[i + 1, j] * (1 - b) + image[i + 1, j + 1] * b) * a
+
+
+@program(small=case(normal(40, 100), integers(0, 100, 40)), medium=case(normal(4000, 1000), integers(0, 1000, 4000)))
+def take_along_rows(x, index):
+    return jnp.take_along_axis(x, index[:, None], axis=1)[:, 0]
+
+
+@program(small=case(normal(500, 32), integers(0, 500, 4, 16)), medium=case(normal(10_000, 128), integers(0, 10_000, 16, 128)))
+def embedding_loss_grad(table, tokens):
+    return jax.grad(lambda t: jnp.mean(jnp.tanh(t[tokens]) ** 2))(table)
+
+
+@program(small=case(normal(100, 16), integers(0, 100, 400), integers(0, 100, 400), *weights((16, 16), (16, 16))),
+         medium=case(normal(5000, 32), integers(0, 5000, 40_000), integers(0, 5000, 40_000), *weights((32, 32), (32, 32))))
+def message_passing(x, source, target, w, u):
+    messages = jax.nn.relu(x @ w)[source]
+    received = jax.ops.segment_sum(messages, target, x.shape[0])
+    return jax.nn.relu(x @ u + received)
+
+
+@program(small=case(normal(100, 8), integers(0, 100, 400), integers(0, 100, 400), *weights((16, 1))),
+         medium=case(normal(5000, 16), integers(0, 5000, 40_000), integers(0, 5000, 40_000), *weights((32, 1))))
+def graph_attention(x, source, target, w):
+    score = jax.nn.leaky_relu(jnp.concatenate([x[source], x[target]], 1) @ w)[:, 0]
+    n = x.shape[0]
+    peak = jax.ops.segment_max(score, target, n)
+    e = jnp.exp(score - peak[target])
+    return jax.ops.segment_sum(e[:, None] * x[source], target, n) / (jax.ops.segment_sum(e, target, n) + 1e-9)[:, None]
+
+
+@program(small=case(integers(0, 100, 400), integers(0, 100, 400), steps=10),
+         medium=case(integers(0, 10_000, 80_000), integers(0, 10_000, 80_000), steps=20))
+def page_rank(source, target, steps):
+    n = 10_000
+    degree = jnp.maximum(jnp.zeros(n).at[source].add(1.0), 1)
+
+    def step(_, r):
+        return 0.15 / n + 0.85 * jnp.zeros(n).at[target].add((r / degree)[source])
+
+    return jax.lax.fori_loop(0, steps, step, jnp.full(n, 1 / n))

@@ -1,0 +1,87 @@
+"""Simulations: particles and differential equations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.race.program import case, jax, jnp, lax, normal, program, uniform
+
+
+def attraction(x):
+    d = x[None] - x[:, None]
+    return jnp.sum(d * (jnp.sum(d * d, -1) + 0.01)[..., None] ** -1.5, 1) / x.shape[0]
+
+
+@program(small=case(normal(32, 3), normal(32, 3), steps=3), medium=case(normal(300, 3), normal(300, 3), steps=10), bound=1e-2)
+def n_body(x, v, steps):
+    def step(state, _):
+        x, v = state
+        v = v + 0.01 * attraction(x)
+        return (x + 0.01 * v, v), None
+
+    return lax.scan(step, (x, v), length=steps)[0]
+
+
+def lorenz_slope(s):
+    x, y, z = s
+    return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+
+@program(small=case(normal(3), steps=100), medium=case(normal(3), steps=10_000), bound=1.0)
+def lorenz(s, steps):
+    return lax.scan(lambda s, _: ((s := s + 0.005 * lorenz_slope(s)), s), s, length=steps)[1]
+
+
+def rk4(slope, y, dt, steps):
+    def step(_, y):
+        a = slope(y)
+        b = slope(y + dt / 2 * a)
+        c = slope(y + dt / 2 * b)
+        return y + dt / 6 * (a + 2 * b + 2 * c + slope(y + dt * c))
+
+    return lax.fori_loop(0, steps, step, y)
+
+
+@program(small=case(normal(3, 50), steps=20), medium=case(normal(3, 10_000), steps=100), bound=1e-2)
+def rk4_lorenz(s, steps):
+    return rk4(lorenz_slope, s, 0.001, steps)
+
+
+@program(x64=True, small=case(normal(64, dtype=np.float64), steps=20), medium=case(normal(20_000, dtype=np.float64), steps=50))
+def rk4_pendulum_f64(angle, steps):
+    return rk4(lambda s: jnp.stack([s[1], -jnp.sin(s[0])]), jnp.stack([angle, jnp.zeros_like(angle)]), 0.01, steps)
+
+
+@program(small=case(uniform(0, 1, 32, 32), uniform(0, 1, 32, 32), steps=10),
+         medium=case(uniform(0, 1, 256, 256), uniform(0, 1, 256, 256), steps=50), bound=1e-3)
+def gray_scott(u, v, steps):
+    def spread(x):
+        return sum(jnp.roll(x, s, a) for s in (1, -1) for a in (0, 1)) - 4 * x
+
+    def step(_, state):
+        u, v = state
+        r = u * v * v
+        return u + 0.16 * spread(u) - r + 0.035 * (1 - u), v + 0.08 * spread(v) + r - 0.1 * v
+
+    return lax.fori_loop(0, steps, step, (u, v))
+
+
+@program(small=case(uniform(0, 1, 100, 2), normal(100, 2), steps=10),
+         medium=case(uniform(0, 1, 50_000, 2), normal(50_000, 2), steps=50),
+         bound=1e-2)
+def bouncing_particles(x, v, steps):
+    def step(state, _):
+        x, v = state
+        x = x + 0.001 * v
+        outside = (x < 0) | (x > 1)
+        return (jnp.clip(x, 0, 1), jnp.where(outside, -v, v)), jnp.sum(outside)
+
+    return lax.scan(step, (x, v), length=steps)
+
+
+@program(small=case(normal(3, 20), steps=10), medium=case(normal(3, 2000), steps=50), bound=1e-3)
+def gradient_through_steps(s, steps):
+    def loss(s):
+        return jnp.sum(lax.scan(lambda s, _: (s + 0.001 * lorenz_slope(s), None), s, length=steps)[0] ** 2)
+
+    return jax.grad(loss)(s)

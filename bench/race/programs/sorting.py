@@ -1,0 +1,58 @@
+"""Sorting, searching, selecting and permuting."""
+
+from __future__ import annotations
+
+from bench.race.program import case, integers, jnp, lax, normal, ordered, permuted, program, uniform
+
+
+@program(small=case(normal(1000)), medium=case(normal(1_000_000)))
+def sort(x):
+    return jnp.sort(x)
+
+
+@program(small=case(normal(20, 50)), medium=case(normal(500, 500)))
+def argsort_rows(x):
+    return jnp.argsort(x, axis=1)
+
+
+@program(small=case(normal(8, 400)), medium=case(normal(64, 4000)))
+def median_rows(x):
+    return jnp.median(x, axis=1)
+
+
+@program(small=case(integers(0, 20, 1000), normal(1000)), medium=case(integers(0, 100, 50_000), normal(50_000)))
+def sort_two_keys(k, x):
+    return lax.sort((k, x, jnp.arange(k.size)), num_keys=2)
+
+
+@program(small=case(normal(16, 200), k=8), medium=case(normal(256, 4000), k=32))
+def top_k(x, k):
+    return lax.top_k(x, k)
+
+
+@program(small=case(ordered(1000), uniform(0, 1, 500)), medium=case(ordered(100_000), uniform(0, 1, 100_000)))
+def searchsorted(a, x):
+    return jnp.searchsorted(a, x)
+
+
+@program(small=case(ordered(256), uniform(0, 1, 1000)), medium=case(ordered(256), uniform(0, 1, 200_000)))
+def digitize_by_sort(edges, x):
+    return jnp.searchsorted(edges, x, method="sort")
+
+
+@program(small=case(integers(0, 100, 1000)), medium=case(integers(0, 5000, 100_000)))
+def unique_ranks(x):
+    s = jnp.sort(x)
+    first = jnp.concatenate([jnp.ones(1, bool), s[1:] != s[:-1]])
+    rank = jnp.cumsum(first)
+    return s, rank, rank[-1]
+
+
+@program(small=case(permuted(2000)), medium=case(permuted(500_000)))
+def inverse_permutation(p):
+    return jnp.zeros_like(p).at[p].set(jnp.arange(p.size, dtype=p.dtype))
+
+
+@program(small=case(permuted(256), normal(256, 16)), medium=case(permuted(50_000), normal(50_000, 16)))
+def permute_rows(p, x):
+    return x[p]

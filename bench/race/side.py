@@ -1,0 +1,117 @@
+"""One side of the race in a process of its own: `python -m bench.race.side ours|xla`, asked as `bench.worker` is.
+
+`{"load": text, "inputs": folder, "dtypes": [...], "engine": name}` compiles the text, runs it on the arrays `in0.npy`, ..., writes
+its results as `ours0.npy`, ... or `xla0.npy`, ... and tells their dtypes and the seconds it took to compile, for the first call and
+for a later one. `{"time": calls}` tells the seconds a call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from bench.race.program import BF16, Array
+from bench.threads import Cores
+from bench.worker import per_call, serve, undisturbed
+
+Call = Callable[[], Any]
+Loaded = tuple[Call, Callable[[Any], list[Array]]]
+"""What runs the program once, to the end, and what makes arrays of its results."""
+
+WARM_UP = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
+
+
+def ours(text: str, args: Sequence[Array], engine: str) -> Loaded:
+    """One of our engines, from the text through the default pipeline."""
+    import deepx_graph as dx
+
+    function = dx.compile(dx.optimize(dx.loads(text)), engine=engine, threads=int(os.environ["BENCH_THREADS"]))
+    return (lambda: function(*args)), lambda results: [np.asarray(r) for r in results]
+
+
+def xla(text: str, args: Sequence[Array], engine: str) -> Loaded:
+    """XLA's compiler for the CPU, called through its Python client; `engine` says nothing to it."""
+    import jax
+    from jaxlib import xla_client
+
+    jax.config.update("jax_enable_x64", True)
+    device = jax.devices("cpu")[0]
+    execute = device.client.compile_and_load(text, xla_client.DeviceList((device,)), xla_client.CompileOptions()).execute_sharded
+    given = jax.block_until_ready([jax.device_put(a) for a in args])
+
+    def call() -> Any:
+        return jax.block_until_ready([parts[0] for parts in execute(given).disassemble_into_single_device_arrays()])
+
+    return call, lambda results: [np.asarray(r) for r in results]
+
+
+SIDES: dict[str, Callable[[str, Sequence[Array], str], Loaded]] = {"ours": ours, "xla": xla}
+
+
+def save(path: Path, array: Array) -> str:
+    """Writes an array of any dtype; the name of its dtype, which `load` wants."""
+    np.save(path, array.view(np.uint16) if array.dtype == BF16 else array)
+    return array.dtype.name
+
+
+def load(path: Path, dtype: str) -> Array:
+    array = np.load(path)
+    return np.asarray(array.view(BF16) if dtype == np.dtype(ml_dtypes.bfloat16).name else array)
+
+
+class Side:
+    """The state between questions."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.cores = name, Cores()
+        self.call: Call | None = None
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        if "load" in question:
+            return self.load(question["load"], Path(question["folder"]), question["dtypes"], question["engine"])
+        call, count = self.call, question["time"]
+        assert call is not None, "load first"
+
+        def batch() -> float:
+            call()  # wakes workers and caches
+            return per_call(call, count)
+
+        return undisturbed(batch, count)
+
+    def load(self, text: str, folder: Path, dtypes: Sequence[str], engine: str) -> dict[str, Any]:
+        prepare = SIDES[self.name]
+        if self.call is None:  # what a process does once
+            np.empty(31 << 20, np.uint8)
+            prepare(WARM_UP, [np.zeros(4, np.float32)], engine)[0]()
+        self.call = None
+        self.cores.release()
+        args = [load(folder / f"in{k}.npy", dtype) for k, dtype in enumerate(dtypes)]
+        start = time.perf_counter()
+        call, arrays = prepare(text, args, engine)
+        compiled = time.perf_counter()
+        results = call()
+        first = time.perf_counter()
+        names = [save(folder / f"{self.name}{k}.npy", r) for k, r in enumerate(arrays(results))]
+        del results
+        seconds = min(per_call(call, 1) for _ in range(2))
+        if seconds < LONG:
+            self.cores.spread(call)
+            seconds = min(seconds, *(per_call(call, 1) for _ in range(3)))
+        self.call = call
+        return {"compile": compiled - start, "first": first - compiled, "seconds": seconds, "dtypes": names}
+
+
+LONG = 0.5
+"""Seconds of a call beyond which nothing is done only to prepare for measuring."""
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    serve(Side(sys.argv[1]).answer)

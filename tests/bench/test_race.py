@@ -1,0 +1,147 @@
+"""The race against XLA: programs compute what XLA computed for them, differences are found, and counts do not grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from bench.race import __main__ as command
+from bench.race.compare import digest, digest_fault, error, fault
+from bench.race.contest import geometric_mean, race
+from bench.race.program import BF16, Program, programs
+from bench.race.side import load, save
+from bench.race.store import stored_digests, stored_text
+
+SAMPLE = ("mlp_loss", "lstm_forward", "depthwise_convolution", "edit_distance", "heat", "max_pool", "power_iteration",
+          "complex_chain", "bf16_mlp", "random_normal", "argmax_rows", "segment_sum", "lorenz", "argsort_rows",
+          "black_scholes_f64", "integer_hash")
+"""Of every kind, and of every dtype; few kernels to compile."""
+
+
+def small(name: str) -> Program:
+    return programs()[f"{name}.small"]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "auto"])
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_program_computes_what_xla_computed(name: str, engine: str) -> None:
+    p = small(name)
+    results = dx.compile(dx.optimize(dx.loads(stored_text(p))), engine=engine)(*p.inputs)
+    assert digest_fault([np.asarray(r) for r in results], stored_digests(p), p.bound) == ""
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", [n for n, p in programs().items() if p.size == "small"])
+def test_every_small_program_computes_what_xla_computed(name: str) -> None:
+    p = programs()[name]
+    results = dx.compile(dx.optimize(dx.loads(stored_text(p))))(*p.inputs)
+    assert digest_fault([np.asarray(r) for r in results], stored_digests(p), p.bound) == ""
+
+
+def test_every_program_is_stored_with_the_types_of_its_inputs() -> None:
+    """All small ones, and some others, whose inputs take longer to make."""
+    words = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int8": "i8",
+             "uint32": "ui32"}
+    for p in [p for k, p in enumerate(programs().values()) if p.size == "small" or k % 20 == 1]:
+        head = next(line for line in stored_text(p).splitlines() if "@main(" in line).partition(") -> ")[0]
+        types = [part.partition(">")[0] for part in head.split("tensor<")[1:]]
+        assert types == ["x".join([*map(str, a.shape), words[a.dtype.name]]) for a in p.inputs], p.name
+        assert stored_digests(p), p.name
+
+
+# --- what is the same
+
+
+def test_results_apart_are_found() -> None:
+    x = np.array([1.0, -2.0, np.nan, np.inf], np.float32)
+    assert error(x, x) == 0
+    assert error(x + np.float32(1e-3), x) == pytest.approx(5e-4, rel=1e-3)
+    assert error(np.array([1.0, -2.0, 0.0, np.inf], np.float32), x) == np.inf
+    assert error(np.array([np.inf, -2.0, np.nan, np.inf], np.float32), x) == np.inf
+    assert error(x.astype(np.float64), x) == error(x[:2], x) == np.inf
+    assert error(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
+    assert error(np.array([3 + 4j]), np.array([3 - 4j])) == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.int32, np.bool_])
+def test_digests_tell_what_is_off(dtype: Any) -> None:
+    x = (np.arange(40).reshape(5, 8) % 7).astype(dtype)
+    assert digest_fault([x], [digest(x)]) == ""
+    other = x.copy()
+    other[-1, -1] = not x[-1, -1]
+    assert "is off by" in digest_fault([other], [digest(x)])
+    assert "is off by" in fault([other], [x])
+    assert digest_fault([x.ravel()], [digest(x)]) and digest_fault([], [digest(x)]) and fault([], [x])
+
+
+def test_one_element_of_many_that_is_off_shows_in_the_mean() -> None:
+    x = np.ones(1000, np.float32)
+    assert digest_fault([np.where(np.arange(1000) == 3, 2, x).astype(np.float32)], [digest(x)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.complex64, np.bool_])
+def test_arrays_reach_the_other_process(tmp_path: Any, dtype: Any) -> None:
+    x = np.array([[0, 1, 2]]).astype(dtype)
+    got = load(tmp_path / "x.npy", save(tmp_path / "x.npy", x))
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, x)
+
+
+# --- the race
+
+
+def test_our_side_runs_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--alone", "--only", "^integer_hash.small", "--rounds", "1", "--threads", "1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("integer_hash.small") and "ratio" not in said and "failed: 0" in said
+
+
+def test_what_fails_is_a_row() -> None:
+    (row,) = race([small("integer_hash")], None, "no such engine", 1, 1)
+    assert "no such engine" in row["fails"]
+    assert "fails: ours" in command.line(row)
+
+
+def rows(ratios: Sequence[float]) -> list[dict[str, Any]]:
+    times = {"min": 1e-6, "median": 2e-6}
+    return [{"name": "p", "kind": "k", "ours": times, "xla": times, "ratio": r, "ratio of medians": r} for r in ratios]
+
+
+def test_bounds_decide_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "race", lambda *_: iter(rows([1.0, 4.0])))
+    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+    assert command.main(["--alone"]) == command.main(["--alone", "--below", "2.1", "--worst", "4"]) == 0
+    assert command.main(["--alone", "--below", "1.9"]) == command.main(["--alone", "--worst", "3"]) == 1
+
+
+def test_programs_are_chosen() -> None:
+    def names(*arguments: str) -> list[str]:
+        return [p.name for p in command.chosen(command.parser().parse_args(arguments))]
+
+    assert names("--only", "^heat") == ["heat.small", "heat.medium", "heat_padded.small", "heat_padded.medium"]
+    assert names("--only", "^heat", "--size", "small", "--every", "2") == ["heat.small"]
+    assert names("--kind", "sorting", "--only", "^heat") == []
+    assert set(names()) == set(programs())
+
+
+# --- counts
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_counts_do_not_grow(name: str) -> None:
+    """One that falls belongs into the table: `python -m bench.race counts`."""
+    pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+    from bench.race.counts import counts, known
+
+    steps, kernels, moved = counts(small(name))
+    assert all(a <= b for a, b in zip((steps.total(), kernels, moved), known()[f"{name}.small"], strict=True))
+
+
+def test_every_small_program_is_counted() -> None:
+    from bench.race.counts import counted, known
+
+    assert list(known()) == [p.name for p in counted()]

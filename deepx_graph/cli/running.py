@@ -71,7 +71,7 @@ def spread(results: Sequence[Any], names: Sequence[str], devices: int) -> dict[s
 def read_infeed(path: str | None, devices: int, max_bytes: int | None) -> Any:
     """The arrays of an archive in their order; on several devices those named `NAME@1` for device 1. Raises UsageError."""
     from deepx_graph.session.inputs import read_npz
-    from deepx_graph.text.common.numbers import whole
+    from deepx_graph.text.common.cursor import whole
 
     if path is None:
         return None

@@ -1,14 +1,15 @@
 """The languages this package reads and writes, one row each, and the way in and out of them: recognise, read, write.
 
-A text is recognised by what it says; its file name decides only where that does not. Binary input and oversized files are
-refused before any reader sees them. A reader is imported when its language is first met. Nothing here verifies or runs
-a program.
+A text is recognised by what it says; its file name decides only where that does not. Binary input, whose kinds are told with the
+line that makes a text of them, and oversized files are refused before any reader sees them. A reader is imported when its language
+is first met. Nothing here verifies or runs a program.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,12 +31,12 @@ from deepx_graph.errors import (
 )
 from deepx_graph.ir import Module
 from deepx_graph.rewrite.targets import TARGETS
-from deepx_graph.text.binaries import refuse_known
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.mindir import looks_like_model
 
 if TYPE_CHECKING:
     from deepx_graph.rewrite.legalise import ConversionTarget
+
 
 PIECE = 1 << 24
 """Bytes that are read of a file at a time: asking for many takes memory for as many."""
@@ -248,3 +249,42 @@ def _refuse_unreadable(source: Source, options: ReadOptions) -> None:
 
 def _too_large(name: str, limit: int) -> Diagnostic:
     return Diagnostic(f"{name} has more than {limit} bytes", hint="raise --max-file-bytes if you trust it")
+
+
+# --- binary files that are not read as programs -------------------------------------------------------------------
+
+_BYTECODE = ('python -c "from jax._src.interpreters.mlir import make_ir_context as c; '
+             "from jaxlib.mlir.dialects import stablehlo as s; "
+             "print(s.deserialize_portable_artifact(c(), open('FILE', 'rb').read()))\" > FILE.mlir")  # fmt: skip
+_HLO = ('python -c "from jaxlib._hlo import HloModule as M; '
+        "print(M.from_serialized_hlo_module_proto(open('FILE', 'rb').read()).to_string())\" > FILE.hlo")  # fmt: skip
+_ONNX = 'python -c "import onnx, tvm.relay as r; print(r.frontend.from_onnx(onnx.load(\'FILE\'))[0].astext())" > FILE.relay'
+_TORCH = ('python -c "import torch; from torch_xla.stablehlo import exported_program_to_stablehlo as s; '
+          "print(s(torch.export.load('FILE')).get_stablehlo_text())\" > FILE.mlir")  # fmt: skip
+_ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
+
+BINARIES: tuple[tuple[str, bytes, str], ...] = (
+    ("MLIR bytecode (a StableHLO portable artifact)", rb"ML\xefR", _BYTECODE),
+    ("an XLA HLO protocol buffer", rb"\x0a(?:[\x80-\xff]+[\x00-\x7f]\x0a)?[\x01-\x7f][\x20-\x7e]+\x12", _HLO),
+    ("an ONNX model", rb"\x08[\x01-\x1f](?:\x12|:|\x1a|\x42).", _ONNX),
+    ("an archive of numpy arrays", rb"PK\x03\x04.{26}[^/\\]{1,80}\.npy", _ARRAYS),
+    ("a zip archive (.pt2 of torch.export, or another)", rb"PK\x03\x04", _TORCH),
+    ("a numpy array", rb"\x93NUMPY", _ARRAYS),
+    ("compressed by gzip", rb"\x1f\x8b", "gzip -dc FILE | deepx-graph info -"),
+    ("compressed by zstd", rb"\x28\xb5\x2f\xfd", "zstd -dc FILE | deepx-graph info -"),
+    ("compressed by xz", rb"\xfd7zXZ\x00", "xz -dc FILE | deepx-graph info -"),
+    ("compressed by bzip2", rb"BZh[1-9]1AY", "bzip2 -dc FILE | deepx-graph info -"),
+    ("a TensorFlow Lite model", rb".{4}TFL3", "export StableHLO or HLO text from the framework that made it"),
+    ("LLVM bitcode", rb"BC\xc0\xde", "a program of tensors is needed, before it is compiled"),
+    ("an HDF5 file", rb"\x89HDF", "export StableHLO or HLO text from the framework that made it"),
+    ("a Python pickle", rb"\x80[\x02-\x05]", "print the program as text where it was pickled; a pickle may hold any code"),
+)
+"""What each is called, the pattern that its first bytes match, and how to go on, FILE being its name; in the order of trying."""
+
+
+def refuse_known(data: bytes, name: str) -> None:
+    """Raises ParseError for a binary file of a known kind."""
+    for kind, pattern, hint in BINARIES:
+        if re.match(pattern, data, re.DOTALL):
+            raise ParseError(Diagnostic(f"{name} is {kind}: it is not read as a program",
+                                        expected="a program as UTF-8 text", hint=hint))

@@ -129,7 +129,7 @@ def test_notes_travel_between_the_languages() -> None:
     "text", ["loc(", "#loc1", "callsite(#a at", "fused[", '"a"(' * 5000, "callsite(" * 5000, '"f":99999999999:1']
 )  # fmt: skip
 def test_locations_that_make_no_sense_are_no_place(text: str) -> None:
-    from deepx_graph.text.stablehlo.locations import Locations
+    from deepx_graph.text.stablehlo.notes import Locations
 
     place = Locations({"#loc1": "#loc2", "#loc2": "#loc1"}).of(text)
     assert place is None or place.line < 1 << 31

@@ -13,9 +13,9 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import InferError, ParseError
 from deepx_graph.literal import MAX_BOUNDED, Literal
-from deepx_graph.text.common.numbers import is_nested
 from deepx_graph.text.mindir.control import SPECIAL
 from deepx_graph.text.mindir.rules import RULES
+from deepx_graph.text.xla.literals import is_nested
 from deepx_graph.types import F32, DataType, FunctionType, TupleType, Type, add_dims, mul_dims, tensor
 from tests.support.mutant_trials import ENDS, verdict
 from tests.support.mutants import Seed

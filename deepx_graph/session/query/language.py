@@ -19,7 +19,7 @@ from typing import NoReturn
 from deepx_graph.errors import Diagnostic, Source, Span, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.session.query.facts import FLAGS, NUMBERS, RELATIONS, TEXTS, WORDS, Facts
-from deepx_graph.text.common.numbers import whole
+from deepx_graph.text.common.cursor import whole
 
 Test = Callable[[Facts, Node], bool]
 

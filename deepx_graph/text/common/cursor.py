@@ -2,6 +2,7 @@
 
 A language derives from `TextCursor`, which stands between characters and asks for words and patterns as it expects them, or from
 `TokenCursor`, which stands before a token of a list. It brings its own words, and what it shares is the same for all.
+`whole` bounds the numbers of every text.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Cursor(ABC):
         found: list[T] = []
         while not self.accept(close):
             found.append(item())
-            if not self.peek(close):
-                self.expect(",", f"or '{close}'")
+            if not self.accept(",") and not self.peek(close):
+                self.missing(",", f"or '{close}'")
         return found
 
     # --- errors
@@ -177,3 +178,8 @@ class TokenCursor(Cursor):
     def fail_at(self, token: Token, message: str, *, expected: str | None = None, hint: str | None = None) -> NoReturn:
         """Raises ParseError at a token."""
         self.fail(message, token.start, token.end, expected=expected, hint=hint)
+
+
+def whole(text: str, digits: int = 18) -> int | None:
+    """The number that decimal digits are; None for any other text, and for more digits than that."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
-from deepx_graph.text.common.numbers import whole
+from deepx_graph.text.common.cursor import whole
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.schema import Attribute, CallMessage, Graph, Model, TensorData, ValueInfo
 from deepx_graph.text.mindir.values import (

@@ -16,7 +16,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, P
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Literal
-from deepx_graph.text.common.numbers import whole
+from deepx_graph.text.common.cursor import whole
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.mindir.control import SPECIAL, Choice, GraphClosure, call
 from deepx_graph.text.mindir.rules import RULES, Args

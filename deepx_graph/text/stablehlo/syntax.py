@@ -73,14 +73,14 @@ class Operation:
 
     name: str
     results: list[str]
-    operands: list[tuple[str, int]]
-    attributes: dict[str, Any]
-    words: list[str]
-    regions: list[list[RegionBlock]]
-    operand_types: list[Type]
-    result_types: list[Type]
     start: int
     end: int
+    operands: list[tuple[str, int]] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    regions: list[list[RegionBlock]] = field(default_factory=list)
+    operand_types: list[Type] = field(default_factory=list)
+    result_types: list[Type] = field(default_factory=list)
     location: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.xla import mlir_text
-from deepx_graph.text.xla.fields import AttributeField, Attrs, body, flag, number, real, string
+from deepx_graph.text.xla.fields import AttributeField, Attrs, Derived, OperationRow, body, flag, number, real, row, string
 from deepx_graph.text.xla.hlo_text import Groups, groups_text, parse_groups
 from deepx_graph.text.xla.lowering import DialectContext
-from deepx_graph.text.xla.rows import Derived, OperationRow, row
 from deepx_graph.types import TupleType, Type, as_tensor
 
 if TYPE_CHECKING:

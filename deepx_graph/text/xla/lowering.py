@@ -1,4 +1,4 @@
-"""What reading a text of the XLA dialect has in either syntax: the builder, the state of effects, an operation's attributes.
+"""Lowering a text of the XLA dialect in either syntax: the builder, an operation's attributes, effects, control.
 
 Tokens order effects in a text; in the sea one state does, in the order of the text, which every order of tokens agrees with. So a
 function that has to do with tokens or effects takes and gives that state, and tokens themselves vanish.
@@ -7,15 +7,22 @@ function that has to do with tokens or effects takes and gives that state, and t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from deepx_graph import ops
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.structure import TUPLE
-from deepx_graph.types import STATE, TensorType, TupleType, Type
+from deepx_graph.ops.host.lapack import options, routine_of
+from deepx_graph.types import I32, STATE, FunctionType, TensorType, TupleType, Type, as_tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.xla.fields import AttributeField
+
+
+Values = Sequence[Node]
+Iteration = Callable[[Values], tuple[Node, Values]]
+"""The condition, and the next values of the variables, for their values; the condition is computed first."""
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What reading an attribute of another form than a rule expects raises."""
@@ -133,12 +140,46 @@ class DialectContext(ABC):
             return []
         return self.after(lowering.state, self.b.items(node))
 
+    @property
+    @abstractmethod
+    def state(self) -> Node | None:
+        """The state as it is now; None where neither the operation nor what it runs acts on it."""
+
     def after(self, acts: Node | None, results: Sequence[Node]) -> list[Node]:
         """The results but for the state, which is current from here on; all where the operation does not act on it."""
         if acts is None:
             return list(results)
         *rest, self.lowering.state = results
         return rest
+
+    # --- control, through which the state goes like a value where something in it acts
+
+    def loop(self, inits: Values, iterate: Iteration) -> list[Node]:
+        """The variables at the end of a loop."""
+        acts = self.state
+
+        def body(phis: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            go_on, nexts = iterate(self.after(acts, phis))
+            return go_on, [*nexts, *self._current(acts)]
+
+        return self.after(acts, self.b.loop([*inits, *self._current(acts)], body))
+
+    def branch(self, selector: Node, branches: Sequence[Callable[[], Values]]) -> list[Node]:
+        """The values of the branch that the selector takes, each lowered by a function."""
+        acts, values = self.state, []
+        for lower in branches:
+            if acts is not None:
+                self.lowering.state = acts
+            values.append([*lower(), *self._current(acts)])
+        return self.after(acts, self.b.branch(selector, *values))
+
+    def call(self, acts: Node | None, function: Function | tuple[str, FunctionType], args: Values) -> list[Node]:
+        """The results of a function, which takes and gives the state where it acts."""
+        return self.after(acts, self.b.call(function, *args, *self._current(acts)))
+
+    def _current(self, acts: Node | None) -> list[Node]:
+        """The state as it is now, for an operation that acts on it."""
+        return [] if acts is None or self.lowering.state is None else [self.lowering.state]
 
 
 def several(c: DialectContext, node: Node) -> list[Node]:
@@ -162,3 +203,20 @@ def acting(uses: Mapping[str, Iterable[str]], first: Iterable[str]) -> set[str]:
             found.add(name)
             work += callers.get(name, ())
     return found
+
+
+# --- custom calls to LAPACK that say what one of our operations says, as JAX lowers them for CPU ----------------------
+
+_TRANSPOSES = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+
+
+def lapack_operations(b: Builder, target: str, config: str, inputs: Sequence[Node]) -> list[Node] | None:
+    """The results of the call; None for another target. A factor that there is none of is NaN, and `info` is 0 nevertheless."""
+    routine, given = routine_of(target), options(config)
+    if routine == "potrf" and len(inputs) == 1:
+        factor = b(ops.cholesky, inputs[0], lower=given.get("uplo") == "L")
+        return [factor, b.splat(0, TensorType(I32, as_tensor(inputs[0].type).shape[:-2]))]
+    if routine == "trsm" and len(inputs) == 2 and given.get("trans_x") in _TRANSPOSES:
+        return [b(ops.triangular_solve, *inputs, left_side=given.get("side") == "L", lower=given.get("uplo") == "L",
+                  unit_diagonal=given.get("diag") == "U", transpose_a=_TRANSPOSES[given["trans_x"]])]
+    return None

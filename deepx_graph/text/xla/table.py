@@ -17,14 +17,17 @@ from deepx_graph.text.xla.devices import DEVICES
 from deepx_graph.text.xla.fields import (
     AttributeField,
     Attrs,
+    Derived,
     DotField,
     IndexedField,
+    OperationRow,
     StatedField,
     body,
     flag,
     ints,
     number,
     real,
+    row,
     stated,
     value,
     word,
@@ -32,7 +35,6 @@ from deepx_graph.text.xla.fields import (
 from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.lowering import DialectContext
 from deepx_graph.text.xla.mlir_text import word_text
-from deepx_graph.text.xla.rows import Derived, OperationRow, row
 from deepx_graph.text.xla.windows import LABELS, PADDING, SLICES, window
 from deepx_graph.types import as_tensor
 

@@ -10,8 +10,8 @@ from deepx_graph.ir.structure import LOOP_END, REGION
 from deepx_graph.ops import OPS
 from deepx_graph.text import ReadOptions, detect
 from deepx_graph.text.hlo import read
-from deepx_graph.text.hlo.reader.literals import parse_literal
-from deepx_graph.text.hlo.reader.shapes import parse_shape
+from deepx_graph.text.hlo.literals import parse_literal
+from deepx_graph.text.hlo.shapes import parse_shape
 from deepx_graph.types import BF16, BOOL, C64, F32, I32, STATE, TupleType, tensor
 from deepx_graph.verify import verify
 from tests.support import jax_corpus
@@ -163,9 +163,9 @@ def test_shapes() -> None:
 
 
 def test_literals() -> None:
-    got = parse_literal("{ { 1, -0 }, /*i0=1*/ { nan, -inf } }", tensor(F32, (2, 2)), 0).array
+    got = parse_literal("{ { 1, -0 }, /*i0=1*/ { nan, -inf } }", tensor(F32, (2, 2))).array
     np.testing.assert_array_equal(got, [[1, -0.0], [np.nan, -np.inf]])
     assert np.signbit(got[0, 1])
-    assert parse_literal("nan(0x1)", tensor(F32), 0).array.view(np.uint32) == 0x7F800001
-    assert parse_literal("(3, -inf)", tensor(C64), 0).array == complex(3, -np.inf)
-    assert parse_literal("{}", tensor(F32, (0,)), 0).array.shape == (0,)
+    assert parse_literal("nan(0x1)", tensor(F32)).array.view(np.uint32) == 0x7F800001
+    assert parse_literal("(3, -inf)", tensor(C64)).array == complex(3, -np.inf)
+    assert parse_literal("{}", tensor(F32, (0,))).array.shape == (0,)

@@ -11,8 +11,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph import ops, session
 from deepx_graph.errors import DeepxGraphError, ParseError
-from deepx_graph.text.stablehlo.reader.dialects import KEPT, canonical, is_mistaken, nearest
-from deepx_graph.text.stablehlo.reader.rules import RULES
+from deepx_graph.text.stablehlo.reader.rules import KEPT, RULES, canonical, is_mistaken, nearest
 
 MHLO = re.findall(r"\w+", """
 abs acos acosh add add_dependency after_all all_gather all_reduce all_to_all and asin asinh async_done async_start atan2
@@ -41,8 +40,8 @@ def swapped(name: str) -> str:
 
 @pytest.mark.parametrize("name", [n for n in RULES if "." in n and swapped(n) not in RULES and n[-1] != n[-2]])
 def test_a_misspelt_operation_is_an_error_that_names_the_right_one(name: str) -> None:
-    if not is_mistaken("foo." + name, RULES) and is_mistaken(swapped(name), RULES):
-        assert f"'{name}'" in (nearest(swapped(name), RULES) or "")
+    if not is_mistaken("foo." + name) and is_mistaken(swapped(name)):
+        assert f"'{name}'" in (nearest(swapped(name)) or "")
     else:
         assert name.startswith("sdy.")  # a foreign dialect
 
@@ -71,7 +70,7 @@ def test_what_is_kept_is_said(name: str) -> None:
 
 @pytest.mark.parametrize("word", MHLO)
 def test_operations_of_mhlo_are_those_of_stablehlo(word: str) -> None:
-    name = canonical(f"mhlo.{word}", RULES)
+    name = canonical(f"mhlo.{word}")
     assert name in RULES and name not in KEPT
 
 

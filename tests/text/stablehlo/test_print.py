@@ -15,8 +15,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops.host.host import Host
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.text import read, write
-from deepx_graph.text.stablehlo.printer.values import dense_text
-from deepx_graph.text.stablehlo.reader.literals import parse_dense
+from deepx_graph.text.stablehlo.literals import dense_text, parse_dense
 from deepx_graph.types import ANY, BF16, BOOL, C64, F32, I4, I64, STATE, U8, FunctionType, TupleType, tensor, type_of_array
 from deepx_graph.verify import verify
 from tests.support import jax_oracle, laws

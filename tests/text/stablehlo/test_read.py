@@ -12,7 +12,7 @@ from deepx_graph.errors import CheckFailed, ParseError, Source, VerifyError
 from deepx_graph.ops.host.host import Host
 from deepx_graph.text import ReadOptions, detect
 from deepx_graph.text.stablehlo import read
-from deepx_graph.text.stablehlo.reader.literals import parse_dense
+from deepx_graph.text.stablehlo.literals import parse_dense
 from deepx_graph.types import BF16, BOOL, C64, F32, I8, STATE, tensor
 from deepx_graph.verify import verify
 from tests.support import jax_corpus

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.text.stablehlo.shardy import parse_mesh, parse_shardings
+from deepx_graph.text.stablehlo.reader.manual import parse_mesh, parse_shardings
 
 X = np.arange(32, dtype="f4").reshape(8, 4)
 HEAD = """module @m attributes {mhlo.num_partitions = 4 : i32} {

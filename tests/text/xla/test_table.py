@@ -16,8 +16,8 @@ from deepx_graph.ir import Builder, Module, Op
 from deepx_graph.session.report.diff import diff
 from deepx_graph.text import ReadOptions, hlo, stablehlo
 from deepx_graph.text.hlo.printer.ops import LACKING
+from deepx_graph.text.xla.fields import OperationRow
 from deepx_graph.text.xla.hlo_text import AttributeFault, parse_groups, parse_string, string_text
-from deepx_graph.text.xla.rows import OperationRow
 from deepx_graph.text.xla.table import ROWS, TABLE
 from deepx_graph.text.xla.windows import Window, parse_dim_labels, parse_padding, parse_slices, parse_window, window_text
 from deepx_graph.types import TupleType

@@ -17,9 +17,10 @@ from deepx_graph.ir.node import NOWHERE, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION, index_of, is_loop_variable, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.tape import tape_hint
-from deepx_graph.text.hlo.printer.notes import noted_shape, shape_text
+from deepx_graph.text.hlo.literals import literal_text
+from deepx_graph.text.hlo.notes import noted_shape, shape_text
 from deepx_graph.text.hlo.printer.place import REPEATED, ClosedComputation, Computations, is_item
-from deepx_graph.text.hlo.printer.values import NoWord, legal, literal_text, tuple_text, type_text
+from deepx_graph.text.hlo.shapes import NoWord, legal, tuple_text, type_text
 from deepx_graph.types import STATE, Dims, DType, TensorType, TupleType, Type, is_state, scalar, tensor
 
 if TYPE_CHECKING:

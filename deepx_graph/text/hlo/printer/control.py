@@ -13,8 +13,8 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, REGION, TUPLE, callee_of
 from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, state_text
 from deepx_graph.text.hlo.printer.place import call_arguments
-from deepx_graph.text.hlo.printer.values import legal, type_text
 from deepx_graph.text.hlo.reader.rules import RULES
+from deepx_graph.text.hlo.shapes import legal, type_text
 from deepx_graph.types import BOOL, I32, TensorType
 
 _STRING = r"\"(?:[^\"\\]|\\.)*\""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
+from deepx_graph.text.hlo.notes import noted_shape
 from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit
-from deepx_graph.text.hlo.printer.notes import noted_shape
-from deepx_graph.text.hlo.printer.values import legal, tuple_text, type_text
 from deepx_graph.text.hlo.reader.devices import VERSIONS
+from deepx_graph.text.hlo.shapes import legal, tuple_text, type_text
 from deepx_graph.text.xla.devices import COLLECTIVES
+from deepx_graph.text.xla.fields import OperationRow
 from deepx_graph.text.xla.hlo_text import present, string_text
-from deepx_graph.text.xla.rows import OperationRow
 from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import STATE, TupleType, Type
 

@@ -13,12 +13,11 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
 from deepx_graph.rewrite.legalise import Legaliser
+from deepx_graph.text.hlo.notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, shown_results
-from deepx_graph.text.hlo.printer.loops import without_fixed_variables
-from deepx_graph.text.hlo.printer.notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer.ops import EMITTERS, TARGET
-from deepx_graph.text.hlo.printer.place import ClosedComputation, Computations
-from deepx_graph.text.hlo.printer.values import NoWord, legal, tuple_text, word
+from deepx_graph.text.hlo.printer.place import ClosedComputation, Computations, without_fixed_variables
+from deepx_graph.text.hlo.shapes import NoWord, legal, tuple_text, word
 from deepx_graph.types import STATE
 
 Order = Callable[[Sequence[Node]], list[Node]]

@@ -1,9 +1,10 @@
-"""Which computation of HLO text every node of a function is written in.
+"""Which computation of HLO text every node of a function is written in, and which loop variables it has.
 
 HLO has no free variables: the branches of a conditional and the condition and body of a while are computations of their own, given
-what they use from outside. A node stands within the loops whose variables it depends on and outside all others; of the places
+what they use from outside. A node stands within the loops whose variables it depends on and outside all others; of the computations
 left, in the deepest branch that holds all its users. Small constants stand wherever they are used. A node that the condition and
-the body of a loop share is written in both. Nothing here writes text.
+the body of a loop share is written in both. Loop variables that never change are values from outside: the reader takes them for
+such, and so must what is printed. Nothing here writes text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,66 @@ from deepx_graph import ops
 from deepx_graph.analysis.liveness import everything
 from deepx_graph.analysis.scopes import Scope, ScopeTree
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL_VALUE, CONSTANT, LOOP_END, PARTIAL, PHI, PROJ, REGION, is_loop_variable, value_of
+from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
+from deepx_graph.ir.structure import (
+    CALL_VALUE,
+    CONSTANT,
+    LOOP_END,
+    PARTIAL,
+    PHI,
+    PROJ,
+    REGION,
+    index_of,
+    is_loop_variable,
+    value_of,
+)
+from deepx_graph.types import TupleType
+
+
+def without_fixed_variables(function: Function) -> Function:
+    """The same function whose loops have only variables that change; a loop of none that change keeps all."""
+    while any(n.op is LOOP_END for n in function.nodes) and (fixed := _fixed(function)):
+        function = _without(function, fixed)
+    return function
+
+
+def _fixed(function: Function) -> dict[Node, set[int]]:
+    """For each loop_begin the variables whose next value is their own."""
+    found: dict[Node, set[int]] = {}
+    for end in function.nodes:
+        if end.op is LOOP_END:
+            begin, _, *nexts = end.inputs
+            same = {k for k, n in enumerate(nexts) if n.op is PHI and n.inputs[0] is begin and index_of(n) == k}
+            if same and len(same) < len(nexts):
+                found[begin] = same
+    return found
+
+
+def _without(function: Function, fixed: dict[Node, set[int]]) -> Function:
+    """One round over all nodes of a function."""
+    new: dict[Node, Node] = {p: p for p in function.params}
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node in fixed:
+            kept = _kept(inputs, fixed[node])
+            return Node(node.op, kept, node.attrs, TupleType(tuple(n.type for n in kept)), node.origin)
+        begin = node.inputs[0] if node.inputs else node
+        begin = begin.inputs[0] if begin.op is LOOP_END else begin
+        if begin not in fixed:
+            return with_inputs(node, inputs)
+        if node.op is LOOP_END:
+            return Node(LOOP_END, (*inputs[:2], *_kept(inputs[2:], fixed[begin])), (), inputs[0].type, node.origin)
+        k = index_of(node)  # of a variable, or of its value at the end
+        if k in fixed[begin]:
+            return new[begin.inputs[k]]
+        return Node(node.op, inputs, (k - sum(f < k for f in fixed[begin]),), node.type, node.origin)
+
+    return replaced(function, rebuild(function.nodes, new, step))
+
+
+def _kept(values: Sequence[Node], fixed: set[int]) -> tuple[Node, ...]:
+    return tuple(v for k, v in enumerate(values) if k not in fixed)
+
 
 REPEATED = 16
 """Constants of at most so many elements are written again in every computation that uses them."""

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.text.hlo.reader.effects import plain_leaves
-from deepx_graph.text.hlo.reader.shapes import layout_of
-from deepx_graph.text.hlo.reader.syntax import HloInstruction, Raw
+from deepx_graph.text.hlo.shapes import layout_of
+from deepx_graph.text.hlo.syntax import HloInstruction, Raw, plain_leaves
 from deepx_graph.text.xla.fields import AttributeField
 from deepx_graph.text.xla.hlo_text import AttributeFault, parse_ints, parse_names, parse_string
 from deepx_graph.text.xla.lowering import DialectContext
@@ -60,6 +59,10 @@ class InstructionContext(DialectContext):
     @property
     def tensors(self) -> list[Node]:
         return [leaf for x in self.inputs for leaf in self.lowering.flatten(x)]
+
+    @property
+    def state(self) -> Node | None:
+        return self.lowering.state if self.lowering.acts(self.instruction) else None
 
     def packed(self, results: Sequence[Node]) -> Node:
         """The value of the stated type with these leaves."""

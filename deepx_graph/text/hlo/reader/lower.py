@@ -12,12 +12,21 @@ from dataclasses import replace
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
-from deepx_graph.text.common.numbers import whole
-from deepx_graph.text.hlo.reader.check import check_instruction, check_program
+from deepx_graph.text.common.cursor import whole
+from deepx_graph.text.hlo.notes import COMMON_ATTRIBUTES, NAMING, NOTED
 from deepx_graph.text.hlo.reader.context import InstructionContext
-from deepx_graph.text.hlo.reader.effects import acts_itself, named, plain_leaves
-from deepx_graph.text.hlo.reader.rules import COMMON_ATTRIBUTES, NAMING, NOTED, RULES, OpcodeRule, opaque
-from deepx_graph.text.hlo.reader.syntax import Computation, HloInstruction, HloProgram, Raw
+from deepx_graph.text.hlo.reader.rules import RULES, OpcodeRule, opaque
+from deepx_graph.text.hlo.syntax import (
+    Computation,
+    HloInstruction,
+    HloProgram,
+    Raw,
+    acts_itself,
+    check_instruction,
+    check_program,
+    named,
+    plain_leaves,
+)
 from deepx_graph.text.xla.hlo_text import parse_names
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering, acting
 from deepx_graph.types import STATE, TupleType, Type, merge_types

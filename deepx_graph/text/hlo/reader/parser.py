@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
 from deepx_graph.text.common.cursor import TextCursor
-from deepx_graph.text.hlo.reader.shapes import MAX_DEPTH, SPACE, ShapeError, array_type, is_plain, parse_shape
-from deepx_graph.text.hlo.reader.syntax import Computation, HloInstruction, HloProgram, Raw
+from deepx_graph.text.hlo.shapes import MAX_DEPTH, SPACE, ShapeError, array_type, is_plain, parse_shape
+from deepx_graph.text.hlo.syntax import Computation, HloInstruction, HloProgram, Raw
 from deepx_graph.types import Type
 
 NAME = r"[A-Za-z_0-9][\w.\-]*"

@@ -5,34 +5,110 @@ A rule says which attributes the operation may have, how many operands it takes,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deepx_graph import ops
 from deepx_graph.errors import an
 from deepx_graph.ir import Node
-from deepx_graph.text.hlo.reader import control
+from deepx_graph.text.hlo.literals import parse_literal, parse_tuple
+from deepx_graph.text.hlo.notes import COMMON_ATTRIBUTES
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.devices import ATTRIBUTES, DEVICES
-from deepx_graph.text.hlo.reader.literals import parse_literal, parse_tuple
-from deepx_graph.text.hlo.reader.shapes import ShapeError, layout_of
-from deepx_graph.text.xla.rows import OperationRow
+from deepx_graph.text.hlo.shapes import layout_of
+from deepx_graph.text.hlo.syntax import Computation, HloInstruction, plain_leaves
+from deepx_graph.text.xla.fields import OperationRow
+from deepx_graph.text.xla.hlo_text import AttributeFault
 from deepx_graph.text.xla.table import ALGORITHMS, ROWS, TABLE, drawn
-from deepx_graph.types import TupleType, as_tensor
+from deepx_graph.types import TupleType, Type, as_tensor
+
+
+def while_(c: InstructionContext) -> Node:
+    """A loop variable for each leaf of the state; what the body passes on as it got it is a value from outside."""
+    lowering, state = c.lowering, c.inputs[0]
+    _, body = (c.names(name)[0] for name in ("condition", "body"))
+    inits = lowering.flatten(state)
+    fixed = _fixed_leaves(lowering.computation(body, c.raw("body")), state.type)
+    varying = [k for k in range(len(inits)) if k not in fixed] or list(range(len(inits)))
+
+    def whole(values: Sequence[Node]) -> Node:
+        now = dict(zip(varying, values, strict=True))
+        return lowering.pack(state.type, [now.get(k, init) for k, init in enumerate(inits)])
+
+    def iterate(variables: Sequence[Node]) -> tuple[Node, Sequence[Node]]:
+        packed = whole(variables)
+        go_on = c.inline("condition", [packed])
+        after = lowering.flatten(c.inline("body", [packed]))
+        return go_on, [after[k] for k in varying]
+
+    return whole(c.loop([inits[k] for k in varying], iterate))
+
+
+def _fixed_leaves(body: Computation, state: Type) -> set[int]:
+    """The leaves of a loop's state whose item the body's root passes on unchanged."""
+    if not isinstance(state, TupleType) or body.root.opcode != "tuple":
+        return set()
+    by_name = {i.name: i for i in body.instructions}
+    found: set[int] = set()
+    first = 0
+    for k, (item, operand) in enumerate(zip(state.items, body.root.operands, strict=False)):
+        count = len(plain_leaves(item))
+        i = by_name.get(operand.text)
+        if i and _is_item(i, k, by_name):
+            found.update(range(first, first + count))
+        first += count
+    return found
+
+
+def _is_item(i: HloInstruction, k: int, by_name: Mapping[str, HloInstruction]) -> bool:
+    """Whether the instruction takes item k of the parameter."""
+    if i.opcode != "get-tuple-element" or not i.operands or "index" not in i.attributes:
+        return False
+    whole = by_name.get(i.operands[0].text)
+    return whole is not None and whole.opcode == "parameter" and i.attributes["index"].text == str(k)
+
+
+def conditional(c: InstructionContext) -> Node:
+    """A branch whose computations are inlined."""
+    selector, *args = c.inputs
+    if c.has("branch_computations"):
+        named, index = [("branch_computations", k) for k in range(len(c.names("branch_computations")))], "i32"
+    else:
+        named, index = [("true_computation", 0), ("false_computation", 0)], "bool"
+        for attribute, _ in named:
+            c.raw(attribute)
+    if len(args) != len(named):
+        raise c.fail(f"{len(named)} branches and {len(args)} operands for them")
+    dtype = as_tensor(selector.type).dtype
+    if as_tensor(selector.type).dims != () or dtype.name != index:
+        raise c.fail(f"the selector is {an(selector.type)}",
+                     "pred[] for true_computation and false_computation, s32[] for branch_computations", c.instruction.operands[0])
+
+    def way(attribute: str, k: int, arg: Node) -> Callable[[], list[Node]]:
+        return lambda: c.lowering.flatten(c.inline(attribute, [arg], k))
+
+    ways = [way(attribute, k, arg) for (attribute, k), arg in zip(named, args, strict=True)]
+    return c.packed(c.branch(selector, ways))
+
+
+def call(c: InstructionContext) -> Node:
+    """A call; in the body of another operation, which cannot call, what is called."""
+    name, at = c.names("to_apply")[0], c.raw("to_apply")
+    if c.lowering.closed:
+        return c.inline("to_apply", c.inputs)
+    takes = c.lowering.parameters(c.lowering.computation(name, at))
+    if len(takes) != len(c.inputs):
+        raise c.fail(f"'{name}' takes {len(takes)} and is given {len(c.inputs)} operands", at=at)
+    function = c.lowering.called(name, at)
+    return c.packed(c.call(c.state, function, c.tensors))
+
+
+def fusion(c: InstructionContext) -> Node:
+    """A fusion, inlined."""
+    return c.inline("calls", c.inputs)
+
 
 Lower = Callable[[InstructionContext], Node]
-
-COMMON_ATTRIBUTES = frozenset({
-    "metadata", "sharding", "backend_config", "frontend_attributes", "control-predecessors", "parameter_replication", "statistics",
-    "origin", "outer_dimension_partitions", "operand_precision", "result_accuracy", "original_value",
-})  # fmt: skip
-"""Attributes that any instruction may carry and that do not change what it computes."""
-
-NOTED = COMMON_ATTRIBUTES - {"metadata", "origin"} | {"indices_are_sorted", "unique_indices", "domain", "inferred_dimension"}
-"""Attributes that nodes keep as notes and that are written back as they stand."""
-
-NAMING = frozenset({"condition", "body", "branch_computations", "true_computation", "false_computation"})
-"""Attributes that name computations which become part of the one around; kept as notes, so that they get these names again."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +131,9 @@ def _constant(c: InstructionContext) -> Node:
         return opaque(c)
     try:
         if not isinstance(c.type, TupleType):
-            return c.b.literal(parse_literal(payload.text, c.tensor, payload.start))
-        values = parse_tuple(payload.text, c.type, payload.start)
-        return c.lowering.pack(c.type, [c.b.literal(v) for v in values])
-    except ShapeError as e:
+            return c.b.literal(parse_literal(payload.text, c.tensor))
+        return c.lowering.pack(c.type, [c.b.literal(v) for v in parse_tuple(payload.text, c.type)])
+    except AttributeFault as e:
         raise c.fail(e.message, e.expected, payload) from None
 
 
@@ -167,10 +242,10 @@ RULES: dict[str, OpcodeRule] = {
     "tuple": OpcodeRule(lambda c: c.b.pack(*c.inputs)),
     "get-tuple-element": OpcodeRule(_get_tuple_element, ("index",), (1,)),
     "bitcast": OpcodeRule(_bitcast, operands=(1,)),
-    "while": OpcodeRule(control.while_, ("condition", "body"), (1,)),
-    "conditional": OpcodeRule(control.conditional, ("branch_computations", "true_computation", "false_computation")),
-    "call": OpcodeRule(control.call, ("to_apply", "is_composite")),
-    "fusion": OpcodeRule(control.fusion, ("kind", "calls")),
+    "while": OpcodeRule(while_, ("condition", "body"), (1,)),
+    "conditional": OpcodeRule(conditional, ("branch_computations", "true_computation", "false_computation")),
+    "call": OpcodeRule(call, ("to_apply", "is_composite")),
+    "fusion": OpcodeRule(fusion, ("kind", "calls")),
     "rng": OpcodeRule(_rng, ("distribution",), (2,)),
 }
 """Every opcode that is read."""

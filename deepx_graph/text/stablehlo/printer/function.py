@@ -30,16 +30,13 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.regions import TextRegions
-from deepx_graph.text.stablehlo.locations import LocationTable
-from deepx_graph.text.stablehlo.notes import notes_text
-from deepx_graph.text.stablehlo.printer.devices import TOKENS, programs
+from deepx_graph.text.stablehlo.literals import dense_text, type_text
+from deepx_graph.text.stablehlo.notes import LocationTable, notes_text
 from deepx_graph.text.stablehlo.printer.legal import legal
 from deepx_graph.text.stablehlo.printer.names import ValueNames, hidden_states, is_legal
-from deepx_graph.text.stablehlo.printer.opaque import respell
-from deepx_graph.text.stablehlo.printer.ops import FORMS
-from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
+from deepx_graph.text.stablehlo.printer.ops import FORMS, TOKENS, programs, respell
+from deepx_graph.text.xla.fields import GenericForm
 from deepx_graph.text.xla.mlir_text import NoText, string_text
-from deepx_graph.text.xla.rows import GenericForm
 from deepx_graph.types import BOOL, STATE, TupleType, Type, as_tensor, is_state
 
 DEEPEST = 30

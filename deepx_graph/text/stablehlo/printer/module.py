@@ -10,12 +10,11 @@ import re
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module
-from deepx_graph.text.stablehlo.locations import LocationTable
-from deepx_graph.text.stablehlo.notes import LINE, notes_text
-from deepx_graph.text.stablehlo.printer.devices import has_tokens
+from deepx_graph.text.stablehlo.literals import type_text
+from deepx_graph.text.stablehlo.notes import LINE, LocationTable, notes_text
 from deepx_graph.text.stablehlo.printer.function import MlirWriter
 from deepx_graph.text.stablehlo.printer.names import hides_state
-from deepx_graph.text.stablehlo.printer.values import type_text
+from deepx_graph.text.stablehlo.printer.ops import has_tokens
 from deepx_graph.text.stablehlo.syntax import VJP
 from deepx_graph.text.xla.mlir_text import NoText
 

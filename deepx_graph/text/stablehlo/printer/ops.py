@@ -1,22 +1,130 @@
-"""Our operations in StableHLO's terms: the rows of the dialect's table, and what MLIR says in a way of its own.
+"""Our operations in StableHLO's terms: the rows of the dialect's table, what MLIR says in a way of its own, what was kept as text.
 
-A rule gives the operation's name, its attributes as text and the functions that become its regions; operands, types and
-results are the writer's business. What StableHLO does not have is not in the table, and legalised before (`legal.py`).
+A rule gives the operation's name, its attributes as text and the functions that become its regions; operands, types and results are
+the writer's business. The state is a token where an operation takes one, and has no text elsewhere. What StableHLO does not have is
+not in the table, and legalised before (`legal.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 from deepx_graph import ops
-from deepx_graph.ir import Node, Op
-from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.errors import DeepxGraphError, Source
+from deepx_graph.ir import Module, Node, Op
+from deepx_graph.ir.structure import CONSTANT, PARTIAL, callee_of, value_of
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.stablehlo.printer.devices import DEVICES
-from deepx_graph.text.stablehlo.printer.values import dense_text, type_text
-from deepx_graph.text.xla.mlir_text import string_text, word_text
-from deepx_graph.text.xla.rows import GenericForm
+from deepx_graph.text.stablehlo.literals import dense_text, type_text
+from deepx_graph.text.stablehlo.reader.parser import MlirParser
+from deepx_graph.text.stablehlo.syntax import Operation
+from deepx_graph.text.xla.fields import GenericForm
+from deepx_graph.text.xla.hlo_text import present
+from deepx_graph.text.xla.mlir_text import NoText, string_text, word_text
 from deepx_graph.text.xla.table import TABLE
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(%[\w$.\-]+)(#\d+)?')
+_LOCATION = re.compile(r"\s*\bloc\((?:#\w+|unknown|\"[^\"]*\"(?::\d+:\d+)?)\)")
+MAX_TEXT = 1_000_000
+
+
+def respell(name: str, text: str, operands: Sequence[str], claim: Callable[[str], str]) -> tuple[str, int]:
+    """The operation without its results, on these operands, and how many results it names. Raises NoText."""
+    op = _parsed(name, text)
+    if len(op.operands) != len(operands):
+        raise NoText(f"StableHLO cannot express '{name}': its text has {len(op.operands)} operands")
+    names = {old: new for (old, _), new in zip(op.operands, operands, strict=True)}
+    inner: dict[str, str] = {}
+    for name in _defined(op):
+        inner.setdefault(name, "")
+    for name in inner:
+        inner[name] = claim(name[1:])
+    if op.results:
+        text = text[text.index("=") + 1 :]
+
+    def renamed(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        if match[0] in names:
+            return names[match[0]]
+        if match[1] not in inner:
+            raise NoText(f"StableHLO cannot express '{name}': its region uses '{match[1]}' from outside")
+        return inner[match[1]] + (match[2] or "")
+
+    return _TOKEN.sub(renamed, _LOCATION.sub("", text)).strip(), len(op.results)
+
+
+def _parsed(name: str, text: str) -> Operation:
+    refusal = NoText(f"StableHLO cannot express '{name}': its text is not an operation of MLIR, or not all of it is kept")
+    try:
+        parser = MlirParser(Source("opaque", text), MAX_TEXT)
+        op = parser.operation()
+    except DeepxGraphError:
+        raise refusal from None
+    if text[op.end :].strip() or "." not in op.name or op.name != name.split(" ")[0]:
+        raise refusal
+    return op
+
+
+def _defined(op: Operation) -> list[str]:
+    """The names of values that the regions of an operation define."""
+    found: list[str] = []
+    work = [op]
+    while work:
+        for region in work.pop().regions:
+            for block in region:
+                found += [arg.name for arg in block.args]
+                for inner in block.operations:
+                    found += [r.partition("#")[0] for r in inner.results]
+                    work.append(inner)
+    return found
+
+
+TOKENS = frozenset((ops.infeed, ops.outfeed, ops.send, ops.recv))
+"""Operations that take a token as their last operand and give one as their last result."""
+
+
+def has_tokens(module: Module) -> bool:
+    """Whether the text of the module needs tokens."""
+    return any(n.op in TOKENS for f in module.functions for n in f.nodes)
+
+
+def _print(n: Node) -> GenericForm:
+    if n.attr("format"):
+        raise NoText("StableHLO has no print with a format")
+    return GenericForm("interpreter.print")
+
+
+def _expect_probed(n: Node) -> GenericForm:
+    given = f"iter = {n.attr('iteration')} : i32, probe_id = {string_text(n.attr('probe_id'))}"
+    return GenericForm("check.expect_serialized_eq", given)
+
+
+def _custom_call(n: Node) -> GenericForm:
+    """A custom call by what is known of it."""
+    version, config = n.attr("api_version"), n.attr("backend_config")
+    said = config if version == 4 and config.startswith("{") else string_text(config)  # a dictionary is one in MLIR too
+    return GenericForm("stablehlo.custom_call", present(
+        f"api_version = {version} : i32" if version else "", f"backend_config = {said}" if config else "",
+        f"call_target_name = {string_text(n.attr('target'))}", f"has_side_effect = {str(n.op is ops.custom_effect).lower()}"))
+
+
+def programs(n: Node, symbols: dict[str, str]) -> str:
+    """The attribute `programs` of a run_parallel."""
+    given = n.op.named(n.inputs, n.attrs)
+    if given["infeed"] or any(p.op is not PARTIAL or p.inputs for p in given["programs"]):
+        raise NoText("StableHLO's run_parallel names functions, and is fed by functions")
+    names = [f"@{symbols[callee_of(p)]}" for p in given["programs"]]
+    width: int = n.attr("partitions")
+    rows = ", ".join(f"[{', '.join(names[k : k + width])}]" for k in range(0, len(names), width))
+    return f"programs = [{rows}]"
+
+
+DEVICES: dict[Op, Callable[[Node], GenericForm]] = {
+    ops.print_: _print, ops.expect_probed: _expect_probed, **dict.fromkeys((ops.custom_call, ops.custom_effect), _custom_call),
+}  # fmt: skip
+"""Operations with how they are written."""
+
 
 Rule = Callable[[Node], GenericForm]
 

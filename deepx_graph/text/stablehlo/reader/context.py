@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.text.stablehlo.literals import parse_dense
 from deepx_graph.text.stablehlo.reader.effects import numbers, without_tokens
-from deepx_graph.text.stablehlo.reader.literals import DenseFault, parse_dense
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, plain
 from deepx_graph.text.xla.fields import AttributeField
-from deepx_graph.text.xla.hlo_text import Groups
+from deepx_graph.text.xla.hlo_text import AttributeFault, Groups
 from deepx_graph.text.xla.lowering import DialectContext, several
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor
 
@@ -58,7 +58,6 @@ class OperationContext(DialectContext):
 
     @property
     def state(self) -> Node | None:
-        """The state that goes through the operation's regions; None when they do not act on it."""
         return self.lowering.state if self.lowering.effects.acts(self.op) else None
 
     def fail(self, message: str, expected: str | None = None) -> Exception:
@@ -138,8 +137,8 @@ class OperationContext(DialectContext):
             raise self.fail("a constant without a tensor type")
         try:
             return parse_dense(value.text, stated)
-        except DenseFault as e:
-            raise self.fail(str(e)) from None
+        except AttributeFault as e:
+            raise self.fail(e.message, e.expected) from None
 
     # --- results
 

@@ -12,13 +12,12 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.common.lapack import as_operations
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.effects import is_alone, target
 from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol
-from deepx_graph.text.xla import control
 from deepx_graph.text.xla.devices import COLLECTIVES
-from deepx_graph.text.xla.rows import OperationRow
+from deepx_graph.text.xla.fields import OperationRow
+from deepx_graph.text.xla.lowering import lapack_operations
 from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import STATE, TupleType, as_tensor, compatible, is_static
 
@@ -73,7 +72,7 @@ def call(c: OperationContext, name: str, args: Sequence[Node]) -> list[Node]:
     if lowering.closed or not is_static(signature):
         return lowering.inlined(name, args, c.op)
     acts = bool(signature.params) and signature.params[-1] == STATE
-    return control.call(c, lowering.state if acts else None, (name, signature), args)
+    return c.call(lowering.state if acts else None, (name, signature), args)
 
 
 # --- checks -------------------------------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ def _custom_call(c: OperationContext) -> list[Node]:
     if name == "shape_assertion":
         return c.act(ops.expect_eq, c.inputs[0], c.b.constant(True))
     known = _KNOWN.get(name)
-    found = None if custom_calls.find(name) else known(c) if known else as_operations(c.b, name, _config(c), c.inputs)
+    found = None if custom_calls.find(name) else known(c) if known else lapack_operations(c.b, name, _config(c), c.inputs)
     if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):
         return found
     given = {

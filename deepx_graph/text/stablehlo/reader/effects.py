@@ -8,7 +8,7 @@ from typing import Any
 
 from deepx_graph.literal import MAX_BOUNDED
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.stablehlo.reader.literals import parse_dense
+from deepx_graph.text.stablehlo.literals import parse_dense
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed, plain
 from deepx_graph.text.xla.devices import NOTHING_MOVES, names_single_devices
 from deepx_graph.text.xla.hlo_text import Groups

@@ -13,13 +13,12 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, S
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.text.stablehlo import quantised
-from deepx_graph.text.stablehlo.locations import Locations
-from deepx_graph.text.stablehlo.notes import LINE, is_foreign, notes_of
+from deepx_graph.text.stablehlo.notes import LINE, Locations, is_foreign, notes_of
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
+from deepx_graph.text.stablehlo.reader.manual import Mesh, parse_mesh
 from deepx_graph.text.stablehlo.reader.rules import RULES
-from deepx_graph.text.stablehlo.shardy import Mesh, parse_mesh
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible

@@ -1,15 +1,19 @@
 """StableHLO's and CHLO's operations in terms of ours: the rows of the dialect's table, and what MLIR says in a way of its own.
 
-A rule gives the list of results. Attribute names are those of the dialect, and of the pretty form where that has its own.
+A rule gives the list of results. Attribute names are those of the dialect, and of the pretty form where that has its own. An
+operation that a dialect has and no rule reads is kept opaque; one that it does not have is a mistake. Other dialects are unknown
+here, and all their operations are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from deepx_graph import ops
+from deepx_graph.errors import suggest
 from deepx_graph.ir import Node
 from deepx_graph.text.stablehlo.reader import dynamic
 from deepx_graph.text.stablehlo.reader.context import OperationContext
@@ -17,7 +21,6 @@ from deepx_graph.text.stablehlo.reader.devices import DEVICES, call
 from deepx_graph.text.stablehlo.reader.effects import callees
 from deepx_graph.text.stablehlo.reader.manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
-from deepx_graph.text.xla import control
 from deepx_graph.text.xla.table import ROWS, TABLE, drawn
 from deepx_graph.types import as_tensor
 
@@ -66,11 +69,11 @@ def _while(c: OperationContext) -> list[Node]:
         (go_on,) = c.region(0, variables)
         return go_on, c.region(1, variables)
 
-    return control.loop(c, c.state, c.inputs, iterate)
+    return c.loop(c.inputs, iterate)
 
 
 def _branches(c: OperationContext) -> list[Node]:
-    return control.branch(c, c.state, c.inputs[0], [partial(c.region, k, ()) for k in range(len(c.op.regions))])
+    return c.branch(c.inputs[0], [partial(c.region, k, ()) for k in range(len(c.op.regions))])
 
 
 def _call(c: OperationContext) -> list[Node]:
@@ -140,3 +143,46 @@ RULES: dict[str, Rule] = {
     "chlo.constant": _constant,
 }
 """Every operation that is read; others are kept opaque."""
+
+
+KEPT = frozenset({
+    "stablehlo.cross-replica-sum", "stablehlo.einsum", "stablehlo.unary_einsum",
+    "chlo._asin_acos_kernel", "chlo.constant_like", "chlo.dynamic_reshape", "chlo.minimum_broadcast_shapes", "chlo.ragged_dot",
+    "chlo.rank_specialization_cluster", "chlo.rank_specialization_cluster_yield", "chlo.scan", "chlo.broadcast_nextafter",
+    "mhlo.async_update", "mhlo.bitcast", "mhlo.stochastic_convert", "mhlo.trace", "mhlo.xla.rng_get_and_update_state",
+    "func.call_indirect", "func.constant", "builtin.unrealized_conversion_cast",
+})  # fmt: skip
+"""Operations of these dialects that are kept as they stand."""
+
+STRUCTURE = frozenset({"stablehlo.return", "mhlo.return", "func.return", "func.func", "builtin.module"})
+"""Operations that are part of others."""
+
+_DIALECTS = ("stablehlo", "chlo", "check", "func", "mhlo", "builtin", "interpreter")
+_VERSIONED = re.compile(r"vhlo\.\w+_v\d+")
+_STANDS_FOR = ("stablehlo", "chlo")
+
+
+def canonical(name: str) -> str:
+    """The StableHLO or CHLO name of an MHLO operation that has the same meaning there; any other name as it is."""
+    dialect, _, word = name.partition(".")
+    if dialect != "mhlo" or name in RULES:
+        return name
+    return next((n for d in _STANDS_FOR if (n := f"{d}.{word}") in RULES or n in KEPT), name)
+
+
+def is_mistaken(name: str) -> bool:
+    """Whether the operation's dialect is one of ours and has no such operation."""
+    if name.partition(".")[0] == "vhlo":
+        return not _VERSIONED.fullmatch(name)
+    return ("." not in name or name.partition(".")[0] in _DIALECTS) and not (name in RULES or name in KEPT or name in STRUCTURE)
+
+
+def nearest(name: str) -> str | None:
+    """A hint with the operation that was probably meant."""
+    return suggest(name, (*RULES, *STRUCTURE, *KEPT, *_of_mhlo(name)))
+
+
+def _of_mhlo(name: str) -> Iterator[str]:
+    """The MHLO names of what is read, for a mistaken one of that dialect."""
+    if name.startswith("mhlo."):
+        yield from (f"mhlo.{n.partition('.')[2]}" for n in RULES if n.partition(".")[0] in _STANDS_FOR)

@@ -1,34 +1,18 @@
-"""Tokens of MLIR text on demand: a cursor over the text that matches regular expressions and reads types."""
+"""Names, types and attribute values of MLIR text on demand: a cursor over the text that matches regular expressions."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from deepx_graph.errors import Source
+from deepx_graph.errors import ParseError, Source
 from deepx_graph.text.common.cursor import TextCursor
+from deepx_graph.text.stablehlo.literals import MLIR_DTYPES
 from deepx_graph.text.stablehlo.quantised import QuantisedType, parse_uniform
-from deepx_graph.types import ANY, DTYPES, I64, STATE, Dim, DType, FunctionType, TupleType, Type, tensor
-
-
-def _dtype_words(dtype: DType) -> tuple[str, ...]:
-    """What MLIR calls an element type, the usual word first."""
-    match dtype.kind:
-        case "bool":
-            return ("i1",)
-        case "int":
-            return dtype.name, f"s{dtype.name}"
-        case "uint":
-            return (f"ui{dtype.bits}",)
-        case "complex":
-            return (f"complex<f{dtype.bits // 2}>",)
-        case _:
-            return (dtype.name[:2] + dtype.name[2:].upper(),)  # f8E4M3FN
-
-
-MLIR_DTYPES: dict[str, DType] = {word: d for d in DTYPES if d is not ANY for word in _dtype_words(d)} | {"index": I64}
-"""MLIR's names of the element types."""
+from deepx_graph.text.stablehlo.syntax import Dense, EnumWord, Noted, Symbol, Typed
+from deepx_graph.text.xla.mlir_text import unescaped
+from deepx_graph.types import STATE, Dim, FunctionType, TupleType, Type, tensor
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
 IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
@@ -37,6 +21,12 @@ _VALUE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 """A string in quotes."""
 _SYMBOL = re.compile(r'@(?:([\w$.\-]+)|"((?:[^"\\]|\\.)*)")')
+_CONFIG = "backend_config"
+_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
+_ENUM = re.compile(r"#(?:stablehlo|chlo|mhlo)<\s*([\w$.]+)\s+([\w.]+)\s*>")
+_STRUCT = re.compile(r"#(?:stablehlo|chlo|mhlo)\.([\w]+)\s*<")
+_ALIAS = re.compile(r"#[\w$.]+")
+_CONV = re.compile(r"\[[^\]]*\]\s*x\s*\[[^\]]*\]\s*->\s*\[[^\]]*\]")
 MAX_DEPTH = 200
 
 
@@ -50,8 +40,8 @@ def _tensor(dims: str, element: str) -> Type | None:
     return None if uniform is None else QuantisedType(tensor(uniform.storage, sizes), uniform)
 
 
-class Scanner(TextCursor):
-    """A cursor over a text."""
+class MlirCursor(TextCursor):
+    """A position in a text of MLIR."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, MAX_DEPTH)
@@ -73,6 +63,10 @@ class Scanner(TextCursor):
         """`%x` or `%x#1`, with its offset."""
         found = self.match(_VALUE)
         return (found[0], found.start()) if found else None
+
+    def need_value(self, what: str, form: str) -> tuple[str, int]:
+        """The same. Raises ParseError where none stands."""
+        return self.value_name() or self.fail(f"expected {what}", expected=form)
 
     def symbol(self) -> str | None:
         found = self.match(_SYMBOL)
@@ -113,15 +107,20 @@ class Scanner(TextCursor):
         return self.fail("expected a type", word.start() if word else None, word.end() if word else None,
                          expected="tensor<2x3xf32>, tuple<...> or !stablehlo.token")
 
+    def types(self) -> list[Type]:
+        """One or more, between commas."""
+        found = [self.type()]
+        while self.accept(","):
+            found.append(self.type())
+        return found
+
     def list_of_types(self, close: str) -> list[Type]:
-        types: list[Type] = []
-        while not self.accept(close):
-            types.append(self.type())
-            self.location()
-            if not self.accept(","):
-                self.expect(close)
-                break
-        return types
+        return self.items(close, self._listed_type)
+
+    def _listed_type(self) -> Type:
+        type = self.type()
+        self.location()
+        return type
 
     def result_types(self) -> list[Type]:
         return self.list_of_types(")") if self.accept("(") else [self.type()]
@@ -144,3 +143,126 @@ class Scanner(TextCursor):
         start = self.at
         self.at = self.closing("(", ")")
         return self.text[start + 1 : self.at - 1]
+
+    # --- attribute values
+
+    def dictionary(self, close: str) -> dict[str, Any]:
+        """`name = value, ...` up to `close`; the opening bracket is already read."""
+        return dict(self.items(close, self._entry))
+
+    def _entry(self) -> tuple[str, Any]:
+        quoted = self.match(STRING)
+        name = quoted[1] if quoted else self.name("an attribute's name")
+        return name, self._value(name) if self.accept("=") or self.accept(":") else True
+
+    def _value(self, name: str) -> Any:
+        """An attribute's value; as it stands when another dialect gives its meaning, and a configuration that is no string."""
+        if "." not in name and name != _CONFIG:
+            return self.attribute()
+        self.skip()
+        start = self.at
+        value = self.attribute()
+        text = self.text[start : self.at]
+        if name == _CONFIG:
+            return value if isinstance(value, str) else text
+        return Noted(text)
+
+    def attribute(self, bare: bool = False) -> Any:
+        """An attribute value; `bare` leaves a type after a number unread."""
+        with self.nested():
+            value = self._attribute()
+            return value if bare else self._typed(value)
+
+    def _attribute(self) -> Any:
+        self.skip()
+        first = self.text[self.at : self.at + 1]
+        if first == "[":
+            if conv := self.match(_CONV):
+                return conv[0]
+            self.at += 1
+            items = self.items("]", self.attribute)
+            if self.text.startswith(" x [", self.at) or self.text.startswith("x[", self.at):
+                self.accept("x")
+                return items, self.attribute()
+            return items
+        if first in "{<" and first:
+            self.at += 1
+            return self.dictionary("}" if first == "{" else ">")
+        if first == '"':
+            string = self.match(STRING)
+            if not string:
+                self.fail("a string that does not end", expected='"')
+            return unescaped(string[1])
+        if first == "@":
+            return Symbol(self.symbol() or "")
+        if first == "#":
+            return self._hash()
+        if number := self.match(_NUMBER):
+            return _number(number[0])
+        return self._word()
+
+    def _hash(self) -> Any:
+        if enum := self.match(_ENUM):
+            return EnumWord(enum[2])
+        if struct := self.match(_STRUCT):
+            if struct[1] == "conv":
+                found = self.match(_CONV)
+                self.expect(">")
+                return found[0] if found else ""
+            return self.dictionary(">")
+        start = self.at
+        if self.match(_ALIAS) and self.peek("<"):
+            self.at = self.closing("<", ">")
+        return EnumWord(self.text[start : max(self.at, start + 1)])
+
+    def _typed(self, value: Any) -> Any:
+        if isinstance(value, (int, float)) and self.peek(":") and not self.peek("::"):
+            mark = self.at
+            self.accept(":")
+            try:
+                return Typed(value, self.type())
+            except ParseError:
+                self.at = mark
+        return value
+
+    def _word(self) -> Any:
+        mark = self.at
+        if self.accept("dense<"):
+            return self.dense()
+        if self.accept("array<"):
+            self.name("an element type")
+            if self.accept(":"):
+                return self.items(">", self.attribute)
+            self.expect(">")
+            return []
+        if self.accept("dense_resource<"):
+            self.fail("the constant's values are in a resource that this text does not hold", mark)
+        word = self.match(IDENT)
+        if word and word[0] in ("true", "false"):
+            return word[0] == "true"
+        if word and word[0] not in ("tensor", "tuple", "complex"):
+            return EnumWord(word[0])
+        self.at = mark
+        return self.type()
+
+    def dense(self) -> Dense:
+        """After `dense<`: the text up to the closing bracket, and the type that follows."""
+        start = self.at
+        self.skip()
+        string = STRING.match(self.text, self.at)
+        end = string.end() if string else self.text.find(">", start)
+        if string:
+            self.at = end
+            self.expect(">")
+        elif end < 0:
+            self.fail("dense< does not close", start)
+        else:
+            self.at = end + 1
+        type = self.type() if self.accept(":") else None
+        return Dense(self.text[start:end].strip(), type, start)
+
+
+def _number(text: str) -> int | float:
+    if "x" in text:
+        return int(text, 16)
+    return float(text) if any(c in text for c in ".eE") else int(text)

@@ -1,11 +1,28 @@
-"""Shapes of HLO text: `f32[2,3]{1,0:T(8,128)}`, tuples of shapes, `token[]`. Layouts are read over: they do not change meaning."""
+"""Shapes and names of HLO text, read and written: `f32[2,3]{1,0:T(8,128)}`, tuples of shapes, `token[]`.
+
+Layouts are read over, as they do not change meaning. Every word that is written is accepted by XLA's own parser.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
-from deepx_graph.types import ANY, BOOL, DTYPES, STATE, Dim, DType, TensorType, TupleType, Type, tensor
+from deepx_graph.errors import an
+from deepx_graph.types import (
+    ANY,
+    BOOL,
+    DTYPES,
+    STATE,
+    Dim,
+    DType,
+    StateType,
+    TensorType,
+    TupleType,
+    Type,
+    tensor,
+)
 
 
 def _dtype_word(dtype: DType) -> str:
@@ -114,3 +131,51 @@ def array_type(dtype: str, dims: str) -> Type:
             raise ShapeError(f"'{part[:40]}' is not a dimension", 0)
         sizes.append(int(match[1]) if match[1] else f"?{k}")
     return tensor(HLO_DTYPES[dtype], tuple(sizes))
+
+
+_DTYPE_WORDS: dict[DType, str] = {dtype: word for word, dtype in HLO_DTYPES.items()}
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
+_RESERVED = frozenset((
+    *HLO_DTYPES, "s1", "u1", "token", "opaque", "opaque_type", "true", "false", "nan", "inf",
+    "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "unreduced", "last_tile_dim_replicate", "shard_as",
+    "shard_like", "unknown", "devices", "w", "sort", "error",
+))  # fmt: skip
+"""Words that XLA's lexer takes for something else than a name."""
+
+
+class NoWord(ValueError):
+    """Something that HLO text cannot say."""
+
+
+def word(name: str) -> str:
+    """`name` with illegal characters as underscores."""
+    found = _ILLEGAL.sub("_", name)
+    return found if found and (found[0].isalpha() or found[0] == "_") else "_" + found
+
+
+def legal(name: str) -> str:
+    """`name` as HLO takes it for an instruction or computation: a word, never a reserved one."""
+    found = word(name)
+    return found + "_" if found in _RESERVED else found
+
+
+@lru_cache(maxsize=65536)
+def type_text(type: Type) -> str:
+    """A shape, with the row-major layout. Raises NoWord."""
+    match type:
+        case TensorType(dtype, dims):
+            if dims is None or dtype is ANY:
+                raise NoWord(f"{an(type)} has no shape in HLO until its rank and element type are known")
+            inner = ",".join("?" if isinstance(d, str) else str(d) for d in dims)
+            layout = "{" + ",".join(str(k) for k in reversed(range(len(dims)))) + "}" if dims else ""
+            return f"{_DTYPE_WORDS[dtype]}[{inner}]{layout}"
+        case TupleType(items):
+            return tuple_text(map(type_text, items))
+        case StateType():
+            return "token[]"
+    raise NoWord(f"HLO has no values of type {type}")
+
+
+def tuple_text(items: Iterable[str]) -> str:
+    """The shape of a tuple of these shapes."""
+    return f"({', '.join(items)})"

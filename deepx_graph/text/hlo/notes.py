@@ -1,17 +1,91 @@
-"""Where an instruction of HLO text comes from: `metadata={op_name=.. source_file=.. stack_frame_id=..}` and tables of the header.
+"""What HLO text says of an instruction beside what it computes: its layout, sharding and other notes, and where it was made.
 
-Read once per distinct text. A `stack_frame_id` names a row of `StackFrames`, whose parents are the callers; in the text parents
-count from 1, and 1 stands for none. A row that is missing or malformed is no error: the instruction then has no place.
+Notes are written where they still hold: a layout on the shape that it was given with, predecessors that stand in the same
+computation. Places come from `metadata={op_name=.. source_file=.. stack_frame_id=..}` and tables of the header. A `stack_frame_id`
+names a row of `StackFrames`, whose parents are the callers; in the text parents count from 1, and 1 stands for none. A row that is
+missing or malformed is no error: the instruction then has no place. Nothing here knows an operation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from deepx_graph.errors import Place
-from deepx_graph.text.common.numbers import whole
-from deepx_graph.text.xla.hlo_text import parse_string, string_text, unescaped
+from deepx_graph.ir import Node
+from deepx_graph.ir.node import Origin
+from deepx_graph.text.common.cursor import whole
+from deepx_graph.text.hlo.shapes import ShapeError, legal, parse_shape, type_text
+from deepx_graph.text.xla.hlo_text import parse_names, parse_string, string_text, unescaped
+from deepx_graph.types import Type
+
+COMMON_ATTRIBUTES = frozenset({
+    "metadata", "sharding", "backend_config", "frontend_attributes", "control-predecessors", "parameter_replication", "statistics",
+    "origin", "outer_dimension_partitions", "operand_precision", "result_accuracy", "original_value",
+})  # fmt: skip
+"""Attributes that any instruction may carry and that do not change what it computes."""
+
+NOTED = COMMON_ATTRIBUTES - {"metadata", "origin"} | {"indices_are_sorted", "unique_indices", "domain", "inferred_dimension"}
+"""Attributes that nodes keep as notes and that are written back as they stand."""
+
+NAMING = frozenset({"condition", "body", "branch_computations", "true_computation", "false_computation"})
+"""Attributes that name computations which become part of the one around; kept as notes, so that they get these names again."""
+
+
+
+def shape_text(node: Node) -> str:
+    """The node's shape, with the layout that its text gives it."""
+    return noted_shape(node.origin, node.type)
+
+
+def noted_shape(origin: Origin, type: Type) -> str:
+    """A shape with the layout that the text gave a value of just that type."""
+    for name, text in origin.notes:
+        if name == "layout" and _is_shape(text, type):
+            return text
+    return type_text(type)
+
+
+def _is_shape(text: str, type: Type) -> bool:
+    try:
+        return parse_shape(text, 0) == (type, len(text))
+    except ShapeError:
+        return False
+
+
+def noted_names(origin: Origin, *attributes: str) -> list[str]:
+    """The computations that the text named in these attributes."""
+    notes = dict(origin.notes)
+    return [name for a in attributes if a in notes for name in parse_names(notes[a])]
+
+
+class Notes:
+    """The notes of all instructions of one text, and the tables that their places need."""
+
+    def __init__(self) -> None:
+        self.frames = FrameTables()
+        self._places: dict[Place, str] = {}
+
+    def of(self, origin: Origin, known: Container[str]) -> str:
+        """`, sharding=..., metadata={...}`; `known` are the instructions that stand before it."""
+        found = "".join([f", {name}={text}" for name, text in origin.notes if _holds(name, text, known)])
+        return found + self.place(origin)
+
+    def place(self, origin: Origin) -> str:
+        """`, metadata={...}`, nothing where the text did not say."""
+        place = origin.spans[0].place if origin.spans else None
+        if place is None:
+            return ""
+        if place not in self._places:
+            self._places[place] = f", {self.frames.metadata(place)}"
+        return self._places[place]
+
+
+def _holds(name: str, text: str, known: Container[str]) -> bool:
+    if name == "control-predecessors":
+        return all(legal(n) in known for n in parse_names(text))
+    return name in NOTED
+
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[\w.\-]+)', re.DOTALL)
 Tables = Mapping[str, Mapping[int, str]]

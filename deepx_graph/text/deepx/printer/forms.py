@@ -13,8 +13,7 @@ from typing import ClassVar, NamedTuple
 
 from deepx_graph.ops.host.host import DEEPX_DTYPES
 from deepx_graph.text.deepx.reader.functions import KEYWORDS
-from deepx_graph.text.deepx.reader.instr import SHORT_DTYPES
-from deepx_graph.text.deepx.reader.scalars import parse_bool, parse_number
+from deepx_graph.text.deepx.reader.instr import SHORT_DTYPES, parse_bool, parse_number
 from deepx_graph.types import ANY, Dim, DType, TensorType
 
 

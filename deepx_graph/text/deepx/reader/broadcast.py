@@ -14,9 +14,8 @@ import numpy as np
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ops import broadcast_in_dim, convert
-from deepx_graph.text.deepx.reader.instr import Arg
+from deepx_graph.text.deepx.reader.instr import Arg, cast
 from deepx_graph.text.deepx.reader.line import Line, Scalar
-from deepx_graph.text.deepx.reader.scalars import cast
 from deepx_graph.types import ANY, Dims, DType, TensorType, merge_dims, scalar, tensor
 
 

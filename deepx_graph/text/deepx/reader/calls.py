@@ -17,12 +17,10 @@ from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL
 from deepx_graph.ops import convert
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.deepx.reader.environment import Environment
-from deepx_graph.text.deepx.reader.instr import Arg, Formal, FunctionText, Instr, Problems
+from deepx_graph.text.deepx.reader.environment import Bound, Environment, ReadingFacts, TensorName
+from deepx_graph.text.deepx.reader.instr import Arg, Formal, FunctionText, Instr, Number, Problems, parse_bool, parse_number
 from deepx_graph.text.deepx.reader.lower import check, check_size, created_names, finish, lower_body
-from deepx_graph.text.deepx.reader.names import Bound, ReadingFacts, TensorName
 from deepx_graph.text.deepx.reader.rules import rule_named
-from deepx_graph.text.deepx.reader.scalars import Number, parse_bool, parse_number
 from deepx_graph.types import ANY, STATE, Dim, FunctionType, TensorType, Type, merge_types, same_dim, tensor
 
 MAX_INSTANCES = 1000

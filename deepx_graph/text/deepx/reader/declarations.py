@@ -11,10 +11,9 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ops import load, print_, save
 from deepx_graph.ops.host.host import Host
 from deepx_graph.text.deepx.reader.broadcast import number
-from deepx_graph.text.deepx.reader.instr import Arg, Instr
+from deepx_graph.text.deepx.reader.environment import Bound
+from deepx_graph.text.deepx.reader.instr import Arg, Instr, Number, parse_bool, parse_number
 from deepx_graph.text.deepx.reader.line import Line, Scalar
-from deepx_graph.text.deepx.reader.names import Bound
-from deepx_graph.text.deepx.reader.scalars import Number, parse_bool, parse_number
 from deepx_graph.text.deepx.reader.values import default_dtype, zeros
 from deepx_graph.types import ANY, F64, I64, Dim, Dims, DType, TensorType, tensor
 

@@ -23,8 +23,7 @@ from deepx_graph.ops import ensure_type
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.deepx.reader.environment import Environment
 from deepx_graph.text.deepx.reader.functions import parse_dims
-from deepx_graph.text.deepx.reader.instr import DTYPE_WORDS, SHORT_DTYPES, Arg, Instr
-from deepx_graph.text.deepx.reader.scalars import Number, parse_bool, parse_number
+from deepx_graph.text.deepx.reader.instr import DTYPE_WORDS, SHORT_DTYPES, Arg, Instr, Number, parse_bool, parse_number
 from deepx_graph.types import Dim, DType, TensorType
 
 

@@ -13,10 +13,9 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ops import add
 from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.deepx.reader.environment import Environment
+from deepx_graph.text.deepx.reader.environment import Environment, ReadingFacts
 from deepx_graph.text.deepx.reader.instr import Arg, Instr, Problems
 from deepx_graph.text.deepx.reader.line import Line
-from deepx_graph.text.deepx.reader.names import ReadingFacts
 from deepx_graph.text.deepx.reader.rules import known_names, rule_named
 from deepx_graph.types import TensorType
 

@@ -27,7 +27,6 @@ ONE_READER: set[str] = {
 ONE_SUBCLASS: set[str] = {
     "AugmentedForward",
     "GroupsField",
-    "NameTables",
     "NestEmitter",
     "NumexprEngine",
     "Partials",

@@ -52,11 +52,10 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
 
 def _read(source: Source, options: ReadOptions) -> ReadResult:
-    from deepx_graph.text.deepx.reader.calls import lower_functions
     from deepx_graph.text.deepx.reader.functions import parse_functions
     from deepx_graph.text.deepx.reader.instr import Problems
     from deepx_graph.text.deepx.reader.lines import parse_lines
-    from deepx_graph.text.deepx.reader.lower import finish, lower_program
+    from deepx_graph.text.deepx.reader.lower import finish, lower_functions, lower_program
 
     problems = Problems(source)
     if _is_function_form(source.text):

@@ -29,8 +29,7 @@ from deepx_graph.text.deepx.printer.forms import (
     Vector,
     number_text,
 )
-from deepx_graph.text.deepx.printer.ops import EMITTERS
-from deepx_graph.text.deepx.printer.structure import STRUCTURE
+from deepx_graph.text.deepx.printer.ops import EMITTERS, STRUCTURE
 from deepx_graph.types import ANY, BF16, F16, F32, I32, I64, Dim, Dims, DType, TensorType, is_state, tensor
 
 PIECES = 16

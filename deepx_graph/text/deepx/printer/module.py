@@ -18,8 +18,7 @@ from deepx_graph.ops import load
 from deepx_graph.rewrite.legalise import ConversionTarget, legalise
 from deepx_graph.text.deepx.printer.forms import Argument, Form, Functional, Instruction, Seed, Tensor, Tensors, Vector, Wire
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
-from deepx_graph.text.deepx.printer.ops import EMITTERS, is_unsaid
-from deepx_graph.text.deepx.printer.structure import STRUCTURE, loaded_name
+from deepx_graph.text.deepx.printer.ops import EMITTERS, STRUCTURE, is_unsaid, loaded_name
 from deepx_graph.text.deepx.reader.functions import KEYWORDS
 from deepx_graph.text.deepx.reader.rules import rule_named
 from deepx_graph.types import ANY, TensorType, is_state, is_static

@@ -1,56 +1,75 @@
-"""How each of our operations is said in deepx: one table, from an op to the small function that writes it.
+"""Our operations in deepx: tables from an op to the small function that writes it.
 
 Each writes its node with deepx's own operations, so that they compute the same from the same inputs; what deepx cannot say has
 no row and is legalised before, or says in its row why. A function gets the writer, the node and the tensor to write to; what it
-needs on the way it makes with `w.apply`. Numbers are written as numbers where deepx has a form for them.
+needs on the way it makes with `w.apply`. Numbers are written as numbers where deepx has a form for them. Elements are moved by
+reshape, transpose, broadcastTo, concat and indexselect; slices, reversals, padding and iota are made of these, with `arange` as the
+index.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deepx_graph.ir import Node, Op
+from deepx_graph.ir.structure import CALL, CONSTANT, PROJ, TUPLE, callee_of, index_of, signature_of, value_of
 from deepx_graph.ops import (
     abs_,
     add,
     and_,
+    broadcast_in_dim,
     clamp,
     compare,
+    concatenate,
+    convert,
     cosine,
     divide,
     dot_general,
+    ensure_type,
     exponential,
     floor_mod,
+    iota,
+    load,
     log,
     maximum,
     minimum,
+    module_seed,
     multiply,
     negate,
     not_,
     or_,
+    pad,
     power,
+    print_,
     reduce,
+    reshape,
+    reverse,
     rng_normal,
     rng_uniform,
+    save,
     select,
     sine,
+    slice_,
     sqrt,
     subtract,
     tan,
+    torch_index_select,
+    transpose,
     xor,
 )
-from deepx_graph.text.deepx.printer.forms import Argument, Flag, Number, Tensor, Tensors, Vector
-from deepx_graph.text.deepx.printer.shapes import SHAPES
-from deepx_graph.types import BOOL, Dims, TensorType
+from deepx_graph.text.deepx.printer.forms import Argument, Flag, Instruction, Number, Tensor, Tensors, Text, Vector
+from deepx_graph.types import BOOL, I32, Dims, TensorType, is_state, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.deepx.printer.function import FunctionWriter
 
 Emit = Callable[["FunctionWriter", Node, Tensor], None]
+Write = Callable[["FunctionWriter", Node], Any]
 Scalar = Number | Argument
 
 
@@ -236,6 +255,186 @@ def _draw(name: str) -> Emit:
     return emit
 
 
+# --- elements moved ---------------------------------------------------------------------------------------------------
+
+
+def _converted(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    if not w.form.states_types:
+        w.dims(node)  # the element type is that of a tensor made before
+    w.emit("todtype", w.tensor(node.inputs[0]), into=out, dtype=None)
+
+
+def _reshaped(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    w.emit("reshape", w.tensor(node.inputs[0]), Vector(w.dims(node)), into=out)
+
+
+def _permuted(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    w.emit("transpose", w.tensor(node.inputs[0]), Vector(node.attr("permutation")), into=out)
+
+
+def _broadcast(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    number = w.scalar(node.inputs[0])
+    if number is not None:
+        w.dims(node)
+        w.emit("constant", number, into=out)
+        return
+    x, axes, shape = w.tensor(node.inputs[0]), node.attr("broadcast_dimensions"), w.dims(node)
+    order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    dims = w.dims(node.inputs[0])
+    if order != tuple(range(len(axes))):
+        dims = tuple(dims[k] for k in order)
+        x = w.apply("transpose", x.type.with_dims(dims), x, Vector(order))
+    axes = tuple(sorted(axes))
+    if axes != tuple(range(len(shape) - len(axes), len(shape))):
+        size = dict(zip(axes, dims, strict=True))
+        dims = tuple(size.get(k, 1) for k in range(len(shape)))
+        x = w.apply("reshape", x.type.with_dims(dims), x, Vector(dims))
+    w.emit("broadcastTo", x, Vector(shape), into=out)
+
+
+def _joined(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    w.emit("concat", Tensors(tuple(w.tensor(i) for i in node.inputs)), w.number(node.attr("dimension"), I32), into=out)
+
+
+def _take(w: FunctionWriter, x: Tensor, axis: int, start: int, step: int, count: int, out: Tensor | None) -> Tensor:
+    """Elements start, start + step, ... along an axis."""
+    index = w.apply("arange", tensor(I32, (count,)), w.number(start, I32), w.number(step, I32))
+    dims = (*(x.type.dims or ())[:axis], count, *(x.type.dims or ())[axis + 1 :])
+    return w.apply("indexselect", x.type.with_dims(dims), x, index, w.number(axis, I32), into=out)
+
+
+def _taken(w: FunctionWriter, node: Node, out: Tensor, runs: Sequence[tuple[int, int, int, int]]) -> None:
+    """`runs` are axis, start, step, count of the axes that change."""
+    x = w.tensor(node.inputs[0])
+    for k, (axis, start, step, count) in enumerate(runs):
+        x = _take(w, x, axis, start, step, count, out if k == len(runs) - 1 else None)
+    if not runs:
+        w.emit("copytensor", x, into=out)
+
+
+def _sliced(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    old, new = w.shape(node.inputs[0]), w.shape(node)
+    starts, _, strides = node.attrs
+    _taken(w, node, out, [(k, s, t, n) for k, (s, t, n, o) in enumerate(zip(starts, strides, new, old, strict=True)) if n != o])
+
+
+def _reversed(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    sizes = w.shape(node)
+    _taken(w, node, out, [(k, sizes[k] - 1, -1, sizes[k]) for k in node.attr("dimensions")])
+
+
+def _padded(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    low, high, interior = node.attrs
+    if any(interior) or min((*low, *high), default=0) < 0:
+        w.fail(node, "deepx cannot pad between elements or by less than nothing")
+    x, value = w.tensor(node.inputs[0]), node.inputs[1]
+    todo = [k for k in range(len(low)) if low[k] or high[k]]
+    dims = list(w.shape(node.inputs[0]))
+    for k in todo:
+        edges = [w.tensor(value, (*dims[:k], count, *dims[k + 1 :])) if count else None for count in (low[k], high[k])]
+        dims[k] += low[k] + high[k]
+        parts = Tensors(tuple(p for p in (edges[0], x, edges[1]) if p is not None))
+        x = w.apply("concat", x.type.with_dims(dims), parts, w.number(k, I32), into=out if k == todo[-1] else None)
+    if not todo:
+        w.emit("copytensor", x, into=out)
+
+
+def _counted(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    axis, shape = node.attr("iota_dimension"), w.shape(node)
+    run = (w.number(0, out.type.dtype), w.number(1, out.type.dtype))
+    if math.prod(shape) == shape[axis]:
+        w.emit("arange", *run, into=out)
+        return
+    flat = tuple(n if k == axis else 1 for k, n in enumerate(shape))
+    w.emit("broadcastTo", w.apply("arange", out.type.with_dims(flat), *run), Vector(shape), into=out)
+
+
+def _selected(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    x, index = node.inputs
+    w.emit("indexselect", w.tensor(x), w.tensor(index), w.number(node.attr("dim"), I32), into=out)
+
+
+def _refined(w: FunctionWriter, node: Node, out: Tensor) -> None:
+    w.emit("copytensor", w.tensor(node.inputs[0]), into=out)
+
+
+# --- constants, tuples, calls and effects -------------------------------------------------------------------------------
+
+
+def _item(w: FunctionWriter, node: Node) -> Any:
+    whole = w.values[node.inputs[0]]
+    return whole[index_of(node)] if type(whole) is tuple else w.broken(node)
+
+
+def _call(w: FunctionWriter, node: Node) -> Any:
+    signature = signature_of(node)
+    if not w.form.has_functions:
+        w.fail(node, f"dialect '{w.form.name}' has no calls", hint="inline it first, or write dialect 'function'")
+    args = [w.tensor(i, (1,) if i.type.dims == () else None) for i in node.inputs if isinstance(i.type, TensorType)]
+    args = [w.apply("reshape", a.type.with_dims((1,)), a, Vector((1,))) if a.type.dims == () else a for a in args]
+    if len(args) + sum(is_state(i.type) for i in node.inputs) < len(node.inputs):
+        w.fail(node, "deepx passes tensors only")
+    outs = [None if is_state(t) else _item_target(w, node, k, t) for k, t in enumerate(signature.results)]
+    w.made.append(Instruction(w.names[callee_of(node)], tuple(args), tuple(o for o in outs if o is not None)))
+    return tuple(outs)
+
+
+def _item_target(w: FunctionWriter, node: Node, index: int, type: Any) -> Tensor:
+    out = w.item_targets.get((node, index))
+    if out is None:
+        if not isinstance(type, TensorType):
+            w.fail(node, f"deepx has no values of type {type}")
+        out = Tensor(w.name_for(""), type)
+        w.create(out, node)
+    return out
+
+
+# --- effects ------------------------------------------------------------------------------------------------------
+
+
+def _text(w: FunctionWriter, node: Node, text: str) -> Text:
+    if not w.form.legal_text.fullmatch(text):
+        w.fail(node, f"dialect '{w.form.name}' cannot hold the text '{text}'",
+               expected="no comma, bracket, arrow or //" if w.form.name == "wire" else "one plain word")
+    return Text(text)
+
+
+def _print(w: FunctionWriter, node: Node) -> None:
+    """The format is left out where it is what it would be without, and the dialect cannot hold it."""
+    x, format = w.tensor(node.inputs[1]), node.attr("format")
+    is_default = format == ("%.4f" if x.type.dtype.is_float else "%d") and x.type.dtype.kind != "any"
+    can_omit = not format or (is_default and not w.form.legal_text.fullmatch(format))
+    w.made.append(Instruction("print", (x,) if can_omit else (x, _text(w, node, format))))
+
+
+def _save(w: FunctionWriter, node: Node) -> None:
+    w.made.append(Instruction("save", (w.tensor(node.inputs[1]), _text(w, node, node.attr("path")))))
+
+
+def loaded_name(path: str) -> str:
+    """The name that `load` gives: that of the file, cut at its last dot."""
+    base = posixpath.basename(path)
+    return base.rpartition(".")[0] or base
+
+
+def _load(w: FunctionWriter, node: Node) -> Any:
+    """`load` names the tensor after the file, so it is renamed at once; then its type is stated."""
+    path, type = node.attrs
+    name = loaded_name(path)
+    if not w.form.accepts_name(name):
+        w.fail(node, f"deepx would name what it loads '{name}'", expected="a path that ends in a plain name")
+    if type.dtype.np is not None:
+        w.word(type.dtype, node)
+    made = Tensor(name, type)
+    out = w.item_targets.get((node, 0), made)
+    w.made.append(Instruction("load", (_text(w, node, path),)))
+    if out.name != name or w.item_targets.get((node, 0)) is None:
+        out = Tensor(w.name_for(""), type)
+        w.made.append(Instruction("renametensor", (Text(out.name),), (made,)))
+    w.declare(out, node)
+    return (out, None)
+
+
 EMITTERS: dict[Op, Emit] = {
     sqrt: _plain("sqrt"), exponential: _plain("exp"), log: _plain("log"), sine: _plain("sin"), cosine: _plain("cos"),
     tan: _plain("tan"), not_: _plain("invert"), negate: _by_minus_one, abs_: _magnitude,
@@ -243,10 +442,18 @@ EMITTERS: dict[Op, Emit] = {
     subtract: _with_number("sub", "rsubscalar"), divide: _with_number("div", "rdivscalar"),
     power: _with_number("pow", "rpowscalar"), floor_mod: _with_number("mod"), maximum: _with_number("max", commutes=True),
     minimum: _with_number("min", commutes=True), and_: _logical("min"), or_: _logical("max"), xor: _differ,
-    compare: _comparison, select: _choice, clamp: _between, **SHAPES, reduce: _reduced, dot_general: _product,
-    rng_uniform: _draw("uniform"), rng_normal: _draw("normal"),
+    compare: _comparison, select: _choice, clamp: _between, reduce: _reduced, dot_general: _product,
+    rng_uniform: _draw("uniform"), rng_normal: _draw("normal"), convert: _converted, reshape: _reshaped, transpose: _permuted,
+    broadcast_in_dim: _broadcast, concatenate: _joined, slice_: _sliced, reverse: _reversed, pad: _padded, iota: _counted,
+    torch_index_select: _selected, ensure_type: _refined,
 }  # fmt: skip
 """Every operation with one tensor as result that deepx can say."""
+
+STRUCTURE: dict[Op, Write] = {
+    CONSTANT: lambda w, node: value_of(node), TUPLE: lambda w, node: tuple(w.values[i] for i in node.inputs), PROJ: _item,
+    CALL: _call, print_: _print, save: _save, load: _load, module_seed: lambda w, node: None,
+}  # fmt: skip
+"""Every other operation: each function gives the value that the node has from then on, which is None for a state."""
 
 
 def is_unsaid(node: Node) -> bool:

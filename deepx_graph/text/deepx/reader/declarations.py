@@ -10,11 +10,10 @@ from deepx_graph.errors import RunError
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops import load, print_, save
 from deepx_graph.ops.host.host import Host
-from deepx_graph.text.deepx.reader.broadcast import number
 from deepx_graph.text.deepx.reader.environment import Bound
-from deepx_graph.text.deepx.reader.instr import Arg, Instr, Number, parse_bool, parse_number
+from deepx_graph.text.deepx.reader.instr import Arg, Instr, Number, parse_literal, parse_number
 from deepx_graph.text.deepx.reader.line import Line, Scalar
-from deepx_graph.text.deepx.reader.values import default_dtype, zeros
+from deepx_graph.text.deepx.reader.values import default_dtype, number, zeros
 from deepx_graph.types import ANY, F64, I64, Dim, Dims, DType, TensorType, tensor
 
 MAX_BYTES = 1 << 62
@@ -104,7 +103,7 @@ def set_argument(line: Line) -> None:
                   expected="numbers -> name")
     out, dtype = line.outputs[0], _argument_dtype(line)
     items = [i for a in line.inputs for i in (a.items if a.items is not None else (a,))]
-    values = [(i, _value(i)) for i in items]
+    values = [(i, parse_literal(i.text)) for i in items]
     line.env.arguments[out.text] = Bound(tuple(_as(dtype, v) for _, v in values if v is not None), dtype)
     line.env.gone.pop(out.text, None)
     for item, value in values:
@@ -117,11 +116,6 @@ def set_argument(line: Line) -> None:
 def _argument_dtype(line: Line) -> DType | None:
     tags = [line.instr.dtype, *(a.dtype for a in (*line.outputs, *line.inputs))]
     return next((t for t in tags if t is not None and t is not ANY), None)
-
-
-def _value(item: Arg) -> Number | None:
-    value = parse_number(item.text)
-    return parse_bool(item.text) if value is None else value
 
 
 def _as(dtype: DType | None, value: Number) -> Number:

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from deepx_graph.rewrite.base import Pass
 
 HOMES = {
-    "internalize": "interprocedural.internalize",
+    "internalize": "interprocedural.inline",
     "inline": "interprocedural.inline",
     "partial-evaluation": "interprocedural.specialise",
     "tail-calls": "interprocedural.tail_calls",
     "promote": "interprocedural.promote",
     "sccp": "scalar.sccp",
-    "unroll": "scalar.unroll",
-    "canonicalize": "scalar.canonicalize",
+    "unroll": "scalar.loops",
+    "canonicalize": "scalar.simplify",
     "fold": "rules.fold",
-    "algebra": "scalar.algebra",
+    "algebra": "scalar.simplify",
     "simplify": "scalar.simplify",
     "cse": "scalar.cse",
     "dce": "scalar.dce",
@@ -31,7 +31,7 @@ HOMES = {
     "unfuse": "fusion.fuse",
     "grad": "autodiff.grad",
     "jvp": "autodiff.jvp",
-    "legalise": "scalar.legalise",
+    "legalise": "scalar.simplify",
 }
 """The module of each pass by the pass's name, in the order in which tables show them."""
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from deepx_graph.ir import Module, Node
 from deepx_graph.passes.observer import Record, Stage
-from deepx_graph.passes.options import format_pass
+from deepx_graph.passes.pipeline import format_pass
 from deepx_graph.rewrite.base import Rewrite, RewriteControl
 from deepx_graph.session.report.diff import Difference, diff
 
@@ -61,8 +61,7 @@ class Sighting:
 @cache
 def _equations() -> dict[str, str]:
     from deepx_graph.passes.rules.fold import fold_rule
-    from deepx_graph.passes.scalar.algebra import ALGEBRA
-    from deepx_graph.passes.scalar.canonicalize import CANONICAL
+    from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 
     return {r.name: r.equation for r in (*ALGEBRA, *CANONICAL, fold_rule(0))}
 

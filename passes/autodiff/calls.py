@@ -17,12 +17,12 @@ from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, loop_of
 from deepx_graph.ops.data.tape import cotangent_type
 from deepx_graph.ops.vjp.accumulate import carries
-from deepx_graph.passes.autodiff.checkpoint import sqrt_checkpointed
+from deepx_graph.passes.autodiff.prepare import sqrt_checkpointed
 from deepx_graph.passes.fusion.fuse import unfused
 from deepx_graph.passes.rules.powers import recognise_logistic
 from deepx_graph.passes.rules.shape import scalar_operand
 from deepx_graph.passes.scalar.cse import merged
-from deepx_graph.passes.scalar.dead_columns import prune
+from deepx_graph.passes.scalar.dce import prune
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.rewrite.engine import RuleSet, rewrite_function
 from deepx_graph.types import TAPE, FunctionType, TapeType, TupleType, Type

@@ -5,24 +5,26 @@ Effects contribute nothing to a derivative; of them only the loads that it needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
+from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import Diagnostic, UsageError, VerifyError, an, suggest
-from deepx_graph.ir import Builder, Function, Module, Node, reachable
-from deepx_graph.ir.rebuild import rebuild
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARAM, PHI, PROJ, REGION, TUPLE, index_of
-from deepx_graph.ops import field, ref_read
+from deepx_graph.ir import Builder, Function, Module, Node, fresh_loop, reachable
+from deepx_graph.ir.rebuild import copied, new_item, on_demand, rebuild, replaced, with_inputs, with_results
+from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
+from deepx_graph.ops import add, and_, compare, field, ref_read
 from deepx_graph.ops.vjp.accumulate import carries
-from deepx_graph.passes.interprocedural.inline import Inline
-from deepx_graph.passes.interprocedural.internalize import Internalize
+from deepx_graph.passes.autodiff.activity import ReverseScopes
+from deepx_graph.passes.interprocedural.inline import Inline, Internalize
 from deepx_graph.passes.interprocedural.promote import Promote
 from deepx_graph.passes.interprocedural.specialise import PartialEvaluation
 from deepx_graph.passes.interprocedural.tail_calls import TailCalls
-from deepx_graph.passes.scalar.dce import references
+from deepx_graph.passes.scalar.dce import called
 from deepx_graph.passes.scalar.simplify import Simplify
-from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, is_state
+from deepx_graph.types import ANY, I32, StateType, TensorType, TupleType, Type, is_state
 
 
 def plain_inputs(function: Function) -> Function:
@@ -40,12 +42,10 @@ def plain_inputs(function: Function) -> Function:
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         b.origin = node.origin
-        inside = node.op is PROJ and inputs[0].op is TUPLE
-        return inputs[0].inputs[index_of(node)] if inside else b.make(node.op, inputs, node.attrs, node.type)
+        return new_item(node, inputs) or b.make(node.op, inputs, node.attrs, node.type)
 
     rebuild(function.nodes, new, step)
-    called = tuple(function.result_name(k) for k in range(len(function.results)))
-    return function.with_(params=tuple(params), results=tuple(new[r] for r in function.results), result_names=called)
+    return with_results(function, tuple(new[r] for r in function.results)).with_(params=tuple(params))
 
 
 def _made(b: Builder, type: Type, names: Iterator[str], params: list[Node]) -> Node:
@@ -91,8 +91,8 @@ def straightened(module: Module) -> Module:
         inline = Inline(max_nodes=sum(len(f.nodes) for f in module.functions))
         for step in (Internalize(), inline, PartialEvaluation(), TailCalls(), inline):
             module = step.run(module)
-    called = _called(module, module.entry) | {module.entry_name}
-    return without_data(module.with_functions(f for f in module.functions if f.name in called))
+    needed = called(module, [module.entry]) | {module.entry_name}
+    return without_data(module.with_functions(f for f in module.functions if f.name in needed))
 
 
 def with_plain_entry(module: Module) -> Module:
@@ -161,20 +161,101 @@ def _last_state(nodes: list[Node]) -> Node:
 
 def with_entry(module: Module, old: Function, new: Function, prefix: str) -> Module:
     """The module of the new entry, which gets a name with the prefix where the old one is still called, and what it calls."""
-    wanted = _called(module, new)
+    wanted = called(module, [new])
     if old.name in wanted:
         new = replace(new, name=unused_name(f"{prefix}_{old.name}", {f.name for f in module.functions}))
     rest = (f for f in module.functions if f.name in wanted and f.name != new.name)
     return replace(module, functions=(new, *rest), entry_name=new.name)
 
 
-def _called(module: Module, entry: Function) -> set[str]:
-    """The names of the functions that a function may come to call."""
-    wanted: set[str] = set()
-    stack = [entry]
-    while stack:
-        for name in references(stack.pop()):
-            if name not in wanted:
-                wanted.add(name)
-                stack.append(module[name])
-    return wanted
+# --- loops in two levels ----------------------------------------------------------------------------------------------
+
+RUN = 32
+"""Iterations in a run where the number of iterations is not known."""
+
+FEW = 4
+"""Loops of fewer iterations are left alone."""
+
+Iteration = Callable[[Sequence[Node]], list[Node]]
+
+
+def sqrt_checkpointed(function: Function) -> tuple[Function, set[int]]:
+    """The function with its outermost loops in two levels, and the identities of the loops over runs.
+
+    Reverse mode then keeps the state before each run of iterations instead of every iteration. A loop of T iterations becomes one
+    of about sqrt(T) runs of as many, and a loop over the rest. Where T is not known, a run ends with the loop or after `RUN`
+    iterations. The same iterations happen in the same order: not a bit changes. Loops inside others stay.
+    """
+    scopes = ReverseScopes(function)
+    outermost = {end: trip_count(end) for end in scopes.bodies if scopes.home[end].loop is None}
+    chosen = {end: count for end, count in outermost.items() if count is None or count >= FEW}
+    made: dict[Node, Node] = {}
+    runs: set[int] = set()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        return _Chunks(scopes, node, made, runs).loop(chosen[node]) if node in chosen else with_inputs(node, inputs)
+
+    return replaced(function, rebuild(function.nodes, made, step)), runs
+
+
+class _Chunks:
+    """One loop, built anew."""
+
+    def __init__(self, scopes: ReverseScopes, end: Node, made: dict[Node, Node], runs: set[int]) -> None:
+        self.scopes, self.end, self.made, self.runs = scopes, end, made, runs
+        self.b = Builder(intern=False, origin=end.origin)
+
+    def loop(self, count: int | None) -> Node:
+        """What gives the variables at the end, as a tuple."""
+        inits = [self.made[i] for i in self.end.inputs[0].inputs]
+        if count is None:
+            return self.b.pack(*self._unknown(inits))
+        run = math.isqrt(count)
+        after = self._counted(count // run, inits, lambda v: self._counted(run, v, self._iteration), outer=True)
+        rest = count - run * (count // run)
+        return self.b.pack(*(self._counted(rest, after, self._iteration) if rest else after))
+
+    def _counted(self, count: int, inits: Sequence[Node], body: Iteration, *, outer: bool = False,
+                 tested: bool = False) -> list[Node]:
+        """A loop of so many iterations; with `tested` of at most so many, while the old loop goes on."""
+        b = self.b
+        loop = fresh_loop()
+        if outer:
+            self.runs.add(loop)
+        begin = b(LOOP_BEGIN, b.constant(0, I32), *inits, loop=loop)
+        at, *variables = (b(PHI, begin, index=k) for k in range(len(inits) + 1))
+        more = b(compare, at, b.constant(count, I32), direction="LT")
+        if tested:
+            more = b(and_, more, self._test(variables))
+        end = b(LOOP_END, begin, more, b(add, at, b.constant(1, I32)), *body(variables))
+        return [b.proj(end, 1 + k) for k in range(len(inits))]
+
+    def _unknown(self, inits: Sequence[Node]) -> list[Node]:
+        b, loop = self.b, fresh_loop()
+        self.runs.add(loop)
+        begin = b(LOOP_BEGIN, *inits, loop=loop)
+        variables = [b(PHI, begin, index=k) for k in range(len(inits))]
+        end = b(LOOP_END, begin, self._test(variables), *self._counted(RUN, variables, self._iteration, tested=True))
+        return [b.proj(end, k) for k in range(len(inits))]
+
+    def _test(self, variables: Sequence[Node]) -> Node:
+        """Whether the loop goes on with these."""
+        return self._copy(variables, self.end.inputs[1:2])[0]
+
+    def _iteration(self, variables: Sequence[Node]) -> list[Node]:
+        """The next values after these."""
+        return self._copy(variables, self.end.inputs[2:])
+
+    def _copy(self, variables: Sequence[Node], wanted: Sequence[Node]) -> list[Node]:
+        """Values of the body, for other variables; what the body does not change is not copied."""
+        begin, body = self.end.inputs[0], self.scopes.bodies[self.end]
+
+        def is_given(node: Node) -> bool:
+            return not self.scopes.home[node].within(body) or (node.op is PHI and node.inputs[0] is begin)
+
+        def make(node: Node, inputs: tuple[Node, ...]) -> Node:
+            if not is_given(node):
+                return copied(node, inputs)
+            return variables[index_of(node)] if self.scopes.home[node].within(body) else self.made[node]
+
+        return on_demand(wanted, {}, lambda node: () if is_given(node) else node.inputs, make)

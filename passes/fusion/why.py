@@ -11,10 +11,9 @@ from dataclasses import replace
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.fusion.fuse import Fuse
-from deepx_graph.passes.fusion.grouping import Grouping
+from deepx_graph.passes.fusion.grouping import Group, Grouping, Unit
 from deepx_graph.passes.fusion.iteration_space import dims
 from deepx_graph.passes.fusion.reason import Kind, Reason
-from deepx_graph.passes.fusion.units import Group, Unit
 
 __all__ = ["Kind", "Reason", "explain", "find_node"]
 

@@ -1,4 +1,4 @@
-"""Inlining: a call of a function that is not recursive becomes the function's body.
+"""Inlining: a call of a function that is not recursive becomes the function's body; and which functions may change and vanish.
 
 Callees first, so that a body is put in place already inlined. A closure whose function is known is called directly.
 Loops get a fresh identity in every copy. A call whose arguments are not of exactly the parameters' types is left alone:
@@ -15,6 +15,23 @@ from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inpu
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, TUPLE, callee_of, signature_of
 from deepx_graph.passes.scalar.dce import references
 from deepx_graph.rewrite.base import Pass, RewriteControl
+
+
+@dataclass(frozen=True)
+class Internalize(Pass):
+    """Makes every function but the entry, and those named in `keep`, private.
+
+    What is public keeps its parameters, so a function that takes closures, data or references stays as it is although nobody calls
+    it any more. Source: the internalize pass of LLVM.
+    """
+
+    name: ClassVar[str] = "internalize"
+    keep: tuple[str, ...] = ()
+
+    def run(self, module: Module) -> Module:
+        kept = {module.entry_name, *self.keep}
+        return module.with_functions(f.with_(public=False) if f.public and f.name not in kept else f for f in module.functions)
+
 
 MAX_GROWTH = 200_000
 """Inlining into one function stops after so many new nodes."""

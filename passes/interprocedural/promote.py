@@ -15,7 +15,7 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_count, branches_of, index_of, loop_of
 from deepx_graph.ops import ref_create, ref_read, ref_write
-from deepx_graph.passes.scalar.dead_columns import prune
+from deepx_graph.passes.scalar.dce import prune
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.types import StateType
 

@@ -53,9 +53,7 @@ class PartialEvaluation(Pass):
             after = _Evaluation(module, control, history).run()
             if after is module:
                 break
-            module = Inline().run_under(after, control)
-            needed = reached(module)
-            module = module.with_functions(f for f in module.functions if f.name in needed)
+            module = reached(Inline().run_under(after, control))
         return module
 
 

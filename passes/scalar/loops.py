@@ -1,22 +1,20 @@
-"""Loops that iterate a known few times, written out; loops of one iteration at most; variables that are always equal.
+"""Loops that iterate a known few times, written out (`unroll`); loops of one iteration at most; variables that are always equal.
 
-Unrolling copies the body once for each iteration (`trips` counts them). Nothing is evaluated, and nothing here recurses.
+Unrolling copies the body once for each iteration. Nothing is evaluated, and nothing here recurses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from deepx_graph.analysis.trip_count import is_variable, trip_count
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import new_item, rebuild, rebuilt, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, TUPLE, index_of
-from deepx_graph.rewrite.base import RewriteControl
+from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.types import TupleType
-
-# --- unrolling ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,20 @@ def loops(function: Function) -> list[NaturalLoop]:
             depends[node] = around | {node}
             inside[node] = []
     return found
+
+
+@dataclass(frozen=True)
+class Unroll(Pass):
+    """Writes out loops that run a known, small number of times and hold no other loop."""
+
+    name: ClassVar[str] = "unroll"
+    max_trips: int = 8
+    max_nodes: int = 1000
+
+    def run_under(self, module: Module, control: RewriteControl) -> Module:
+        return module.with_functions(
+            unroll(f, control, lambda loop, count: count <= self.max_trips and count * len(loop.inside) <= self.max_nodes)
+            for f in module.functions)
 
 
 def unroll(function: Function, control: RewriteControl, fits: Callable[[NaturalLoop, int], bool], rule: str = "unroll") -> Function:

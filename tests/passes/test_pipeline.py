@@ -16,8 +16,7 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, multiply, negate
 from deepx_graph.passes import HOMES, REGISTRY
 from deepx_graph.passes.observer import Print, Record, Timing, Verify
-from deepx_graph.passes.options import PipelineReader
-from deepx_graph.passes.pipeline import PIPELINES, format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.passes.pipeline import PIPELINES, PipelineReader, format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
 from deepx_graph.types import F32, I32, scalar
 from deepx_graph.verify import check, verify

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
-from deepx_graph.passes.scalar.canonicalize import settle
+from deepx_graph.passes.scalar.simplify import settle
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.rewrite.engine import RuleSet
 from tests.support.generate import random_module

@@ -20,8 +20,7 @@ from deepx_graph.passes.autodiff.jvp import hvp, jvp
 from deepx_graph.passes.observer import Verify, node_count
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.passes.rules.fold import fold_rule
-from deepx_graph.passes.scalar.algebra import ALGEBRA
-from deepx_graph.passes.scalar.canonicalize import CANONICAL
+from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.rewrite.engine import RuleSet, assert_normal_form, rewrite
 from deepx_graph.runtime.compile import compile

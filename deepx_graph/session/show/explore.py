@@ -241,7 +241,7 @@ def measured(module: Module, seed: int = 0, engine: str = "auto") -> Session:
 
 def stages_of(module: Module, pipeline: str, *, fast_math: bool = False) -> list[tuple[str, Module]]:
     """The program as it was read, and after each pass of a pipeline that changed it. Raises as `optimise`."""
-    from deepx_graph.passes.options import format_pass
+    from deepx_graph.passes.pipeline import format_pass
 
     version = Session(module).optimise(pipeline, fast_math=fast_math)
     changed = (s for s in (version.record.stages if version.record else ()) if s.changed)

@@ -28,8 +28,8 @@ from deepx_graph.ops import (
     sine,
     tanh,
 )
-from deepx_graph.passes.fusion import units as fusion_order
 from deepx_graph.passes.fusion.fuse import Fuse, Unfuse
+from deepx_graph.passes.fusion.grouping import Blocked, Order
 from deepx_graph.passes.fusion.why import Kind, explain
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.types import F64, I32, TensorType
@@ -193,7 +193,7 @@ def test_order_agrees_with_search_on_random_graphs() -> None:
         edges = {(rng.randrange(b), b) for b in range(1, 25) for _ in range(rng.randint(0, 2))}
         before = {u: {a for a, b in edges if b == u} for u in range(25)}
         after = {u: {b for a, b in edges if a == u} for u in range(25)}
-        order: fusion_order.Order[int] = fusion_order.Order(before.__getitem__, after.__getitem__)
+        order: Order[int] = Order(before.__getitem__, after.__getitem__)
         for u in range(25):
             order.append(u)
         for _ in range(40):
@@ -203,7 +203,7 @@ def test_order_agrees_with_search_on_random_graphs() -> None:
             cyclic = _reaches(after, after[first] - {second}, second)
             try:
                 place = order.merge(first, second)
-            except fusion_order.Blocked:
+            except Blocked:
                 assert cyclic
                 continue
             assert not cyclic

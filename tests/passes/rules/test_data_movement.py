@@ -43,8 +43,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.passes.scalar.algebra import ALGEBRA
-from deepx_graph.passes.scalar.canonicalize import CANONICAL
+from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.engine import InterningBuilder
 from deepx_graph.types import BF16, BOOL, F16, F32, F64, I8, I32, U8, DType, scalar, tensor
 from tests.support.reference import evaluate, same

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.passes.scalar.algebra import ALGEBRA
-from deepx_graph.passes.scalar.canonicalize import CANONICAL
+from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.engine import InterningBuilder, Rule
 from tests.passes.rules.test_data_movement import PROGRAMS
 from tests.support.reference import evaluate, same

@@ -43,8 +43,7 @@ from deepx_graph.ops import (
     xor,
 )
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
-from deepx_graph.passes.scalar.algebra import ALGEBRA
-from deepx_graph.passes.scalar.canonicalize import CANONICAL
+from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.base import PassError, RewriteControl
 from deepx_graph.rewrite.engine import InterningBuilder, Rule, RuleSet, assert_normal_form, rewrite, rule
 from deepx_graph.rewrite.pattern import C, Const, OpPattern, Pattern, Var, X, op_of

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.data.tape import *
     from deepx_graph.ops.host.check import *
     from deepx_graph.ops.host.collective import *
-    from deepx_graph.ops.host.custom import *
+    from deepx_graph.ops.host.custom_calls import *
     from deepx_graph.ops.host.effects import *
     from deepx_graph.ops.host.feeds import *
     from deepx_graph.ops.host.ref import *
@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.math.elementwise import *
     from deepx_graph.ops.math.random import *
     from deepx_graph.ops.math.special import *
-    from deepx_graph.ops.tensor.dynamic_slice import *
     from deepx_graph.ops.tensor.index import *
     from deepx_graph.ops.tensor.layout import *
     from deepx_graph.ops.tensor.map import *
@@ -48,13 +47,13 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
 _DECLARED = {
     "structure": ["ir.structure"], "elementwise": ["ops.math.elementwise"], "bits": ["ops.math.bits"],
     "layout": ["ops.tensor.layout"], "shape": ["ops.tensor.shape"],
-    "index": ["ops.tensor.dynamic_slice", "ops.tensor.index"], "window": ["ops.contract.window", "ops.contract.convolution"],
+    "index": ["ops.tensor.index"], "window": ["ops.contract.window", "ops.contract.convolution"],
     "reduce": ["ops.contract.reduce"], "linear": ["ops.contract.linear"], "linalg": ["ops.contract.linalg"],
     "sort": ["ops.tensor.sort"], "special": ["ops.math.special"], "norm": ["ops.contract.norm"], "opaque": ["ops.data.opaque"],
     "check": ["ops.host.check"], "random": ["ops.math.random"], "bit_generator": ["ops.math.bit_generator"],
     "adt": ["ops.data.adt"], "effects": ["ops.host.effects"], "ref": ["ops.host.ref"], "fusion": ["ops.data.fusion"],
     "tape": ["ops.data.tape"], "collective": ["ops.host.collective"], "feeds": ["ops.host.feeds"],
-    "parallel": ["ops.tensor.parallel"], "custom": ["ops.host.custom"], "map": ["ops.tensor.map"],
+    "parallel": ["ops.tensor.parallel"], "custom": ["ops.host.custom_calls"], "map": ["ops.tensor.map"],
 }  # fmt: skip
 """Where each family is declared."""
 

@@ -23,8 +23,7 @@ from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
 from deepx_graph.ops.data.adt import DataValue, RefValue
-from deepx_graph.ops.host.channels import Feed
-from deepx_graph.ops.host.host import Host
+from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds

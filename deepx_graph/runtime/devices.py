@@ -19,8 +19,7 @@ from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Devices, Grid, nothing
 from deepx_graph.literal import Array
 from deepx_graph.ops import run_parallel
-from deepx_graph.ops.host.channels import Channels, Feed
-from deepx_graph.ops.host.host import Host
+from deepx_graph.ops.host.host import Channels, Feed, Host
 from deepx_graph.types import StateType, TupleType, type_of_array
 
 

@@ -35,8 +35,7 @@ from deepx_graph.ir.structure import (
     index_of,
 )
 from deepx_graph.ops import tape_pop, tape_push
-from deepx_graph.ops.vjp.accumulate import carries, pullback, zeros
-from deepx_graph.ops.vjp.pushforward import pushforward
+from deepx_graph.ops.vjp.accumulate import carries, pullback, pushforward, zeros
 from deepx_graph.passes.autodiff.activity import Activity
 from deepx_graph.passes.autodiff.calls import Derivatives
 from deepx_graph.passes.autodiff.grad import grad

@@ -13,9 +13,6 @@ CIRCLES: list[list[str]] = []
 """Modules that import each other."""
 
 ONE_READER: set[str] = {
-    "deepx_graph.ops.host.check",
-    "deepx_graph.ops.vjp.convolution",
-    "deepx_graph.ops.vjp.reduce",
     "deepx_graph.runtime.engines.updates",
     "deepx_graph.runtime.kernels.costing",
     "deepx_graph.runtime.native.loopnest.nontemporal",

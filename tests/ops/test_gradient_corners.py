@@ -25,7 +25,7 @@ from deepx_graph.ops import (
     top_k,
 )
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.ops.vjp.window import comparison
+from deepx_graph.ops.vjp.reduce import comparison
 from deepx_graph.types import F64
 from tests.ops.test_gradient_laws import Arrays, drawn, function_of, gradient, paired, run, slope
 

@@ -12,8 +12,7 @@ from deepx_graph.errors import InferError, VerifyError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops import polygamma, zeta
 from deepx_graph.ops.interpret import evaluate
-from deepx_graph.ops.vjp.accumulate import pullback
-from deepx_graph.ops.vjp.pushforward import pushforward
+from deepx_graph.ops.vjp.accumulate import pullback, pushforward
 from deepx_graph.types import C128, F64, TupleType, scalar, type_of_array
 from tests.support.laws import LAWFUL, one_op, samples
 

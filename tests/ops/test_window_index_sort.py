@@ -30,7 +30,7 @@ from deepx_graph.ops.contract.linalg import triangular_solve
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.helpers import like
 from deepx_graph.ops.interpret import combine
-from deepx_graph.ops.tensor.comparator import keys_of
+from deepx_graph.ops.tensor.sort import keys_of
 from deepx_graph.types import BF16, BOOL, F32, F64, I8, I64, U8, scalar
 
 RNG = np.random.default_rng(11)

@@ -218,7 +218,7 @@ def test_a_command_that_is_ended_leaves_nothing_behind(number: int, code: int, w
 WIDE = {
     ("deepx_graph/cli/main.py", "_main"): "the boundary between our own faults and a user: writes what reproduces it",
     ("deepx_graph/files.py", "_renamed"): "takes the temporary file away and raises again",
-    ("deepx_graph/ops/host/custom.py", "_called"): "a function of the host's failed: RunError names the call; interrupts go on",
+    ("deepx_graph/ops/host/custom_calls.py", "_called"): "a host function failed: RunError names the call; interrupts go on",
     ("deepx_graph/runtime/bytecode/interpreter.py", "step"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/straightline/run.py", "run"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/straightline/run.py", "_compute"): "`fail` tells the place, or raises again",

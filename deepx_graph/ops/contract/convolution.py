@@ -2,6 +2,10 @@
 
 Windows are views of the padded operand, so a convolution is one matrix product per group, an image at a time where that stays
 within a cache; a depthwise one is a sum of whole arrays.
+
+The gradient by each operand is another convolution, in every configuration: by the input it is the cotangent, spread by the
+strides, under the reversed kernel; by the kernel it is the input under the cotangent, with batch and features exchanged.
+Feature groups become batch groups there and conversely.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import numpy as np
 
 from deepx_graph import blas
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Relation
+from deepx_graph.ir import Attr, Builder, Node, Op, Relation
 from deepx_graph.ir.constraint import (
     NON_NEGATIVE,
     POSITIVE,
@@ -25,10 +29,12 @@ from deepx_graph.ir.constraint import (
     same_element_type,
 )
 from deepx_graph.ir.evaluation import WORD
+from deepx_graph.ir.op import Cotangents
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import products
 from deepx_graph.ops.contract.window import window_attrs_of, window_count, windows_of
-from deepx_graph.ops.helpers import is_int, pair, wider, written_in
+from deepx_graph.ops.helpers import is_int, pair, wider
+from deepx_graph.ops.tensor.layout import reshape, reverse, transpose
 from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
 from deepx_graph.types import Dim, TensorType, Type, as_tensor
 
@@ -181,6 +187,92 @@ def _convolution_scratch(types: Sequence[Type], result: Type, *attrs: Any) -> in
     return int(own * (lhs.size + 2 * rhs.size + padded + 2 * out.size) + each * (rhs.size + 2 * out.size + 2 * laid))
 
 
+# --- gradients ----------------------------------------------------------------------------------------------------
+
+
+def transposed_padding(size: int, window: int, stride: int, count: int, low: int, base: int, dilation: int) -> tuple[int, int]:
+    """Padding, low and high, of a cotangent spread by `stride` whose windows, `base` apart, meet every operand element.
+
+    `size` operand elements `base` apart gave `count` windows of `window` elements that are `dilation` apart.
+    """
+    reach = dilated(window, dilation)
+    before = reach - low - 1
+    return before, dilated(size, base) + reach - 1 - dilated(count, stride) - before
+
+
+def _convolution_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
+    """By each operand a convolution: of the cotangent with the reversed kernel, and of the input with the cotangent."""
+    x, w = node.inputs
+    if 0 in (*as_tensor(x.type).shape, *as_tensor(w.type).shape, *as_tensor(g.type).shape):
+        return None, None
+    return _by_input(b, node, g), _by_kernel(b, node, g)
+
+
+_AXIS = ("input_spatial_dimensions", "kernel_spatial_dimensions", "output_spatial_dimensions", "window_strides", "padding_low",
+         "lhs_dilation", "rhs_dilation")
+
+
+def _spatial(node: Node) -> list[dict[str, int]]:
+    """Sizes and window parameters of each spatial axis."""
+    x, w, y = (as_tensor(n.type).shape for n in (*node.inputs, node))
+    return [
+        {"size": x[i], "window": w[k], "count": y[o], "stride": s, "low": low, "base": base, "dilation": d}
+        for i, k, o, s, low, base, d in zip(*map(node.attr, _AXIS), strict=True)
+    ]  # fmt: skip
+
+
+def _by_input(b: Builder, node: Node, g: Node) -> Node:
+    w, a = node.inputs[1], node.attr
+    outputs, inputs = a("kernel_output_feature_dimension"), a("kernel_input_feature_dimension")
+    groups, batch_groups = a("feature_group_count"), a("batch_group_count")
+    w = _regrouped(b, w, outputs, inputs, groups * batch_groups)
+    padding = [transposed_padding(**axis) for axis in _spatial(node)]
+    found = b(
+        convolution, g, w, window_strides=a("lhs_dilation"), lhs_dilation=a("window_strides"), rhs_dilation=a("rhs_dilation"),
+        padding_low=tuple(p[0] for p in padding), padding_high=tuple(p[1] for p in padding),
+        window_reversal=tuple(1 - int(r) for r in a("window_reversal")),
+        input_batch_dimension=a("output_batch_dimension"), input_feature_dimension=a("output_feature_dimension"),
+        input_spatial_dimensions=a("output_spatial_dimensions"),
+        kernel_input_feature_dimension=outputs, kernel_output_feature_dimension=inputs,
+        kernel_spatial_dimensions=a("kernel_spatial_dimensions"),
+        output_batch_dimension=a("input_batch_dimension"), output_feature_dimension=a("input_feature_dimension"),
+        output_spatial_dimensions=a("input_spatial_dimensions"), feature_group_count=groups * batch_groups,
+    )  # fmt: skip
+    return _regrouped(b, found, a("input_feature_dimension"), a("input_batch_dimension"), batch_groups)
+
+
+def _by_kernel(b: Builder, node: Node, g: Node) -> Node:
+    a = node.attr
+    high = []
+    for p in _spatial(node):
+        spread = dilated(p["count"], p["stride"]) - dilated(p["size"], p["base"])
+        high.append(spread + dilated(p["window"], p["dilation"]) - p["low"] - 1)
+    found = b(
+        convolution, node.inputs[0], g, window_strides=a("rhs_dilation"), lhs_dilation=a("lhs_dilation"),
+        rhs_dilation=a("window_strides"), padding_low=a("padding_low"), padding_high=tuple(high),
+        window_reversal=(0,) * len(high), input_batch_dimension=a("input_feature_dimension"),
+        input_feature_dimension=a("input_batch_dimension"), input_spatial_dimensions=a("input_spatial_dimensions"),
+        kernel_input_feature_dimension=a("output_batch_dimension"), kernel_output_feature_dimension=a("output_feature_dimension"),
+        kernel_spatial_dimensions=a("output_spatial_dimensions"), output_batch_dimension=a("kernel_input_feature_dimension"),
+        output_feature_dimension=a("kernel_output_feature_dimension"), output_spatial_dimensions=a("kernel_spatial_dimensions"),
+        feature_group_count=a("batch_group_count"), batch_group_count=a("feature_group_count"),
+    )  # fmt: skip
+    reversed_axes = tuple(axis for axis, r in zip(a("kernel_spatial_dimensions"), a("window_reversal"), strict=True) if r)
+    return b(reverse, found, dimensions=reversed_axes) if reversed_axes else found
+
+
+def _regrouped(b: Builder, x: Node, source: int, target: int, groups: int) -> Node:
+    """The groups that are the major part of one axis made the major part of another."""
+    if groups == 1:
+        return x
+    shape = as_tensor(x.type).shape
+    split = [*shape[:source], groups, shape[source] // groups, *shape[source + 1 :]]
+    rest = [k for k in range(len(split)) if k != source]
+    order = (*rest[:target], source, *rest[target:])
+    joined = [size // groups if k == source else size * groups if k == target else size for k, size in enumerate(shape)]
+    return b(reshape, b(transpose, b(reshape, x, shape=tuple(split)), permutation=order), shape=tuple(joined))
+
+
 convolution: Op = Op(
     "convolution", "Products of the kernel with every window of the input, summed over the window and the input features.",
     operands=pair(TENSOR),
@@ -201,7 +293,7 @@ convolution: Op = Op(
                  lambda features, batch: 1 in (features, batch)),
     ),
     infer=_convolution_type, eval=_convolution, scratch=_convolution_scratch, flops=_convolution_flops,
-    vjp=written_in("convolution", "convolution_vjp"),
+    vjp=_convolution_vjp,
     source="StableHLO convolution",
     samples=lambda rng: [
         ((rng.random((2, 4, 5, 6)), rng.random((6, 4, 2, 3))), conv_attrs(2)),

@@ -1,4 +1,8 @@
-"""Factorisations, solves and Fourier transforms of the trailing axes; leading axes are batches."""
+"""Factorisations, solves and Fourier transforms of the trailing axes; leading axes are batches.
+
+Cotangents pair with tangents as the real part of sum(g * t), without conjugation, as in JAX. Only the triangle that an operation
+reads has a gradient.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 
 from deepx_graph import blas
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Op, Operand, Relation, one_of
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, one_of
 from deepx_graph.ir.constraint import (
     FLOATS,
     FLOATS_OR_COMPLEX,
@@ -23,9 +27,16 @@ from deepx_graph.ir.constraint import (
     tensor_of,
 )
 from deepx_graph.ir.evaluation import wide
+from deepx_graph.ir.op import Cotangents
 from deepx_graph.literal import Array
-from deepx_graph.ops.helpers import like, one, written_in
-from deepx_graph.types import C64, C128, F32, F64, Type, as_tensor, merge_dims, same_dim
+from deepx_graph.ops.contract.linear import matmul
+from deepx_graph.ops.contract.reduce import broadcast_in_dim
+from deepx_graph.ops.helpers import like, one
+from deepx_graph.ops.math.elementwise import add, compare, complex_, is_complex, multiply, negate, real, select
+from deepx_graph.ops.math.special import conj
+from deepx_graph.ops.tensor.layout import transpose
+from deepx_graph.ops.tensor.shape import iota, pad
+from deepx_graph.types import C64, C128, F32, F64, I32, Type, as_tensor, merge_dims, same_dim
 
 _MATRICES = FLOATS_OR_COMPLEX & SQUARE
 
@@ -57,10 +68,104 @@ def _positive_definite(rng: Any) -> Any:
     return [((a @ np.swapaxes(a, -1, -2).conj() + 3 * np.eye(3),), {"lower": lower}) for a in (m, z) for lower in (True, False)]
 
 
+# --- matrices -----------------------------------------------------------------------------------------------------
+
+
+def _transposed(b: Builder, x: Node) -> Node:
+    rank = len(as_tensor(x.type).shape)
+    return b(transpose, x, permutation=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _conjugate(b: Builder, x: Node) -> Node:
+    return b(conj, x) if is_complex(x.type) else x
+
+
+def _adjoint(b: Builder, x: Node) -> Node:
+    return _conjugate(b, _transposed(b, x))
+
+
+def _triangle(b: Builder, x: Node, lower: bool, diagonal: float) -> Node:
+    """One triangle of the matrices, the diagonal times a number, zero elsewhere."""
+    shape = as_tensor(x.type).shape
+    rows, columns = (b(iota, dtype=I32, shape=shape, iota_dimension=len(shape) - k) for k in (2, 1))
+    inside = b(compare, rows, columns, direction="GT" if lower else "LT")
+    strict = b(select, inside, x, b.like(0, x))
+    if diagonal == 0:
+        return strict
+    scaled = x if diagonal == 1 else b(multiply, x, b.like(diagonal, x))
+    return b(select, b(compare, rows, columns, direction="EQ"), scaled, strict)
+
+
+def _cholesky_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
+    """With P the lower triangle, its diagonal halved: P(S + S^H), where S = l^-T P(l^T g) conj(l)^-1."""
+    factor = node
+    if not node.attr("lower"):
+        factor, g = _adjoint(b, node), _adjoint(b, g)
+    inner = _triangle(b, matmul(b, _transposed(b, factor), g), True, 0.5)
+    left = _lower_solve(b, factor, inner, left_side=True, transpose_a="TRANSPOSE")
+    whole = _lower_solve(b, _conjugate(b, factor), left, left_side=False, transpose_a="NO_TRANSPOSE")
+    found = _triangle(b, b(add, whole, _adjoint(b, whole)), True, 0.5)
+    return (found if node.attr("lower") else _adjoint(b, found),)
+
+
+def _lower_solve(b: Builder, a: Node, rhs: Node, *, left_side: bool, transpose_a: str) -> Node:
+    return b(triangular_solve, a, rhs, left_side=left_side, lower=True, unit_diagonal=False, transpose_a=transpose_a)
+
+
+def _triangular_solve_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
+    """By the right-hand side w, the solution of the transposed system; by the matrix -w x^T, as it was transposed."""
+    a = node.inputs[0]
+    how, left, lower, unit = (node.attr(n) for n in ("transpose_a", "left_side", "lower", "unit_diagonal"))
+    matrix = _conjugate(b, a) if how == "ADJOINT" else a
+    by_b = b(triangular_solve, matrix, g, left_side=left, lower=lower, unit_diagonal=unit,
+             transpose_a="TRANSPOSE" if how == "NO_TRANSPOSE" else "NO_TRANSPOSE")  # fmt: skip
+    rows, columns = (by_b, node) if left == (how == "NO_TRANSPOSE") else (node, by_b)
+    outer = matmul(b, rows, _transposed(b, columns)) if left else matmul(b, _transposed(b, rows), columns)
+    by_a = _triangle(b, b(negate, outer), lower, 0 if unit else 1)
+    return (_conjugate(b, by_a) if how == "ADJOINT" else by_a), by_b
+
+
+# --- Fourier transforms -------------------------------------------------------------------------------------------
+
+
+def _fft_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
+    """FFT and IFFT are symmetric; RFFT is the first half of an FFT, and IRFFT has RFFT's terms weighted."""
+    kind, length = node.attrs
+    operand = as_tensor(node.inputs[0].type)
+    if 0 in operand.shape or 0 in length:
+        return (None,)
+    if kind == "RFFT":
+        return (_by_real(b, g, length),)
+    if kind == "IRFFT":
+        return (_by_half(b, g, length),)
+    return (b(fft, g, fft_type=kind, fft_length=length),)
+
+
+def _by_real(b: Builder, g: Node, length: tuple[int, ...]) -> Node:
+    shape = as_tensor(g.type).shape
+    none = (0,) * len(shape)
+    missing = (*none[1:], length[-1] - shape[-1])
+    whole = b(pad, g, b.like(0, g), edge_padding_low=none, edge_padding_high=missing, interior_padding=none)
+    return b(real, b(fft, whole, fft_type="FFT", fft_length=length))
+
+
+def _by_half(b: Builder, g: Node, length: tuple[int, ...]) -> Node:
+    """Terms that IRFFT takes for two, the omitted half being conjugate, count twice."""
+    spectrum = b(fft, g, fft_type="RFFT", fft_length=length)
+    type = as_tensor(spectrum.type)
+    weights = np.full(type.shape[-1], 2 / math.prod(length))
+    weights[0] /= 2
+    if length[-1] % 2 == 0:
+        weights[-1] /= 2
+    weight = b.constant(weights, as_tensor(g.type).dtype)
+    spread = b(broadcast_in_dim, weight, shape=type.shape, broadcast_dimensions=(len(type.shape) - 1,))
+    return b(conj, b(multiply, spectrum, b(complex_, spread, b.like(0, spread))))
+
+
 cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
     operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
-    eval=_cholesky, scratch=lambda types, result, lower: 6 * wide(types[0], 4), vjp=written_in("linalg", "cholesky_vjp"),
+    eval=_cholesky, scratch=lambda types, result, lower: 6 * wide(types[0], 4), vjp=_cholesky_vjp,
     flops=lambda types, result, lower: types[0].size * types[0].shape[-1] // 3,
     source="StableHLO cholesky", samples=_positive_definite,
 )  # fmt: skip
@@ -112,7 +217,7 @@ triangular_solve: Op = Op(
     constraints=(same_element_type("a", "b"),),
     infer=_solve_type, eval=_solve,
     scratch=lambda types, result, *_: 5 * wide(types[0], 4) + 4 * wide(types[1], 4),
-    vjp=written_in("linalg", "triangular_solve_vjp"), source="StableHLO triangular_solve",
+    vjp=_triangular_solve_vjp, source="StableHLO triangular_solve",
     flops=lambda types, result, *_: types[1].size * types[0].shape[-1],
     samples=lambda rng: [
         ((rng.random((2, 3, 3)) + 2 * np.eye(3), rng.random((2, 3, 2) if left else (2, 2, 3))),
@@ -171,7 +276,7 @@ fft: Op = Op(
         Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
-    infer=_fft_type, eval=_fft, scratch=_fft_scratch, vjp=written_in("linalg", "fft_vjp"),
+    infer=_fft_type, eval=_fft, scratch=_fft_scratch, vjp=_fft_vjp,
     flops=lambda types, result, kind, lengths: 5 * types[0].size * max(1, math.prod(lengths).bit_length() - 1),
     assembly="operands, $fft_type, length = $fft_length", source="StableHLO fft",
     samples=lambda rng: [

@@ -1,18 +1,25 @@
-"""Batch normalisation: training, inference and its gradient, over every axis but the feature's."""
+"""Batch normalisation: training, inference and its gradient, over every axis but the feature's.
+
+The gradients say it in elementary operations; that of training is batch_norm_grad.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Attr, Op, Operand, Relation, Result
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Relation, Result
 from deepx_graph.ir.constraint import FLOATS, NON_NEGATIVE, axes_of, listed, rank, same_element_type, same_shape
 from deepx_graph.ir.evaluation import wide
+from deepx_graph.ir.op import Cotangents
 from deepx_graph.literal import Array
-from deepx_graph.ops.helpers import like, written_in
-from deepx_graph.ops.math.elementwise import add
+from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduction
+from deepx_graph.ops.helpers import like
+from deepx_graph.ops.math.elementwise import add, divide, multiply, rsqrt, subtract
+from deepx_graph.ops.vjp.accumulate import through
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, same_dim, tensor
 
 _ATTRS = (Attr("epsilon", "float"), Attr("feature_index", "int", check=NON_NEGATIVE))
@@ -97,6 +104,80 @@ def _grad(xs: Sequence[Array], epsilon: float, feature: int) -> tuple[Array, Arr
     return like(by_x, xs[0].dtype), like(by_scale, xs[0].dtype), like(by_offset, xs[0].dtype)
 
 
+# --- gradients ----------------------------------------------------------------------------------------------------
+
+
+class _Terms:
+    """The operand of a batch normalisation, and what all three operations are made of."""
+
+    def __init__(self, b: Builder, node: Node) -> None:
+        self.b, self.x = b, node.inputs[0]
+        self.epsilon, self.feature = node.attr("epsilon"), node.attr("feature_index")
+        self.shape = as_tensor(self.x.type).shape
+        self.others = tuple(k for k in range(len(self.shape)) if k != self.feature)
+        self.count = math.prod(self.shape[k] for k in self.others)
+
+    def along(self, vector: Node) -> Node:
+        """One number for each feature, for every element of the operand."""
+        return self.b(broadcast_in_dim, vector, shape=self.shape, broadcast_dimensions=(self.feature,))
+
+    def total(self, x: Node) -> Node:
+        return reduction(self.b, add, x, self.others)
+
+    def mean(self, x: Node) -> Node:
+        total = self.total(x)
+        return self.b(divide, total, self.b.like(self.count, total))
+
+    def centered(self, mean: Node) -> Node:
+        return self.b(subtract, self.x, self.along(mean))
+
+    def variance(self) -> Node:
+        centered = self.centered(self.mean(self.x))
+        return self.mean(self.b(multiply, centered, centered))
+
+    def scale(self, variance: Node) -> Node:
+        """One over the standard deviation."""
+        return self.along(self.b(rsqrt, self.b(add, variance, self.b.like(self.epsilon, variance))))
+
+
+def _batch_norm_training_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -> Cotangents:
+    """By operand, scale and offset; the mean and the variance depend on the operand alone."""
+    x, scale, _ = node.inputs
+    found: list[Node | None] = [None, None, None]
+    if g[0] is not None:
+        found = list(b.items(b(batch_norm_grad, x, scale, b.proj(node, 1), b.proj(node, 2), g[0], **_attrs(node))))
+    terms = _Terms(b, node)
+    if g[1] is not None or g[2] is not None:
+        more = through(b, node, [terms.mean(x), terms.variance()], tuple(g[1:]))[0]
+        found[0] = more if found[0] is None or more is None else b(add, found[0], more)
+    return found
+
+
+def _attrs(node: Node) -> dict[str, Any]:
+    return {"epsilon": node.attr("epsilon"), "feature_index": node.attr("feature_index")}
+
+
+def _batch_norm_inference_vjp(b: Builder, node: Node, g: Node) -> Cotangents:
+    """By all five operands."""
+    _, scale, offset, mean, variance = node.inputs
+    terms = _Terms(b, node)
+    scaled = b(multiply, b(multiply, terms.centered(mean), terms.scale(variance)), terms.along(scale))
+    return through(b, node, [b(add, scaled, terms.along(offset))], g)
+
+
+def _batch_norm_grad_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -> Cotangents:
+    """By all five operands: what second derivatives need."""
+    _, scale, mean, variance, cotangent = node.inputs
+    terms = _Terms(b, node)
+    normal = b(multiply, terms.centered(mean), terms.scale(variance))
+    by_offset, by_scale = terms.total(cotangent), terms.total(b(multiply, cotangent, normal))
+    count = b.like(terms.count, cotangent)
+    rest = b(add, terms.along(by_offset), b(multiply, normal, terms.along(by_scale)))
+    whole = b(subtract, cotangent, b(divide, rest, count))
+    by_x = b(multiply, b(multiply, terms.along(scale), terms.scale(variance)), whole)
+    return through(b, node, [by_x, by_scale, by_offset], tuple(g))
+
+
 def _samples(count: int, with_gradient: bool = False) -> Any:
     def samples(rng: Any) -> Any:
         cases = []
@@ -114,7 +195,7 @@ batch_norm_training: Op = Op(
     operands=(_X, *_vectors("scale", "offset")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset"),
     results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), infer=_training_type, eval=_training, scratch=_scratch(4),
-    vjp=written_in("norm", "batch_norm_training_vjp"),
+    vjp=_batch_norm_training_vjp,
     source="StableHLO batch_norm_training", samples=_samples(2),
 )  # fmt: skip
 batch_norm_inference: Op = Op(
@@ -122,7 +203,7 @@ batch_norm_inference: Op = Op(
     operands=(_X, *_vectors("scale", "offset", "mean", "variance")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset", "mean", "variance"),
     infer=lambda types, epsilon, feature_index: types[0], eval=_inference, scratch=_scratch(4),
-    vjp=written_in("norm", "batch_norm_inference_vjp"),
+    vjp=_batch_norm_inference_vjp,
     source="StableHLO batch_norm_inference", samples=_samples(4),
 )  # fmt: skip
 batch_norm_grad: Op = Op(
@@ -131,6 +212,6 @@ batch_norm_grad: Op = Op(
     constraints=(*_constraints("scale", "mean", "variance"), same_shape("operand", "grad_output"),
                  same_element_type("operand", "grad_output")),
     results=tuple(map(Result, ("grad_operand", "grad_scale", "grad_offset"))),
-    infer=_training_type, eval=_grad, scratch=_scratch(7), vjp=written_in("norm", "batch_norm_grad_vjp"),
+    infer=_training_type, eval=_grad, scratch=_scratch(7), vjp=_batch_norm_grad_vjp,
     source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
 )  # fmt: skip

@@ -173,7 +173,7 @@ reduce_window: Op = Op(
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
     infer=_reduce_window_type, eval=_reduce_window, scratch=_reduce_window_scratch,
-    vjp=written_in("window", "reduce_window_vjp"),
+    vjp=written_in("reduce", "reduce_window_vjp"),
     results=MANY, source="StableHLO reduce_window",
     samples=lambda rng: [
         ((rng.random((5, 6)), np.float64(0)), _window_attrs(2, window_dimensions=(2, 3), body=monoid_body(add, F64), **more))
@@ -257,7 +257,7 @@ select_and_scatter: Op = Op(
     constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
                  combines("select", "operand"), combines("scatter", "source")),
     infer=_select_and_scatter_type, eval=_select_and_scatter, scratch=_select_and_scatter_scratch,
-    vjp=written_in("window", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
+    vjp=written_in("reduce", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
     samples=lambda rng: [((rng.random((4, 6)), rng.random(counts), np.float64(0.5)), {
         "window_dimensions": sizes, "window_strides": strides, "padding_low": low, "padding_high": high,
         "select": _preferring(select), "scatter": monoid_body(op, F64)})

@@ -11,6 +11,7 @@ from deepx_graph.errors import CheckFailed
 from deepx_graph.ir import Attr, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, same_element_type, same_shape
 from deepx_graph.literal import Array
+from deepx_graph.ops.host.host import Host
 from deepx_graph.types import STATE, Type
 
 _OPERANDS = (Operand("state", type=STATE_VALUE), Operand("actual", type=TENSOR), Operand("expected", type=TENSOR))
@@ -41,7 +42,7 @@ def _equal(got: Array, want: Array) -> Array:
     return np.asarray(same | ((got != got) & (want != want)))
 
 
-def differing(what: str, got: Array, want: Array) -> None:
+def _differing(what: str, got: Array, want: Array) -> None:
     """Raises CheckFailed, as the check `what`, unless both arrays are equal; NaN equals NaN."""
     got, want = _parts(got), _parts(want)
     if got.shape != want.shape:
@@ -52,7 +53,7 @@ def differing(what: str, got: Array, want: Array) -> None:
 
 
 def _expect_eq(xs: Sequence[Any]) -> Any:
-    differing("expect_eq", xs[1], xs[2])
+    _differing("expect_eq", xs[1], xs[2])
     return xs[0]
 
 
@@ -90,6 +91,15 @@ def _ulp_distance(got: Array, want: Array) -> Any:
     return np.where(_equal(got, want), 0, np.where(apart, farthest, steps))
 
 
+def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> Host:
+    world: Host = xs[0]
+    seen = world.wires.probes.get(probe_id, [])
+    if not 0 <= iteration < len(seen):
+        raise CheckFailed(f"expect_serialized_eq: probe '{probe_id}' has seen {len(seen)} values and number {iteration} is asked")
+    _differing("expect_serialized_eq", seen[iteration], xs[1])
+    return world
+
+
 def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = (),
            example: str = "") -> Op:
     return Op(name, summary, operands=_OPERANDS, results=(Result("after", type=STATE_VALUE),), attrs=attrs,
@@ -103,4 +113,11 @@ expect_almost_eq: Op = _check("expect_almost_eq", "Fail unless no element differ
 expect_close: Op = _check(
     "expect_close", "Fail unless no element differs by more than so many units in the last place.", _expect_close,
     (Attr("max_ulp_difference", "int", 1), Attr("min_ulp_difference", "int", 0)),
+)  # fmt: skip
+expect_probed: Op = Op(
+    "expect_probed", "Fail unless a probe has seen just this value.", operands=(
+        Operand("state", "what happened before", type=STATE_VALUE), Operand("expected", type=TENSOR)),
+    attrs=(Attr("probe_id", "str"), Attr("iteration", "int", 0)),
+    results=(Result("state", "what has happened then", type=STATE_VALUE),), infer=_check_type,
+    eval=_expect_probed, foldable=False, total=False, source="StableHLO check.expect_serialized_eq",
 )  # fmt: skip

@@ -1,13 +1,21 @@
-"""The registry of custom calls: Python callables by the name of their target. Users fill it, the op `custom_call` reads it."""
+"""`custom_call`: a function of the host, by name. With effects it takes the state first and gives it last.
+
+What a text says beyond its target is kept as it stands, for printing; running needs the target to be registered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.errors import UsageError, an, suggest
+import numpy as np
+
+from deepx_graph.errors import DeepxGraphError, InferError, RunError, UsageError, an, is_interrupt, suggest
+from deepx_graph.ir import Attr, Op, Operand, Result, one_of
+from deepx_graph.ir.constraint import STATE_VALUE, TUPLE_VALUE
 from deepx_graph.ops.host import lapack
+from deepx_graph.types import STATE, TensorType, TupleType, Type, leaves, type_of_array
 
 UNCHANGED = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint", "MoveToHost",
@@ -63,3 +71,99 @@ def complaint(target: str) -> str | None:
         return None
     nearest = suggest(target, _KNOWN)
     return f"nothing is registered for the custom call '{target}'" + (f"; {nearest}" if nearest else "")
+
+
+_INPUTS = Operand("inputs", variadic=True)
+_ATTRS = (
+    Attr("target", "str"),
+    Attr("types", "type", summary="the tuple of the results' types", check=TUPLE_VALUE),
+    Attr("backend_config", "str", "", "what the target is told"),
+    Attr("api_version", "int", 0, "1 original, 2 status returning, 3 unified, 4 typed; 0 where the text does not say"),
+    Attr("text", "str", "", "the call as its text has it"),
+    Attr("language", "str", "", "of that text", check=one_of("", "hlo", "stablehlo")),
+)
+
+
+def _run(arrays: Sequence[Any], target: str, types: TupleType, backend_config: str) -> tuple[Any, ...]:
+    given = [np.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
+    made = _made(given, target, types, backend_config)
+    results = _leaves(made) if isinstance(made, (tuple, list)) else [] if made is None else [made]
+    wanted = leaves(types)
+    if len(results) != len(wanted):
+        raise RunError(f"custom call '{target}' gave {len(results)} results and the program needs {len(wanted)}")
+    found = [_checked(target, k, value, type) for k, (value, type) in enumerate(zip(results, wanted, strict=True))]
+    rest = iter(found)
+    return tuple(_packed(t, rest) for t in types.items)
+
+
+def _made(given: Sequence[Any], target: str, types: TupleType, backend_config: str) -> Any:
+    known = find(target)
+    if known is not None:
+        return _called(known, given, target, backend_config)
+    if lapack.known(target):
+        return tuple(lapack.run(target, given, backend_config, leaves(types)))
+    raise RunError(complaint(target) or target)
+
+
+def _called(known: Registered, given: Sequence[Any], target: str, backend_config: str) -> Any:
+    """What a registered function gives; whatever it raises, as a RunError."""
+    try:
+        return known.function(*given, config=backend_config) if known.config else known.function(*given)
+    except (DeepxGraphError, MemoryError):
+        raise
+    except Exception as e:  # it is not ours, and its kind is what the user of the program should see
+        if is_interrupt(e):
+            raise
+        raise RunError(f"custom call '{target}' failed: {type(e).__name__}{f': {e}' if str(e) else ''}") from e
+
+
+def _leaves(made: Any) -> list[Any]:
+    return [leaf for m in made for leaf in _leaves(m)] if isinstance(made, (tuple, list)) else [made]
+
+
+def _packed(type: Type, rest: Any) -> Any:
+    return tuple(_packed(t, rest) for t in type.items) if isinstance(type, TupleType) else next(rest)
+
+
+def _checked(target: str, k: int, value: Any, type: Type) -> Any:
+    array = np.asarray(value)
+    try:
+        found = type_of_array(array)
+    except KeyError:
+        raise RunError(f"custom call '{target}': result {k} is of {array.dtype}, and the program needs {type}") from None
+    if found != type:
+        raise RunError(f"custom call '{target}': result {k} is {an(found)}, and the program needs {type}")
+    return np.array(array)
+
+
+def _pure_type(types: Sequence[Type], target: str, results: TupleType, *rest: Any) -> Type:
+    if not all(isinstance(t, TensorType) for t in leaves(results)):
+        raise InferError(f"custom call '{target}' gives {results}", expected="tensors")
+    return results.items[0] if len(results.items) == 1 else results
+
+
+def _pure(xs: Sequence[Any], target: str, types: TupleType, backend_config: str, *rest: Any) -> Any:
+    results = _run(xs, target, types, backend_config)
+    return results[0] if len(results) == 1 else results
+
+
+def _acting_type(types: Sequence[Type], target: str, results: TupleType, *rest: Any) -> Type:
+    return TupleType((*results.items, STATE))
+
+
+def _acting(xs: Sequence[Any], target: str, types: TupleType, backend_config: str, *rest: Any) -> Any:
+    return (*_run(xs[1:], target, types, backend_config), xs[0])
+
+
+custom_call: Op = Op(
+    "custom_call", "What a registered function of the host gives for the operands.", operands=(_INPUTS,), attrs=_ATTRS,
+    results=(Result("results", variadic=True),), infer=_pure_type, eval=_pure, foldable=False, total=False,
+    ready=lambda world, target, *_: complaint(target), source="StableHLO custom_call",
+)  # fmt: skip
+custom_effect: Op = Op(
+    "custom_effect", "A custom call that acts on the outside world, in the order of the state.",
+    operands=(Operand("state", "what happened before", type=STATE_VALUE), _INPUTS), attrs=_ATTRS,
+    results=(Result("results", variadic=True), Result("state", "what has happened then", type=STATE_VALUE)),
+    infer=_acting_type, eval=_acting, foldable=False, total=False,
+    ready=lambda world, target, *_: complaint(target), source="StableHLO custom_call with has_side_effect",
+)  # fmt: skip

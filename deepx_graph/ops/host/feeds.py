@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import CheckFailed
 from deepx_graph.ir import Attr, Op, Operand, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, STATE_VALUE, TENSOR, TUPLE_VALUE
-from deepx_graph.ops.host.channels import NO_INFEED
-from deepx_graph.ops.host.check import differing
-from deepx_graph.ops.host.host import Host
+from deepx_graph.ops.host.host import NO_INFEED, Host
 from deepx_graph.types import STATE, U64, TensorType, TupleType, Type, tensor
 
 RANDOM_START = 0x7012395
@@ -66,15 +63,6 @@ def _probe(xs: Sequence[Any], probe_id: str) -> Host:
     return world
 
 
-def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> Host:
-    world: Host = xs[0]
-    seen = world.wires.probes.get(probe_id, [])
-    if not 0 <= iteration < len(seen):
-        raise CheckFailed(f"expect_serialized_eq: probe '{probe_id}' has seen {len(seen)} values and number {iteration} is asked")
-    differing("expect_serialized_eq", seen[iteration], xs[1])
-    return world
-
-
 def _random_state(xs: Sequence[Any], delta: int, index: int) -> tuple[Any, Host]:
     world: Host = xs[0]
     value = world.wires.count(index, RANDOM_START, delta)
@@ -102,11 +90,6 @@ probe: Op = Op(
     "probe", "Keeps a value for later checks.", operands=(_STATE, Operand("operand", type=TENSOR)),
     attrs=(Attr("probe_id", "str"),), results=(_AFTER,), infer=lambda types, *_: STATE, eval=_probe, foldable=False, total=False,
     source="StableHLO interpreter.probe",
-)  # fmt: skip
-expect_probed: Op = Op(
-    "expect_probed", "Fail unless a probe has seen just this value.", operands=(_STATE, Operand("expected", type=TENSOR)),
-    attrs=(Attr("probe_id", "str"), Attr("iteration", "int", 0)), results=(_AFTER,), infer=lambda types, *_: STATE,
-    eval=_expect_probed, foldable=False, total=False, source="StableHLO check.expect_serialized_eq",
 )  # fmt: skip
 rng_get_and_update_state: Op = Op(
     "rng_get_and_update_state", "A 128-bit counter, low word first, which then advances by delta.", operands=(_STATE,),

@@ -2,6 +2,10 @@
 
 What every rule would otherwise repeat is done here once: cotangents of a value with several uses are added, that of a rank-0
 operand which stood for all elements is summed, and a rank-0 cotangent is spread to the shape of its value.
+
+An op declares one rule, `vjp`, and forward mode follows from it too: what a rule does to a cotangent is linear, and so has a
+transpose. The rule is applied to a placeholder cotangent; the result, a linear graph in the placeholder, is pulled back with the
+operands' tangents as its cotangents. The placeholder itself drops out.
 """
 
 from __future__ import annotations
@@ -196,3 +200,25 @@ def fit(b: Builder, g: Node, node: Node) -> Node:
         hint = "run `grad` on a file whose tensors are created in it, or give the inputs' shapes"
         raise VerifyError(InferError(f"the gradient of {new} needs its shape", hint=hint).diagnostic(node.span))
     return g
+
+
+# --- forward mode -------------------------------------------------------------------------------------------------
+
+
+def pushforward(b: Builder, node: Node, tangents: Sequence[Node | None]) -> Cotangent:
+    """The tangent of a node's value when those of its operands are given: None (zero), a Node, or for a tuple a tuple of these.
+
+    The tangent of a rank-0 operand that stands for all elements is rank-0 too. Raises InferError for an op without a gradient.
+    """
+    if not carries(node.type) or all(t is None for t in tangents):
+        return None
+    check_gradient(node, {i for i, t in zip(node.inputs, tangents, strict=True) if t is not None})
+    assert node.op.vjp is not None
+    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    slots = [b.param(k, t) if carries(t) else None for k, t in enumerate(items)]
+    cotangents = node.op.vjp(b, node, tuple(slots) if isinstance(node.type, TupleType) else slots[0])
+    pairs = [(c, t) for c, t in zip(cotangents, tangents, strict=True) if c is not None and t is not None]
+    wanted = [s for s in slots if s is not None]
+    found = dict(zip(wanted, pullback(b, [c for c, _ in pairs], [t for _, t in pairs], wanted), strict=True))
+    result = tuple(None if s is None else found[s] for s in slots)
+    return result if isinstance(node.type, TupleType) else result[0]

@@ -16,8 +16,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.structure import CALL, PARTIAL, callee_of, taken_branch
 from deepx_graph.ops import run_parallel
-from deepx_graph.ops.host.channels import Channels, Feed, Waiting
-from deepx_graph.ops.host.host import Host
+from deepx_graph.ops.host.host import Channels, Feed, Host, Waiting
 from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
 from deepx_graph.runtime.faults import fail

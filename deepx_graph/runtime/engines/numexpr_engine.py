@@ -18,7 +18,7 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.dynamic_slice import dynamic_update_slice
+from deepx_graph.ops.tensor.index import dynamic_update_slice
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts

@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
-from deepx_graph.ops.tensor.dynamic_slice import clamped_starts
+from deepx_graph.ops.tensor.index import clamped_starts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, KernelFn
 from deepx_graph.runtime.memory.pool import RESULTS
 

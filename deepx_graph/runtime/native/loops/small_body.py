@@ -20,7 +20,7 @@ from deepx_graph.errors import an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, value_of
 from deepx_graph.literal import Array
-from deepx_graph.ops.tensor.dynamic_slice import dynamic_slice, dynamic_update_slice
+from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, successors
 from deepx_graph.runtime.bytecode.lower import lower

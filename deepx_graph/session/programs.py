@@ -18,8 +18,15 @@ from deepx_graph.ir import Module
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.interprocedural.inline import call_order
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
-from deepx_graph.passes.options import describe_options, format_pass, option_types
-from deepx_graph.passes.pipeline import PIPELINES, format_pipeline, parse_pipeline, run_pipeline
+from deepx_graph.passes.pipeline import (
+    PIPELINES,
+    describe_options,
+    format_pass,
+    format_pipeline,
+    option_types,
+    parse_pipeline,
+    run_pipeline,
+)
 from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write

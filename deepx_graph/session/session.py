@@ -126,15 +126,8 @@ class Session:
 
         Raises UsageError for a pipeline that is none, PassError when a pass fails, Cancelled.
         """
-<<<<<<< HEAD
-        from deepx_graph.passes.options import format_pass
-        from deepx_graph.passes.pipeline import parse_pipeline
-        from deepx_graph.session.programs import Watch, optimise, pipeline_name
-=======
         from deepx_graph.passes.pipeline import format_pass, parse_pipeline
-        from deepx_graph.session.pipelines import name_of
-        from deepx_graph.session.programs import Watch, optimise
->>>>>>> 6a0f856 (Passes of one subject are in one file: normal forms, dead code, loops, fusion, forward and reverse mode, pipelines)
+        from deepx_graph.session.programs import Watch, optimise, pipeline_name
 
         start = start or self.version
         observers = (Reporting(monitor, len(parse_pipeline(pipeline))),) if monitor is not None else ()

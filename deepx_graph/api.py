@@ -16,11 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from deepx_graph import session
 from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.ir.function import show_with
 from deepx_graph.ops.host.custom_calls import register_custom_call
+from deepx_graph.session import programs
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ show_with(_bundle)
 
 def _pickled(module: Module) -> tuple[Any, ...]:
     """A module pickles as text that reads back exactly."""
-    return _unpickled, (session.dumps(module, "sea"),)
+    return _unpickled, (programs.dumps(module, "sea"),)
 
 
 def _unpickled(text: str) -> Module:
-    return session.loads(text, "sea", ReadOptions()).module
+    return programs.loads(text, "sea", ReadOptions()).module
 
 
 copyreg.pickle(Module, _pickled)
@@ -105,7 +105,7 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
     Tolerated irregularities of the text are issued as Python warnings. Raises ParseError, VerifyError and LimitError with file,
     line and column, UsageError when the file cannot be opened.
     """
-    return _warned(session.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
+    return _warned(programs.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
 @public
@@ -113,7 +113,7 @@ def loads(text: str | bytes | bytearray | memoryview, format: str | None = None,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
           data_root: str | Path | None = None) -> Module:
     """The program in a text, or in the bytes of a binary file; otherwise as `load`."""
-    return _warned(session.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
+    return _warned(programs.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
 def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_bytes: int | None,
@@ -126,7 +126,7 @@ def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_byte
                        max_file_bytes=usual.max_file_bytes if max_file_bytes is None else max_file_bytes)
 
 
-def _warned(loaded: session.Loaded) -> Module:
+def _warned(loaded: programs.Loaded) -> Module:
     for diagnostic in loaded.warnings:
         warnings.warn(diagnostic.render(), stacklevel=4)
     return loaded.module
@@ -139,7 +139,7 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
     """
-    return session.dumps(module, format, **options)
+    return programs.dumps(module, format, **options)
 
 
 @public
@@ -149,7 +149,7 @@ def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, 
     It is verified after every pass unless `verify` is false. `fast_math` allows rewrites that change floating-point results
     slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.
     """
-    return session.optimise(module, pipeline, session.Watch(verify=verify, fast_math=fast_math)).module
+    return programs.optimise(module, pipeline, programs.Watch(verify=verify, fast_math=fast_math)).module
 
 
 @public
@@ -162,7 +162,7 @@ def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = 
     iterations; `auto` is the first of them that stores at most `budget` bytes (1 GiB). Raises UsageError for an unknown input,
     VerifyError, with the place, for an operation without a gradient.
     """
-    return session.gradient(module, _names(wrt), loop, budget)
+    return programs.gradient(module, _names(wrt), loop, budget)
 
 
 def _names(wrt: str | Sequence[str] | None) -> Sequence[str] | None:
@@ -176,21 +176,25 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
     The derivative takes the arguments of the function and one cotangent for each floating or complex result, and gives one for each
     floating or complex argument; `grad` checks that. Raises UsageError when there is no function of that name.
     """
-    return session.with_derivative(module, name, vjp_name)
+    return programs.with_derivative(module, name, vjp_name)
 
 
 @public
 def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
     tangent of each floating or complex output, in order."""
-    return session.forward(module, _names(wrt))
+    from deepx_graph.passes.autodiff import jvp
+
+    return jvp.jvp(module, _names(wrt))
 
 
 @public
 def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
     tangents of the gradients."""
-    return session.forward(module, _names(wrt), of_gradient=True)
+    from deepx_graph.passes.autodiff import jvp
+
+    return jvp.hvp(module, _names(wrt))
 
 
 @public

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import deepx_graph as dx
-from deepx_graph.session import module_info
+from deepx_graph.session.report.info import module_info
 from deepx_graph.types import TensorType
 from deepx_graph.units import sized
 

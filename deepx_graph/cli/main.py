@@ -7,7 +7,6 @@ imported when they run, so that `--help` is quick.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -15,34 +14,64 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from deepx_graph import __version__
 from deepx_graph.cli import options, programs, progress, reports, running, showing, tool
-from deepx_graph.cli.options import Arguments, Parser, say
+from deepx_graph.cli.options import (
+    AddOptions,
+    Arguments,
+    Parser,
+    add_engine,
+    add_input,
+    add_json,
+    add_pipeline,
+    add_reading,
+    add_running,
+    say,
+)
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.runtime.native.llvm.width import vectors
 
 INTERNAL = 70
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
-Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Arguments], int]]
+
+
+class Command(NamedTuple):
+    """A command; of its options those of its own (`add`) stand between groups that others have, too."""
+
+    summary: str
+    add: AddOptions
+    run: Callable[[Arguments], int]
+    before: tuple[AddOptions, ...] = ()
+    after: tuple[AddOptions, ...] = ()
+
 
 COMMANDS: dict[str, Command] = {
-    "opt": ("optimise a program and print it", programs.add_opt, programs.run_opt),
-    "run": ("run a program", running.add_run, running.run_run),
-    "grad": ("print the gradient program of a program", programs.add_grad, programs.run_grad),
-    "check-grad": ("compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad),
-    "draw": ("draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw),
-    "tui": ("browse a program in the terminal", showing.add_tui, showing.run_tui),
-    "info": ("say what a program takes, gives and is made of", reports.add_info, reports.run_info),
-    "check": ("check a program against budgets", reports.add_check, reports.run_check),
-    "why": ("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why),
-    "diff": ("compare two programs", reports.add_diff, reports.run_diff),
-    "ops": ("list the operations, or explain one", tool.add_ops, tool.run_ops),
-    "calibrate": ("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate),
-    "cache": ("show, bound or clear the machine code kept on disk", tool.add_cache, tool.run_cache),
-    "completion": ("print a completion script for a shell", tool.add_completion,
-                   lambda args: tool.run_completion(args, make_parser())),
+    "opt": Command("optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,),
+                   (add_reading, add_pipeline)),
+    "run": Command("run a program", running.add_run, running.run_run, (add_input,),
+                   (add_json, add_reading, add_pipeline, add_running)),
+    "grad": Command("print the gradient program of a program", programs.add_grad, programs.run_grad, (add_input,),
+                    (add_reading, partial(add_pipeline, default=programs.PIPELINE))),
+    "check-grad": Command("compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad,
+                          (add_input,), (add_json, add_reading)),
+    "draw": Command("draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw, (), (add_reading, add_pipeline)),
+    "tui": Command("browse a program in the terminal", showing.add_tui, showing.run_tui, (), (add_reading,)),
+    "info": Command("say what a program takes, gives and is made of", reports.add_info, reports.run_info, (add_input,),
+                    (add_engine, add_json, add_reading)),
+    "check": Command("check a program against budgets", reports.add_check, reports.run_check, (add_input,),
+                     (add_json, add_reading, add_pipeline)),
+    "why": Command("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why, (),
+                   (add_engine, add_json, add_reading)),
+    "diff": Command("compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading)),
+    "ops": Command("list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,)),
+    "calibrate": Command("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,)),
+    "cache": Command("show, bound or clear the machine code kept on disk", tool.add_cache, tool.run_cache, (), (add_json,)),
+    "completion": Command("print a completion script for a shell", tool.add_completion,
+                          lambda args: tool.run_completion(args, make_parser())),
 }  # fmt: skip
 
 
@@ -53,11 +82,12 @@ def make_parser() -> Parser:
                            "130 interrupted, 143 terminated")
     parser.add_argument("--version", action="version", version=f"deepx-graph {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, (summary, add, _) in COMMANDS.items():
+    for name, (summary, own, _, before, after) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
         command.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of diagnostics")
         command.add_argument("--quiet", action="store_true", help="do not say on a terminal what is being done")
-        add(command)
+        for add in (*before, own, *after):
+            add(command)
     return parser
 
 
@@ -92,7 +122,7 @@ def _main(argv: Sequence[str] | None) -> int:
             return 0
         options.COLOUR = args.color
         with vectors(getattr(args, "vector_bits", None)), progress.shown(sys.stderr, not args.quiet):
-            return COMMANDS[args.command][2](args)
+            return COMMANDS[args.command].run(args)
     except DeepxGraphError as e:
         say(str(e))
         _drop_output()

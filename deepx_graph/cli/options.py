@@ -11,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from deepx_graph.cli.progress import aside
@@ -19,11 +19,12 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, p
 from deepx_graph.runtime.native.llvm.width import WIDTHS
 
 if TYPE_CHECKING:
-    from deepx_graph.session import Loaded
+    from deepx_graph.session.programs import Loaded
     from deepx_graph.session.query.selection import Subgraph
     from deepx_graph.viz.draw import Drawing
 
 Arguments = argparse.Namespace
+AddOptions = Callable[[argparse.ArgumentParser], None]
 
 PICTURES = ("dot", "svg", "png", "html")
 """The forms of pictures."""
@@ -71,7 +72,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-file-bytes", type=size, metavar="N", help="refuse larger files (default: 256M)")
 
 
-def add_pipeline(parser: argparse.ArgumentParser, default: str) -> None:
+def add_pipeline(parser: argparse.ArgumentParser, default: str = "default") -> None:
     """Which passes run, and what to see of them."""
     group = parser.add_argument_group("passes")
     group.add_argument("-p", "--pass-pipeline", default=default, metavar="PIPELINE",
@@ -180,7 +181,7 @@ def read_program(args: Arguments, file: str | None = None) -> Loaded:
     from dataclasses import replace
     from pathlib import Path
 
-    from deepx_graph import session
+    from deepx_graph.session import programs
     from deepx_graph.text import ReadOptions
 
     root = Path(args.data_root) if args.data_root else None
@@ -188,19 +189,19 @@ def read_program(args: Arguments, file: str | None = None) -> Loaded:
     bounds = {"max_nodes": args.max_nodes, "max_file_bytes": args.max_file_bytes}
     options = replace(options, **{name: bound for name, bound in bounds.items() if bound is not None})
     path = file if file is not None else args.file
-    if path == session.STDIN and sys.stdin is not None and sys.stdin.isatty():
+    if path == programs.STDIN and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the program from standard input; Ctrl-D ends it")
-    loaded = session.load(path, args.format, options)
+    loaded = programs.load(path, args.format, options)
     for warning in loaded.warnings:
         say(warning.render())
     if args.entry:
-        return session.Loaded(loaded.module.with_entry(args.entry), loaded.warnings)
+        return programs.Loaded(loaded.module.with_entry(args.entry), loaded.warnings)
     return loaded
 
 
 def watch(args: Arguments) -> Any:
     """What the pass options ask to see."""
-    from deepx_graph.session import Watch
+    from deepx_graph.session.programs import Watch
 
     return Watch(
         verify=args.verify_each, rewrite_limit=args.rewrite_limit, fast_math=args.fast_math,

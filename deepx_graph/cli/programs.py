@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph.cli.options import (
     PICTURES,
     Arguments,
-    add_input,
-    add_json,
     add_part,
-    add_pipeline,
-    add_reading,
     check_suffix,
     chosen_part,
     count,
@@ -35,14 +31,13 @@ from deepx_graph.units import sized
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
-    from deepx_graph.session import Optimised
+    from deepx_graph.session.programs import Optimised
 
 
 DIALECTS = ("seed", "wire", "function")
 
 
 def add_opt(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
     parser.add_argument("--emit", metavar="FORM",
                         help="deepx, hlo, stablehlo, relay, sea, anf, cps, json, dot, svg, png, html (default: "
@@ -55,12 +50,10 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dump-rewrites", action="store_true", help="list every rewrite")
     parser.add_argument("--json", action="store_true",
                         help="a report as JSON: on standard output with -o FILE, else on standard error")
-    add_reading(parser)
-    add_pipeline(parser, "default")
 
 
 def run_opt(args: Arguments) -> int:
-    from deepx_graph import session
+    from deepx_graph.session import programs
 
     if args.list_passes:
         return _list_passes(args)
@@ -71,7 +64,7 @@ def run_opt(args: Arguments) -> int:
     read = time.perf_counter() - start
     watching = watch(args)
     watching.record = args.dump_rewrites
-    done = session.optimise(module, args.pass_pipeline, watching)
+    done = programs.optimise(module, args.pass_pipeline, watching)
     emit(rendered(done.module, form, args.dialect), args.output)
     _report(args, done, read)
     return 0
@@ -149,7 +142,7 @@ def wanted_form(args: Arguments) -> str | None:
 
 def rendered(module: Module, form: str | None, dialect: str | None = None) -> str | bytes:
     """The module in one of the forms of --emit. Raises UsageError for another."""
-    from deepx_graph import session
+    from deepx_graph.session import programs
     from deepx_graph.text import FORMATS
 
     stage("write")
@@ -160,12 +153,14 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
         say_notes(drawn)
         return drawn.data
     if form == "json":
-        return json.dumps(session.module_json(module), indent=1) + "\n"
-    form = form or session.own_format(module)
+        from deepx_graph.session.report.info import module_json
+
+        return json.dumps(module_json(module), indent=1) + "\n"
+    form = form or programs.own_format(module)
     if form not in FORMATS:
         known = [*FORMATS, *PICTURES, "json"]
         raise UsageError(Diagnostic(f"cannot emit '{form}'", expected=", ".join(known), hint=suggest(form, known)))
-    text = session.dumps(module, form, **({"dialect": dialect} if dialect else {}))
+    text = programs.dumps(module, form, **({"dialect": dialect} if dialect else {}))
     return text if text.endswith("\n") else text + "\n"
 
 
@@ -176,7 +171,6 @@ LOOPS = ("auto", "keep", "recompute", "sqrt")
 
 
 def add_grad(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
     _add_wrt(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
     parser.add_argument("--emit", metavar="FORM", help="as for opt; deepx in lines with <- where it can be said so")
@@ -184,8 +178,6 @@ def add_grad(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loop", choices=LOOPS, default="auto", help="what loops keep for their backward part (default: auto)")
     parser.add_argument("--loop-budget", type=size, metavar="N", help="the bytes that auto lets loops keep (default: 1G)")
     parser.add_argument("--loop-bytes", action="store_true", help="say on standard error what each choice of --loop keeps")
-    add_reading(parser)
-    add_pipeline(parser, PIPELINE)
 
 
 def _add_wrt(parser: argparse.ArgumentParser) -> None:
@@ -197,30 +189,31 @@ def _wrt(args: Arguments) -> list[str] | None:
 
 
 def run_grad(args: Arguments) -> int:
-    from deepx_graph import session
+    from deepx_graph.passes.autodiff.grad import choices
+    from deepx_graph.session import programs
 
     form = wanted_form(args)
     module = read_program(args).module
     if args.loop_bytes:
-        for choice in session.gradient_choices(module, _wrt(args)):
+        for choice in choices(module, _wrt(args)):
             each = choice.iteration_bytes
             more = f", and {sized(each)} for an iteration of each loop of unknown length" if each else ""
             say(f"loop={choice.loop}: {sized(choice.row_bytes)}{more}")
-    gradient = session.gradient(module, _wrt(args), args.loop, args.loop_budget)
-    done = session.optimise(gradient, args.pass_pipeline, watch(args))
-    is_deepx = (form or session.own_format(done.module)) == "deepx" and args.dialect in (None, "seed")
-    lines = session.backward_lines(module, done.module) if is_deepx and args.pass_pipeline == PIPELINE else None
+    gradient = programs.gradient(module, _wrt(args), args.loop, args.loop_budget)
+    done = programs.optimise(gradient, args.pass_pipeline, watch(args))
+    lines = None
+    if (form or programs.own_format(done.module), args.dialect or "seed", args.pass_pipeline) == ("deepx", "seed", PIPELINE):
+        from deepx_graph.text.deepx.printer.gradient import write_backward
+
+        lines = write_backward(module, done.module)
     emit(lines or rendered(done.module, form, args.dialect), args.output)
     return 0
 
 
 def add_check_grad(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
     _add_wrt(parser)
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random inputs (default 0)")
     parser.add_argument("--samples", type=count, default=3, metavar="N", help="how many random inputs (default 3)")
-    add_json(parser)
-    add_reading(parser)
 
 
 def run_check_grad(args: Arguments) -> int:

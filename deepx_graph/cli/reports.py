@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING
 
 from deepx_graph.cli.options import (
     Arguments,
-    add_engine,
-    add_input,
-    add_json,
-    add_pipeline,
-    add_reading,
     emit,
     emit_json,
     named_values,
@@ -28,24 +23,21 @@ if TYPE_CHECKING:
 
 
 def add_info(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
                         help="compare with what this pipeline makes of it (default: default; none compares nothing)")
     parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
-    add_engine(parser)
-    add_json(parser)
-    add_reading(parser)
 
 
 def run_info(args: Arguments) -> int:
-    from deepx_graph import session
+    from deepx_graph.session import programs
     from deepx_graph.session.report.figures import table
+    from deepx_graph.session.report.info import module_info
     from deepx_graph.session.report.kernels import kernels
 
     module = read_program(args).module
     stage("count")
-    info = session.module_info(module)
-    done = session.optimise(module, args.pass_pipeline)
+    info = module_info(module)
+    done = programs.optimise(module, args.pass_pipeline)
     compared = table(module, done.module, args.pass_pipeline) if done.passes else None
     stage("kernels")
     found = kernels(done.module, args.engine, args.threads)
@@ -65,19 +57,16 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", help="another node")
     parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
     parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
-    add_engine(parser)
-    add_json(parser)
-    add_reading(parser)
 
 
 def run_why(args: Arguments) -> int:
-    from deepx_graph import session
+    from deepx_graph.session import programs
     from deepx_graph.session.report.kernels import Placing
 
     module = read_program(args).module
-    names = [n.name for f in session.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
+    names = [n.name for f in programs.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
     there = all(x.startswith("#") or x in names for x in (args.a, args.b))
-    asked = session.optimise(module, args.pass_pipeline).module if there else module
+    asked = programs.optimise(module, args.pass_pipeline).module if there else module
     placing = Placing(asked, args.engine, args.threads)
     reason = placing.why(args.a, args.b)
     found = placing.placed((args.a, args.b), measure=args.measure)
@@ -104,8 +93,6 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as-written", action="store_true",
                         help="compare the programs as they stand; else two programs are inlined, unfused and simplified first")
     parser.add_argument("-o", "--output", metavar="FILE", help="a picture of both, coloured: .svg, .html, .dot or .png")
-    add_json(parser)
-    add_reading(parser)
 
 
 def run_diff(args: Arguments) -> int:
@@ -152,33 +139,29 @@ def _sides(args: Arguments) -> list[tuple[str, Module]]:
 
 
 def _after(module: Module, pipeline: str = "") -> Module:
-    from deepx_graph import session
+    from deepx_graph.session import programs
 
-    return session.optimise(module, pipeline).module if pipeline else module
+    return programs.optimise(module, pipeline).module if pipeline else module
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
     parser.add_argument("--budget", action="append", default=[], metavar="BOUND",
                         help="such as 'ops<=120', 'peak_bytes<=64M', 'ops.dot_general<=4'; repeat for several")
     parser.add_argument("--input", action="append", default=[], metavar="NAME=TYPE",
                         help="the size of an input that the program leaves open: f32[8,128], or a FILE.npy")
     parser.add_argument("--inputs", metavar="FILE.npz", help="arrays whose sizes the inputs have, by name")
     parser.add_argument("--markdown", action="store_true", help="the report as Markdown, for the summary of a CI job")
-    add_json(parser)
-    add_reading(parser)
-    add_pipeline(parser, "default")
 
 
 def run_check(args: Arguments) -> int:
-    from deepx_graph import session
+    from deepx_graph.session import programs
     from deepx_graph.session.report import figures
 
     budgets = [figures.parse_budget(text) for text in args.budget]
     if not budgets:
         raise UsageError(Diagnostic("nothing to check", expected="--budget, at least once", hint="--budget 'ops<=120'"))
     before = _sized(args, read_program(args).module)
-    after = session.optimise(before, args.pass_pipeline, watch(args)).module
+    after = programs.optimise(before, args.pass_pipeline, watch(args)).module
     verdicts = figures.judge(before, after, budgets)
     good = all(v.holds for v in verdicts)
     if args.json:

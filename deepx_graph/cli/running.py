@@ -13,11 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.options import (
     Arguments,
-    add_input,
-    add_json,
-    add_pipeline,
-    add_reading,
-    add_running,
     check_suffix,
     count,
     emit,
@@ -104,7 +99,6 @@ SHOWN = 64
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    add_input(parser)
     parser.add_argument("-o", "--output", metavar="FILE.npz",
                         help="write the outputs, by name, instead of printing them; - is standard output")
     parser.add_argument("--profile", action="store_true", help="say what every kernel took")
@@ -112,10 +106,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end with an error when it takes longer")
     parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
     parser.add_argument("--print-plan", action="store_true", help="print the memory plan before running")
-    add_json(parser)
-    add_reading(parser)
-    add_pipeline(parser, "default")
-    add_running(parser)
 
 
 def run_run(args: Arguments) -> int:
@@ -154,8 +144,8 @@ def _tell_of_native(engine: str) -> None:
 
 
 def _run(args: Arguments) -> int:
-    from deepx_graph import session
     from deepx_graph.runtime.compile import compile
+    from deepx_graph.session import programs
     from deepx_graph.session.inputs import unique_names
 
     for path in filter(None, (args.output, args.outfeed)):
@@ -167,7 +157,7 @@ def _run(args: Arguments) -> int:
                 max_bytes=args.max_bytes, profile=args.profile, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes),
                 out=sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
-                prepare=lambda module: session.optimise(module, args.pass_pipeline, watching).module)
+                prepare=lambda module: programs.optimise(module, args.pass_pipeline, watching).module)
     inputs = _inputs(args, f)
     if args.print_schedule:
         say(str(f.schedule))

@@ -15,8 +15,6 @@ from deepx_graph.cli.options import (
     PICTURES,
     Arguments,
     add_part,
-    add_pipeline,
-    add_reading,
     chosen_part,
     count,
     emit,
@@ -57,8 +55,6 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
                         help="seconds until a simpler layout is taken (default 20)")
-    add_reading(parser)
-    add_pipeline(parser, "default")
 
 
 def run_draw(args: Arguments) -> int:
@@ -118,16 +114,16 @@ def _timing(runs: int) -> str:
 
 def _stage(args: Arguments, module: Module) -> Module:
     """The module that --stage names; to be measured, that which would be run."""
-    from deepx_graph import session
+    from deepx_graph.session import programs
 
     args.stage = args.stage or ("output" if args.profile else "input")
     if args.stage == "input":
         return module
     if args.stage == "grad":
-        return session.optimise(session.gradient(module), "clean", watch(args)).module
+        return programs.optimise(programs.gradient(module), "clean", watch(args)).module
     watching = watch(args)
     watching.record = True
-    done = session.optimise(module, args.pass_pipeline, watching)
+    done = programs.optimise(module, args.pass_pipeline, watching)
     if args.stage == "output" or done.record is None:
         return done.module
     stages = {s.pass_.name: s.module for s in done.record.stages}
@@ -142,7 +138,6 @@ def add_tui(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("other", nargs="?", help="another, from which it differs: opens the view of differences")
     parser.set_defaults(quiet=True)  # the whole terminal is its own
     parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
-    add_reading(parser)
 
 
 def run_tui(args: Arguments) -> int:

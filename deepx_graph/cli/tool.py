@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from deepx_graph.cli import reference
-from deepx_graph.cli.options import Arguments, add_json, emit, emit_json, natural, say, size
+from deepx_graph.cli.options import Arguments, emit, emit_json, natural, say, size
 from deepx_graph.errors import printable
 from deepx_graph.units import sized
 
@@ -15,7 +15,6 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="explain this operation")
     parser.add_argument("--markdown", action="store_true", help="the whole reference as Markdown")
     parser.add_argument("-o", "--output", metavar="FILE", help="where it goes")
-    add_json(parser)
 
 
 def run_ops(args: Arguments) -> int:
@@ -42,7 +41,6 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--show", action="store_true", help="measure nothing: show the constants in use and where they come from")
     what.add_argument("--reset", action="store_true", help="forget what was measured and go by the shipped constants again")
     what.add_argument("-o", "--output", metavar="FILE", help="store them in this file instead (DEEPX_GRAPH_COSTS=FILE uses it)")
-    add_json(parser)
 
 
 def run_calibrate(args: Arguments) -> int:
@@ -68,7 +66,6 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear", action="store_true", help="remove all entries")
     parser.add_argument("--limit", type=size, metavar="N", help="remove the longest unused until N bytes are left (64M)")
     parser.add_argument("--days", type=natural, metavar="N", help="remove what was not used for N days")
-    add_json(parser)
 
 
 def run_cache(args: Arguments) -> int:

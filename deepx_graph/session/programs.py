@@ -34,7 +34,7 @@ from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
-    from deepx_graph.passes.autodiff.grad import Gradient
+    pass
 
 
 STDIN = "-"
@@ -178,31 +178,10 @@ def gradient(module: Module, wrt: Sequence[str] | None = None, loop: str = "auto
     return grad(module, wrt, loop=loop, budget=BUDGET if budget is None else budget)
 
 
-def backward_lines(module: Module, gradient: Module) -> str | None:
-    """The gradient program of a module in deepx, as its lines and then lines with `<-`; None where it cannot be said so."""
-    from deepx_graph.text.deepx.printer.gradient import write_backward
-
-    return write_backward(module, gradient)
-
-
-def gradient_choices(module: Module, wrt: Sequence[str] | None = None) -> list[Gradient]:
-    """The gradient program under each way to treat loops, with the bytes that it keeps. Raises as `gradient` does."""
-    from deepx_graph.passes.autodiff.grad import choices
-
-    return choices(module, wrt)
-
-
 def with_derivative(module: Module, name: str, vjp_name: str) -> Module:
     """The module in which the function `name` names `vjp_name` as its derivative. Raises UsageError when one is missing."""
     function = module[name].with_(vjp=module[vjp_name].name)
     return module.with_functions(function if f.name == name else f for f in module.functions)
-
-
-def forward(module: Module, wrt: Sequence[str] | None = None, *, of_gradient: bool = False) -> Module:
-    """The program of tangents, or with `of_gradient` that of Hessian-vector products. Raises as `gradient` does."""
-    from deepx_graph.passes.autodiff.jvp import hvp, jvp
-
-    return (hvp if of_gradient else jvp)(module, wrt)
 
 
 def pipeline_items(pipeline: str) -> list[str]:

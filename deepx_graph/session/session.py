@@ -26,9 +26,7 @@ from deepx_graph.verify import verify
 if TYPE_CHECKING:  # what only some questions need is imported when they are asked: a program is shown sooner
     from deepx_graph.passes.fusion.reason import Reason
     from deepx_graph.session.instrumented import RunResult
-    from deepx_graph.session.report.diff import Difference
     from deepx_graph.session.report.info import Memory
-    from deepx_graph.session.report.kernels import Kernels, Placed
     from deepx_graph.session.timeline import Timeline
 
 
@@ -196,24 +194,6 @@ class Session:
         from deepx_graph.session.report.kernels import Placing
 
         return Placing(self.module).why(a, b)
-
-    def kernels_of(self, *names: str, engine: str = "auto", threads: int | None = None, measure: bool = False) -> list[Placed]:
-        """In which kernels nodes run after fusion, with predicted and, on request, measured times. Raises as `Placing`."""
-        from deepx_graph.session.report.kernels import Placing
-
-        return Placing(self.module, engine, threads).placed(names, measure=measure)
-
-    def kernels(self, engine: str = "auto", threads: int | None = None) -> Kernels | None:
-        """The kernels of the version that is looked at, as an engine would run them; None where sizes are not known."""
-        from deepx_graph.session.report.kernels import kernels
-
-        return kernels(self.module, engine, threads)
-
-    def diff(self, a: int = 0, b: int | None = None) -> Difference:
-        """What is different between two versions, by default the loaded one and that which is looked at."""
-        from deepx_graph.session.report.diff import diff
-
-        return diff(self.versions[a].module, self.versions[self.at if b is None else b].module)
 
     # --- running
 

@@ -133,7 +133,7 @@ def test_an_internal_error_leaves_a_reproducer(run: Run, monkeypatch: pytest.Mon
     def fail(args: object) -> int:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setitem(cli.COMMANDS, "info", (*cli.COMMANDS["info"][:2], fail))
+    monkeypatch.setitem(cli.COMMANDS, "info", cli.COMMANDS["info"]._replace(run=fail))
     done = run("info", sea)
     assert done.code == 70
     assert "Traceback" not in done.err
@@ -162,7 +162,7 @@ def test_an_interrupt_is_one_word(run: Run, monkeypatch: pytest.MonkeyPatch, sea
     def stop(args: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.COMMANDS, "info", (*cli.COMMANDS["info"][:2], stop))
+    monkeypatch.setitem(cli.COMMANDS, "info", cli.COMMANDS["info"]._replace(run=stop))
     done = run("info", sea)
     assert (done.code, done.bytes, done.err) == (130, b"", "interrupted\n")
 

@@ -62,7 +62,7 @@ def ended(args):
         print("begun", flush=True)
         time.sleep(1000)
 
-main.COMMANDS["ops"] = (*main.COMMANDS["ops"][:2], ended)
+main.COMMANDS["ops"] = main.COMMANDS["ops"]._replace(run=ended)
 sys.exit(main.main(["ops"]))
 """
 

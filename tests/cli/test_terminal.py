@@ -128,7 +128,7 @@ def test_what_is_said_takes_the_line_away_first(run: Run, sea: str, monkeypatch:
 
     monkeypatch.setattr(progress, "PERIOD", 3600)
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setitem(cli.COMMANDS, "info", (*cli.COMMANDS["info"][:2], slow))
+    monkeypatch.setitem(cli.COMMANDS, "info", cli.COMMANDS["info"]._replace(run=slow))
     assert cli.main(["info", sea, "--color", "never", *arguments]) == 130
     line = "\r\x1b[2Kstart, {} s\r\r\x1b[2K" if shown else ""
     assert terminal.getvalue() == f"{line.format(2)}note: here\n{line.format(3)}interrupted\n"

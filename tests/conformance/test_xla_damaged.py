@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError
+from deepx_graph.session import programs
 from tests.text.hlo.test_read import LOOP
 from tests.text.stablehlo.test_read import ADD
 
@@ -49,13 +49,13 @@ def damaged(rng: random.Random, text: str) -> str:
 
 @pytest.mark.parametrize(("text", "format"), [(LOOP, "hlo"), (CONVOLUTION, "hlo"), (ADD, "stablehlo"), (REDUCE, "stablehlo")])
 def test_damage_is_a_diagnostic(text: str, format: str) -> None:
-    session.loads(text, format)
+    programs.loads(text, format)
     rng = random.Random(text)
     refused = 0
     for _ in range(2000):
         broken = damaged(rng, text)
         try:
-            session.loads(broken, format)
+            programs.loads(broken, format)
         except DeepxGraphError as e:
             refused += bool(e.diagnostics[0].message)
         except Exception as e:

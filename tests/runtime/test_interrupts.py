@@ -206,7 +206,7 @@ def test_a_command_that_is_ended_leaves_nothing_behind(number: int, code: int, w
             signal.raise_signal(number)
         return 0
 
-    monkeypatch.setitem(cli.COMMANDS, "ops", (*cli.COMMANDS["ops"][:2], ended))
+    monkeypatch.setitem(cli.COMMANDS, "ops", cli.COMMANDS["ops"]._replace(run=ended))
     assert cli.main(["ops"]) == code
     assert word in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

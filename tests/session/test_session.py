@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph import session
 from deepx_graph.files import replacing, write_file
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ops import (
@@ -27,9 +26,10 @@ from deepx_graph.ops import (
     tanh,
 )
 from deepx_graph.runtime.cost.counts import flops
-from deepx_graph.session import module_info
+from deepx_graph.session import programs
 from deepx_graph.session.inputs import unique_names
 from deepx_graph.session.report.diff import diff
+from deepx_graph.session.report.info import critical_path, module_info
 from deepx_graph.types import BOOL, F32, I32, scalar, tensor
 
 X = tensor(F32, (4, 8))
@@ -73,7 +73,7 @@ def test_what_a_reader_put_up_with_is_warned_of() -> None:
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert session.loads(text).warnings
+        assert programs.loads(text).warnings
 
 
 def test_what_is_loaded_is_verified() -> None:
@@ -220,21 +220,21 @@ def test_the_critical_path_goes_through_loops_and_branches() -> None:
         return [b(multiply, y, y)]
 
     f = b.function("main", [("x", X), ("c", scalar(BOOL))], body)
-    assert [n.op.name for n in session.critical_path(f)] == ["tanh", "tanh", "region", "phi", "multiply"]
+    assert [n.op.name for n in critical_path(f)] == ["tanh", "tanh", "region", "phi", "multiply"]
 
 
 # --- optimise
 
 
 def test_fast_math_reaches_the_passes_that_have_it() -> None:
-    done = session.optimise(module(chain(tanh)), "clean", session.Watch(fast_math=True))
+    done = programs.optimise(module(chain(tanh)), "clean", programs.Watch(fast_math=True))
     assert "fast-math=true" in done.pipeline
-    assert "fast-math" not in session.optimise(module(chain(tanh)), "clean").pipeline
+    assert "fast-math" not in programs.optimise(module(chain(tanh)), "clean").pipeline
 
 
 def test_a_pass_to_print_must_be_in_the_pipeline() -> None:
     with pytest.raises(dx.UsageError, match="no pass 'fuse' in this pipeline"):
-        session.optimise(module(chain(tanh)), "cse", session.Watch(after=("fuse",)))
+        programs.optimise(module(chain(tanh)), "cse", programs.Watch(after=("fuse",)))
 
 
 # --- files

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Module, Op
 from deepx_graph.ops import OPS
+from deepx_graph.session import programs
 from deepx_graph.text import FORMATS, sea
 from tests.conformance.test_xla_damaged import CONVOLUTION, REDUCE
 from tests.support.laws import LAWFUL, one_op, samples
@@ -92,13 +92,13 @@ def translated(seed: Seed) -> Iterator[Seed]:
     """The seed, and the same program in every language that can say it."""
     yield seed
     try:
-        module = session.loads(seed.text.encode("latin-1") if seed.binary else seed.text, seed.format).module
+        module = programs.loads(seed.text.encode("latin-1") if seed.binary else seed.text, seed.format).module
     except DeepxGraphError:
         return
     for name, format in FORMATS.items():
         if format.writes and name not in (seed.format, "cps"):
             try:
-                yield Seed(f"{seed.name} as {name}", name, session.dumps(module, name))
+                yield Seed(f"{seed.name} as {name}", name, programs.dumps(module, name))
             except DeepxGraphError:
                 continue
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph import session
 from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyError
+from deepx_graph.session import programs
 from deepx_graph.session.inputs import read_npy, read_npz
 from deepx_graph.session.query.language import parse_query
 from deepx_graph.text.formats import decode_source
@@ -73,18 +73,18 @@ ONE = "p = f32[2] parameter(0) ROOT q = f32[2] negate(p)"
     ("p = f32[3] parameter(0) ROOT q = f32[3] negate(p)", "f32[2] call(x)"),
 ])  # fmt: skip
 def test_a_call_has_the_operands_and_results_of_what_it_calls(callee: str, call: str) -> None:
-    session.loads(CALL.format(callee=ONE, call="f32[2] call(x)"), "hlo")
+    programs.loads(CALL.format(callee=ONE, call="f32[2] call(x)"), "hlo")
     with pytest.raises((ParseError, VerifyError)):
-        session.loads(CALL.format(callee=callee, call=call), "hlo")
+        programs.loads(CALL.format(callee=callee, call=call), "hlo")
 
 
 @pytest.mark.parametrize("layout", ["{1(0}", "{),1}", "{1,1}", "{0}", "{2,1}", "{1,,0}"])
 def test_a_layout_names_every_dimension_once(layout: str) -> None:
     text = "HloModule m\nENTRY e {{ x = f32[2,3]{} parameter(0) ROOT r = f32[2,3] negate(x) }}\n"
     for right in ("", "{1,0}", "{0,1:T(8,128)(2,1)S(1)}", "{}"):
-        session.loads(text.format(right), "hlo")
+        programs.loads(text.format(right), "hlo")
     with pytest.raises(DeepxGraphError):
-        session.loads(text.format(layout), "hlo")
+        programs.loads(text.format(layout), "hlo")
 
 
 @pytest.mark.parametrize("dialect", ["seed", "wire", "function"])
@@ -182,15 +182,15 @@ func public @{entry}({params}) -> (%out: {type}) {{
 def test_what_writers_write_reads_back_as_the_same_program(params: str, line: str, type: str, name: str, entry: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        written(name)(session.loads(PROGRAM.format(entry=entry, params=params, line=line, type=type), "sea").module)
+        written(name)(programs.loads(PROGRAM.format(entry=entry, params=params, line=line, type=type), "sea").module)
 
 
 @pytest.mark.parametrize("dim", ["0x7f", "*096", "n*", "+n", "1e999", "n**2", "()", "n)", "(n", ")n("])
 def test_a_dimension_is_a_size_a_symbol_or_arithmetic_on_them(dim: str) -> None:
     for right in ("n", "?1", "n+1", "2*(n+1)", "(a.b*3)"):
-        session.loads(PROGRAM.format(entry="f", params=f"%x: f32[{right}]", line="negate %x", type=f"f32[{right}]"), "sea")
+        programs.loads(PROGRAM.format(entry="f", params=f"%x: f32[{right}]", line="negate %x", type=f"f32[{right}]"), "sea")
     with pytest.raises(ParseError, match="is no dimension"):
-        session.loads(PROGRAM.format(entry="f", params=f"%x: f32[{dim}]", line="negate %x", type=f"f32[{dim}]"), "sea")
+        programs.loads(PROGRAM.format(entry="f", params=f"%x: f32[{dim}]", line="negate %x", type=f"f32[{dim}]"), "sea")
 
 
 LONG = "9" * 5000
@@ -211,16 +211,16 @@ PLAIN = {"tables": "", "size": "2", "order": "0", "number": "0", "groups": "[1,1
     {"groups": "[2,1]<=[2,1]T(1,7)"}, {"groups": "[1000000000,1]<=[1000000000]"},
 ], ids=str)  # fmt: skip
 def test_numbers_of_hlo_are_bounded(wrong: dict[str, str]) -> None:
-    session.loads(SUMMED.format(**PLAIN), "hlo")
+    programs.loads(SUMMED.format(**PLAIN), "hlo")
     with pytest.raises(DeepxGraphError):
-        session.loads(SUMMED.format(**PLAIN | wrong), "hlo")
+        programs.loads(SUMMED.format(**PLAIN | wrong), "hlo")
 
 
 @pytest.mark.parametrize("axes", [f'["a"={LONG}]', '["a"=4000000000], device_ids=[1,0]', '["a"=2, "b"=4000000], device_ids=[0,1]'])
 def test_a_mesh_is_not_laid_out_to_be_looked_at(axes: str) -> None:
     text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
     with memory_of(1 << 24):
-        session.loads(f"sdy.mesh @mesh = <{axes}>\n{text}", "stablehlo")
+        programs.loads(f"sdy.mesh @mesh = <{axes}>\n{text}", "stablehlo")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 import deepx_graph as dx
 from deepx_graph.errors import Source
-from deepx_graph.session import loads
+from deepx_graph.session.programs import loads
 from deepx_graph.session.query.facts import Measured
 from deepx_graph.session.session import Session
 from deepx_graph.tui.app import Browser

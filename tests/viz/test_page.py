@@ -12,7 +12,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
-from deepx_graph.session import Session
+from deepx_graph.session.session import Session
 from deepx_graph.session.show.explore import explore
 from deepx_graph.viz import draw
 from deepx_graph.viz.picture import graphviz as layout

@@ -16,8 +16,7 @@ from deepx_graph.ops import tanh
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.constants import SHIPPED, Constants
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.session import Session
-from deepx_graph.session.report.kernels import Calibration, kernels
+from deepx_graph.session.report.kernels import Calibration, Placing, kernels
 from deepx_graph.types import F32, tensor
 from tests.support.cli_runner import Run
 
@@ -92,14 +91,15 @@ def test_why_says_what_the_kernels_should_take(run: Run, program: str) -> None:
     assert all(k["measured_us"] > 0 for k in apart)
 
 
-def test_a_session_knows_the_kernels_of_its_nodes(program: str) -> None:
-    session = Session.open(program)
-    (found,) = session.kernels_of("p", engine="numpy")
+def test_nodes_have_kernels(program: str) -> None:
+    module = dx.load(program)
+    placing = Placing(module, "numpy")
+    (found,) = placing.placed(["p"])
     assert (found.kernel.lowering, found.measured_us) == ("eval", None)
-    assert session.kernels_of("x") == []
+    assert placing.placed(["x"]) == []
     with pytest.raises(UsageError, match="no node 'q'"):
-        session.kernels_of("q")
-    whole = session.kernels("numexpr", 1)
+        placing.placed(["q"])
+    whole = kernels(module, "numexpr", 1)
     assert whole is not None and [r.lowering for r in whole.rows] == ["BLAS", "numpy loops", "numpy loops"]
 
 

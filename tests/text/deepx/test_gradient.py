@@ -11,7 +11,8 @@ import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, concatenate, dot_general, exponential, logistic, maximum, multiply, reduction, sine, subtract
-from deepx_graph.session import backward_lines, gradient
+from deepx_graph.session.programs import gradient
+from deepx_graph.text.deepx.printer.gradient import write_backward
 from deepx_graph.types import F32, F64, I32, scalar, tensor
 from tests.passes.autodiff.test_grad import Body, module
 
@@ -34,7 +35,7 @@ PROGRAMS: dict[str, tuple[Body, tuple[object, ...]]] = {
 
 def both(m: Module) -> tuple[Module, str | None]:
     g = dx.optimize(gradient(m), "clean")
-    return g, backward_lines(m, g)
+    return g, write_backward(m, g)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

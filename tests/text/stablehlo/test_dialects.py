@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph import ops, session
+from deepx_graph import ops
 from deepx_graph.errors import DeepxGraphError, ParseError
+from deepx_graph.session import programs
 from deepx_graph.text.stablehlo.reader.rules import KEPT, RULES, canonical, is_mistaken, nearest
 
 MHLO = re.findall(r"\w+", """
@@ -50,7 +51,7 @@ def test_a_misspelt_operation_is_an_error_that_names_the_right_one(name: str) ->
 @pytest.mark.parametrize("name", ["stablehlo.tahn", "chlo.erff", "mhlo.tahn", "check.expect_eqq", "vhlo.tanh", "tanh"])
 def test_misspelt_operations_are_refused_with_their_place(name: str, quoted: bool) -> None:
     with pytest.raises(ParseError) as e:
-        session.loads(unary(name, quoted), "stablehlo")
+        programs.loads(unary(name, quoted), "stablehlo")
     (diagnostic,) = e.value.diagnostics
     assert diagnostic.message == f"unknown operation '{name}'"
     assert diagnostic.span is not None and diagnostic.span.text == name
@@ -58,14 +59,14 @@ def test_misspelt_operations_are_refused_with_their_place(name: str, quoted: boo
 
 @pytest.mark.parametrize("name", ["tf.Tanh", "stablehlo.einsum", "mhlo.stochastic_convert", "vhlo.tanh_v1", "sdy.reshard"])
 def test_what_is_kept_is_said(name: str) -> None:
-    loaded = session.loads(unary(name, quoted=True), "stablehlo")
+    loaded = programs.loads(unary(name, quoted=True), "stablehlo")
     assert [n.op for n in loaded.module.entry.nodes][-1] is ops.opaque
     (note,) = loaded.warnings
     assert note.severity == "note" and name.split(".")[0] in note.message
-    assert session.dumps(loaded.module, "stablehlo").count(name) == 1
+    assert programs.dumps(loaded.module, "stablehlo").count(name) == 1
     for language in ("hlo", "relay"):
         with pytest.raises(DeepxGraphError):
-            session.dumps(loaded.module, language)
+            programs.dumps(loaded.module, language)
 
 
 @pytest.mark.parametrize("word", MHLO)
@@ -149,5 +150,5 @@ def test_as_many_results_as_the_text_has_types_for(count: str) -> None:
     main = FUNCTION.format(arguments="%a: tensor<2xf32>", result="tensor<2xf32>", body=body)
     function = "func.func private @f(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }\n"
     with pytest.raises(ParseError, match="result"):
-        session.loads(main + function)
-    session.loads((main + function).replace(f":{count} ", ":1 "))
+        programs.loads(main + function)
+    programs.loads((main + function).replace(f":{count} ", ":1 "))

@@ -41,14 +41,14 @@ def test_branches_and_loops_stand_explicitly() -> None:
     b = Builder()
 
     def body(x: Node, n: Node) -> Sequence[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             i, total, unused = v
             square = b(multiply, x, x)
             even = b(compare, i, b.constant(2, I32), direction="LT")
             (next_total,) = b.branch(even, [b(add, total, square)], [b(subtract, total, b(exponential, x))])
             return b(compare, i, b(add, n, n), direction="LT"), [b(add, i, b.constant(1, I32)), next_total, b(negate, unused)]
 
-        return [b.loop([b.constant(0, I32), x, x], turn)[1]]
+        return [b.loop([b.constant(0, I32), x, x], iteration)[1]]
 
     assert str(schedule(b.function("main", [("x", VECTOR), ("n", INT)], body))) == (
         "schedule main\n"
@@ -195,8 +195,8 @@ def direct(program: Sequence[Statement], values: Sequence[int], count: list[int]
                 v[to] = number
             case ("if", a, b, yes, no):
                 v = direct(yes if v[a] < v[b] else no, v, count)
-            case ("loop", turns, inner):
-                for _ in range(turns):
+            case ("loop", iterations, inner):
+                for _ in range(iterations):
                     v = direct(inner, v, count)
     return v
 
@@ -211,14 +211,14 @@ def build(b: Builder, program: Sequence[Statement], values: Sequence[Node]) -> l
                 v[to] = b.constant(number, I64)
             case ("if", x, y, yes, no):
                 v = list(b.branch(b(compare, v[x], v[y], direction="LT"), build(b, yes, v), build(b, no, v)))
-            case ("loop", turns, inner):
-                v = _loop(b, turns, inner, v)
+            case ("loop", iterations, inner):
+                v = _loop(b, iterations, inner, v)
     return v
 
 
-def _loop(b: Builder, turns: int, inner: Sequence[Statement], v: Sequence[Node]) -> list[Node]:
+def _loop(b: Builder, iterations: int, inner: Sequence[Statement], v: Sequence[Node]) -> list[Node]:
     def body(phis: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        more = b(compare, phis[0], b.constant(turns, I64), direction="LT")
+        more = b(compare, phis[0], b.constant(iterations, I64), direction="LT")
         return more, [b(add, phis[0], b.constant(1, I64)), *build(b, inner, phis[1:])]
 
     return list(b.loop([b.constant(0, I64), *v], body)[1:])
@@ -248,7 +248,7 @@ def test_random_structured_programs(start: int) -> None:
             assert len(EVALS) <= count[0], seed
 
 
-def test_the_innermost_place_around_two() -> None:
+def test_the_innermost_scope_around_two() -> None:
     """Against the lists of all places around each."""
     rng = random.Random(0)
     tree = [Scope()]

@@ -128,7 +128,7 @@ def test_a_class_with_one_heir_is_abstract() -> None:
     assert with_one_subclass(tree for _, tree in modules().values()) == ONE_SUBCLASS
 
 
-def test_ops_are_told_apart_by_what_they_declare() -> None:
+def test_ops_are_distinguished_by_what_they_declare() -> None:
     from deepx_graph.ir import structure
 
     structural = {n for n in vars(structure) if n.isupper()}

@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_command_works_in_turn_and_says_what_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_works_one_after_the_other_and_prints_what_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "broken.dx").write_text(BROKEN)
     ran = 0
     for command, shown in commands():

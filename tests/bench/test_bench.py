@@ -166,7 +166,7 @@ def test_a_worker_frees_what_it_held(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "peak" in worker.answer({"free": True}) and worker.call is None
 
 
-def test_threads_are_told_to_every_library() -> None:
+def test_every_library_gets_the_number_of_threads() -> None:
     told = environment(3)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "BENCH_THREADS")
     assert {told[name] for name in names} == {"3"}
@@ -294,7 +294,7 @@ def test_every_workload_is_listed_and_every_peer_can_be_named(capsys: pytest.Cap
 # --- the other measurements
 
 
-def test_broken_bounds_of_length_are_told() -> None:
+def test_broken_bounds_of_length_are_reported() -> None:
     from bench.length import Run, complaints, tables
 
     runs = {("hlo", 10_000): Run(1.0, 1 << 20), ("hlo", 100_000): Run(24.0, 3 << 30)}

@@ -178,7 +178,7 @@ def test_the_inspector_tells_where_a_node_is_from_and_what_it_costs(tmp_path: Pa
     assert entries["line 4"].line == 4
 
 
-def test_every_node_of_every_kind_can_be_told_of() -> None:
+def test_every_node_of_every_kind_can_be_described() -> None:
     for module in (viz_modules.straight(), viz_modules.branch(), viz_modules.loop(), viz_modules.fused()):
         s = Session(module)
         for n in module.entry.nodes:
@@ -228,7 +228,7 @@ def test_watched_results_are_those_of_a_plain_run() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def test_values_in_loops_are_those_of_the_last_turn_and_prints_are_kept() -> None:
+def test_values_in_loops_are_those_of_the_last_iteration_and_prints_are_kept() -> None:
     s = Session(viz_modules.loop())
     result = s.run(s.inputs({"x": "zeros", "n": "3"}))
     assert result.printed.count("\n") >= 3

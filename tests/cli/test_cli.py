@@ -90,7 +90,7 @@ def test_help_names_every_format_and_form(run: Run) -> None:
          4, "<stdin>:4:"),
     ],
 )  # fmt: skip
-def test_bad_programs_are_placed(run: Run, text: str, code: int | None, message: str) -> None:
+def test_errors_of_bad_programs_have_a_location(run: Run, text: str, code: int | None, message: str) -> None:
     done = run("opt", stdin=text)
     assert done.code in ((3, 4) if code is None else (code,))
     assert message in done.err

@@ -278,7 +278,7 @@ def test_a_run_that_is_done_in_time_is_not_ended(run: Run, sea: str) -> None:
 @pytest.mark.parametrize(("installed", "terminal", "engine", "told"), [
     (False, True, "auto", 1), (True, True, "auto", 0), (False, False, "auto", 0), (False, True, "numpy", 0),
 ])
-def test_a_person_is_told_what_the_extra_would_give(run: Run, sea: str, monkeypatch: pytest.MonkeyPatch, installed: bool,
+def test_the_user_is_told_what_the_extra_would_give(run: Run, sea: str, monkeypatch: pytest.MonkeyPatch, installed: bool,
                                                     terminal: bool, engine: str, told: int) -> None:
     monkeypatch.setattr("deepx_graph.runtime.engines.has_native", lambda: installed)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)

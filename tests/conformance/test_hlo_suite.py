@@ -86,7 +86,7 @@ def test_what_xla_prints_back_is_printed_back_as_it_stood(name: str) -> None:
 
 @needs_suite
 @pytest.mark.parametrize("name", suite("error"))
-def test_what_xla_refuses_is_refused_at_its_place(name: str) -> None:
+def test_what_xla_refuses_is_refused_with_its_location(name: str) -> None:
     with pytest.raises(DeepxGraphError) as failure:
         read(source(name), ReadOptions())
     assert failure.value.diagnostics[0].span is not None

@@ -50,7 +50,7 @@ def test_the_same_graph_through_all_languages(name: str) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize("name", ["call_nested_jit", "model_mlp", "model_attention", "model_mlp_train_sgd"])
-def test_both_languages_tell_the_same_places(name: str) -> None:
+def test_both_languages_report_the_same_locations(name: str) -> None:
     """JAX writes the frames of a program into HLO as tables and into StableHLO as `loc` aliases. What is in both agrees."""
     told = []
     for suffix in ("locations.stablehlo", "long.hlo"):
@@ -63,7 +63,7 @@ def test_both_languages_tell_the_same_places(name: str) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize("format", ["hlo", "stablehlo"])
-def test_places_travel_between_the_languages(format: str) -> None:
+def test_locations_are_kept_from_language_to_language(format: str) -> None:
     module = load((JAX / "model_mlp.locations.stablehlo").read_text(), "stablehlo")
     again = load(write(module, format), format)
     assert places(again) == places(module)
@@ -128,14 +128,14 @@ def test_notes_travel_between_the_languages() -> None:
 @pytest.mark.parametrize(
     "text", ["loc(", "#loc1", "callsite(#a at", "fused[", '"a"(' * 5000, "callsite(" * 5000, '"f":99999999999:1']
 )  # fmt: skip
-def test_locations_that_make_no_sense_are_no_place(text: str) -> None:
+def test_locations_that_make_no_sense_are_ignored(text: str) -> None:
     from deepx_graph.text.stablehlo.notes import Locations
 
     place = Locations({"#loc1": "#loc2", "#loc2": "#loc1"}).of(text)
     assert place is None or place.line < 1 << 31
 
 
-def test_a_program_and_its_places_from_json() -> None:
+def test_a_program_and_its_locations_from_json() -> None:
     """What `--json` shows of an error in a program with places."""
     with pytest.raises(VerifyError) as failure:
         load(LOCATED.replace("sine %0 : tensor<2xf32>", "sine %0 : (tensor<2xf32>) -> tensor<3xf32>"), "stablehlo")

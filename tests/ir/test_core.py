@@ -36,7 +36,7 @@ X = tensor(F32, (2, 3))
 # --- errors
 
 
-def test_a_diagnostic_shows_the_place() -> None:
+def test_a_diagnostic_shows_the_location() -> None:
     source = Source("a.dx", "first line\nadd t1 t22 -> t3\n")
     start = source.text.index("t22")
     span = Span(source, start, start + 3)
@@ -47,7 +47,7 @@ def test_a_diagnostic_shows_the_place() -> None:
     ]  # fmt: skip
 
 
-def test_a_long_line_is_cut_around_the_place() -> None:
+def test_a_long_line_is_cut_around_the_location() -> None:
     source = Source("a", "x" * 100_000 + "BAD" + "y" * 100_000)
     shown = Diagnostic("no", Span(source, 100_000, 100_003)).render()
     assert len(shown) < 500

@@ -43,7 +43,7 @@ def test_generated_programs_are_sound(seed: int) -> None:
     verify(random_module(random.Random(seed)))
 
 
-def test_a_wrong_type_is_found_with_its_place_and_form() -> None:
+def test_a_wrong_type_is_found_with_its_location_and_form() -> None:
     source = Source("f.hlo", "t = add(x, y)\n")
     bad = Node(add, (p := Builder().param(0, X, "x"), p), (), scalar(F32), Origin("t", (Span(source, 0, 1),)))
     text = messages(Module((Function("main", (p,), (bad,)),)))

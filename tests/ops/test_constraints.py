@@ -207,7 +207,7 @@ def test_wrong_uses_are_rejected_in_the_ops_own_words(op: Op, types: list[Any], 
     assert words in (diagnostic.expected or "")
 
 
-def test_what_is_joined_has_one_rank() -> None:
+def test_concatenated_tensors_have_one_rank() -> None:
     """Without the axis they may look alike."""
     with pytest.raises(InferError, match="one shape but for"):
         concatenate.infer([tensor(F32, (2, 7)), tensor(F32, (2,))], 1)

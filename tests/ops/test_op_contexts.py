@@ -84,7 +84,7 @@ def test_every_sample_of_an_op_means_the_same_wherever_it_stands(op: Op) -> None
 @pytest.mark.conformance
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("op", LAWFUL, ids=lambda op: op.name)
-def test_an_op_alone_in_its_place(op: Op, context: Context) -> None:
+def test_an_op_alone_in_its_context(op: Op, context: Context) -> None:
     for sample in samples(op):
         check(op, sample, [context], ["auto"], ["auto"])
 
@@ -113,17 +113,17 @@ COUNTING = {
       %s = stablehlo.dynamic_slice %n, %i, sizes = [6] : (tensor<60xf32>, tensor<i32>) -> tensor<6xf32>
       %y = stablehlo.add %x, %s : tensor<6xf32>""", lambda x, i: x + np.arange(i, i + 6)),
 }  # fmt: skip
-"""Bodies of loops that count, and what a turn makes of x."""
+"""Bodies of loops that count, and what an iteration makes of x."""
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", COUNTING)
 def test_a_loop_that_counts(name: str, engine: str) -> None:
-    body, turn = COUNTING[name]
+    body, iteration = COUNTING[name]
     x = np.ones(6, np.float32)
     module = dx.loads(LOOP.format(body=body))
     found = [dx.compile(m, engine=engine)(x, np.int32(3))[0] for m in (module, dx.optimize(module))]
     for k in range(3):
-        x = turn(x, k)
+        x = iteration(x, k)
     for f in found:
         np.testing.assert_array_equal(f, x)

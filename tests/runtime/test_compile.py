@@ -238,11 +238,11 @@ def test_an_unknown_dtype_is_that_of_the_input() -> None:
 
 def test_control_flow_of_unknown_shapes() -> None:
     def body(b: Builder, x: Node) -> Sequence[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             (y,) = b.branch(b(compare, v[0], b.constant(1, I32), direction="LT"), [b(add, v[1], x)], [b(negate, v[1])])
             return b(compare, v[0], b.constant(2, I32), direction="LT"), [b(add, v[0], b.constant(1, I32)), y]
 
-        return b.loop([b.constant(0, I32), x], turn)[1:]
+        return b.loop([b.constant(0, I32), x], iteration)[1:]
 
     f = compile(module(body, tensor(F32, None)), engine="numpy")
     np.testing.assert_array_equal(f(ONES)[0], -2 * ONES)

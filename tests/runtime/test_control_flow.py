@@ -74,12 +74,12 @@ def plus(b: Builder, x: Node, value: int) -> Node:
     return b(add, x, number(b, value))
 
 
-def count_to(b: Builder, turns: Node, inits: Sequence[Node], body: Callable[..., Sequence[Node]]) -> tuple[Node, ...]:
-    """A loop of `turns` turns; `body(i, *variables)` gives the variables' next values."""
-    def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        return less(b, v[0], turns), [plus(b, v[0], 1), *body(*v)]
+def count_to(b: Builder, iterations: Node, inits: Sequence[Node], body: Callable[..., Sequence[Node]]) -> tuple[Node, ...]:
+    """A loop of `iterations` iterations; `body(i, *variables)` gives the variables' next values."""
+    def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        return less(b, v[0], iterations), [plus(b, v[0], 1), *body(*v)]
 
-    return b.loop([number(b, 0), *inits], turn)[1:]
+    return b.loop([number(b, 0), *inits], iteration)[1:]
 
 
 # --- what runs how often -------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_loop_invariant_code_runs_once(b: Builder, counter: Counter) -> None:
     assert counter.count == 1
 
 
-def test_code_that_only_the_outer_loop_changes_runs_once_a_turn_of_it(b: Builder, counter: Counter) -> None:
+def test_code_that_only_the_outer_loop_changes_runs_once_in_each_iteration_of_it(b: Builder, counter: Counter) -> None:
     def inner(i: Node, total: Node) -> Sequence[Node]:
         return count_to(b, number(b, 5), [total], lambda j, t: [b(add, t, b(counter.op, i))])
 
@@ -119,7 +119,7 @@ def test_code_that_only_the_outer_loop_changes_runs_once_a_turn_of_it(b: Builder
     assert counter.count == 3
 
 
-def test_code_that_neither_loop_changes_runs_once_for_all_turns_of_both(b: Builder, counter: Counter) -> None:
+def test_code_that_neither_loop_changes_runs_once_for_all_iterations_of_both(b: Builder, counter: Counter) -> None:
     def inner(i: Node, total: Node) -> Sequence[Node]:
         return count_to(b, number(b, 5), [total], lambda j, t: [b(add, t, b(counter.op, b(add, x[0], x[0])))])
 
@@ -135,10 +135,10 @@ def test_code_that_neither_loop_changes_runs_once_for_all_turns_of_both(b: Build
 
 def test_invariant_code_of_a_branch_in_a_loop_runs_when_the_branch_is_first_taken(b: Builder, counter: Counter) -> None:
     def body(x: Node, start: Node) -> Sequence[Node]:
-        def turn(i: Node, total: Node) -> Sequence[Node]:
+        def iteration(i: Node, total: Node) -> Sequence[Node]:
             return b.branch(less(b, i, start), [total], [b(add, total, b(counter.op, x))])
 
-        return count_to(b, number(b, 6), [number(b, 0)], turn)
+        return count_to(b, number(b, 6), [number(b, 0)], iteration)
 
     assert run(b, body, 1, 6) == (0,)
     assert counter.count == 0
@@ -146,7 +146,7 @@ def test_invariant_code_of_a_branch_in_a_loop_runs_when_the_branch_is_first_take
     assert counter.count == 1
 
 
-def test_a_loop_without_turns_runs_nothing_of_its_body(b: Builder, counter: Counter) -> None:
+def test_a_loop_of_no_iteration_runs_nothing_of_its_body(b: Builder, counter: Counter) -> None:
     def body(x: Node) -> Sequence[Node]:
         return count_to(b, x, [x], lambda i, v: [b(add, b(counter.op, v), b(counter.op, x))])
 
@@ -167,7 +167,7 @@ def test_the_test_of_a_loop_runs_once_more_than_its_body(b: Builder, counter: Co
     assert counter.count == 5
 
 
-def test_variables_change_places_at_once(b: Builder) -> None:
+def test_variables_are_exchanged_at_once(b: Builder) -> None:
     assert run(b, lambda x, y: count_to(b, number(b, 3), [x, y], lambda i, p, q: [q, p]), 1, 2) == (2, 1)
 
 
@@ -222,7 +222,7 @@ def test_recursion_without_end_is_an_error_at_the_call(b: Builder) -> None:
 
 
 def test_recursion_inside_a_loop_that_guards_it(b: Builder) -> None:
-    """f(n) = 1 + the sum over i < n of f(n - 1): the call is the same in every turn, and must not run for n = 0."""
+    """f(n) = 1 + the sum over i < n of f(n - 1): the call is the same in every iteration, and must not run for n = 0."""
     type = FunctionType((INT,), (INT,))
 
     def body(n: Node) -> Sequence[Node]:
@@ -278,12 +278,12 @@ def test_effects_happen_in_their_order(b: Builder) -> None:
 
 
 def test_effects_in_loops_and_branches(b: Builder) -> None:
-    def turn(i: Node, state: Node) -> Sequence[Node]:
+    def iteration(i: Node, state: Node) -> Sequence[Node]:
         return b.branch(less(b, i, number(b, 2)), [b(print_, state, i)], [b(print_, state, b(multiply, i, number(b, 100)))])
 
     def body(n: Node, state: Node) -> Sequence[Node]:
         state = b(print_, state, number(b, -1))
-        (state,) = count_to(b, n, [state], turn)
+        (state,) = count_to(b, n, [state], iteration)
         return [b(print_, state, number(b, -2))]
 
     assert printed(b, body, 4) == ["-1", "0", "1", "200", "300", "-2"]
@@ -312,7 +312,7 @@ def test_an_effect_that_nobody_needs_does_not_happen(b: Builder) -> None:
 # --- failures ------------------------------------------------------------------------------------------------------
 
 
-def test_a_failing_operation_is_an_error_at_its_place(b: Builder) -> None:
+def test_a_failing_operation_is_an_error_with_its_location(b: Builder) -> None:
     source = Source("fails.txt", "y = pick(x)")
 
     def fail(xs: Sequence[Any]) -> Any:
@@ -326,15 +326,15 @@ def test_a_failing_operation_is_an_error_at_its_place(b: Builder) -> None:
 
 
 def test_an_operation_that_would_fail_does_not_run_ahead_of_its_branch(b: Builder) -> None:
-    """The index is out of range; the operation does not change from turn to turn, and its branch is never taken."""
+    """The index is out of range; the operation does not change from iteration to iteration, and its branch is never taken."""
     def body(n: Node) -> Sequence[Node]:
         table = b.constant(np.arange(3), I32)
 
-        def turn(i: Node, total: Node) -> Sequence[Node]:
+        def iteration(i: Node, total: Node) -> Sequence[Node]:
             element = reduction(b, add, b(torch_index_select, table, b(reshape, n, shape=(1,)), dim=0), (0,))
             return b.branch(b(and_, less(b, n, number(b, 3)), less(b, i, n)), [b(add, total, element)], [total])
 
-        return count_to(b, number(b, 4), [number(b, 0)], turn)
+        return count_to(b, number(b, 4), [number(b, 0)], iteration)
 
     assert run(b, body, 2) == (2 * 2,)
     assert run(b, body, 9) == (0,)

@@ -66,7 +66,7 @@ def test_an_input_given_away_stays_as_long_as_a_view_of_it_is_wanted(engine: str
 
 @every_engine
 @pytest.mark.parametrize("shape", [(5,), (561,), (33, 17), (5000,)])
-def test_unlike_reductions_in_one_sweep(engine: str, shape: tuple[int, ...]) -> None:
+def test_unlike_reductions_in_one_loop_nest(engine: str, shape: tuple[int, ...]) -> None:
     def body(x: Node) -> Sequence[Node]:
         b, axes = Builder(), tuple(range(len(shape)))
         return [reduction(b, maximum, x, axes), reduction(b, minimum, x, axes), reduction(b, add, x, axes)]
@@ -122,8 +122,8 @@ def test_one_callable_and_several_at_once(engine: str) -> None:
     failed: list[Any] = []
 
     def work(k: int) -> None:
-        for turn in range(15):
-            got = (f, *others)[(k + turn) % 3](x)
+        for iteration in range(15):
+            got = (f, *others)[(k + iteration) % 3](x)
             failed.extend(wrong(got, want))
 
     workers = [threading.Thread(target=work, args=(k,)) for k in range(6)]

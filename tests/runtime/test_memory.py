@@ -186,15 +186,15 @@ def test_a_second_call_makes_no_new_memory(engine: str, made: list[int]) -> None
 def test_a_loop_goes_back_and_forth_between_two_blocks(engine: str, made: list[int]) -> None:
     (x,) = _inputs(1)
     counts = []
-    for turns in (3, 40):
+    for iterations in (3, 40):
         made.clear()
         RESULTS.clear()
-        dx.compile(dx.optimize(dx.loads(LOOP % turns)), engine=engine)(x)
+        dx.compile(dx.optimize(dx.loads(LOOP % iterations)), engine=engine)(x)
         counts.append(len(made))
     assert counts[0] == counts[1] <= 3
 
 
-def test_kept_memory_is_told_and_given_back(made: list[int]) -> None:
+def test_kept_memory_is_reported_and_released(made: list[int]) -> None:
     f = dx.compile(dx.optimize(dx.loads(ONE)))
     held = f(*_inputs(2))
     use = dx.memory()

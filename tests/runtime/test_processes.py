@@ -150,11 +150,11 @@ def resident() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def soak(engine: str, turns: int, distinct: bool) -> float:
+def soak(engine: str, iterations: int, distinct: bool) -> float:
     """Kilobytes of growth for each compile and run."""
     start = 0
-    for k in range(turns + turns // 3):
-        if k == turns // 3:
+    for k in range(iterations + iterations // 3):
+        if k == iterations // 3:
             gc.collect()
             start = resident()
         text = PRODUCT.replace("150", "16").replace("tanh %p", "multiply %p, %h").replace(
@@ -164,7 +164,7 @@ def soak(engine: str, turns: int, distinct: bool) -> float:
         f(np.ones((16, 16), "f4"), np.ones((16, 16), "f4"))
         del f
     gc.collect()
-    return (resident() - start) / turns
+    return (resident() - start) / iterations
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")

@@ -114,7 +114,7 @@ REFUSED: dict[str, Callable[[Array], Any]] = {
 
 
 @pytest.mark.parametrize("case", TAKEN_CAREFULLY)
-def test_other_arrays_go_the_careful_way(case: str) -> None:
+def test_other_arrays_take_the_slow_path(case: str) -> None:
     x, y = f4(50), f4(50)
     f = compiled(difference, x, y)
     f(x, y)
@@ -126,7 +126,7 @@ def test_other_arrays_go_the_careful_way(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_the_careful_way_refuses_is_refused(case: str) -> None:
+def test_what_the_slow_path_refuses_is_refused(case: str) -> None:
     x, y = f4(50), f4(50)
     f = compiled(difference, x, y)
     f(x, y)
@@ -268,7 +268,7 @@ def want_several(x: Array) -> list[Array]:
 
 
 @pytest.mark.parametrize("shape", [(30, 40), (700, 900)])
-def test_kernels_that_follow_each_other_are_one_entry(shape: tuple[int, ...]) -> None:
+def test_kernels_in_sequence_are_one_trampoline(shape: tuple[int, ...]) -> None:
     x = f4(*shape)
     f = compiled(several, x)
     f(x)
@@ -299,7 +299,7 @@ def want_mixed(x: Array, y: Array) -> list[Array]:
     return [again @ x, again, again.T + x]
 
 
-def test_kernels_between_products() -> None:
+def test_kernels_between_matmuls() -> None:
     x, y = f4(40, 40), f4(40, 40)
     f = compiled(mixed, x, y)
     f(x, y)

@@ -1,4 +1,4 @@
-"""A loop that writes a row a turn writes it in place, and only where nobody else sees the array."""
+"""A loop that writes a row an iteration writes it in place, and only where nobody else sees the array."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = """HloModule rows
  i = s32[] get-tuple-element(t), index=0
  n = s32[] constant(9)
  ROOT r = pred[] compare(i, n), direction=LT }}
-%turn {{ t = (s32[], f32[9,{n}], f32[{n}]) parameter(0)
+%iteration {{ t = (s32[], f32[9,{n}], f32[{n}]) parameter(0)
  i = s32[] get-tuple-element(t), index=0
  a = f32[9,{n}] get-tuple-element(t), index=1
  x = f32[{n}] get-tuple-element(t), index=2
@@ -29,7 +29,7 @@ ENTRY main {{ a = f32[9,{n}] parameter(0)
  x = f32[{n}] parameter(1)
  z = s32[] constant(0)
  t = (s32[], f32[9,{n}], f32[{n}]) tuple(z, a, x)
- w = (s32[], f32[9,{n}], f32[{n}]) while(t), condition=%more, body=%turn
+ w = (s32[], f32[9,{n}], f32[{n}]) while(t), condition=%more, body=%iteration
  ROOT r = f32[9,{n}] get-tuple-element(w), index=1 }}
 """
 

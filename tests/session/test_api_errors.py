@@ -39,7 +39,7 @@ def test_every_public_function_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_odd_arguments_are_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_arguments_are_reported(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.hlo").write_text("HloModule m\nENTRY e { ROOT x = f32[] constant(1) }")
     function, given, options = CALLS[name]
@@ -55,7 +55,7 @@ def test_odd_arguments_are_told(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 
-def test_odd_inputs_of_a_program_are_told() -> None:
+def test_odd_inputs_of_a_program_are_reported() -> None:
     compiled = dx.compile(MODULE, engine="numpy")
     for odd in (*ODD, np.zeros((3, 3)), np.array(["a"]), np.array([object()])):
         for arguments, named in (((odd,), {}), ((), {"x": odd}), ((odd, odd), {}), ((), {"nosuch": odd})):

@@ -56,7 +56,7 @@ def test_the_reference_needs_scratch_memory() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_engine_that_runs_is_the_one_that_is_told_of(engine: str) -> None:
+def test_the_engine_that_runs_is_the_one_that_is_reported(engine: str) -> None:
     module = dx.optimize(program(), "inline")
     plan = dx.compile(module, engine=engine).plan
     found, run = kernels(module, engine), watch_run(module, {"x": np.ones(16, "f4")}, engine=engine)

@@ -78,7 +78,7 @@ def test_an_empty_query_asks_for_everything() -> None:
     assert len(found("  ")) == len(small().entry.nodes)
 
 
-def test_places_in_loops_and_branches() -> None:
+def test_positions_in_loops_and_branches() -> None:
     assert found("loop op:add", viz_modules.loop()) == ["add", "add", "add"]
     assert found("op:exponential loop", viz_modules.loop()) == []  # it does not change, so it leaves the loop
     assert found("branch kernel", viz_modules.branch()) == ["sine", "negate"]

@@ -268,7 +268,7 @@ def test_a_link_stays_and_a_device_is_written_straight(tmp_path: Path) -> None:
     assert not Path(os.devnull).is_file()
 
 
-def test_a_place_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_a_user_error(tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "x", tmp_path):
         with pytest.raises(dx.DeepxGraphError, match="cannot write"):
             write_file(path, b"")

@@ -1,4 +1,4 @@
-"""The table that `make conformance` prints: what of the corpora and of others' suites holds, counted from the tests that ran.
+"""The table that `make conformance` prints: what passed of the corpora and of others' suites, counted from the tests that ran.
 
 A row is a pattern over the names of tests. Nothing is typed: a suite that is not here, or was left out, has no row.
 """
@@ -25,25 +25,26 @@ ROWS: dict[str, str] = {
     "StableHLO's own `math`": r"text/stablehlo/test_read\.py::test_official_suite_sampled\[math-",
     "XLA's parser tests: read, written and read as the same graph": r"test_hlo_suite\.py::test_what_xla_takes",
     "XLA's parser tests: printed back as it stood": r"test_hlo_suite\.py::test_what_xla_prints_back",
-    "XLA's parser tests: refused at the place": r"test_hlo_suite\.py::test_what_xla_refuses",
+    "XLA's parser tests: refused at the location": r"test_hlo_suite\.py::test_what_xla_refuses",
     "deepx programs, every dialect, plain and optimised": r"test_deepx_corpus\.py::",
 }  # fmt: skip
 _ELSEWHERE = "run by test_devices"
 """The reason of a skip whose case another row has."""
-_COUNTED = {"passed": "held", "failed": "failed", "error": "failed", "skipped": "skipped", "xfailed": "known", "xpassed": "failed"}
+_COUNTED = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped", "xfailed": "known",
+            "xpassed": "failed"}
 
 
 def table(stats: Mapping[str, Iterable[Any]]) -> list[str]:
-    """Markdown rows from the reports of pytest by outcome: held, of how many, known to fail, skipped."""
+    """Markdown rows from the reports of pytest by outcome: passed, of how many, known to fail, skipped."""
     counts: dict[str, Counter[str]] = {title: Counter() for title in ROWS}
     for outcome, word in _COUNTED.items():
         for report in stats.get(outcome, ()):
             if _ELSEWHERE not in str(getattr(report, "longrepr", "")):
                 for title in _titles(report.nodeid):
                     counts[title][word] += 1
-    lines = [f"| {title} | {c['held']} of {c.total()} | {c['known'] or ''} | {c['skipped'] or ''} |"
+    lines = [f"| {title} | {c['passed']} of {c.total()} | {c['known'] or ''} | {c['skipped'] or ''} |"
              for title, c in counts.items() if c]
-    return ["| what | holds | known to fail | skipped |", "|---|---|---|---|", *lines] if lines else []
+    return ["| what | passed | known to fail | skipped |", "|---|---|---|---|", *lines] if lines else []
 
 
 def _titles(test: str) -> list[str]:

@@ -23,14 +23,14 @@ TURNS = 3
 
 @dataclass(frozen=True)
 class Use:
-    """An op with its attributes, and a function of it alone. In every run `yes` is true and `turns` 3, which only the run knows."""
+    """An op with its attributes, and a function of it alone. At run time `yes` is true and `iterations` is 3."""
 
     op: Op
     attrs: dict[str, Any]
     alone: Function
     b: Builder
     yes: Node
-    turns: Node
+    iterations: Node
 
     def __call__(self, *operands: Node) -> list[Node]:
         """The results of the op, one by one."""
@@ -45,14 +45,14 @@ class Use:
         """Zeros in place of the results."""
         return [self.b.splat(0, t) for t in self.alone.type.results if isinstance(t, TensorType)]
 
-    def loop(self, turn: Callable[[Node, Sequence[Node]], Sequence[Node]]) -> Sequence[Node]:
-        """The results of the last turn, each turn's made from its number and the results of the one before."""
+    def loop(self, iteration: Callable[[Node, Sequence[Node]], Sequence[Node]]) -> Sequence[Node]:
+        """The results of the last iteration, each iteration's made from its number and the results of the one before."""
         b = self.b
 
         def body(variables: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             k, *before = variables
-            more = b(and_, b(compare, k, self.turns, direction="LT"), self.yes)
-            return more, [b(add, k, b.constant(1, I32)), *turn(k, before)]
+            more = b(and_, b(compare, k, self.iterations, direction="LT"), self.yes)
+            return more, [b(add, k, b.constant(1, I32)), *iteration(k, before)]
 
         return b.loop([b.constant(0, I32), *self.nothing()], body)[1:]
 
@@ -65,13 +65,13 @@ def in_a_line(use: Use, operands: Sequence[Node], equal: Sequence[Node]) -> Sequ
 
 
 def in_a_loop(use: Use, operands: Sequence[Node], equal: Sequence[Node]) -> Sequence[Node]:
-    """Of operands that each turn chooses."""
+    """Of operands that each iteration chooses."""
     one = use.b.constant(1, I32)
     return use.loop(lambda k, before: use(*use.chosen(use.b(compare, k, one, direction="LT"), operands, equal)))
 
 
 def fixed_in_a_loop(use: Use, operands: Sequence[Node], equal: Sequence[Node]) -> Sequence[Node]:
-    """Of operands that no turn changes, for a result that a turn chooses."""
+    """Of operands that no iteration changes, for a result that an iteration chooses."""
     one = use.b.constant(1, I32)
     return use.loop(lambda k, before: use.chosen(use.b(compare, k, one, direction="GE"), use(*operands), before))
 
@@ -102,12 +102,12 @@ def program(op: Op, sample: Sample, contexts: Sequence[Context]) -> tuple[Module
     """The op in each context, with operands of its own, the results of one after those of another; and its arguments."""
     arrays, attrs = sample
     alone = _results_apart(one_op(op, arrays, attrs))
-    types = [("yes", scalar(BOOL)), ("turns", scalar(I32))]
+    types = [("yes", scalar(BOOL)), ("iterations", scalar(I32))]
     types += [(f"x{k}", t) for k, t in enumerate(alone.type.params * 2 * len(contexts))]
     n = len(arrays)
 
-    def body(yes: Node, turns: Node, *nodes: Node) -> list[Node]:
-        use = Use(op, attrs, alone, Builder(), yes, turns)
+    def body(yes: Node, iterations: Node, *nodes: Node) -> list[Node]:
+        use = Use(op, attrs, alone, Builder(), yes, iterations)
         sets = [nodes[n * k : n * (k + 1)] for k in range(2 * len(contexts))]
         return [r for c, x, y in zip(contexts, sets[::2], sets[1::2], strict=True) for r in c(use, x, y)]
 

@@ -20,6 +20,7 @@ from deepx_graph.passes.autodiff.jvp import hvp, jvp
 from deepx_graph.passes.observer import Verify, node_count
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.passes.rules.fold import fold_rule
+from deepx_graph.passes.scalar.loops import merge_equal_variables
 from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.rewrite.engine import RuleSet, assert_normal_form, rewrite
@@ -30,8 +31,8 @@ from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.session.gradcheck import random_value, widened
 from deepx_graph.types import F64, I32, DType
 from deepx_graph.verify import verify
-from tests.support import engine_programs, laws
-from tests.support.generate import DTYPES, random_inputs, random_module
+from tests.support import laws
+from tests.support.generate import DTYPES, awkward_arguments, random_inputs, random_kernel, random_loop, random_module
 from tests.support.reference import evaluate, same
 
 Array = np.ndarray[Any, Any]
@@ -121,8 +122,8 @@ def beyond_rounding(module: Module, inputs: Sequence[Any], found: Sequence[Any],
 def awkward_arrays(rng: random.Random, engine: str, large: bool = False) -> bool:
     """Odd shapes and element types, arrays that lie in memory every way: bit for bit what the reference gives, as built and
     optimised, on one to five threads, called twice, with and without inputs given away."""
-    module = engine_programs.random_program(rng, large)
-    args = engine_programs.random_arguments(rng, module)
+    module = random_kernel(rng, large)
+    args = awkward_arguments(rng, module)
     before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy")(*args)
     after = dx.optimize(module)
     for program, threads in ((module, 1), (after, 2), (after, 5)):
@@ -188,6 +189,25 @@ def every_prefix_of_the_rewrites_is_a_program(rng: random.Random) -> bool:
         assert control.count == min(limit, whole.count)
         before.kept_by(after, limit)
     assert run_pipeline(before.module, passes, limit=0) is before.module
+    return True
+
+
+LOOP_PIPELINES = ("sccp", "dce", "canonicalize", "cse", "simplify", "unroll", "cse,canonicalize,sccp,dce", "default")
+ITERATIONS = (0, 1, 2, 5)
+
+
+def passes_keep_what_a_loop_gives(rng: random.Random) -> bool:
+    """A loop of integers, for several numbers of iterations, after the passes that look at its variables."""
+    module = random_loop(rng)
+
+    def results(m: Module) -> list[list[int]]:
+        return [[int(r) for r in evaluate(m, [np.int32(n), np.int32(3), np.int32(-2)])] for n in ITERATIONS]
+
+    wanted = results(module)
+    for pipeline in LOOP_PIPELINES:
+        after = run_pipeline(module, parse_pipeline(pipeline), [Verify()])
+        assert results(after) == wanted, pipeline
+    assert results(Module((merge_equal_variables(module.entry, RewriteControl()),))) == wanted
     return True
 
 
@@ -311,6 +331,7 @@ JUDGES: dict[str, Trials] = {
     **{f"awkward arrays, {e}": Trials(partial(awkward_arrays, engine=e), 80, 2000) for e in FAST},
     **{f"large arrays, {e}": Trials(partial(awkward_arrays, engine=e, large=True), 6, 200) for e in FAST},
     "passes": Trials(passes_keep_the_meaning, 80, 80),
+    "loops": Trials(passes_keep_what_a_loop_gives, 60, 60),
     "normal form": Trials(rules_end_in_a_normal_form_in_any_order, 20, 20),
     "prefixes": Trials(every_prefix_of_the_rewrites_is_a_program, 12, 12),
     "transpose": Trials(partial(forward_is_the_transpose_of_reverse, max_ops=40), 160, 160, 0.3, drawn=40, drawn_whole=1500),

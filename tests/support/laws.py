@@ -16,12 +16,12 @@ SAMPLED_DTYPES = (BOOL, I8, I32, I64, U8, U32, F16, BF16, F32, F64, C64)
 
 ELSEWHERE = {
     **dict.fromkeys(FAMILIES["structure"], "structural: run through programs in test_control_flow"),
-    **dict.fromkeys(FAMILIES["effects"], "effect: run through programs in test_world"),
-    **dict.fromkeys(FAMILIES["adt"], "values that are no arrays: run through programs in test_functional"),
+    **dict.fromkeys(FAMILIES["effects"], "effect: run through programs in tests/ops/test_host.py"),
+    **dict.fromkeys(FAMILIES["adt"], "values that are not arrays: run through programs in test_functional"),
     **dict.fromkeys(FAMILIES["ref"], "effect: run through programs in test_functional"),
     **dict.fromkeys(FAMILIES["opaque"], "runs nowhere: read, drawn and printed"),
     **dict.fromkeys(FAMILIES["check"], "effect: run by StableHLO's own tests"),
-    **dict.fromkeys(FAMILIES["tape"], "values of no array: run through programs in test_grad_control"),
+    **dict.fromkeys(FAMILIES["tape"], "not arrays: run through programs in tests/passes/autodiff/test_control.py"),
     **dict.fromkeys(FAMILIES["collective"], "devices meet: run side by side in test_devices"),
     **dict.fromkeys(FAMILIES["feeds"], "effect: run through programs in test_devices"),
     **dict.fromkeys(FAMILIES["parallel"], "runs functions: run through programs in test_devices"),

@@ -34,12 +34,12 @@ def evaluate(module: Module, args: Sequence[Any], entry: str | None = None) -> l
 
 
 class _Frame:
-    """One activation of a function. A value is remembered per turn of the loops that it depends on."""
+    """One activation of a function. A value is remembered per iteration of the loops that it depends on."""
 
     def __init__(self, module: Module, function: Function, args: Sequence[Any]) -> None:
         self.module, self.function, self.args = module, function, args
-        self.loops: dict[Node, tuple[int, tuple[Any, ...]]] = {}  # loop_begin -> (turn, variables)
-        self.turns = itertools.count()
+        self.loops: dict[Node, tuple[int, tuple[Any, ...]]] = {}  # loop_begin -> (iteration, variables)
+        self.iterations = itertools.count()
         self.known: dict[tuple[Any, ...], Any] = {}
         self.inside: dict[Node, frozenset[Node]] = {}
         for n in function.nodes:
@@ -96,7 +96,7 @@ class _Frame:
         saved = self.loops.get(begin)
         variables = tuple(self.value(i) for i in begin.inputs)
         while True:
-            self.loops[begin] = (next(self.turns), variables)
+            self.loops[begin] = (next(self.iterations), variables)
             if not self.value(cond):
                 break
             variables = tuple(self.value(x) for x in nexts)

@@ -44,12 +44,12 @@ def loop() -> Module:
     b = Builder()
 
     def body(x: Node, n: Node, state: Node) -> list[Node]:
-        def turn(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        def iteration(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
             i, acc, world = now
             grown = b(add, b(add, acc, acc), b(exponential, x))
             return b(compare, i, n, direction="LT"), [b(add, i, b.constant(1, I32)), grown, b(print_, world, grown, format="")]
 
-        _, acc, world = b.loop([b.constant(0, I32), x, state], turn)
+        _, acc, world = b.loop([b.constant(0, I32), x, state], iteration)
         return [acc, world]
 
     return module(b.function("main", [("x", MATRIX), ("n", scalar(I32)), ("state", STATE)], body))

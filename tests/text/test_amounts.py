@@ -84,7 +84,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_what_a_text_asks_for_is_bounded(name: str) -> None:
+def test_sizes_that_a_text_asks_for_are_bounded(name: str) -> None:
     format, text = ASKED[name]
     with memory_of(MOST):
         outcome = verdict(Seed(name, format, text), text, ())
@@ -114,7 +114,7 @@ def calls(primitive: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("primitive", sorted({*RULES, *SPECIAL}))
-def test_what_a_model_asks_for_is_bounded(primitive: str) -> None:
+def test_sizes_that_a_model_asks_for_are_bounded(primitive: str) -> None:
     for data in calls(primitive):
         text = data.decode("latin-1")
         with memory_of(MOST):

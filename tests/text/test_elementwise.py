@@ -143,7 +143,7 @@ def test_every_elementwise_operation_reads_back_as_the_same_values(language: str
 
 
 @pytest.mark.parametrize("language", ["relay", "deepx"])
-def test_what_a_language_has_no_words_for_is_refused_by_its_name_and_place(language: str) -> None:
+def test_what_a_language_cannot_express_is_refused_by_name_and_location(language: str) -> None:
     format, options = LANGUAGES[language]
     refused = set()
     for dtype in DTYPES.values():

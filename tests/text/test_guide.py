@@ -52,7 +52,7 @@ def test_errors_are_shown_as_on_the_page(said: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("text", ["a b", "a b ^ 2 +", "1 2 + +"])
-def test_what_is_wrong_is_refused_with_a_place(said: str, text: str) -> None:
+def test_what_is_wrong_is_refused_with_a_location(said: str, text: str) -> None:
     with pytest.raises(ParseError) as caught:
         dx.loads(text, "rpn")
     assert caught.value.diagnostics[0].span is not None

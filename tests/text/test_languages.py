@@ -106,9 +106,9 @@ ENTRY loop.4 {
   zero = s32[] constant(0)
   start = (s32[], f32[2,3]) tuple(zero, x)
   end = (s32[], f32[2,3]) while(start), condition=test, body=body
-  turns = s32[] get-tuple-element(end), index=0
+  iterations = s32[] get-tuple-element(end), index=0
   value = f32[2,3] get-tuple-element(end), index=1
-  ROOT t = (f32[2,3], s32[]) tuple(value, turns)
+  ROOT t = (f32[2,3], s32[]) tuple(value, iterations)
 }""", [X]),
     "a reduction": ("""
 sum {

@@ -249,7 +249,7 @@ def test_what_a_dump_repeats_is_made_as_it_is_asked_for() -> None:
     assert isinstance(found, Attribute)
 
 
-def test_places_of_dumps_have_lines_of_some_length() -> None:
+def test_locations_in_dumps_have_lines_of_some_length() -> None:
     assert place_of(f"model.py:{LONG}").line == 0  # type: ignore[union-attr]
     assert place_of("model.py:\u00b2").line == 0  # type: ignore[union-attr]
 

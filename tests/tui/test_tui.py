@@ -313,7 +313,7 @@ async def test_everything_fits_on_80_columns() -> None:
         assert pilot.app.query_one("#status", Static).size.height == 1
 
 
-def test_an_unknown_theme_is_told_with_the_nearest() -> None:
+def test_an_unknown_theme_is_reported_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'nord'"):
         Browser(lambda: Session(foldable()), theme="nrod")
 

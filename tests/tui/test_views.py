@@ -84,7 +84,7 @@ async def test_the_pipeline_is_edited_and_run_again_in_place() -> None:
 
 
 @piloted
-async def test_a_wrong_pass_is_told_and_changes_nothing() -> None:
+async def test_a_wrong_pass_is_reported_and_changes_nothing() -> None:
     async with browser(foldable()) as pilot:
         await press(pilot, "4", "a", "=fuze", "enter")
         assert isinstance(pilot.app.screen, MessageScreen) and "did you mean 'fuse'?" in shown(pilot)
@@ -132,7 +132,7 @@ async def test_a_slice_of_a_value(tmp_path: Path) -> None:
 
 
 @piloted
-async def test_a_wrong_input_is_told() -> None:
+async def test_a_wrong_input_is_reported() -> None:
     async with browser(hunted()) as pilot:
         await press(pilot, "5", "enter", "=many", "enter")
         assert "cannot be 'many'" in shown(pilot)
@@ -222,7 +222,7 @@ def @main(%x: Tensor[(), float32]) -> Tensor[(), float32] {
 
 
 @piloted
-async def test_data_types_constructors_and_calls_are_told(tmp_path: Path) -> None:
+async def test_data_types_constructors_and_calls_are_described(tmp_path: Path) -> None:
     path = tmp_path / "list.relay"
     path.write_text(RELAY)
     async with browser(str(path)) as pilot:

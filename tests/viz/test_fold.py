@@ -22,11 +22,11 @@ def loops(count: int, nested: bool) -> Module:
     b = Builder()
 
     def one(x: Node, n: Node, depth: int) -> Node:
-        def turn(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        def iteration(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
             inner = one(now[1], n, depth - 1) if depth else b(add, now[1], now[1])
             return b(compare, now[0], n, direction="LT"), [b(add, now[0], b.constant(1, I32)), inner]
 
-        return b.loop([b.constant(0, I32), x], turn)[1]
+        return b.loop([b.constant(0, I32), x], iteration)[1]
 
     def body(x: Node, n: Node) -> list[Node]:
         if nested:

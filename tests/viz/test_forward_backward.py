@@ -18,16 +18,16 @@ def gradient(name: str) -> View:
     return in_halves(build_view(dx.optimize(dx.grad(module(body, *types)), "clean")))
 
 
-def long_body(turns: int) -> dx.Module:
+def long_body(iterations: int) -> dx.Module:
     """A loop whose body computes much, of which the derivative needs a part."""
 
-    def turn(b: Builder, i: Node, h: Node) -> list[Node]:
+    def iteration(b: Builder, i: Node, h: Node) -> list[Node]:
         flags = h
         for _ in range(20):
             flags = b(floor, b(add, flags, b(floor, b(sine, flags))))
         return [b(sine, b(multiply, h, flags))]
 
-    return module(lambda b, x: list(counted(b, turns, [x], lambda i, h: turn(b, i, h))), M)
+    return module(lambda b, x: list(counted(b, iterations, [x], lambda i, h: iteration(b, i, h))), M)
 
 
 def frame_of(view: View, cluster: int | None) -> str:
@@ -58,10 +58,10 @@ def test_parents_come_first() -> None:
 
 
 @pytest.mark.parametrize("way", ["keep", "recompute", "sqrt"])
-@pytest.mark.parametrize("turns", [3, 50])
-def test_each_loop_stands_in_the_half_of_its_origin(way: str, turns: int) -> None:
+@pytest.mark.parametrize("iterations", [3, 50])
+def test_each_loop_stands_in_the_half_of_its_origin(way: str, iterations: int) -> None:
     """The loop that goes backward computes again a forward part many times its own size."""
-    view = in_halves(build_view(dx.optimize(dx.grad(long_body(turns), loop=way), "clean")))
+    view = in_halves(build_view(dx.optimize(dx.grad(long_body(iterations), loop=way), "clean")))
     by_id = {c.id: c for c in view.clusters}
     outermost = [n for n in view.nodes if n.kind == "loop_begin" and by_id[by_id[n.cluster or 0].parent or 0].kind == "half"]
     found = [(frame_of(view, n.cluster), n.backward) for n in outermost]

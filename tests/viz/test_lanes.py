@@ -45,8 +45,8 @@ def test_a_branch_and_its_sides_beside_their_lanes() -> None:
 def test_effects_and_control_have_lanes_of_their_own_kind() -> None:
     lines = picture(listing(viz_modules.loop()))
     assert any("┊" in line for line in lines)
-    turn = next(line for line in lines if "compare" in line)
-    assert turn.split("compare")[0].rstrip() == "│ ●─┊─┤ │ ┊"
+    iteration = next(line for line in lines if "compare" in line)
+    assert iteration.split("compare")[0].rstrip() == "│ ●─┊─┤ │ ┊"
 
 
 def test_every_node_has_one_row_and_stands_after_its_operands() -> None:

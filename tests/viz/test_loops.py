@@ -103,14 +103,14 @@ def invariant(trips: int | None) -> Module:
 
         fixed = b.loop([b.constant(0, I32), x], inner)[1]
 
-        def turn(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        def iteration(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
             i, v = now
             late = b(compare, i, b.constant(2, I32), direction="GT")
             (side,) = b.branch(late, [b(sine, x)], [v])
             after = b(multiply, b(add, v, b(exponential, x)), b(add, side, fixed))
             return b(compare, i, count(i), direction="LT"), [b(add, i, b.constant(1, I32)), after]
 
-        return [b.loop([b.constant(0, I32), x], turn)[1]]
+        return [b.loop([b.constant(0, I32), x], iteration)[1]]
 
     return Module((b.function("main", [("x", MATRIX), ("n", scalar(I32)), ("flag", scalar(I32))], body),))
 

@@ -154,12 +154,12 @@ def test_the_suffix_tells_the_format(tmp_path: Path) -> None:
     ({"format": "svg", "function": "mian"}, "did you mean 'main'"),
     ({"format": "svg", "around": "nothing"}, "no node 'nothing'"),
 ])  # fmt: skip
-def test_mistakes_are_told(options: dict[str, str], message: str) -> None:
+def test_mistakes_are_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         draw(programs.straight(), **options)  # type: ignore[arg-type]
 
 
-def test_an_unwritable_place(tmp_path: Path) -> None:
+def test_an_unwritable_path(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         draw(programs.straight(), tmp_path / "missing" / "a.svg")
     (tmp_path / "folder.svg").mkdir()

@@ -105,7 +105,7 @@ def test_every_node_is_in_a_scene_and_boxes_open(monkeypatch: pytest.MonkeyPatch
     assert {box[9] for scene in graph["scenes"] for box in scene["boxes"]} <= {-1, *range(len(graph["scenes"]))}
 
 
-def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="did you mean 'dark'"):
         dx.draw(programs.loop(), format="html", theme="drak")
     assert cli.main(["draw", str(BLOCK), str(BLOCK), "-o", str(tmp_path / "x.svg")]) == 2
@@ -151,7 +151,7 @@ def test_a_click_inspects_and_lights_what_is_beside(browser: Browser, block: Pat
 
 
 @needs_browser
-def test_search_asks_in_the_language_of_the_command_line(browser: Browser, block: Path) -> None:
+def test_search_uses_the_query_language_of_the_command_line(browser: Browser, block: Path) -> None:
     browser.open(block)
     session = Session(dx.load(BLOCK))
     for query in QUERIES:

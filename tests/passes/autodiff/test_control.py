@@ -49,10 +49,10 @@ def total(b: Builder, x: Node) -> Node:
     return reduction(b, add, x, (0, 1))
 
 
-def counted(b: Builder, turns: int, inits: Sequence[Node], body: Any) -> tuple[Node, ...]:
-    """`for i in range(turns)`; `body(i, *variables)` gives the next values."""
+def counted(b: Builder, iterations: int, inits: Sequence[Node], body: Any) -> tuple[Node, ...]:
+    """`for i in range(iterations)`; `body(i, *variables)` gives the next values."""
     return b.loop([b.constant(0, I32), *inits], lambda v: (
-        less(b, v[0], b.constant(turns, I32)), [b(add, v[0], b.constant(1, I32)), *body(*v)]))[1:]
+        less(b, v[0], b.constant(iterations, I32)), [b(add, v[0], b.constant(1, I32)), *body(*v)]))[1:]
 
 
 def real(b: Builder, i: Node) -> Node:
@@ -205,7 +205,7 @@ def test_only_the_taken_side_is_computed_and_only_once() -> None:
     assert len([n for n in g.entry.nodes if n.op is REGION]) == 2
 
 
-def test_a_known_number_of_turns_needs_no_tape_and_prints_as_hlo() -> None:
+def test_a_known_trip_count_needs_no_tape_and_prints_as_hlo() -> None:
     g = dx.optimize(grad(module(nested, M, M)), "clean")
     assert not any(n.op is tape_push for n in g.entry.nodes)
     args = [*sampled((M, M)), *sampled((M,), 1)]
@@ -240,20 +240,20 @@ def test_a_gradient_of_what_a_loop_reads_row_by_row_is_written_row_by_row() -> N
     assert sums == []
 
 
-@pytest.mark.parametrize(("first", "step", "direction", "limit", "turns"), [
+@pytest.mark.parametrize(("first", "step", "direction", "limit", "iterations"), [
     (0, 1, "LT", 5, 5), (0, 1, "LE", 5, 6), (0, 2, "LT", 5, 3), (5, -1, "GT", 0, 5), (5, -2, "GE", 0, 3), (0, 1, "LT", 0, 0),
     (0, 1, "NE", 7, 7), (0, 2, "NE", 7, None), (0, 0, "LT", 1, None), (3, 1, "LT", 1, 0), (0, 1, "EQ", 0, 1),
     (2**31 - 2, 1, "GE", 0, None), (0, -1, "LT", 5, None),
 ])  # fmt: skip
-def test_trip_counts(first: int, step: int, direction: str, limit: int, turns: int | None) -> None:
+def test_trip_counts(first: int, step: int, direction: str, limit: int, iterations: int | None) -> None:
     b = Builder()
     f = b.function("f", [], lambda: b.loop([b.constant(first, I32)], lambda v: (
         b(compare, v[0], b.constant(limit, I32), direction=direction), [b(add, v[0], b.constant(step, I32))])))
     end = next(n for n in f.nodes if n.op is LOOP_END)
-    assert trip_count(end) == turns
-    if turns is not None:
+    assert trip_count(end) == iterations
+    if iterations is not None:
         value, = evaluate(Module((f,), "f"), [])
-        assert int(value) == first + turns * step
+        assert int(value) == first + iterations * step
 
 
 def test_a_tie_in_a_loop() -> None:
@@ -323,20 +323,20 @@ def test_many_random_programs(seed: int) -> None:
 # --- what loops keep ----------------------------------------------------------------------------------------------
 
 
-def rnn(turns: int) -> Module:
+def rnn(iterations: int) -> Module:
     def body(b: Builder, x: Node, w: Node) -> list[Node]:
-        return list(counted(b, turns, [x], lambda i, h: [b(sine, b(add, matmul(b, h, w), b(sine, b(multiply, h, h))))]))
+        return list(counted(b, iterations, [x], lambda i, h: [b(sine, b(add, matmul(b, h, w), b(sine, b(multiply, h, h))))]))
 
     return module(body, tensor(F64, (4, 8)), tensor(F64, (8, 8)))
 
 
-@pytest.mark.parametrize("way", ["recompute", "sqrt"])
+@pytest.mark.parametrize("strategy", ["recompute", "sqrt"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_ways_to_treat_loops_agree(name: str, way: str) -> None:
+def test_loop_strategies_agree(name: str, strategy: str) -> None:
     body, types = PROGRAMS[name]
     m = module(body, *types)
     args = [*sampled(types), *sampled([t for t in m.entry.type.results if isinstance(t, TensorType)], 1)]
-    g = grad(m, loop=way)
+    g = grad(m, loop=strategy)
     verify(g)
     want = evaluate(grad(m, loop="keep"), args)
     for found in (evaluate(g, args), dx.compile(dx.optimize(g))(*args)):
@@ -345,7 +345,7 @@ def test_ways_to_treat_loops_agree(name: str, way: str) -> None:
 
 
 def test_the_memory_of_sqrt_grows_with_the_square_root() -> None:
-    """On an engine that runs loops turn by turn: in a loop that is one kernel, what is kept is the kernel's own memory."""
+    """On an engine that interprets loops: in a loop that is one kernel, what is kept is the kernel's own memory."""
     peaks = {n: [dx.compile(c.module, engine="numexpr").plan.peak_bytes for c in choices(rnn(n))] for n in (250, 1000)}
     keep, recompute, sqrt = (peaks[1000][k] / peaks[250][k] for k in range(3))
     assert keep > 3.5
@@ -354,24 +354,24 @@ def test_the_memory_of_sqrt_grows_with_the_square_root() -> None:
     assert peaks[1000][2] * 10 < peaks[1000][0]
 
 
-def scan(turns: int) -> Module:
-    """A recurrence as array languages write it: inputs and results of all turns are loop variables."""
+def scan(iterations: int) -> Module:
+    """A recurrence as array languages write it: inputs and results of all iterations are loop variables."""
 
     def body(b: Builder, x: Node, w: Node, rows: Node) -> list[Node]:
-        def turn(i: Node, h: Node, given: Node, outs: Node) -> list[Node]:
+        def iteration(i: Node, h: Node, given: Node, outs: Node) -> list[Node]:
             zero = b.constant(0, I32)
             row = b(reshape, b(dynamic_slice, given, i, zero, zero, slice_sizes=(1, 4, 8)), shape=(4, 8))
             after = b(sine, b(add, matmul(b, h, w), b(sine, b(multiply, row, h))))
             return [after, given, b(dynamic_update_slice, outs, b(reshape, after, shape=(1, 4, 8)), i, zero, zero)]
 
-        outs = b.splat(0, tensor(F64, (turns, 4, 8)))
-        return [counted(b, turns, [x, rows, outs], turn)[2]]
+        outs = b.splat(0, tensor(F64, (iterations, 4, 8)))
+        return [counted(b, iterations, [x, rows, outs], iteration)[2]]
 
-    return module(body, tensor(F64, (4, 8)), tensor(F64, (8, 8)), tensor(F64, (turns, 4, 8)))
+    return module(body, tensor(F64, (4, 8)), tensor(F64, (8, 8)), tensor(F64, (iterations, 4, 8)))
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, "rnn", "scan"])
-def test_runs_keep_no_more_than_every_turn_does(name: str) -> None:
+def test_checkpoints_keep_no_more_than_every_iteration_does(name: str) -> None:
     m = {"rnn": rnn, "scan": scan}[name](50) if name not in PROGRAMS else module(PROGRAMS[name][0], *PROGRAMS[name][1])
     kept = {c.loop: c.row_bytes for c in choices(m)}
     assert kept["sqrt"] <= kept["keep"]
@@ -379,7 +379,7 @@ def test_runs_keep_no_more_than_every_turn_does(name: str) -> None:
         assert kept["sqrt"] <= 4 * 8 * 8 * (7 + 1 + 2 * 7 + 2 * 1) + 4 * 50
 
 
-def test_a_thousand_steps_in_runs_have_the_same_gradient() -> None:
+def test_a_thousand_steps_with_checkpoints_have_the_same_gradient() -> None:
     m = rnn(1000)
     args = [*sampled(m.entry.type.params), *sampled(m.entry.type.results, 1)]
     for x, y in zip(dx.compile(grad(m, loop="sqrt"))(*args), dx.compile(grad(m, loop="keep"))(*args), strict=True):
@@ -392,7 +392,7 @@ def test_the_budget_decides() -> None:
     assert kept["keep"] == 2 * kept["recompute"] == 2 * 100 * 4 * 8 * 8  # the sum and the state against the state alone
     assert kept["sqrt"] < kept["recompute"]
     sizes = [dx.compile(grad(m, budget=n)).plan.peak_bytes for n in (1 << 20, kept["recompute"], 0)]
-    assert sizes == [dx.compile(grad(m, loop=way)).plan.peak_bytes for way in ("keep", "recompute", "sqrt")]
+    assert sizes == [dx.compile(grad(m, loop=strategy)).plan.peak_bytes for strategy in ("keep", "recompute", "sqrt")]
     with pytest.raises(dx.UsageError, match="did you mean 'keep'"):
         grad(m, loop="kep")
 
@@ -416,12 +416,12 @@ class Files(Host):
 
 def test_loads_in_a_loop_are_kept_and_values_after_prints_are_right() -> None:
     def body(b: Builder, x: Node, state: Node) -> list[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
             w, after = b.items(b(load, v[2], path="w", type=M))
             nexts = [b(add, v[0], b.constant(1, I32)), b(sine, b(multiply, v[1], w)), b(print_, after, v[1])]
             return less(b, v[0], b.constant(3, I32)), nexts
 
-        _, y, last = b.loop([b.constant(0, I32), x, state], turn)
+        _, y, last = b.loop([b.constant(0, I32), x, state], iteration)
         return [y, b(print_, last, y)]
 
     g = grad(module(body, M, STATE, names=("x", "state")))

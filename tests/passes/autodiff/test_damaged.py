@@ -84,7 +84,7 @@ def test_derivatives_of_changed_programs_exist_or_are_refused(count: int) -> Non
     assert found > count // 4
 
 
-def test_an_argument_of_unknown_dtype_is_refused_with_its_place() -> None:
+def test_an_argument_of_unknown_dtype_is_refused_with_its_location() -> None:
     with pytest.raises(dx.VerifyError, match="is not known before its dtypes are") as error:
         dx.grad(dx.loads(UNKNOWN_ARGUMENT))
     assert error.value.diagnostics[0].span is not None

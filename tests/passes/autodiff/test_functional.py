@@ -107,12 +107,12 @@ def check_slope(module: dx.Module, inputs: list[np.ndarray], seed: int) -> None:
     np.testing.assert_allclose(float((by_x * direction).sum()), (value(1e-2) - value(-1e-2)) / 2e-2, rtol=2e-2, atol=2e-3)
 
 
-@pytest.mark.parametrize("turns", [0, 1, 3, 10])
-def test_the_gradient_of_a_recursive_loop_of_func_graphs(turns: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 3, 10])
+def test_the_gradient_of_a_recursive_loop_of_func_graphs(iterations: int) -> None:
     """MindSpore does not load such a gradient that it has exported itself."""
     arrays = stored("while")
     module = dx.load(CORPUS / "while.mindir")
-    check_slope(module, [arrays["in0"], np.int32(turns)], turns)
+    check_slope(module, [arrays["in0"], np.int32(iterations)], iterations)
     loop = dx.optimize(dx.grad(module))
     assert any(n.op is LOOP_END for n in loop.entry.nodes) and not any(n.op is CALL for n in loop.entry.nodes)
 

@@ -255,7 +255,7 @@ def without_gradient(b: Builder, x: Node) -> Node:
     return b(opaque, x, name="mystery", type=x.type)
 
 
-def test_what_has_no_gradient_is_named_with_place_and_path() -> None:
+def test_what_has_no_gradient_is_named_with_location_and_path() -> None:
     text = refusal(module(looped, M, names=("x",)))
     assert "opaque has no gradient" in text
     assert "prog.dx:1:5" in text

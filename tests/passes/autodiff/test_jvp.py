@@ -167,26 +167,26 @@ def test_branches(p: float) -> None:
 
 
 def counted(b: Builder, n: Node, variables: Sequence[Node], step: Callable[..., Sequence[Node]]) -> tuple[Node, ...]:
-    """`n` turns of a loop."""
+    """`n` iterations of a loop."""
     return b.loop([b.constant(0, I32), *variables], lambda v: (b(compare, v[0], n, direction="LT"),
                                                              [b(add, v[0], b.constant(1, I32)), *step(*v[1:])]))[1:]  # fmt: skip
 
 
-@pytest.mark.parametrize("turns", [0, 1, 5])
-def test_loops_with_invariants_and_variables_that_do_not_move(turns: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 5])
+def test_loops_with_invariants_and_variables_that_do_not_move(iterations: int) -> None:
     def body(b: Builder, x: Node, w: Node, n: Node) -> list[Node]:
         y, _, fixed = counted(b, n, [x, x, b.splat(0.5, M)],
                               lambda y, z, c: [b(sine, b(add, b(multiply, y, w), z)), b(multiply, z, c), b(cosine, c)])  # fmt: skip
         return [y, b(multiply, fixed, x)]
 
     x, w = sampled((M, M))
-    forward = check(module(body, M, M, N), [x, w, np.int32(turns)])
+    forward = check(module(body, M, M, N), [x, w, np.int32(iterations)])
     (begin,) = nodes(forward, LOOP_BEGIN)
     assert len(begin.inputs) == 4 + 2, "the counter and the constant variable have no tangent"
 
 
 def test_a_derivative_that_enters_a_variable_late() -> None:
-    """Variables hand their values on, so that each moves one turn after the other."""
+    """Variables hand their values on, so that each moves one iteration after the other."""
     def body(b: Builder, x: Node, n: Node) -> list[Node]:
         zero = b.splat(0, M)
         return [counted(b, n, [zero] * 3, lambda p, q, r: [b(sine, x), p, q])[2]]
@@ -324,7 +324,7 @@ def test_random_programs_with_control_flow() -> None:
     assert checked > 60
 
 
-def test_refusals_name_place_and_path() -> None:
+def test_refusals_name_location_and_path() -> None:
     m = module(lambda b, x, s: [b(print_, s, x)], M, STATE)
     assert not jvp(m).entry.results
     m = module(lambda b, x, y: [b(sine, b(zeta, b(sine, x), y))], M, M, names=("order", "y"), results=("out",))

@@ -42,17 +42,17 @@ def moves(b: Builder, at: Node, x: Node, y: Node, box: int) -> list[Node]:
 
 
 def program(body: Body, start: int, step: int, box: int, *, outside: bool) -> Module:
-    """`y` after the turns, from `x` and `y`; with `outside`, x does not change and is no variable."""
+    """`y` after the iterations, from `x` and `y`; with `outside`, x does not change and is no variable."""
     b = Builder()
 
     def main(x: Node, y: Node) -> tuple[Node, ...]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
             k, at, *rest = v
             found = body(b, at, x if outside else rest[0], rest[-1], box)
             go_on = b(compare, k, b.constant(TURNS, I32), direction="LT")
             return go_on, [b(add, k, b.constant(1, I32)), b(add, at, b.constant(step, I32)), *found[outside:]]
 
-        return b.loop([b.constant(0, I32), b.constant(start, I32), *([] if outside else [x]), y], turn)[-1:]
+        return b.loop([b.constant(0, I32), b.constant(start, I32), *([] if outside else [x]), y], iteration)[-1:]
 
     return Module((b.function("main", [("x", tensor(F64, (SIZE,))), ("y", tensor(F64, (SIZE,)))], main),))
 
@@ -78,7 +78,7 @@ def test_gradients_are_transposes(body: Body, step: int, box: int) -> None:
 
 
 def test_the_first_value_of_what_is_written_by_rows_has_a_derivative() -> None:
-    """Elements that no turn writes are those of the first value."""
+    """Elements that no iteration writes are those of the first value."""
     module = program(writes, 0, 1, 1, outside=False)
     x, y, g = np.ones(SIZE), np.ones(SIZE), np.arange(1.0, SIZE + 1)
     np.testing.assert_array_equal(evaluate(grad(module), [x, y, g])[1], [0, 0, 0, 4, 5, 6])

@@ -139,7 +139,7 @@ def test_a_row_result_keeps_its_shape() -> None:
     assert fused.entry.type == m.entry.type
 
 
-def test_kernels_remember_every_place_they_came_from() -> None:
+def test_kernels_remember_every_location_they_came_from() -> None:
     source = Source("prog.dx", "one\ntwo\n")
     b = Builder()
 
@@ -240,10 +240,10 @@ def test_bounds_are_checked() -> None:
 def test_invariant_work_does_not_enter_a_loop_kernel() -> None:
     def body(b: Builder, x: Node) -> list[Node]:
         fixed = b(sine, x)
-        turn, total = b.loop([b.constant(0, I32), x], lambda v: (
+        iteration, total = b.loop([b.constant(0, I32), x], lambda v: (
             b(compare, v[0], b.constant(3, I32), direction="LT"),
             [b(add, v[0], b.constant(1, I32)), b(multiply, b(add, v[1], fixed), fixed)]))  # fmt: skip
-        return [total, turn]
+        return [total, iteration]
 
     m = module(body, S)
     fused = Fuse().run(m)

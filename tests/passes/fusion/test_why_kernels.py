@@ -83,7 +83,7 @@ def test_why_tells_what_runs_of_programs_by_jax(name: str) -> None:
 
 
 @pytest.mark.skipif(not has_native_gemm(), reason="no matrix products in machine code on this machine")
-def test_a_product_and_its_epilogue_are_one_kernel(run: Run) -> None:
+def test_a_gemm_and_its_epilogue_are_one_kernel(run: Run) -> None:
     done = run("why", BLOCK, "products", "weights")
     first, second, third, _ = done.out.split("\n")
     assert "run in one kernel, which the engine joins (native: machine code, with epilogue)" in first

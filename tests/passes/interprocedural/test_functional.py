@@ -73,19 +73,19 @@ def test_euclid_becomes_a_while() -> None:
         assert run(m, x, y) == [int(np.gcd(x, y))]
 
 
-def test_three_ways_round_become_a_loop_that_knows_when_it_is_done() -> None:
+def test_mutual_recursion_of_three_functions_becomes_a_loop_with_a_test() -> None:
     plain = program(recursive("collatz", 2, collatz))
     m = after(plain, "tail-calls")
     assert not any(n.op is CALL for n in m["collatz"].nodes)
     assert run(m, 27, 0) == run(plain, 27, 0) == [111]
 
 
-def test_functions_that_call_each_other_in_turn() -> None:
+def test_functions_that_call_each_other() -> None:
     """even(n) = n == 0 or odd(n - 1)."""
     one_type = FunctionType((I,), (I,))
     b = Builder()
 
-    def turn(name: str, other: str, at_end: int) -> Function:
+    def parity(name: str, other: str, at_end: int) -> Function:
         def body(n: Node) -> Sequence[Node]:
             stop = b(compare, n, b.constant(0, I32), direction="EQ")
             again = b.call((other, one_type), b(subtract, n, b.constant(1, I32)))
@@ -93,7 +93,7 @@ def test_functions_that_call_each_other_in_turn() -> None:
 
         return b.function(name, [("n", I)], body, public=False)
 
-    plain = program(turn("even", "odd", 1), turn("odd", "even", 0))
+    plain = program(parity("even", "odd", 1), parity("odd", "even", 0))
     m = after(plain, "tail-calls")
     assert [f.name for f in m.functions] == ["main", "even"] and not any(n.op is CALL for n in m["even"].nodes)
     assert [run(m, k) for k in range(5)] == [run(plain, k) for k in range(5)] == [[1], [0], [1], [0], [1]]

@@ -304,7 +304,7 @@ def test_a_rule_that_grows_for_ever_is_named() -> None:
         rewrite(Module((f,)), RuleSet((deeper,)), RewriteControl())
 
 
-def test_a_rule_that_raises_is_named_with_its_place() -> None:
+def test_a_rule_that_raises_is_named_with_its_location() -> None:
     @rule(op_of(abs_, X))
     def broken(x: Node) -> Node:
         """abs(x) = ?"""
@@ -323,7 +323,7 @@ def test_a_rule_is_checked_when_it_is_made() -> None:
         op_of(add, X)
 
 
-def test_rewritten_nodes_keep_name_place_and_rules() -> None:
+def test_rewritten_nodes_keep_name_location_and_rules() -> None:
     b = Builder()
     x = b.param(0, M, "x")
     y = Node(power, (x, b.constant(2.0)), (), M, x.origin.__class__("y", (), ()))

@@ -48,11 +48,11 @@ def less(x: Node, n: Node) -> Node:
 
 def test_a_variable_that_only_optimism_sees_is_constant() -> None:
     def body(n: Node) -> Sequence[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             i, x = v
             return less(i, n), (b(add, i, b.constant(1, I32)), b(multiply, x, x))
 
-        return b.loop([b.constant(0, I32), b.constant(1, I32)], turn)
+        return b.loop([b.constant(0, I32), b.constant(1, I32)], iteration)
 
     after = optimised(program(body, S), "sccp,dce")
     assert value(after.results[1]) == 1
@@ -64,24 +64,24 @@ def test_a_branch_that_is_never_taken_does_not_count() -> None:
     """flag = true; while ...: x = flag ? 7 : x + 1; flag = flag or ..., stays 7 although the other side varies."""
 
     def body(n: Node) -> Sequence[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             i, x = v
             seven = b(compare, x, b.constant(7, I32), direction="EQ")
             (then,) = b.branch(seven, [b.constant(7, I32)], [b(add, i, x)])
             return less(i, n), (b(add, i, b.constant(1, I32)), then)
 
-        return b.loop([b.constant(0, I32), b.constant(7, I32)], turn)[1:]
+        return b.loop([b.constant(0, I32), b.constant(7, I32)], iteration)[1:]
 
     after = optimised(program(body, S), "sccp")
     assert value(after.results[0]) == 7
 
 
-def test_a_loop_that_never_turns_gives_its_initial_values() -> None:
+def test_a_loop_of_no_iteration_gives_its_initial_values() -> None:
     def body(x: Node) -> Sequence[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             return less(v[0], b.constant(3, I32)), (b(add, v[0], b.constant(1, I32)), b(exponential, v[1]))
 
-        return b.loop([b.constant(5, I32), x], turn)[1:]
+        return b.loop([b.constant(5, I32), x], iteration)[1:]
 
     after = optimised(program(body, scalar(F64)), "sccp")
     assert after.results == after.params
@@ -97,10 +97,10 @@ def test_an_endless_loop_stays() -> None:
 
 def test_what_varies_is_left_alone() -> None:
     def body(n: Node) -> Sequence[Node]:
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             return less(v[0], n), (b(add, v[0], b.constant(1, I32)), b(multiply, v[1], b.constant(2, I32)))
 
-        return b.loop([b.constant(0, I32), b.constant(1, I32)], turn)
+        return b.loop([b.constant(0, I32), b.constant(1, I32)], iteration)
 
     module = program(body, S)
     assert run_pipeline(module, parse_pipeline("sccp")) is module
@@ -126,10 +126,10 @@ def test_zero_times_what_varies_is_zero_for_integers_only() -> None:
 
 
 def counting(n: Node, *more: tuple[Node, Callable[..., Node]]) -> tuple[Node, ...]:
-    def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+    def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
         return less(v[0], n), (b(add, v[0], b.constant(1, I32)), *(step(v) for _, step in more))
 
-    return b.loop([b.constant(0, I32), *(start for start, _ in more)], turn)
+    return b.loop([b.constant(0, I32), *(start for start, _ in more)], iteration)
 
 
 def loop_of(function: Function) -> Node:
@@ -199,7 +199,7 @@ def test_a_construct_used_as_a_whole_is_left_as_it_is() -> None:
 # --- cse, inline, dce -----------------------------------------------------------------------------------------------
 
 
-def test_cse_merges_with_both_places_and_either_operand_order() -> None:
+def test_cse_merges_with_both_locations_and_either_operand_order() -> None:
     module = program(lambda x, y: [b(add, x, y), b(add, y, x), b(subtract, x, y), b(subtract, y, x)], S, S)
     results = optimised(module, "cse").results
     assert results[0] is results[1]

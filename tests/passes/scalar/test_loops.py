@@ -1,4 +1,4 @@
-"""Loops by their arithmetic: turns counted as Python counts them, loops written out, variables that are always equal made one."""
+"""Loops by their arithmetic: trip counts are those of Python; loops are unrolled, variables that are always equal merged."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ MIRROR = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"
 
 def by_hand(start: int, step: int, limit: int, direction: str, low: int, high: int) -> tuple[int | None, bool]:
     """Turns, by going round (None when there is no end), and whether the counter wrapped."""
-    k, turns, wrapped = start, 0, False
+    k, iterations, wrapped = start, 0, False
     while HOLDS[direction](k, limit):
-        if turns > 300:
+        if iterations > 300:
             return None, wrapped
         after = (k + step - low) % (high - low + 1) + low
-        k, turns, wrapped = after, turns + 1, wrapped or after != k + step
-    return turns, wrapped
+        k, iterations, wrapped = after, iterations + 1, wrapped or after != k + step
+    return iterations, wrapped
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(st.data())
-def test_turns_are_those_that_python_counts(data: st.DataObject) -> None:
+def test_trip_counts_are_those_that_python_counts(data: st.DataObject) -> None:
     dtype, low, high = data.draw(st.sampled_from(((I8, -128, 127), (U8, 0, 255))))
     near = st.integers(low, high) | st.sampled_from((low, high, 0, 1, 5))
     start, limit = data.draw(near), data.draw(near)
@@ -94,8 +94,8 @@ def test_a_variable_that_is_taken_from_a_constant_is_no_counter() -> None:
 @given(st.integers(-5, 5), st.integers(-3, 3), st.integers(-5, 5), st.sampled_from(sorted(HOLDS)), st.integers(-128, 127))
 def test_a_loop_written_out_gives_the_same(start: int, step: int, limit: int, direction: str, x: int) -> None:
     m = module_of(counting(start, step, limit, direction))
-    turns = trip_count(end_of(m.entry))
-    assume(turns is not None and turns <= 8)
+    iterations = trip_count(end_of(m.entry))
+    assume(iterations is not None and iterations <= 8)
     after = run_pipeline(m, parse_pipeline("unroll"))
     verify(after)
     assert not has_loop(after)

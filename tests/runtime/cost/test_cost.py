@@ -60,7 +60,7 @@ def test_loops_and_machine_programs_by_hand() -> None:
     assert cut.nanoseconds == 300 + 4 * 20 / 2 + 500 + 4000
 
 
-def test_products_and_evals_by_hand() -> None:
+def test_matmuls_and_evals_by_hand() -> None:
     assert cost.product(MADE_UP, 1600, 100, 4, 2).nanoseconds == 40 + 1600 / 16
     assert cost.product(MADE_UP, 1600, 100, 8, 2).nanoseconds == 40 + 1600 / 8, "doubles at half the rate"
     assert cost.evaluated(MADE_UP, 0, 100).nanoseconds == 60 + 50
@@ -72,7 +72,7 @@ def test_wide_elements_take_more() -> None:
     assert cost.lane_price("exp", 8) == 3 * cost.lane_price("exp", 4)
 
 
-def test_operations_of_products_are_counted() -> None:
+def test_operations_of_matmuls_are_counted() -> None:
     b = Builder()
     x, w = b.param(0, tensor(F32, (2, 3, 5, 5))), b.param(1, tensor(F32, (4, 3, 2, 2)))
     y = b(convolution, x, w, **conv_attrs(2))
@@ -163,7 +163,7 @@ def test_what_is_stored_comes_back(tmp_path: Path) -> None:
         (lambda t: b"\xff\xfe", "not used"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_of(tmp_path: Path, change, note: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, change, note: str) -> None:  # type: ignore[no-untyped-def]
     path = cost_file.store(MADE_UP, tmp_path / "costs.json")
     changed = change(path.read_text())
     path.write_bytes(changed if isinstance(changed, bytes) else changed.encode())
@@ -176,7 +176,7 @@ def test_no_file_is_nothing_to_tell_of(tmp_path: Path) -> None:
     assert cost_file.read(tmp_path / "none.json") == cost_file.read(None) == cost_file.KnownConstants(SHIPPED)
 
 
-def test_the_place_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_location_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(tmp_path / "a.json"))
     assert cost_file.location() == tmp_path / "a.json"
     monkeypatch.setenv("DEEPX_GRAPH_COSTS", "")

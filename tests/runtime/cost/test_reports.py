@@ -168,7 +168,7 @@ def test_calibrate_writes_elsewhere_on_request(run: Run, quick: Path, tmp_path: 
     assert not quick.exists()
 
 
-def test_constants_that_cannot_be_used_are_told_of(run: Run, quick: Path, program: str) -> None:
+def test_constants_that_cannot_be_used_are_reported(run: Run, quick: Path, program: str) -> None:
     quick.write_text("{")
     assert "it is no JSON" in run("calibrate", "--show").err
     assert "note: measured constants are not used" in run("info", program).out

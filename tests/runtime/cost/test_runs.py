@@ -33,12 +33,12 @@ def layer(b: Builder, x: Node, w: Node) -> Node:
 def counted_loop(b: Builder, trips: int, inits: Sequence[Node], body: object, step: int = 1) -> tuple[Node, ...]:
     """`trips` iterations of `body`, by a counter."""
 
-    def turn(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+    def iteration(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
         i, *rest = now
         return (b(compare, i, b.constant(trips * step, I32), direction="LT"),
                 [b(add, i, b.constant(step, I32)), *body(rest)])  # type: ignore[operator]
 
-    return b.loop([b.constant(0, I32), *inits], turn)[1:]
+    return b.loop([b.constant(0, I32), *inits], iteration)[1:]
 
 
 def scanned(shape: Sequence[int]) -> Module:
@@ -111,11 +111,11 @@ def open_loop() -> Module:
     b = Builder()
 
     def body(x: Node, n: Node) -> list[Node]:
-        def turn(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        def iteration(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
             i, v = now
             return b(compare, i, n, direction="LT"), [b(add, i, b.constant(1, I32)), b(tanh, v)]
 
-        return [b.loop([b.constant(0, I32), x], turn)[1]]
+        return [b.loop([b.constant(0, I32), x], iteration)[1]]
 
     return Module((b.function("main", [("x", SQUARE), ("n", scalar(I32))], body),))
 

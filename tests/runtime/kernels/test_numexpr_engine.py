@@ -626,7 +626,7 @@ def test_a_fusion_with_several_results_fills_every_array() -> None:
 
 
 @pytest.mark.parametrize("axes", [((), (), (2, 1), (0, 1)), ((0,), (2,), (1,), (0,)), ((1,), (1,), (), ())], ids=str)
-def test_products_are_written_in_place(axes: tuple[tuple[int, ...], ...]) -> None:
+def test_matmuls_are_written_in_place(axes: tuple[tuple[int, ...], ...]) -> None:
     names = ("lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
     x, y = normal(0, 4, 4, 4, dtype=F64), normal(1, 4, 4, 4, dtype=F64)
     node = laws.one_op(dot_general, [x, y], dict(zip(names, axes, strict=True))).results[0]

@@ -25,7 +25,7 @@ def whole(seed: int, *shape: int) -> Array:
 
 
 @pytest.mark.parametrize("size", ENDS)
-def test_pieces_of_sums_have_every_element_once(size: int) -> None:
+def test_partial_sums_have_every_element_once(size: int) -> None:
     x, y = whole(1, 3, size), whole(2, 3, size)
     for sums, operands, want in ((_sums, (x,), x.sum(1)), (_dots, (x,), x.sum(1)), (_dots, (x, y), (x * y).sum(1))):
         out = np.full(3, np.nan, np.float32)
@@ -43,7 +43,7 @@ def check(make: Any, *arrays: Array) -> None:
 
 
 @pytest.mark.parametrize("size", [5, DOT + 3])
-def test_a_product_that_is_summed_may_be_a_result_too(size: int) -> None:
+def test_a_multiplication_that_is_summed_may_be_a_result_too(size: int) -> None:
     b = Builder()
 
     def body(x: Node, y: Node) -> list[Node]:

@@ -133,10 +133,10 @@ def test_what_a_loop_carries_is_counted_twice() -> None:
     def body(b: Builder, x: Node) -> Sequence[Node]:
         first = b(negate, x)
 
-        def turn(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             return b(compare, reduction(b, add, v[0], (0,)), b.like(9, x), direction="LT"), [b(add, v[0], v[0])]
 
-        return [reduction(b, add, b.loop([first], turn)[0], (0,))]
+        return [reduction(b, add, b.loop([first], iteration)[0], (0,))]
 
     p = planned(body, VECTOR)
     first = next(piece for piece in p.pieces if piece.node.op is negate)

@@ -75,7 +75,7 @@ def test_a_result_of_the_callers_takes_the_memory_of_its_operand() -> None:
     assert plan(schedule(function(body)), scratch=nothing).peak_bytes == 2 * BYTES, "without an engine that says so"
 
 
-def test_what_is_read_again_is_not_handed_on() -> None:
+def test_a_buffer_that_is_read_again_is_not_forwarded() -> None:
     def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
         b = Builder()
         p = product(b, x, w)
@@ -91,7 +91,7 @@ def test_what_is_read_again_is_not_handed_on() -> None:
     assert not planned(viewed).forwarded
 
 
-def test_an_operand_is_handed_on_once() -> None:
+def test_an_operand_is_forwarded_once() -> None:
     def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
         b = Builder()
         p, q = product(b, x, w), product(b, w, v)

@@ -47,7 +47,7 @@ def _has_transpose(function: dx.Function) -> bool:
 @pytest.mark.parametrize(("text", "kept"), [
     (PRODUCT % ONCE, False), (PRODUCT % TWICE, True), (BATCHES % ("2,3,5", "0,2,1"), False), (BATCHES % ("5,2,3", "1,0,2"), True),
 ], ids=["read once", "read twice", "batches", "batches moved"])  # fmt: skip
-def test_a_transposed_product_is_turned_where_nobody_else_reads_it(text: str, kept: bool) -> None:
+def test_a_transposed_matmul_is_canonical_where_nobody_else_reads_it(text: str, kept: bool) -> None:
     module = dx.loads(text)
     assert _has_transpose(canonicalized(module.entry)) == kept
     args = _arrays(module)
@@ -55,7 +55,7 @@ def test_a_transposed_product_is_turned_where_nobody_else_reads_it(text: str, ke
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
-def test_what_has_no_such_product_stays_the_same_object() -> None:
+def test_a_function_without_such_a_matmul_stays_the_same_object() -> None:
     function = dx.loads(PRODUCT % TWICE).entry
     assert canonicalized(function) is function
 

@@ -306,7 +306,7 @@ def followed(case: Case) -> tuple[Function, list[Array]]:
 
 
 @pytest.mark.parametrize("case", FEATURES_FIRST + FEATURES_LAST, ids=lambda c: f"{c[0]}x{c[1]}")
-def test_what_follows_is_done_share_by_share(case: Case) -> None:
+def test_the_epilogue_is_computed_by_each_thread_for_its_share(case: Case) -> None:
     function, arrays = followed(case)
     bodies: list[Function] = []
     new = with_fused_epilogue(function, lambda body: bodies.append(body) or True)
@@ -334,7 +334,7 @@ def one_step(case: Case, make: Any) -> Function:
     return Function("f", (x, w), tuple(make(b, b(convolution, x, w, **case[2]))))
 
 
-def test_only_steps_in_place_of_the_one_reader_are_joined() -> None:
+def test_an_epilogue_has_only_steps_in_place_of_the_one_reader() -> None:
     def count(make: Any) -> int:
         from deepx_graph.runtime.engines.native_engine import NativeEngine
 

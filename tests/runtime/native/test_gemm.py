@@ -74,7 +74,7 @@ def laid(array: Array, form: str) -> Array:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_every_shape_and_layout_of_a_product(shape: tuple[int, int, int, int], dtype: str, threads: int) -> None:
+def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtype: str, threads: int) -> None:
     native = _native()
     count, rows, columns, depth = shape
     multiply = native.GemmKernel(np.dtype(dtype), count, rows, columns, depth, threads)
@@ -113,7 +113,7 @@ def test_nan_and_infinity_stay_where_they_belong() -> None:
         np.testing.assert_array_equal(into[0], np.matmul(x, y))
 
 
-def test_one_product_may_be_called_from_several_threads_at_once() -> None:
+def test_one_gemm_may_be_called_from_several_threads_at_once() -> None:
     native = _native()
     multiply = native.GemmKernel(np.dtype("f4"), 1, 150, 140, 130, 2)
     found: dict[int, Array] = {}
@@ -159,7 +159,7 @@ def _native() -> Any:
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
 @pytest.mark.parametrize("sizes", [(80, 70, 90), (0, 5, 6), (5, 0, 6), (5, 6, 0), (1, 300, 900), (200, 1, 300), (300, 200, 1)],
                          ids=str)
-def test_products_of_any_size_by_any_engine(sizes: tuple[int, int, int], dtype: str, engine: str) -> None:
+def test_matmuls_of_any_size_by_any_engine(sizes: tuple[int, int, int], dtype: str, engine: str) -> None:
     rows, depth, columns = sizes
     x, y = made(1, (rows, depth), dtype), made(2, (depth, columns), dtype)
     f = dx.compile(dot(type_of_array(x), type_of_array(y)), engine=engine)
@@ -180,7 +180,7 @@ def test_sums_over_several_axes(engine: str) -> None:
     close(f(x, y)[0], x.transpose(1, 0, 2).reshape(60, 400), y.transpose(2, 0, 1).reshape(400, 70))
 
 
-def test_a_transposed_product_and_both_operands_alike() -> None:
+def test_a_transposed_matmul_and_both_operands_alike() -> None:
     x = made(1, (120, 120), "f4")
     f = dx.compile(dot(type_of_array(x), type_of_array(x), then=lambda b, n, _: b(transpose, n, permutation=(1, 0))))
     close(f(x, x)[0], x.T, x.T)
@@ -243,7 +243,7 @@ def followed(x: Array, y: Array, name: str, batched: bool) -> tuple[Module, Arra
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("dims", [(1, 150, 64, 300), (1, 301, 1100, 77), (4, 130, 64, 131), (1, 2000, 70, 40), (3, 33, 60, 129)],
                          ids=str)
-def test_what_follows_is_done_chunk_by_chunk(dims: tuple[int, int, int, int], dtype: str, name: str) -> None:
+def test_the_epilogue_is_computed_chunk_by_chunk(dims: tuple[int, int, int, int], dtype: str, name: str) -> None:
     _native()
     count, rows, depth, columns = dims
     batched = count > 1
@@ -258,7 +258,7 @@ def test_what_follows_is_done_chunk_by_chunk(dims: tuple[int, int, int, int], dt
     assert "with epilogue" in str(f.profile)
 
 
-def test_a_result_that_takes_the_place_of_an_operand_of_what_follows() -> None:
+def test_a_result_in_the_buffer_of_an_operand_of_the_epilogue() -> None:
     _native()
     x, y = made(1, (200, 64), "f4"), made(2, (64, 300), "f4")
     module, extra = followed(x, y, "update", False)
@@ -330,7 +330,7 @@ def test_blas_is_limited_for_the_time_of_a_call_and_after_an_error(two_threads: 
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_products_that_run_at_once_are_on_one_thread_each(two_threads: None, large: bool) -> None:
+def test_gemms_that_run_at_once_are_on_one_thread_each(two_threads: None, large: bool) -> None:
     before, seen = threads_of_blas(), list[list[int]]()
     inside, leave = threading.Event(), threading.Event()
 

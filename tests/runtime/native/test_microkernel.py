@@ -38,7 +38,7 @@ def numbers(*shape: int) -> Array:
 
 @DTYPES
 @pytest.mark.parametrize(("rows", "vectors", "unroll"), [(14, 2, 4), (6, 4, 1), (1, 1, 2), (5, 3, 1)])
-def test_a_product_of_packed_panels(rows: int, vectors: int, unroll: int, dtype: np.dtype[Any]) -> None:
+def test_the_microkernel_on_packed_panels(rows: int, vectors: int, unroll: int, dtype: np.dtype[Any]) -> None:
     t, width, depth = IRBuilder(lanes(dtype)), vectors * lanes(dtype), 12
     tile = Tile(rows, vectors)
     operands = (TileOperand(tuple(range(rows)), 0, spread=True), TileOperand((0,) * rows, t.lanes, spread=False))
@@ -68,7 +68,7 @@ def test_nested_loops_go_on_from_given_sums(dtype: np.dtype[Any]) -> None:
 
 
 @DTYPES
-def test_rows_and_lanes_change_places(dtype: np.dtype[Any]) -> None:
+def test_rows_and_lanes_are_exchanged(dtype: np.dtype[Any]) -> None:
     t, n = IRBuilder(lanes(dtype)), lanes(dtype)
     for k, x in enumerate(transposed(t, [t.load(t.address("%a", str(r * n), dtype), dtype, None) for r in range(n)])):
         t.store(x, t.address("%b", str(k * n), dtype), None)

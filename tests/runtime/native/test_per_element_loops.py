@@ -95,7 +95,7 @@ def test_a_zero_that_is_done_changes_its_sign_as_in_the_program(flagged: bool) -
 
 def escape(b: Builder, cr: Node, ci: Node, n0: Node, *, steps: int = 50, first: bool = True,
            asks_all: bool = False) -> Sequence[Node]:
-    """Escape times, with a flag that the turn before has set."""
+    """Escape times, with a flag that the iteration before has set."""
 
     def body(v: Vars) -> tuple[Node, Sequence[Node]]:
         k, zr, zi, n, flag = v
@@ -126,7 +126,7 @@ def test_escape_times_with_every_variable_as_a_result(shape: tuple[int, ...], as
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 @pytest.mark.parametrize("first", [False, True])
-def test_few_turns_and_none(steps: int, first: bool) -> None:
+def test_few_iterations_and_none(steps: int, first: bool) -> None:
     check(lambda b, *p: escape(b, *p, steps=steps, first=first), *points((100,)))
 
 
@@ -215,7 +215,7 @@ def test_a_bool_variable_says_who_is_live() -> None:
 
 
 def drift(b: Builder, x: Node, *, kind: str) -> Sequence[Node]:
-    """While any element is below 10, turn by turn; `kind` says in which way dead elements matter."""
+    """While any element is below 10, iteration by iteration; `kind` says in which way dead elements matter."""
 
     def body(v: Vars) -> tuple[Node, Sequence[Node]]:
         k, x = v
@@ -233,7 +233,7 @@ def drift(b: Builder, x: Node, *, kind: str) -> Sequence[Node]:
 
 
 @pytest.mark.parametrize("kind", ["free", "almost", "moving", "counted"])
-def test_loops_in_which_dead_elements_change_are_run_turn_by_turn(kind: str) -> None:
+def test_loops_in_which_dead_elements_change_are_run_iteration_by_iteration(kind: str) -> None:
     x = np.random.default_rng(4).uniform(-5, 15, 100).astype("f4")
     x[::5] = -0.0
     check(lambda b, p: drift(b, p, kind=kind), x, taken=False)
@@ -286,11 +286,11 @@ def test_an_endless_loop_can_be_interrupted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_turns(seed: int) -> None:
+def test_random_trip_counts(seed: int) -> None:
     """A random straight line of exact operations on random variables, frozen where an element is done."""
     rng = np.random.default_rng(seed)
     count, shape = int(rng.integers(1, 4)), SIZES[int(rng.integers(len(SIZES)))]
-    turns, carried = int(rng.integers(1, 30)), bool(rng.integers(2))
+    iterations, carried = int(rng.integers(1, 30)), bool(rng.integers(2))
 
     def make(b: Builder, *given: Node) -> Sequence[Node]:
         chance = np.random.default_rng(seed)
@@ -305,7 +305,7 @@ def test_random_turns(seed: int) -> None:
             new = [pool[-1 - int(chance.integers(min(3, len(pool))))] for _ in xs]
             new[0] = b(add, b(select, b(compare, xs[0], new[0], direction="NE"), xs[0], new[0]), b.like(1, xs[0]))
             any_ = whole(b, live, or_)
-            below = b(compare, k, b.like(turns, k), direction="LT")
+            below = b(compare, k, b.like(iterations, k), direction="LT")
             return (b(and_, flag if carried else any_, below),
                     (b(add, k, b.like(1, k)), any_ if carried else flag,
                      *(b(select, live, n, x) for n, x in zip(new, xs, strict=True))))

@@ -77,9 +77,9 @@ def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = Tru
     return list(wanted)
 
 
-def counted(b: Builder, turns: int, inits: Sequence[Node], body: Callable[..., Sequence[Node]]) -> tuple[Node, ...]:
+def counted(b: Builder, iterations: int, inits: Sequence[Node], body: Callable[..., Sequence[Node]]) -> tuple[Node, ...]:
     def whole(v: Vars) -> tuple[Node, Sequence[Node]]:
-        return b(compare, v[0], b.like(turns, v[0]), direction="LT"), (b(add, v[0], b.like(1, v[0])), *body(*v))
+        return b(compare, v[0], b.like(iterations, v[0]), direction="LT"), (b(add, v[0], b.like(1, v[0])), *body(*v))
 
     return b.loop((b.constant(np.int32(0)), *inits), whole)
 
@@ -91,28 +91,28 @@ def total(b: Builder, x: Node) -> Node:
 INTS = np.arange(-3, 5, dtype=np.int32)
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 7])
-def test_values_that_change_hands(turns: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 2, 7])
+def test_values_that_move_from_variable_to_variable(iterations: int) -> None:
     """Fibonacci: each variable takes the other's old value; sums keep the loop from being one of elements."""
-    check(lambda b, x, y: counted(b, turns, (x, y), lambda k, p, q: (q, b(add, p, b(add, q, total(b, p))))),
+    check(lambda b, x, y: counted(b, iterations, (x, y), lambda k, p, q: (q, b(add, p, b(add, q, total(b, p))))),
           INTS, INTS[::-1].copy())
 
 
-@pytest.mark.parametrize("turns", [1, 2, 5])
-def test_one_value_for_several_variables_and_values_from_outside(turns: int) -> None:
+@pytest.mark.parametrize("iterations", [1, 2, 5])
+def test_one_value_for_several_variables_and_values_from_outside(iterations: int) -> None:
     def make(b: Builder, x: Node, y: Node) -> Sequence[Node]:
         def body(k: Node, p: Node, q: Node, r: Node, s: Node) -> Sequence[Node]:
             new = b(add, p, total(b, q))
             return new, new, q, y
 
-        return counted(b, turns, (x, x, y, x), body)
+        return counted(b, iterations, (x, x, y, x), body)
 
     check(make, INTS, INTS[::-1].copy())
 
 
-@pytest.mark.parametrize("turns", [3, 8])
-def test_rotation(turns: int) -> None:
-    check(lambda b, x, y, z: counted(b, turns, (x, y, z), lambda k, p, q, r: (q, r, b(subtract, p, total(b, q)))),
+@pytest.mark.parametrize("iterations", [3, 8])
+def test_rotation(iterations: int) -> None:
+    check(lambda b, x, y, z: counted(b, iterations, (x, y, z), lambda k, p, q, r: (q, r, b(subtract, p, total(b, q)))),
           INTS, INTS + 1, INTS * 2)
 
 
@@ -150,10 +150,10 @@ def test_branches_inside_by_number_and_by_truth(dtype: str) -> None:
 def test_nested_loops_and_what_is_computed_once(inner: int) -> None:
     def make(b: Builder, x: Node, y: Node) -> Sequence[Node]:
         def body(k: Node, p: Node) -> Sequence[Node]:
-            fixed, per_turn = total(b, y), total(b, p)
+            fixed, per_iteration = total(b, y), total(b, p)
 
             def within(j: Node, q: Node, r: Node) -> Sequence[Node]:
-                once = b(multiply, per_turn, b.like(2, per_turn))
+                once = b(multiply, per_iteration, b.like(2, per_iteration))
                 return b(add, q, b(add, once, fixed)), b(select, b(compare, j, k, direction="LT"), total(b, q), r)
 
             _, q, r = counted(b, inner, (p, total(b, p)), within)
@@ -190,7 +190,7 @@ def test_an_array_that_is_written_and_kept() -> None:
     check(make, INTS)
 
 
-def test_views_in_several_pieces() -> None:
+def test_views_in_several_parts() -> None:
     def make(b: Builder, x: Node) -> Sequence[Node]:
         def body(k: Node, p: Node) -> Sequence[Node]:
             middle = b(slice_, p, start_indices=(0, 1), limit_indices=(4, 3), strides=(1, 1))
@@ -237,7 +237,7 @@ def columns(b: Builder, x: Node, part: int, size: int) -> Node:
     return b(slice_, x, start_indices=(0, part * size), limit_indices=(rows, (part + 1) * size), strides=(1, 1))
 
 
-def scanned(b: Builder, turns: int, xs: Node, state: Vars, cell: Callable[..., Sequence[Node]]) -> Sequence[Node]:
+def scanned(b: Builder, iterations: int, xs: Node, state: Vars, cell: Callable[..., Sequence[Node]]) -> Sequence[Node]:
     """The state after cells that each take a row of `xs`."""
     _, *box = xs.type.shape  # type: ignore[attr-defined]
 
@@ -245,7 +245,7 @@ def scanned(b: Builder, turns: int, xs: Node, state: Vars, cell: Callable[..., S
         zero = b.like(0, k)
         return cell(b(reshape, b(dynamic_slice, xs, k, zero, zero, slice_sizes=(1, *box)), shape=tuple(box)), *v)
 
-    return counted(b, turns, state, body)
+    return counted(b, iterations, state, body)
 
 
 SIZES = pytest.mark.parametrize(("batch", "hidden"), [(1, 5), (8, 5), (1, 16), (8, 16), (1, 64), (8, 64)])
@@ -253,8 +253,8 @@ SIZES = pytest.mark.parametrize(("batch", "hidden"), [(1, 5), (8, 5), (1, 16), (
 
 @SIZES
 def test_rnn(batch: int, hidden: int) -> None:
-    for turns in (0, 6):
-        check(lambda b, xs, h, w, u: scanned(b, turns, xs, (h,), lambda x, h: (  # noqa: B023
+    for iterations in (0, 6):
+        check(lambda b, xs, h, w, u: scanned(b, iterations, xs, (h,), lambda x, h: (  # noqa: B023
             b(tanh, b(add, matmul(b, x, w), matmul(b, h, u))),)),
             normal(6, batch, 7), normal(batch, hidden), normal(7, hidden), normal(hidden, hidden), rtol=2e-5)
 
@@ -274,7 +274,7 @@ def test_gru(batch: int, hidden: int) -> None:
 
 
 @SIZES
-def test_lstm_of_joined_input_and_state(batch: int, hidden: int) -> None:
+def test_lstm_of_concatenated_input_and_state(batch: int, hidden: int) -> None:
     def make(b: Builder, xs: Node, h: Node, c: Node, w: Node) -> Sequence[Node]:
         def cell(x: Node, h: Node, c: Node) -> Sequence[Node]:
             gates = matmul(b, b(concatenate, x, h, dimension=1), w)
@@ -287,8 +287,8 @@ def test_lstm_of_joined_input_and_state(batch: int, hidden: int) -> None:
     check(make, normal(5, batch, 7), normal(batch, hidden), normal(batch, hidden), normal(7 + hidden, 4 * hidden), rtol=2e-5)
 
 
-@pytest.mark.parametrize("turns", [0, 50])
-def test_runge_kutta_of_a_system_put_together(turns: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 50])
+def test_runge_kutta_of_a_system_put_together(iterations: int) -> None:
     """The Lorenz system: its derivative is three scalars in one array."""
     def make(b: Builder, s: Node) -> Sequence[Node]:
         def derivative(s: Node) -> Node:
@@ -308,7 +308,7 @@ def test_runge_kutta_of_a_system_put_together(turns: int) -> None:
             both = b(add, k2, k3)
             return (moved(s, b(add, b(add, k1, k4), b(add, both, both)), 0.01 / 6),)
 
-        return counted(b, turns, (s,), body)
+        return counted(b, iterations, (s,), body)
 
     check(make, np.array([1, 2, 3.5]), rtol=1e-10)
 
@@ -327,7 +327,7 @@ def test_concatenation_along_any_axis(axis: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_passes_through_products(bad: float) -> None:
+def test_what_is_not_finite_passes_through_matmuls(bad: float) -> None:
     w, h = normal(16, 16), normal(2, 16)
     h[1, 3] = bad
     check(lambda b, h, w: counted(b, 2, (h,), lambda k, h: (matmul(b, h, w),)), h, w, rtol=2e-5)
@@ -344,7 +344,7 @@ _PRODUCTS = [
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(("left", "right", "axes"), _PRODUCTS)
-def test_small_products(left: tuple[int, ...], right: tuple[int, ...], axes: tuple[tuple[int, ...], ...], dtype: str) -> None:
+def test_small_matmuls(left: tuple[int, ...], right: tuple[int, ...], axes: tuple[tuple[int, ...], ...], dtype: str) -> None:
     x, y = normal(*left, dtype=dtype), normal(*right, dtype=dtype, seed=9)
     b = Builder()
     names = ("lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions")

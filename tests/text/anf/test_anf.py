@@ -90,7 +90,7 @@ def test_functional_programs_run_equal_after_it(path: Path) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-SUITE = SHARED / "suites" / "relay_texts"
+SUITE = paths.SHARED / "suites" / "relay_texts"
 
 
 def check_suite(names: str) -> None:
@@ -192,12 +192,12 @@ def test_every_call_of_the_corpus_has_a_continuation(path: Path) -> None:
 def counting() -> Module:
     b = Builder()
 
-    def turn(v: tuple[Node, ...]) -> tuple[Node, tuple[Node, ...]]:
+    def iteration(v: tuple[Node, ...]) -> tuple[Node, tuple[Node, ...]]:
         go_on = b(compare, v[0], b.constant(10, I32), direction="LT")
         return go_on, (b(add, v[0], b.constant(1, I32)), b(add, v[1], v[1]))
 
     def main(n: Node, x: Node) -> tuple[Node, ...]:
-        return b.loop((n, x), turn)
+        return b.loop((n, x), iteration)
 
     return Module((b.function("main", [("n", scalar(I32)), ("x", tensor(F32, (2,)))], main),))
 
@@ -262,7 +262,7 @@ def head(result: str = "i32[]") -> str:
     ("(letrec (@l (lambda ((%i)) (let (%c (compare %i 1:i32 {direction = \"EQ\"})) (if %c %i (@m %i))))) (@l %n)))", "@l", None),
     ("1.5:f32)", "the body gives (f32[])", None),
 ])  # fmt: skip
-def test_mistakes_are_told_where_they_are(expression: str, says: str, hint: str | None) -> None:
+def test_mistakes_are_reported_where_they_are(expression: str, says: str, hint: str | None) -> None:
     with pytest.raises(DeepxGraphError) as caught:
         dx.loads(head() + expression, "anf")
     diagnostic = caught.value.diagnostics[0]

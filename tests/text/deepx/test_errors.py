@@ -110,14 +110,14 @@ def test_writing_to_a_deleted_or_renamed_tensor() -> None:
     assert [place(d) for d in problems(text, VerifyError)] == [(7, 17, "t1"), (9, 13, "t2")]
 
 
-def test_all_mistakes_of_a_phase_are_told_in_order() -> None:
+def test_all_mistakes_of_a_phase_are_reported_in_order() -> None:
     text = HEAD + "exp@float32 t1 t2->t1\nadd@float32 t1 row->t2\nexp@float32 t1->t2\nadd@float32 t1->t2\n"
     assert [d.span.line for d in problems(text, VerifyError) if d.span] == [6, 7, 9]
     text = "foo t1->t2\nadd (t1 -> (t2)\nbar t1->t2\n"
     assert [d.span.line for d in problems(text, ParseError) if d.span] == [1, 2, 3]
 
 
-def test_a_failed_creation_is_not_told_again_where_the_name_is_used() -> None:
+def test_a_failed_creation_is_not_reported_again_where_the_name_is_used() -> None:
     (found,) = problems("newtensor@float32 -1->t\nexp@float32 t->t\nadd@float32 t t->u\n")
     assert place(found)[0] == 1
 

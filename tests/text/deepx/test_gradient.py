@@ -52,7 +52,7 @@ def test_lines_backwards_compute_the_gradients(name: str) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
-def test_lines_are_the_forward_ones_turned() -> None:
+def test_lines_are_the_forward_ones_reversed() -> None:
     _, text = both(module(lambda b, x, y: [b(multiply, x, y)], P, P, names=("x", "y"), results=("z",)))
     assert text is not None
     assert "mul@float32 x y->z" in text.splitlines()

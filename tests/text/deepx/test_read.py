@@ -32,7 +32,7 @@ def test_a_program_means_the_same_in_every_dialect(dialect: str) -> None:
     assert got["t"].dtype == np.float32
 
 
-def test_instructions_keep_places_and_metadata() -> None:
+def test_instructions_keep_locations_and_metadata() -> None:
     text = "\n  mul@float32 a(a_g) b()<-c(c_g) // id=3 created_at=1.5\n"
     (instr,) = parse_lines(Problems(Source("x", text)))
     assert instr.backward and instr.dtype is F32

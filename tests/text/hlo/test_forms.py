@@ -117,7 +117,7 @@ def test_forms_give_what_numpy_gives(row: tuple[str, tuple[Array, ...], Any]) ->
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-def test_algorithms_of_random_bits_are_told_apart() -> None:
+def test_algorithms_of_random_bits_are_distinguished() -> None:
     """By what StableHLO's words for them give, whose values are tested against XLA's."""
     state = np.array([1, 2], "u8")
     found = []

@@ -105,7 +105,7 @@ def test_what_hlo_has_no_operation_for_is_refused_by_name(name: str) -> None:
         write(Module((laws.one_op(OPS[name], arrays, attrs),), "law"))
 
 
-def test_a_refusal_shows_the_place_in_the_source() -> None:
+def test_a_refusal_shows_the_location_in_the_source() -> None:
     source = Source("f.mlir", 'y = module_seed')
     b = Builder(origin=Origin("y", (Span(source, 0, 15),)))
     function = b.function("main", [("x", scalar(F32))], lambda x: [b(OPS["module_seed"], index=0)])
@@ -180,7 +180,7 @@ def test_what_condition_and_body_share_stands_in_both() -> None:
     """A branch and an inner loop among it, whose own computations are written once."""
     b = Builder()
 
-    def turn(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+    def iteration(v: tuple[Node, ...]) -> tuple[Node, list[Node]]:
         one = b.constant(1, I32)
         small = b(OPS["compare"], v[0], b.constant(3, I32), direction="LT")
         twice = b.branch(small, [b(OPS["add"], v[0], v[0])], [b(OPS["negate"], v[0])])[0]
@@ -189,7 +189,7 @@ def test_what_condition_and_body_share_stands_in_both() -> None:
                   b(OPS["compare"], up, b.constant(90, I32), direction="LT"))
         return go_on, [b(OPS["add"], v[0], one), b(OPS["add"], v[1], up)]
 
-    module = Module((b.function("main", [("x", scalar(I32)), ("n", scalar(I32))], lambda x, n: list(b.loop([x, n], turn))),))
+    module = Module((b.function("main", [("x", scalar(I32)), ("n", scalar(I32))], lambda x, n: list(b.loop([x, n], iteration))),))
     text = write(module)
     assert text.count("true_computation=") == 2
     assert text.count(" while(") == 3

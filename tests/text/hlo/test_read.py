@@ -101,7 +101,7 @@ START = "HloModule m\nENTRY e {\n x = f32[2] parameter(0)\n"
         ("HloModule m /* and no end", 1, 13, "comment that does not end", ParseError),
     ],
 )  # fmt: skip
-def test_errors_have_their_place(text: str, line: int, column: int, message: str, error) -> None:
+def test_errors_have_their_location(text: str, line: int, column: int, message: str, error) -> None:
     with pytest.raises(error) as failure:
         load(text)
     (diagnostic,) = failure.value.diagnostics

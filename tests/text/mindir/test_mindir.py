@@ -161,7 +161,7 @@ def test_a_graph_reads_what_is_around_it() -> None:
     assert len(module["inner"].params) == 2
 
 
-def test_every_node_of_a_graph_has_a_place() -> None:
+def test_every_node_of_a_graph_has_a_location() -> None:
     """The parameters, and what is made for the results, stand where the graph does."""
     double = graph("double", [node("d", "REF::Add", ["da", "da"], shape((2, 3)))], [info("da", (2, 3))], [info("d", (2, 3))])
     main = graph("main", [], F, [field(1, "double") + field(5, field(5, "double") + field(16, 27))])
@@ -312,7 +312,7 @@ def test_a_constant_that_a_loop_shares_with_a_graph_beside_it() -> None:
     check_results(dx.optimize(module), [np.float32(12)], [np.float32(0.75)])
 
 
-def test_a_constant_that_cannot_be_read_is_told_at_its_own_place() -> None:
+def test_a_constant_that_cannot_be_read_is_reported_with_its_own_location() -> None:
     bad = node("half", "Constant", (), field(5, field(1, "value") + field(6, tensor((2,), 1, "", b"\0" * 4)) + field(16, 19)))
     beside = _scalars("beside", [bad], "bx", "bx")
     data = model(_scalars("main", [node("a", "REF::Mul", ["x", "half"], shape(()))], "x", "a"), [beside], ["Mul"])

@@ -62,7 +62,7 @@ def test_a_form_is_written_and_both_forms_read(form: str, general: str) -> None:
     ("%a = concatenate %x, %y, dim = 0 : f32[4,3]", "no value %y"),
     ("%a = reshape %x", "needs the attribute 'shape'"),
 ])  # fmt: skip
-def test_what_does_not_meet_the_form_is_shown_in_its_place(line: str, says: str) -> None:
+def test_what_does_not_meet_the_form_is_shown_with_its_location(line: str, says: str) -> None:
     with pytest.raises(DeepxGraphError) as caught:
         sea.read(Source("t.sea", text(line)))
     assert says in str(caught.value)

@@ -271,7 +271,7 @@ def program(line: str) -> str:
     ("  nonsense", 3, "found 'nonsense'"),
     ('  %"a = add %x, %x : f32[2,3]', 3, "found"),
 ])  # fmt: skip
-def test_errors_have_a_place_and_say_what_was_expected(line: str, column: int, says: str) -> None:
+def test_errors_have_a_location_and_say_what_was_expected(line: str, column: int, says: str) -> None:
     with pytest.raises((ParseError, VerifyError)) as caught:
         read(program(line))
     (d,) = caught.value.diagnostics

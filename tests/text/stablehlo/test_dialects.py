@@ -49,7 +49,7 @@ def test_a_misspelt_operation_is_an_error_that_names_the_right_one(name: str) ->
 
 @pytest.mark.parametrize("quoted", [False, True])
 @pytest.mark.parametrize("name", ["stablehlo.tahn", "chlo.erff", "mhlo.tahn", "check.expect_eqq", "vhlo.tanh", "tanh"])
-def test_misspelt_operations_are_refused_with_their_place(name: str, quoted: bool) -> None:
+def test_misspelt_operations_are_refused_with_their_location(name: str, quoted: bool) -> None:
     with pytest.raises(ParseError) as e:
         programs.loads(unary(name, quoted), "stablehlo")
     (diagnostic,) = e.value.diagnostics

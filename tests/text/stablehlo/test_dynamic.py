@@ -123,7 +123,7 @@ def test_chlo_broadcasts() -> None:
 Q = "!quant.uniform<i8:f32, 0.5:-20>"
 
 
-def test_a_product_of_quantised_matrices() -> None:
+def test_a_matmul_of_quantised_matrices() -> None:
     """Integers in, integers out; computed as ((a + 20) / 2) @ ((b - 3) / 4), in steps of 1, held within [-100, 100]."""
     elements = ("i8:f32, 0.5:-20", "i8:f32, 2.5e-1:3", "i8<-100:100>:f32, 1.0")
     a_type, b_type, r_type = (f"tensor<2x2x!quant.uniform<{p}>>" for p in elements)

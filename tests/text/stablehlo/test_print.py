@@ -143,11 +143,11 @@ def test_a_case_takes_any_integer(dtype) -> None:
 def shared_loop(x):
     """Adds the invariant sin(x) to a sum while its double, which the body uses too, is below 10."""
 
-    def turn(phis):
+    def iteration(phis):
         double = b(ops.add, phis[0], phis[0])
         return b(ops.compare, double, b.constant(10, F32), direction="LT"), [b(ops.add, double, b(ops.sine, x))]
 
-    return b.loop([b.constant(1, F32)], turn)
+    return b.loop([b.constant(1, F32)], iteration)
 
 
 def test_what_test_and_body_of_a_loop_share_is_in_both_and_invariants_are_in_neither() -> None:
@@ -155,8 +155,8 @@ def test_what_test_and_body_of_a_loop_share_is_in_both_and_invariants_are_in_nei
     lines = [line.strip() for line in write(module, "stablehlo").splitlines()]
     start = next(k for k, line in enumerate(lines) if "stablehlo.while" in line)
     assert [k < start for k, line in enumerate(lines) if "stablehlo.sine" in line] == [True]
-    turn = lines.index("}, {")
-    assert [k < turn for k, line in enumerate(lines) if '"stablehlo.add"(%iterArg' in line] == [True, False]
+    iteration = lines.index("}, {")
+    assert [k < iteration for k, line in enumerate(lines) if '"stablehlo.add"(%iterArg' in line] == [True, False]
     args = [np.float32(0.5)]
     assert same(evaluate(again(module), args)[0], evaluate(module, args)[0])
 
@@ -190,13 +190,13 @@ def test_tuples_are_made_where_a_whole_is_used() -> None:
 
 
 def test_loops_and_branches_carry_no_tuples() -> None:
-    def turn(phis):
+    def iteration(phis):
         sum_, rest = b.items(phis[0])
         go_on = b(ops.compare, sum_, b.constant(10, F32), direction="LT")
         (other,) = b.branch(go_on, [b.pack(sum_, rest)], [b.pack(b.constant(0, F32), rest)])
         return go_on, [b.pack(b(ops.add, sum_, b.proj(b.proj(other, 1), 0)), b.pack(b.proj(other, 0)))]
 
-    module = main([("x", SCALAR)], lambda x: b.loop([b.pack(x, b.pack(x))], turn))
+    module = main([("x", SCALAR)], lambda x: b.loop([b.pack(x, b.pack(x))], iteration))
     text = write(module, "stablehlo")
     shown = [line for line in text.splitlines() if "tuple" in line]
     words = ("func.func", "stablehlo.tuple", "stablehlo.tuple", "return")
@@ -334,7 +334,7 @@ def refused(module: Module) -> list[str]:
     return [d.message for d in failure.value.diagnostics]
 
 
-def test_what_cannot_be_expressed_is_told_with_its_place() -> None:
+def test_what_cannot_be_expressed_is_reported_with_its_location() -> None:
     function = FunctionType((SCALAR,), (SCALAR,))
     printed = main([("x", SCALAR), ("state", STATE)], lambda x, s: [b(ops.print_, s, x, format="%d")])
     saved = main([("x", SCALAR), ("state", STATE)], lambda x, s: [b(ops.save, b(ops.print_, s, x, format="%d"), x, path="p")])
@@ -348,7 +348,7 @@ def test_what_cannot_be_expressed_is_told_with_its_place() -> None:
     assert any("call_value" in m for m in refused(closure))
 
 
-def test_what_cannot_be_expressed_has_its_place_in_the_source() -> None:
+def test_what_cannot_be_expressed_has_its_location_in_the_source() -> None:
     source = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
       %0 = stablehlo.negate %x : tensor<f32>
       %1 = "my.op"(%0) ({
@@ -360,12 +360,12 @@ def test_what_cannot_be_expressed_has_its_place_in_the_source() -> None:
         write(read(Source("t", source), "stablehlo").module, "stablehlo")
 
 
-def test_a_broadcast_to_an_unknown_shape_is_told() -> None:
+def test_a_broadcast_to_an_unknown_shape_is_reported() -> None:
     module = main([("x", tensor(F32, ("?n",))), ("y", SCALAR)], lambda x, y: [b(ops.add, x, y)])
     assert refused(module) == ["add: a scalar cannot be broadcast to the unknown shape of f32[?n]"]
 
 
-def test_a_slice_of_an_unknown_shape_is_told() -> None:
+def test_a_slice_of_an_unknown_shape_is_reported() -> None:
     params = [("x", tensor(F32, None)), ("k", tensor(I64, (2,)))]
     messages = refused(main(params, lambda x, k: [b(ops.torch_index_select, x, k, dim=0)]))
     assert messages == ["torch_index_select: the shape of f32[*] is not known", "StableHLO has no values of type f32[*]"]

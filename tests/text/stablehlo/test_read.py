@@ -154,7 +154,7 @@ def test_checks_are_effects_that_fail() -> None:
         ("  return %0 : tensor<2xf32>\n", "", 1, 10, "does not return", ParseError),
     ],
 )
-def test_errors_have_their_place(old: str, new: str, line: int, column: int, message: str, error) -> None:
+def test_errors_have_their_location(old: str, new: str, line: int, column: int, message: str, error) -> None:
     with pytest.raises(error) as failure:
         load(ADD.replace(old, new))
     (diagnostic,) = failure.value.diagnostics

@@ -20,7 +20,7 @@ from deepx_graph.ops import add, compare, multiply, select, subtract, tanh
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.plan import plan
+from deepx_graph.runtime.kernels.program import plan
 from deepx_graph.types import F32, tensor
 
 
@@ -86,7 +86,6 @@ def masks() -> None:
         for least in (1 << 30, 1):
             lower_primitives.MASK_ELEMENTS = least  # type: ignore[misc]
             program = lower(Builder().function("where", [("x", tensor(F32, (n,))), ("y", tensor(F32, (n,)))], body))
-            assert program is not None
             kernel = Kernel(program, plan(program), 1)
             cells.append(f"{microseconds(lambda kernel=kernel, args=args: kernel(args)):.1f}")  # type: ignore[misc]
         lower_primitives.MASK_ELEMENTS = limit  # type: ignore[misc]

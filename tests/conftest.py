@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deepx_graph.runtime.native.llvm.width import vectors
+from deepx_graph.runtime.native import vectors
 from tests.support import widths
 from tests.support.cli_runner import run, sea  # noqa: F401  fixtures are found here
 from tests.support.conformance_table import table

@@ -22,10 +22,10 @@ from bench.race.program import Program, programs
 from bench.race.store import stored_text
 from bench.table import markdown
 from deepx_graph.ir import Node
-from deepx_graph.runtime.bytecode.code import Instruction, Run
+from deepx_graph.runtime.bytecode import Instruction, Run
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel
-from deepx_graph.runtime.straightline.run import NONE, KernelStep
+from deepx_graph.runtime.straightline import NONE, KernelStep
 from deepx_graph.types import nbytes
 
 GOLDEN = Path(__file__).with_name("counts.md")

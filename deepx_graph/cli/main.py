@@ -32,7 +32,7 @@ from deepx_graph.cli.options import (
     say,
 )
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.runtime.native.llvm.width import vectors
+from deepx_graph.runtime.native import vectors
 
 INTERNAL = 70
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM

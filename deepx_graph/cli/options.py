@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from deepx_graph.cli.progress import aside
 from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
-from deepx_graph.runtime.native.llvm.width import WIDTHS
+from deepx_graph.runtime.native import WIDTHS
 
 if TYPE_CHECKING:
     from deepx_graph.session.programs import Loaded

@@ -25,17 +25,17 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.bytecode.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, EntryFn
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
+from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.memory.assignment import BufferAssignment, largest
 from deepx_graph.runtime.memory.pool import owned
-from deepx_graph.runtime.native.llvm.width import vectors
+from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.runtime.straightline.run import NONE, StraightLine, straight_line
+from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
 from deepx_graph.types import Type, is_static
 
 ONE = Grid()

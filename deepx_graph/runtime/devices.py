@@ -18,8 +18,8 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Devices, Grid, nothing
 from deepx_graph.literal import Array
-from deepx_graph.ops import run_parallel
 from deepx_graph.ops.host.host import Channels, Feed, Host
+from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.types import StateType, TupleType, type_of_array
 
 
@@ -216,7 +216,7 @@ def feeds_of(infeed: Any, grid: Grid) -> list[Feed] | None:
 def check_ready(module: Module, names: Iterable[str], world: Host) -> None:
     """Raises RunError with all that keeps the functions from running: unknown custom calls, a missing infeed."""
     nodes = [node for name in names for node in module[name].nodes]
-    if any(n.op is run_parallel and n.op.named(n.inputs, n.attrs)["infeed"] for n in nodes):
+    if any(parallel_grid(n) is not None and n.op.named(n.inputs, n.attrs)["infeed"] for n in nodes):
         world = world.wired(Channels(Feed(())))  # the devices inside are fed by the program
     problems = [
         Diagnostic(complaint, node.span)

@@ -6,21 +6,23 @@ Functions are planned callees first, so that a caller's peak holds what its call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from deepx_graph.analysis.schedule import schedule
+from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError, is_interrupt
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value_of
 from deepx_graph.literal import Array
-from deepx_graph.ops import run_parallel
-from deepx_graph.runtime.bytecode.code import Instruction, Run, reads, successors, writes
+from deepx_graph.ops.tensor.parallel import parallel_grid
+from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, writes
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Counting, Engine, Explains, InPlace, KernelFn
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
-from deepx_graph.runtime.memory.forwarding import Overwrites, nothing, over_operand
+from deepx_graph.runtime.memory.in_place import Overwrites, nothing, over_operand
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.types import TensorType, leaves
 
@@ -178,7 +180,8 @@ def plan_functions(module: Module, writes: Callable[[Node], bool] = always, over
 
     def call_needs(node: Node) -> CallNeeds:
         names = (callee_of(node),) if node.op is CALL else closures
-        devices = node.attr("replicas") * node.attr("partitions") if node.op is run_parallel else 1
+        grid = parallel_grid(node)
+        devices = 1 if grid is None else grid.count
         called = [plans[n] for n in names if n in plans]
         return CallNeeds(devices * max((p.value_bytes - p.output_bytes for p in called), default=0),
                          devices * max((p.peak_bytes - p.output_bytes for p in called), default=0))
@@ -216,7 +219,7 @@ def _call_graph(module: Module) -> dict[str, list[str]]:
             stack += graph[name]
     closures = sorted({callee_of(n) for name in graph for n in module[name].nodes if n.op is PARTIAL})
     for name, called in graph.items():
-        if any(n.op is CALL_VALUE or n.op is run_parallel for n in module[name].nodes):
+        if any(n.op is CALL_VALUE or parallel_grid(n) is not None for n in module[name].nodes):
             called += (c for c in closures if c not in called)
     return graph
 
@@ -263,3 +266,25 @@ def _reversed(edges: dict[str, set[str]]) -> dict[str, set[str]]:
             if c in reversed_edges:
                 reversed_edges[c].add(name)
     return reversed_edges
+
+
+FAULTS = (ArithmeticError, LookupError, ValueError, OSError)
+"""What numpy, and the functions of a program's custom calls, raise for values that they do not take."""
+
+
+def fail(error: Exception, node: Node | None) -> NoReturn:
+    """Raises what an exception under way says of the node that ran: a RunError at its place, a LimitError for want of memory.
+
+    What comes from elsewhere goes on as it is: a deadline of the caller, an error of our own, whatever is raised between nodes.
+    """
+    if is_interrupt(error):
+        raise error
+    if isinstance(error, MemoryError):
+        raise LimitError(Diagnostic("there is not enough memory for the result", node.span if node else None)) from None
+    if node is None:
+        raise error
+    if isinstance(error, DeepxGraphError):
+        raise type(error)(*(d if d.span else replace(d, span=node.span) for d in error.diagnostics)) from error
+    if isinstance(error, FAULTS):
+        raise RunError(Diagnostic(f"{node.op.name}: {error or type(error).__name__}", node.span)) from error
+    raise error

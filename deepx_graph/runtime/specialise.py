@@ -18,9 +18,9 @@ from deepx_graph.errors import Diagnostic, InferError, RunError, an
 from deepx_graph.ir import Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, callee_of, index_of, signature_of
 from deepx_graph.literal import Literal
-from deepx_graph.ops import load, module_seed
+from deepx_graph.ops.host.effects import loaded_path
 from deepx_graph.ops.host.host import Host
-from deepx_graph.ops.math.random import derive_seed
+from deepx_graph.ops.math.random import derive_seed, draw_index
 from deepx_graph.types import (
     FunctionType,
     Sizes,
@@ -64,7 +64,7 @@ def is_open(function: Function) -> bool:
     stack, seen = [function], {id(function)}
     while stack:
         for n in stack.pop().nodes:
-            if n.op is module_seed or not is_static(n.type):
+            if draw_index(n) is not None or not is_static(n.type):
                 return True
             for a, value in zip(n.op.attrs, n.attrs, strict=True):
                 if a.kind == "dims" and not all(isinstance(d, int) for d in value):
@@ -188,17 +188,18 @@ class _Specialiser:
     def _attrs(self, node: Node, inputs: tuple[Node, ...], sizes: Sizes) -> tuple[Any, ...]:
         if node.op is LOOP_BEGIN:
             return (fresh_loop(),)
-        if node.op is load and not is_static(node.attr("type")):
-            return node.attr("path"), merge_types(node.attr("type"), self._type_of_file(node))
+        path = loaded_path(node)
+        if path is not None and not is_static(node.attr("type")):
+            return path, merge_types(node.attr("type"), self._type_of_file(node, path))
         return tuple(
             self._body(v, inputs) if a.kind == "function" else resolve(v, a.kind, sizes)
             for a, v in zip(node.op.attrs, node.attrs, strict=True)
         )
 
-    def _type_of_file(self, node: Node) -> TensorType:
+    def _type_of_file(self, node: Node, path: str) -> TensorType:
         """What the file of a `load` holds. Raises RunError, at the instruction, when that cannot be told."""
         try:
-            return self.world.type_of(node.attr("path"))
+            return self.world.type_of(path)
         except RunError as e:
             raise RunError(*(replace(d, span=d.span or node.span) for d in e.diagnostics)) from None
 
@@ -214,8 +215,9 @@ class _Specialiser:
         return inner.run((body.name, tuple(types)))[0]
 
     def _node(self, node: Node, inputs: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:
-        if node.op is module_seed:
-            literal = Literal(np.asarray(derive_seed(self.seed, attrs[0]), np.int64))
+        draw = draw_index(node)
+        if draw is not None:
+            literal = Literal(np.asarray(derive_seed(self.seed, draw), np.int64))
             return Node(CONSTANT, (), (literal,), literal.type, node.origin)
         type = node.op.infer([i.type for i in inputs], *attrs)
         if not is_static(type):

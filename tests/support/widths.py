@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.runtime.native.llvm.width import WIDTHS
+from deepx_graph.runtime.native import WIDTHS
 
 MODULES = (
     *(f"runtime.native.test_{name}" for name in (

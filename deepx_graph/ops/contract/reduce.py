@@ -99,6 +99,11 @@ broadcast_in_dim: Op = Op(
 )  # fmt: skip
 
 
+def is_broadcast(node: Node) -> bool:
+    """Whether the node repeats its operand along axes."""
+    return node.op is broadcast_in_dim
+
+
 # --- reduce -------------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +206,11 @@ reduce: Op = Op(
     assembly="operands, dims = $dimensions, by $body",
     results=MANY, source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip
+
+
+def reducer_of(node: Node) -> Op | None:
+    """The op by which a `reduce` joins elements, where it is one; None for other nodes."""
+    return node.attr("body").reducer if node.op is reduce else None
 
 
 @cache

@@ -40,6 +40,12 @@ def _fusion_scratch(types: Sequence[Type], result: Type, body: Function) -> int:
     return sum(nbytes(n.type) for n in made) + max(map(scratch_of, body.nodes), default=0)
 
 
+def fused_body(node: Node) -> Function | None:
+    """The body of a fusion; None for other operations."""
+    body: Function | None = node.attr("body") if node.op is fusion else None
+    return body
+
+
 def is_pointwise(body: Function) -> bool:
     """Whether element i of the one result depends on element i of the operands alone."""
     return len(body.results) == 1 and all(n.op.elementwise or not n.inputs for n in body.nodes)

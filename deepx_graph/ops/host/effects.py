@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.ir import Attr, Op, Operand, Result, examples
+from deepx_graph.ir import Attr, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR
 from deepx_graph.ops.host.host import Host
 from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
@@ -58,3 +58,9 @@ load: Op = Op(
     attrs=(Attr("path", "str"), Attr("type", "type", summary="what the file holds")), infer=_load_type, eval=_load,
     vjp=lambda b, node, g: (g[1],), foldable=False, example=examples.LOAD, source="deepx load",
 )  # fmt: skip
+
+
+def loaded_path(node: Node) -> str | None:
+    """The file that a node reads; None for other nodes."""
+    path: str | None = node.attr("path") if node.op is load else None
+    return path

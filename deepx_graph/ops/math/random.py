@@ -152,3 +152,9 @@ module_seed: Op = Op(
     eval=lambda xs, index: np.asarray(derive_seed(0, index), np.int64), vjp=lambda b, node, g: (), source="deepx seed 0",
     samples=lambda rng: [((), {"index": k}) for k in (3, 0)],
 )  # fmt: skip
+
+
+def draw_index(node: Node) -> int | None:
+    """The number of a draw whose seed is fixed by the run; None for other nodes."""
+    index: int | None = node.attr("index") if node.op is module_seed else None
+    return index

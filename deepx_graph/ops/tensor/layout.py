@@ -119,3 +119,13 @@ identity: Op = Op(
     eval=lambda xs, role: xs[0], view=True, vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
     samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
 )  # fmt: skip
+
+
+def keeps_order(node: Node) -> bool:
+    """Whether a view has all elements of its operand in the same order, so that it is contiguous where that is."""
+    if node.op is not transpose:
+        return node.op is reshape
+    type, axes = node.inputs[0].type, node.attr("permutation")
+    assert isinstance(type, TensorType)
+    moved = [k for k in axes if type.shape[k] != 1]
+    return moved == sorted(moved)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError, an
-from deepx_graph.ir import Attr, Op, Operand, Result
+from deepx_graph.ir import Attr, Node, Op, Operand, Result
+from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.constraint import POSITIVE, STATE_VALUE
 from deepx_graph.ir.signature import SEGMENTS
 from deepx_graph.types import STATE, FunctionType, StateType, TupleType, Type
@@ -33,6 +34,11 @@ def _type(types: Sequence[Type], replicas: int, partitions: int, sizes: tuple[in
 
 def _shown(types: Sequence[Any]) -> str:
     return ", ".join(map(str, types)) or "nothing"
+
+
+def parallel_grid(node: Node) -> Grid | None:
+    """The devices on which a node runs functions; None where it runs none side by side."""
+    return Grid(node.attr("replicas"), node.attr("partitions")) if node.op is run_parallel else None
 
 
 run_parallel: Op = Op(

@@ -20,13 +20,13 @@ from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.scalar_expr import price
 from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.cost.constants import LEAST, SHIPPED, Constants
 from deepx_graph.runtime.cost.file import using
+from deepx_graph.runtime.cost.model import LEAST, SHIPPED, Constants
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
 from deepx_graph.runtime.kernels.execute import Kernel
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.plan import plan
+from deepx_graph.runtime.kernels.program import plan
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import grouped
 from deepx_graph.types import F32, tensor
@@ -133,7 +133,6 @@ def _call(kernel: Callable[..., Any], inputs: int, size: int, value: float = 0.5
 
 def _blocks(ops: Sequence[Op], inputs: int, size: int, *, machine: bool = False, block: int = BLOCK_ELEMENTS) -> float:
     program = lower(_chain(ops, inputs, size))
-    assert program is not None
     program = grouped(program) if machine else program
     return _call(Kernel(program, plan(program, block), 1), inputs, size)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from deepx_graph.blas import available_cores
 from deepx_graph.errors import UsageError
 from deepx_graph.files import write_file
-from deepx_graph.runtime.cost.constants import SHIPPED, Constants, from_json
+from deepx_graph.runtime.cost.model import SHIPPED, Constants, from_json
 
 VERSION = 1
 """Of the file: raised when a constant comes to mean something else."""

@@ -15,7 +15,7 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.cost.model import Forecast
 
 if TYPE_CHECKING:
-    from deepx_graph.runtime.straightline.segment import Segment, SegmentGroup
+    from deepx_graph.runtime.straightline import Segment, SegmentGroup
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
@@ -25,6 +25,10 @@ result (a fusion of elementwise nodes counts as one), and wherever the engine is
 The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
 that is a `view` one over its operand.
 """
+
+
+class Declined(Exception):
+    """A kernel, or a part of one, cannot be made: says why, in a few words. Whoever asked for it goes another way."""
 
 
 CONSUMES_FIRST = "takes_first"

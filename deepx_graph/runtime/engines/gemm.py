@@ -1,6 +1,6 @@
-"""A `dot_general` of any batching and contracting axes as the product of two stacks of matrices, views where strides allow it.
+"""A `dot_general` of any batching and contracting axes as one batched matrix product (GEMM) on views, where strides allow it.
 
-The engine multiplies these, or BLAS does. A transposed product is the product of its operands the other way round: BLAS reads
+The engine computes it, or BLAS does. A transposed product is the product of its operands the other way round: BLAS reads
 either order at one speed, while a kernel that reads a transposed result, or a copy of it, costs several times a pass over it.
 Passes may not change that, as they keep every bit (`canonicalized`).
 """
@@ -21,23 +21,26 @@ from deepx_graph.literal import Array
 from deepx_graph.ops import dot_general, transpose
 from deepx_graph.ops.contract.linear import is_copied, transposed
 from deepx_graph.ops.helpers import wider
-from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import TensorType, is_static
 
-StackView = tuple[tuple[int, ...], tuple[int, ...]]
-"""The axis order and the shape by which an operand becomes a stack: batch, rows, columns."""
+MatrixView = tuple[tuple[int, ...], tuple[int, ...]]
+"""The axis order and the shape by which an operand becomes a batch of matrices: batch, rows, columns."""
 
 
 @dataclass(frozen=True)
 class BatchedGemm:
-    """How the operands and the result of a product are stacks of matrices."""
+    """The operands and the result of a `dot_general` as batches of matrices."""
 
     dtype: np.dtype[Any]
-    left: StackView
-    right: StackView
+    left: MatrixView
+    right: MatrixView
     batch: tuple[int, ...]
     reorders: tuple[bool, bool]
-    """Whether an operand in the order of C becomes a stack by a copy."""
+    """Whether an operand in the order of C becomes a batch of matrices by a copy."""
 
     @property
     def matrices(self) -> int:
@@ -56,24 +59,23 @@ class BatchedGemm:
         return self.left[1][-1]
 
     @property
-    def form(self) -> tuple[int, ...]:
-        """The shape of the result as a stack."""
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of the result as a batch of matrices."""
         return *self.batch, self.rows, self.columns
 
     def operands(self, x: Any, y: Any) -> tuple[Array, Array]:
-        """The operands as stacks: views, or copies where strides allow none."""
+        """The operands as batches of matrices: views, or copies where strides allow none."""
         left, right = (np.asarray(v).transpose(order).reshape(shape) for v, (order, shape) in ((x, self.left), (y, self.right)))
         return left, right
 
-
     def copied(self, loose: Collection[int]) -> int:
-        """The bytes of operands that become stacks by copies, where those numbered `loose` may not lie in the order of C."""
-        return sum(math.prod(shape) * self.dtype.itemsize for reorders, (_, shape) in zip(self.reorders, (self.left, self.right),
-                                                                                      strict=True) if reorders or loose)
+        """The bytes of operands that become matrices by copies, where those numbered `loose` may not lie in the order of C."""
+        views = zip(self.reorders, (self.left, self.right), strict=True)
+        return sum(math.prod(shape) * self.dtype.itemsize for reorders, (_, shape) in views if reorders or loose)
 
 
 def batched_gemm_of(node: Node) -> BatchedGemm | None:
-    """The stacks of a `dot_general`; None where a type is not static, or numpy has no such type."""
+    """The matrix product of a `dot_general`; None where a type is not static, or numpy has no such type."""
     for each in (node, *node.inputs):
         if not isinstance(each.type, TensorType) or not is_static(each.type):
             return None
@@ -85,8 +87,8 @@ def batched_gemm_of(node: Node) -> BatchedGemm | None:
     return BatchedGemm(node.type.dtype.np, left, right, batch, (copies_left, copies_right))
 
 
-def _view(node: Node, side: int) -> tuple[StackView, bool]:
-    """How an operand becomes a stack, and whether that copies it."""
+def _view(node: Node, side: int) -> tuple[MatrixView, bool]:
+    """The view of an operand, and whether it is a copy."""
     batch, contract = (node.attr(f"{('lhs', 'rhs')[side]}_{kind}_dimensions") for kind in ("batching", "contracting"))
     type = node.inputs[side].type
     assert isinstance(type, TensorType)
@@ -102,41 +104,49 @@ BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
 """The dtypes that BLAS knows."""
 
 Multiply = Callable[[Array, Array, Array], None]
-"""`multiply(left, right, result)`: stacks of matrices, the last one C-contiguous and sharing no memory with an operand."""
+"""`multiply(left, right, result)`: batches of matrices, the last one C-contiguous and sharing no memory with an operand."""
 
 
-class ProductKernel:
-    """The kernel of a `dot_general`. `lowering` tells who multiplies."""
+class GemmNodeKernel:
+    """The kernel of a `dot_general`. `lowering` tells who multiplies. Raises Declined for types that BLAS does not know."""
 
-    def __init__(self, shape: tuple[int, ...], stacks: BatchedGemm, better: Multiply | None) -> None:
-        self._shape, self._stacks = shape, stacks
-        self._multiply = better or _by_blas
-        self.lowering = "BLAS" if better is None else "machine code"
+    in_place: tuple[frozenset[int], ...] = (frozenset(),)
+
+    def __init__(self, node: Node, threads: int, better: Callable[[BatchedGemm], Multiply | None]) -> None:
+        gemm = batched_gemm_of(node)
+        if gemm is None or gemm.dtype not in BLAS:
+            raise Declined("no product of matrices of floats")
+        multiply = better(gemm)
+        self._node, self._gemm, self._threads = node, gemm, threads
+        self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
+        self._multiply = multiply or _by_blas
+        self.lowering = "BLAS" if multiply is None else "machine code"
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        return parts_alone(self._node, self._threads)
+
+    def keep(self, allowance: Allowance) -> None:
+        """Panels are those of all products: nothing is kept here."""
 
     def scratch(self, loose: Collection[int]) -> int:
-        """Copies of operands that do not lie as stacks, those numbered `loose` perhaps not in order, and packed panels."""
-        packed = getattr(self._multiply, "workspace_bytes", 0)
-        return self._stacks.copied(loose) + int(packed)
+        """Copies of operands that do not lie as matrices, those numbered `loose` perhaps not in order, and packed panels."""
+        return self._gemm.copied(loose) + int(getattr(self._multiply, "workspace_bytes", 0))
 
-    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The product, as the results of other kernels."""
+        return [self.product(args, out)]
+
+    def product(self, values: Sequence[Any], out: Sequence[Any] | None) -> Array:
         """The product; in the array of `out`, where one is given."""
-        stacks = self._stacks
-        x, y = stacks.operands(*values)
-        into = RESULTS.empty(self._shape, stacks.dtype) if out is None else out[0]
+        gemm = self._gemm
+        x, y = gemm.operands(*values)
+        into: Array = RESULTS.empty(self._shape, gemm.dtype) if out is None else out[0]
         if out is not None and (np.may_share_memory(into, x) or np.may_share_memory(into, y)):
-            np.copyto(into, self(values, None))
+            np.copyto(into, self.product(values, None))
         else:
-            self._multiply(x, y, into.reshape(stacks.form))
+            self._multiply(x, y, into.reshape(gemm.result_shape))
         return into
-
-
-def product(node: Node, better: Callable[[BatchedGemm], Multiply | None]) -> ProductKernel | None:
-    """The kernel of a product, by `better` where that has something; None for types that BLAS does not know."""
-    stacks = batched_gemm_of(node)
-    if stacks is None or stacks.dtype not in BLAS:
-        return None
-    assert isinstance(node.type, TensorType)
-    return ProductKernel(node.type.shape, stacks, better(stacks))
 
 
 LONG, PIECE = 1 << 18, 1 << 16

@@ -6,7 +6,7 @@ Convolutions and products are imported where they are met: starting should cost 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -17,22 +17,23 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.runtime.engines.base import EntryFn, KernelFn
+from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
+from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply
-from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, NumexprEngine, alone, is_tensor, key_of
+from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import outlined
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
-from deepx_graph.runtime.native.call.trampoline import entry, quick
-from deepx_graph.runtime.native.convolution.epilogue import with_fused_epilogue
+from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.llvm.width import asked, vectors
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, attempt
-from deepx_graph.runtime.native.loops.per_element_kernel import attempt as attempt_per_element
-from deepx_graph.runtime.native.loops.small_body_kernel import attempt as attempt_small_body
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
+from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
+from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
+from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode
-from deepx_graph.runtime.straightline.segment import Segment, SegmentGroup, form_of
+from deepx_graph.runtime.native.trampoline import entry, quick
+from deepx_graph.runtime.straightline import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
 
 Made = TypeVar("Made")
@@ -49,7 +50,7 @@ def _in_its_width(method: Callable[..., Made]) -> Callable[..., Made]:
     return inside
 
 
-class NativeEngine(NumexprEngine):
+class NativeEngine(KernelEngine):
     """Makes callables for nodes. `threads` is how many cores a kernel may use; None for all that the process has.
 
     `vector_bits` is how wide the vectors of its machine code are, where that was asked for when it was made. Raises UsageError for
@@ -66,6 +67,48 @@ class NativeEngine(NumexprEngine):
         self._rounding: dict[Any, bool] = {}
         self._quick: dict[Any, KernelFn] = {}
 
+    # --- kernels of functions
+
+    @property
+    def builders(self) -> Sequence[KernelBuilder]:
+        return self._convolution, self._loop, self._gemm, self._nest, lambda function: build_blocks(function, self.threads)
+
+    @_in_its_width
+    def _convolution(self, function: Function) -> CompiledKernel:
+        if not any(n.op is convolution for n in function.nodes):
+            raise Declined
+        from deepx_graph.runtime.native.convolution import kernel as direct
+
+        return direct.build(function, self.threads)
+
+    @_in_its_width
+    def _loop(self, function: Function) -> CompiledKernel:
+        if not any(n.op is LOOP_END for n in function.nodes):
+            raise Declined
+        try:
+            return build_per_element(function, self.threads)
+        except Declined:
+            return build_small_body(function, self._made, self._kept)
+
+    @_in_its_width
+    def _gemm(self, function: Function) -> CompiledKernel:
+        if not any(n.op is dot_general for n in function.nodes):
+            raise Declined
+        from deepx_graph.runtime.native.gemm import epilogue
+
+        return epilogue.build(function, self.threads)
+
+    @_in_its_width
+    def _nest(self, function: Function) -> NativeKernel:
+        return build_nest(function, self.threads)
+
+    @_in_its_width
+    def multiply(self, gemm: BatchedGemm) -> Multiply | None:
+        """Machine code, unless the product is small, thin or complex."""
+        from deepx_graph.runtime.native.gemm import kernel
+
+        return kernel.GemmKernel.of(gemm, self.threads) if kernel.fits(gemm) else None
+
     @_in_its_width
     def _made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
@@ -77,60 +120,24 @@ class NativeEngine(NumexprEngine):
             self._own(node)
         return self._machine_code(node) if self.joins(node) else None
 
-    def _runs(self, loop: Function) -> bool:
-        """Whether a loop alone is one kernel; makes it."""
-        return self._remembered(loop, lambda: loop) is not None
-
-    @_in_its_width
-    def build(self, function: Function) -> CompiledKernel | None:
-        """The kernel of a body in machine code, else in blocks of numpy's loops; None where it has neither."""
-        if any(n.op is convolution for n in function.nodes):
-            from deepx_graph.runtime.native.convolution import kernel as conv
-
-            direct = conv.attempt(function, self.threads)
-            return None if isinstance(direct, str) else direct
-        if any(n.op is LOOP_END for n in function.nodes):
-            elements = attempt_per_element(function, self.threads)
-            whole = attempt_small_body(function, self._made, self._kept) if isinstance(elements, str) else ""
-            return whole if not isinstance(whole, str) else None if isinstance(elements, str) else elements
-        if any(n.op is dot_general for n in function.nodes):
-            from deepx_graph.runtime.native.gemm import epilogue as gemm_epilogue
-
-            fused = gemm_epilogue.attempt_fused(function, self.threads)
-            return None if isinstance(fused, str) else fused
-        found = attempt(function, self.threads)
-        if not isinstance(found, str):
-            return found
-        blocks = build_blocks(function, self.threads)
-        if blocks is not None:
-            blocks.lowering = f"{blocks.lowering}: {found}"
-        return blocks
+    # --- kernels of nodes
 
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; some loops are
         kernels."""
-        function = with_fused_epilogue(super().canonicalize(function), self._accepts)
-        return outlined(with_fused_epilogue(function, self._accepts, dot_general), self._runs)
+        function = super().canonicalize(function)
+        for op in (convolution, dot_general):
+            function = with_fused_epilogue(function, self._accepts, op)
+        return outlined(function, self._accepts)
 
     def _accepts(self, body: Function) -> bool:
-        """Whether there is a kernel for a convolution or a product and its epilogue."""
-        if body not in self._built:
-            found = self.build(body)
-            if found is None:
-                return False
-            self._remember(body, found)
-        return True
+        """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
+        return self._remembered(body, lambda: self.build(body)) is not None
 
-    @_in_its_width
     def lowering(self, node: Node) -> str:
         """How the node's kernel runs; of a convolution that is computed by its eval, also why."""
-        found = super().lowering(node)
-        if found != "eval" or node.op is not convolution:
-            return found
-        from deepx_graph.runtime.native.convolution import kernel as conv
-
-        reason = conv.planned(node)
-        return f"{found}: {reason}" if isinstance(reason, str) and reason else found
+        found, reason = super().lowering(node), self._declined.get(key_of(node)) if node.op is convolution else None
+        return f"{found}: {reason}" if reason else found
 
     def _own(self, node: Node) -> KernelFn | None:
         if node.op is convolution:
@@ -152,6 +159,8 @@ class NativeEngine(NumexprEngine):
             self._quick[key, single] = quick(kernel, [form_of(t) for t in types], single=single)
         return self._quick[key, single]
 
+    # --- kernels one after the other in one call
+
     def joins(self, node: Node) -> bool:
         """Whether machine code for the node reads the operands as they lie. A single operation that has not been compiled, as
         numpy does it as well, may be so now: it gives the same bits."""
@@ -160,20 +169,28 @@ class NativeEngine(NumexprEngine):
             return False
         return kernel.reads_plainly([t.shape for i in node.inputs if isinstance(t := i.type, TensorType)])
 
+    @_in_its_width
+    def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
+        """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
+        kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
+        return entry(segment, kernels, shared)
+
     def _machine_code(self, node: Node) -> MachineCode | None:
         kernel = self._compiled(node)
         if kernel is None and _is_single(node):
             return self._alone(node)
         return kernel if isinstance(kernel, MachineCode) else None
 
-    @_in_its_width
     def _alone(self, node: Node) -> NativeKernel | None:
+        """Machine code for a single operation that numpy computes as well."""
         key = key_of(node)
         if key not in self._singles:
-            found = attempt(alone(node), self.threads)
-            self._singles[key] = None if isinstance(found, str) else found
-            if not isinstance(found, str):
-                found.keep(self._kept)
+            try:
+                kernel = self._nest(alone(node))
+                kernel.keep(self._kept)
+                self._singles[key] = kernel
+            except Declined:
+                self._singles[key] = None
         return self._singles[key]
 
     def _rounds(self, node: Node) -> bool:
@@ -182,22 +199,11 @@ class NativeEngine(NumexprEngine):
             return False
         key = key_of(node)
         if key not in self._rounding:
-            program = lower(alone(node))
-            self._rounding[key] = program is not None and not is_exact(program)
+            try:
+                self._rounding[key] = not is_exact(lower(alone(node)))
+            except Declined:
+                self._rounding[key] = False
         return self._rounding[key]
-
-    @_in_its_width
-    def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
-        """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
-        kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
-        return entry(segment, kernels, shared)
-
-    @_in_its_width
-    def multiply(self, stacks: BatchedGemm) -> Multiply | None:
-        """Machine code, unless the product is small, thin or complex."""
-        from deepx_graph.runtime.native.gemm import kernel as product
-
-        return product.build(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, self.threads)
 
 
 def _is_single(node: Node) -> bool:

@@ -1,13 +1,15 @@
 """The engine that always works: cache blocks of numpy's vector loops on several threads, numexpr's machine for small arithmetic.
 
 A fusion, or a large elementwise node, becomes a kernel (`runtime.kernels`); a matrix product writes straight into its buffer;
-every other node is its op's own eval. Whatever way is taken, the values are those of eval, up to the order of floating sums.
+every other node is its op's own eval. The values are those of eval in any case, up to the order of floating sums.
 No text is evaluated, and no global setting of numexpr is changed.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,15 +18,15 @@ import numpy as np
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.evaluation import evaluation
+from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.index import dynamic_update_slice
+from deepx_graph.ops.tensor.index import clamped_starts, dynamic_update_slice
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
-from deepx_graph.runtime.engines.base import KernelFn
-from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, ProductKernel, canonicalized, product
-from deepx_graph.runtime.engines.updates import updated
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
+from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.memory.assignment import of_eval
@@ -56,16 +58,27 @@ class CompiledKernel(Protocol):
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]: ...
 
 
-class NumexprEngine:
-    """Makes callables for nodes. `threads` is how many cores a kernel may use; None for all that the process has."""
+KernelBuilder = Callable[[Function], CompiledKernel]
+"""The kernel of a function. Raises Declined."""
 
-    name = "numexpr"
+
+class KernelEngine(ABC):
+    """Makes kernels by the first of its builders that does not decline. `threads` is how many cores a kernel may use; None for all
+    that the process has."""
+
+    name: str
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = available_cores() if threads is None else max(1, threads)
         self._built: dict[Any, CompiledKernel | None] = {}
-        self._products: dict[Any, ProductKernel | None] = {}
+        self._declined: dict[Any, str] = {}
+        """Why there is no kernel for an operation, where a builder said so."""
         self._kept = Allowance(costs.KEPT_BYTES)
+
+    @property
+    @abstractmethod
+    def builders(self) -> Sequence[KernelBuilder]:
+        """What makes the kernel of a function: the first that does not raise Declined. An empty reason is none to tell."""
 
     def kernel(self, node: Node) -> KernelFn:
         """The callable of one node: `kernel(values, out)` gives what `op.eval` gives, in `out` where that is given."""
@@ -89,34 +102,42 @@ class NumexprEngine:
         """The bytes that the node's kernel has for itself. Makes the kernel where it is none of eval's."""
         if node.op.view or self._own(node) is None:
             return of_eval(node, loose)
-        product = self._products.get(key_of(node))
-        if product is not None:
-            return product.scratch(loose)
         kernel = self._compiled(node)
         return 0 if kernel is None else kernel.scratch({k: nbytes(node.inputs[k].type) for k in loose})
 
     def lowering(self, node: Node) -> str:
         """How the node's kernel, which has been made, runs: machine code, numpy's loops, numexpr's machine, BLAS, or its eval."""
         kernel = self._compiled(node)
-        if kernel is not None:
-            return kernel.lowering
-        product = self._products.get(key_of(node))
-        return product.lowering if product is not None else "view" if node.op.view else "eval"
+        return kernel.lowering if kernel is not None else "view" if node.op.view else "eval"
 
     def forecast(self, node: Node) -> Forecast:
         """How long the node's kernel, which has been made, will take."""
         kernel = self._compiled(node)
         return cost_counts.alone(node, self.threads) if kernel is None else cost_counts.forecast(node, kernel.predicted())
 
+    def build(self, function: Function) -> CompiledKernel:
+        """The kernel of a function. Raises Declined where no builder has one, with the first reason."""
+        reason = ""
+        for builder in self.builders:
+            try:
+                kernel = builder(function)
+            except Declined as e:
+                reason = reason or str(e)
+                continue
+            if reason:
+                kernel.lowering = f"{kernel.lowering}: {reason}"
+            return kernel
+        raise Declined(reason)
+
+    def multiply(self, gemm: BatchedGemm) -> Multiply | None:
+        """What computes such a matrix product; None for BLAS."""
+        return None
+
     def _compiled(self, node: Node) -> CompiledKernel | None:
         return self._built.get(node.attr("body") if node.op is fusion else key_of(node))
 
-    def build(self, function: Function) -> CompiledKernel | None:
-        """The kernel of a body of elementwise operations, broadcasts and reductions; None where there is none."""
-        return build(function, self.threads)
-
     def _own(self, node: Node) -> KernelFn | None:
-        rule = _RULES.get(node.op, NumexprEngine._elementwise if node.op.elementwise else None)
+        rule = _RULES.get(node.op, KernelEngine._elementwise if node.op.elementwise else None)
         return rule(self, node) if rule is not None else None
 
     def _fusion(self, node: Node) -> KernelFn | None:
@@ -129,31 +150,25 @@ class NumexprEngine:
         return self._kernel(node, key_of(node), lambda: alone(node))
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
-        kernel = self._remembered(key, function)
+        kernel = self._remembered(key, lambda: self.build(function()))
         if kernel is None:
             return None
         return _single(kernel) if isinstance(node.type, TensorType) else _several(kernel)
 
-    def _remembered(self, key: Any, function: Callable[[], Function]) -> CompiledKernel | None:
-        """The kernel of that key, built when it is first asked for."""
+    def _remembered(self, key: Any, build: Callable[[], CompiledKernel]) -> CompiledKernel | None:
+        """The kernel of that key, built when it is first asked for; None where that is declined."""
         if key not in self._built:
-            self._remember(key, self.build(function()))
+            try:
+                kernel = build()
+                kernel.keep(self._kept)
+                self._built[key] = kernel
+            except Declined as e:
+                self._built[key], self._declined[key] = None, str(e)
         return self._built[key]
 
-    def _remember(self, key: Any, kernel: CompiledKernel | None) -> None:
-        self._built[key] = kernel
-        if kernel is not None:
-            kernel.keep(self._kept)
-
     def _dot(self, node: Node) -> KernelFn | None:
-        key = key_of(node)
-        if key not in self._products:
-            self._products[key] = product(node, self.multiply)
-        return self._products[key]
-
-    def multiply(self, stacks: BatchedGemm) -> Multiply | None:
-        """What multiplies such stacks of matrices; None for BLAS."""
-        return None
+        kernel = self._remembered(key_of(node), lambda: GemmNodeKernel(node, self.threads, self.multiply))
+        return kernel.product if isinstance(kernel, GemmNodeKernel) else None
 
     def _reshape(self, node: Node) -> KernelFn | None:
         """A view where the elements lie in order, else a copy in memory that is used again."""
@@ -176,11 +191,21 @@ class NumexprEngine:
         return updated(node) if is_tensor(node) else None
 
 
-Rule = Callable[[NumexprEngine, Node], "KernelFn | None"]
+Rule = Callable[[KernelEngine, Node], "KernelFn | None"]
 _RULES: dict[object, Rule] = {
-    fusion: NumexprEngine._fusion, dot_general: NumexprEngine._dot, dynamic_update_slice: NumexprEngine._update,
-    reshape: NumexprEngine._reshape,
+    fusion: KernelEngine._fusion, dot_general: KernelEngine._dot, dynamic_update_slice: KernelEngine._update,
+    reshape: KernelEngine._reshape,
 }  # fmt: skip
+
+
+class NumexprEngine(KernelEngine):
+    """Kernels of numpy's loops and numexpr's machine."""
+
+    name = "numexpr"
+
+    @property
+    def builders(self) -> Sequence[KernelBuilder]:
+        return (lambda function: build(function, self.threads),)
 
 
 def evaluated(node: Node) -> KernelFn:
@@ -232,3 +257,46 @@ def is_tensor(node: Node) -> bool:
 def _shape(node: Node) -> tuple[int, ...]:
     assert isinstance(node.type, TensorType)
     return node.type.shape
+
+
+# --- updates of a part of an array, done in the array itself where nobody else can see it
+
+
+def updated(node: Node) -> KernelFn:
+    """The kernel of a `dynamic_update_slice`. It wants its first operand out of the frame before it is called, if it dies there."""
+
+    def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+        update = np.asarray(values[1])
+        if out is not None:
+            result = out[0]
+            if result is not values[0]:
+                np.copyto(result, values[0])
+        elif is_held_here_alone(values):
+            result = values[0]
+        else:
+            result = RESULTS.empty(np.shape(values[0]), np.asarray(values[0]).dtype)
+            np.copyto(result, values[0])
+        result[clamped_starts(values[2:], result.shape, update.shape)] = update
+        return result
+
+    setattr(run, CONSUMES_FIRST, True)
+    return run
+
+
+def is_held_here_alone(values: Sequence[Any]) -> bool:
+    """Whether nothing but this sequence, which its caller made for this call, refers to the memory of its first array."""
+    array = values[0]
+    if type(array) is not np.ndarray or sys.getrefcount(array) > _ALONE or not array.flags.writeable:
+        return False
+    if array.base is None:
+        return bool(array.flags.owndata)
+    return RESULTS.is_in_use_once(array)
+
+
+def _references(values: Sequence[Array]) -> int:
+    """The count, by the same steps as above, of an array that only a sequence holds."""
+    array = values[0]
+    return sys.getrefcount(array)
+
+
+_ALONE = _references([np.empty(0)])

@@ -18,16 +18,15 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.ir.evaluation import WORD
-from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.costing import predicted
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot, overwritten, temporary_homes
-from deepx_graph.runtime.kernels.plan import BEFORE, BLOCK, BlockPlan, plan, wider
-from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Shape, Step
+from deepx_graph.runtime.kernels.program import BEFORE, BLOCK, Array, BlockPlan, Call, KernelProgram, Shape, Step, plan, wider
 from deepx_graph.runtime.kernels.reductions import with_fast_sums
 from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.kernels.vm import grouped
+from deepx_graph.runtime.kernels.vm import Machine, grouped
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory, room
 
 Index = tuple[slice, ...]
@@ -38,11 +37,9 @@ Code = list[tuple[Call, Getter]]
 EVERYTHING = slice(None)
 
 
-def build(function: Function, threads: int, block_elements: int = costs.BLOCK_ELEMENTS) -> Kernel | None:
-    """The kernel of a function of elementwise operations, broadcasts and reductions; None where there is none (see `lower`)."""
+def build(function: Function, threads: int, block_elements: int = costs.BLOCK_ELEMENTS) -> Kernel:
+    """The kernel of a function of elementwise operations, broadcasts and reductions. Raises Declined (see `lower`)."""
     program = lower(function)
-    if program is None:
-        return None
     is_whole = plan(program, block_elements).axis < 0
     program = with_fast_sums(program, as_dots=is_whole)
     if is_whole:
@@ -121,7 +118,7 @@ class Kernel:
         self.is_kept = self.workspace_bytes <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
 
-    def predicted(self) -> ForecastParts:
+    def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model."""
         return predicted(self.program, self.plan, self.threads)
 
@@ -266,3 +263,29 @@ class Kernel:
         dtype = self.program.registers[register].dtype
         total = step.reduction.op.monoid(partial.astype(wider(dtype), copy=False), (0,))
         return np.asarray(total).astype(dtype).reshape(partial.shape[1:])
+
+
+# --- what the cost model makes of a kernel: sizes only, nothing is run
+
+
+def predicted(program: KernelProgram, plan: BlockPlan, threads: int) -> cost.ForecastParts:
+    """The prediction of a whole kernel."""
+    count = 0 if plan.axis < 0 else plan.block_count(program.space)
+    loops = sum(_step_ns(program, step, count if level == BLOCK else 1)
+                for level, steps in enumerate(plan.levels) for step in steps)
+    outside = {leaf.register for leaf in program.leaves} | set(program.results)
+    nbytes = sum(program.registers[r].size * program.registers[r].dtype.itemsize for r in outside)
+    return cost.blocks(constants(), loops, count, nbytes, threads)
+
+
+def _step_ns(program: KernelProgram, step: Step, blocks: int) -> float:
+    """All calls of one step."""
+    c, registers = constants(), program.registers
+    if not step.sources:
+        return 0.0
+    elements = max(registers[r].size for r in (*step.sources, step.target))
+    if isinstance(step.make, Machine):
+        return cost.vm_ns(c, step.make.steps, len(step.sources), elements)
+    itemsize = registers[step.target].dtype.itemsize
+    wide = max(1.0, itemsize / cost.LANE_BYTES)
+    return blocks * cost.ufunc_ns(c, elements / blocks * wide, cost.lane_price(step.primitive, itemsize) / wide)

@@ -17,7 +17,8 @@ from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
-from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
+from deepx_graph.ops.contract.reduce import is_broadcast, reducer_of
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import axes as axes_
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Leaf, Reduction, Register, Shape, Step
@@ -27,24 +28,18 @@ BOOL = np.dtype(np.bool_)
 Ints = tuple[int, ...]
 
 
-def lower(function: Function, apart: int = 0) -> KernelProgram | None:
-    """The program of a body, or None where it has operations or shapes that no kernel runs (see `axes`), or no element.
+def lower(function: Function, apart: int = 0) -> KernelProgram:
+    """The program of a body. Raises Declined where it has operations or shapes that no kernel runs (see `axes`), or no element.
 
     The first `apart` axes of its space, those of size 1 not counted, are not made one with those that follow.
     """
     space = axes_.assign(function)
-    if space is None or 0 in space.space or not function.results:
-        return None
-    if any(0 in axes_.dims(n) for n in function.nodes):
-        return None
+    if space is None or not function.results or any(0 in axes_.dims(n) for n in function.nodes):
+        raise Declined("no kernel")
     lowering = _Lowering(function, space)
     for node in function.nodes:
         lowering.add(node)
     return _merged(lowering.program(), apart)
-
-
-class _NoLowering(Exception):
-    """A primitive has no exact lowering for these dtypes."""
 
 
 class _Lowering:
@@ -63,11 +58,11 @@ class _Lowering:
         """Lowers one node; its operands are lowered already."""
         if node in self.space.leaves:
             if node in self.space.of:
-                self.of[node] = self._repeated(node) if node.op is broadcast_in_dim else self._leaf(node)
+                self.of[node] = self._repeated(node) if is_broadcast(node) else self._leaf(node)
         elif node.op.elementwise:
             self.of[node] = self._elementwise(node)
         else:
-            self.of[node] = self._reduce(node) if node.op is reduce else self._same(node)
+            self.of[node] = self._same(node) if reducer_of(node) is None else self._reduce(node)
 
     def program(self) -> KernelProgram:
         """The finished program: every result a register of its own, full along the axes of its type."""
@@ -158,7 +153,7 @@ class _Lowering:
                 register = self._expression(tree, sources, dtype, {})
                 if self.registers[register].dtype == dtype and register not in sources:
                     return register
-            except _NoLowering:
+            except Declined:
                 pass
             self._undo(*before)
         assert op.eval is not None
@@ -181,7 +176,7 @@ class _Lowering:
             case Immediate(value):
                 first = self.registers[operands[0]].dtype
                 if first not in lower_primitives.ALL:
-                    raise _NoLowering
+                    raise Declined("no exact lowering")
                 return self._constant(value, first)
             case Apply(primitive, args):
                 return self._primitive(primitive, [self._expression(a, operands, dtype, known) for a in args], dtype)
@@ -190,13 +185,13 @@ class _Lowering:
         if primitive == "cast":
             cast = lower_primitives.lower_cast(self.registers[sources[0]].dtype, dtype)
             if cast is None:
-                raise _NoLowering
+                raise Declined("no exact lowering")
             return self._step(dtype, self.registers[sources[0]].shape, sources, cast, primitive)
         if primitive == "where":
             return self._where(sources)
         lowered = lower_primitives.lower_primitive(primitive, [self.registers[s].dtype for s in sources])
         if lowered is None:
-            raise _NoLowering
+            raise Declined("no exact lowering")
         kind = BOOL if lowered.is_predicate else self.registers[sources[0]].dtype
         return self._step(kind, self._joint(sources), sources, lowered.call, primitive, lowered.in_place)
 
@@ -205,7 +200,7 @@ class _Lowering:
         size = Register(dtype, shape).size
         lowered = lower_primitives.lower_where(dtype, size)
         if lowered is None:
-            raise _NoLowering
+            raise Declined("no exact lowering")
         call, needs_scratch = lowered
         if needs_scratch:
             mask = self.registers[sources[0]]
@@ -214,7 +209,8 @@ class _Lowering:
 
     def _reduce(self, node: Node) -> int:
         operand = node.inputs[0]
-        op: Op = node.attr("body").reducer
+        op = reducer_of(node)
+        assert op is not None
         source, dtype = self.of[operand], _dtype(node)
         gone = {self.space.of[operand][k] for k in node.attr("dimensions")} - {None}
         kept = tuple(1 if k in gone else d for k, d in enumerate(self.registers[source].shape))

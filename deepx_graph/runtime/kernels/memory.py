@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.plan import BlockPlan
-from deepx_graph.runtime.kernels.program import Array, KernelProgram, Leaf, Register, Shape, Step
+from deepx_graph.runtime.kernels.program import Array, BlockPlan, KernelProgram, Leaf, Register, Shape, Step
 
 ALIGNMENT = 64
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ops.math.elementwise import add
-from deepx_graph.runtime.kernels.lower_primitives import WIDE_FLOATS
+from deepx_graph.runtime.kernels.lower_primitives import WIDE_FLOATS, primitive_of
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Step
 
 DOT = 2048
@@ -54,7 +53,7 @@ def _first(program: KernelProgram, step: Step) -> int:
 
 def _is_last_sum(program: KernelProgram, step: Step) -> bool:
     """Whether the step adds up floats along the last axes, and along all of these."""
-    if step.reduction is None or step.reduction.op is not add or not step.reduction.axes:
+    if step.reduction is None or primitive_of(step.reduction.op) != "add" or not step.reduction.axes:
         return False
     last = tuple(range(_first(program, step), len(program.space)))
     return program.registers[step.target].dtype in WIDE_FLOATS and step.reduction.axes == last

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE, index_of, value_of
-from deepx_graph.ops import construct, field, fusion, ref_create, ref_read, ref_write, run_parallel
-from deepx_graph.runtime.bytecode.code import Code, Move, Pack, Return, Run
+from deepx_graph.ops import construct, field, ref_create, ref_read, ref_write
+from deepx_graph.ops.data.fusion import fused_body
+from deepx_graph.ops.tensor.parallel import parallel_grid
+from deepx_graph.runtime.bytecode import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, leaves
 
 _PASSED_ON = (TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write)
@@ -22,7 +24,7 @@ _HOLDERS = (*_PASSED_ON, CALL, CALL_VALUE)
 
 def is_call(node: Node) -> bool:
     """Whether the node runs another function of the module."""
-    return node.op is CALL or node.op is CALL_VALUE or node.op is run_parallel
+    return node.op is CALL or node.op is CALL_VALUE or parallel_grid(node) is not None
 
 
 def makes_memory(node: Node) -> bool:
@@ -116,10 +118,10 @@ def _edges(code: Code) -> Iterator[tuple[int, int]]:
 
 def _owns_item(source: Node, k: int) -> bool:
     """Whether item k of a kernel's results is an array that only this item holds."""
-    if source.op is not fusion:
+    body = fused_body(source)
+    if body is None:
         return False
-    results = source.attr("body").results
-    made = results[k].op
+    results, made = body.results, body.results[k].op
     return results.count(results[k]) == 1 and made is not PARAM and made is not CONSTANT and not made.view
 
 

@@ -23,13 +23,12 @@ from deepx_graph.errors import printable
 from deepx_graph.ir import Node
 from deepx_graph.ir.evaluation import scratch_of
 from deepx_graph.ir.structure import PROJ
-from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.data.fusion import is_pointwise as is_pointwise_body
-from deepx_graph.ops.tensor.layout import reshape, transpose
-from deepx_graph.runtime.bytecode.code import Code, Return, Run
-from deepx_graph.runtime.bytecode.lower import lower
+from deepx_graph.ops.tensor.layout import keeps_order
+from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
-from deepx_graph.runtime.memory.forwarding import Overwrites, forwarded_buffers, nothing, with_forwarding
+from deepx_graph.runtime.memory.in_place import Overwrites, forwarded_buffers, nothing, with_forwarding
 from deepx_graph.types import TensorType, leaves, nbytes
 from deepx_graph.units import sized
 
@@ -235,17 +234,8 @@ def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> 
 
 def is_pointwise(node: Node) -> bool:
     """Whether element i of the one result depends on element i of the operands alone: such a kernel may write over one."""
-    return is_pointwise_body(node.attr("body")) if node.op is fusion else node.op.elementwise
-
-
-def keeps_order(node: Node) -> bool:
-    """Whether a view has all elements of its operand in the same order, so that it is contiguous where that is."""
-    if node.op is not transpose:
-        return node.op is reshape
-    type, axes = node.inputs[0].type, node.attr("permutation")
-    assert isinstance(type, TensorType)
-    moved = [k for k in axes if type.shape[k] != 1]
-    return moved == sorted(moved)
+    body = fused_body(node)
+    return node.op.elementwise if body is None else is_pointwise_body(body)
 
 
 class _Sharing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +18,14 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, room
-from deepx_graph.runtime.native.loopnest.table import Layout
 from deepx_graph.runtime.native.threads import pool
-from deepx_graph.runtime.straightline.segment import ArrayType
+from deepx_graph.runtime.straightline import ArrayType
 
 KEPT_BYTES = LEAST_BYTES
 """A workspace up to this size is kept from call to call; a larger one is made of the buffer pool's memory for every call."""
+
+DATA = 16
+"""Where an array object of CPython keeps the address of its elements; the trampoline checks it."""
 
 LONG_NANOSECONDS = 60_000
 """Work from here on lets other threads of Python run meanwhile, which costs some tenths of a microsecond."""
@@ -35,6 +38,23 @@ ALONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 ALONE_AND_SHORT = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 """The same while they may not, which costs less."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The slots of a table: `objects` array objects (leaves, then results), then plain addresses of everything else."""
+
+    slot: dict[int, int]
+    """Of each register in memory."""
+    partial: dict[int, int]
+    """Of the partial results of each crossing reduction."""
+    rows: dict[int, int]
+    """Byte offsets in the scratch memory of a thread of the registers kept for one row."""
+    row_bytes: int
+    """How far the same of the next row is, where several rows are done together."""
+    scratch_bytes: int
+    objects: int
+    size: int
 
 
 class MachineKernel:

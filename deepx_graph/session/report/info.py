@@ -13,8 +13,7 @@ from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.runtime.cost.counts import bytes_moved, flops, kernels
-from deepx_graph.runtime.cost.runs import NEVER, function_times, node_times, open_loops
+from deepx_graph.runtime.cost.counts import NEVER, bytes_moved, flops, function_times, kernels, node_times, open_loops
 from deepx_graph.runtime.memory.assignment import BufferAssignment, changes, no_scratch, plan
 from deepx_graph.runtime.program import callees
 from deepx_graph.types import is_state, is_static, nbytes

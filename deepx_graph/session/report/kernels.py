@@ -21,9 +21,8 @@ from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
-from deepx_graph.runtime.cost.constants import SHIPPED, Constants
-from deepx_graph.runtime.cost.counts import bytes_moved, flops
-from deepx_graph.runtime.cost.runs import NEVER, Times, function_times, is_open, node_times
+from deepx_graph.runtime.cost.counts import NEVER, Times, bytes_moved, flops, function_times, is_open, node_times
+from deepx_graph.runtime.cost.model import SHIPPED, Constants
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words

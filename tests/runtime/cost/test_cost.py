@@ -20,9 +20,8 @@ from deepx_graph.ops.contract.linalg import fft
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.calibrate import nanoseconds
-from deepx_graph.runtime.cost.constants import NAMES, SHIPPED, Constants, from_json
 from deepx_graph.runtime.cost.counts import flops
-from deepx_graph.runtime.cost.model import NestWork
+from deepx_graph.runtime.cost.model import NAMES, SHIPPED, Constants, NestWork, from_json
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.types import C64, F32, F64, DType, tensor
@@ -201,7 +200,7 @@ def test_constants_are_checked() -> None:
 
 
 def test_processes_that_store_at_once_leave_one_whole_file(tmp_path: Path) -> None:
-    code = ("from deepx_graph.runtime.cost.file import store; from deepx_graph.runtime.cost.constants import SHIPPED\n"
+    code = ("from deepx_graph.runtime.cost.file import store; from deepx_graph.runtime.cost.model import SHIPPED\n"
             "from dataclasses import replace; from pathlib import Path; import sys\n"
             "for k in range(30): store(replace(SHIPPED, block_ns=float(sys.argv[2])), Path(sys.argv[1]))")
     path, root = tmp_path / "costs.json", Path(cost_file.__file__).parents[3]

@@ -14,7 +14,7 @@ from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Module
 from deepx_graph.ops import tanh
 from deepx_graph.runtime.cost import file as cost_file
-from deepx_graph.runtime.cost.constants import SHIPPED, Constants
+from deepx_graph.runtime.cost.model import SHIPPED, Constants
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.session.report.kernels import Calibration, Placing, kernels
 from deepx_graph.types import F32, tensor

@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, reduction, reshape, tanh, transpose
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.memory.assignment import BufferAssignment, at_peak, plan
-from deepx_graph.runtime.memory.forwarding import LEAST_BYTES
+from deepx_graph.runtime.memory.in_place import LEAST_BYTES
 from deepx_graph.types import F32, tensor
 
 N = 512

@@ -16,7 +16,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, transpose
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.runtime.native.llvm.width import vectors
+from deepx_graph.runtime.native import vectors
 from deepx_graph.types import type_of_array
 from tests.support.widths import has_native_gemm
 
@@ -321,7 +321,7 @@ def test_blas_is_limited_for_the_time_of_a_call_and_after_an_error(two_threads: 
     f = dx.compile(dot(type_of_array(x), type_of_array(x)), engine="numpy", threads=1)
     close(f(x, x)[0], x, x)
     assert threads_of_blas() == before
-    monkeypatch.setattr("deepx_graph.runtime.straightline.run.StraightLine.takes", lambda *_: False)
+    monkeypatch.setattr("deepx_graph.runtime.straightline.StraightLine.takes", lambda *_: False)
     monkeypatch.setattr("deepx_graph.runtime.compile.execute_all", look)
     with pytest.raises(ZeroDivisionError):
         f(x, x)

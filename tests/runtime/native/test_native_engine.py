@@ -34,6 +34,7 @@ from deepx_graph.ops import (
 )
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.interpret import evaluate
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
@@ -79,9 +80,10 @@ def near(got: Array, want: Array, ulps: float) -> bool:
 
 def check(function: Function, args: Sequence[Array], ulps: float = ULPS, threads: int = 2,
           required: bool = True) -> NativeKernel | None:
-    kernel = build(function, threads)
-    assert kernel is not None or not required, "no native kernel"
-    if kernel is None:
+    try:
+        kernel = build(function, threads)
+    except Declined:
+        assert not required
         return None
     want = [np.asarray(w) for w in evaluate(function, args)]
     for got in (kernel(args), kernel(args, [np.empty_like(w) for w in want])):
@@ -149,7 +151,7 @@ def _apply(name: str, x: Array, has_scalef: bool) -> Array:
         t.store(y, t.address("%y", i[0], dtype), mask)
         return ()
 
-    t.sweep("%n", 1, True, (), body, ())
+    t.vector_loop("%n", 1, True, (), body, ())
     head = f"define void @f{name}{dtype.itemsize}(ptr %x, ptr %y, i64 %n) {{\nentry:"
     ir = "\n".join([head, *t.lines, "  ret void", "}", *t.declarations])
     at = functions(ir, [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"]
@@ -287,7 +289,6 @@ def test_a_cheap_value_is_computed_again_and_a_dear_one_kept() -> None:
         return b(divide, b(add, cheap, dear), b(broadcast_in_dim, total, shape=(64, 128), broadcast_dimensions=(0,)))
 
     program = lower(function_of(make, x))
-    assert program is not None
     nests = arrange(program)
     assert len(nests.nests) == 1 and len(nests.rows) == 1
 

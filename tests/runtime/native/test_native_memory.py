@@ -16,11 +16,10 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.llvm.math import FORMATS
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest import nest
-from deepx_graph.runtime.native.loopnest import nontemporal as streaming
+from deepx_graph.runtime.native.loopnest import nest as streaming
+from deepx_graph.runtime.native.loopnest.emit import module_text
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
-from deepx_graph.runtime.native.loopnest.module import module_text
-from deepx_graph.runtime.native.loopnest.nest import arrange
-from deepx_graph.runtime.native.loopnest.table import Chunks, layout
+from deepx_graph.runtime.native.loopnest.nest import Chunks, arrange, layout
 from tests.runtime.native.test_native_engine import Array, function_of
 
 CACHE_LINE = 64
@@ -178,7 +177,6 @@ def kernel_for(dtype: str) -> NativeKernel:
 def test_the_next_rows_are_asked_for_while_the_dearest_stage_runs() -> None:
     x = np.ones((8, 64), "f4")
     program = lower(function_of(_softmax, x))
-    assert program is not None
     plan = arrange(program)
     later = nest.prefetches(plan.nests[0], False)
     assert later is plan.nests[0].stages[1], "the exponentials are"

@@ -13,8 +13,8 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
+from deepx_graph.runtime.native import VARIABLE, WIDTHS, asked, vectors
 from deepx_graph.runtime.native.llvm import machine_code, target
-from deepx_graph.runtime.native.llvm.width import VARIABLE, WIDTHS, asked, vectors
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
 from tests.support.widths import MODULES, narrower

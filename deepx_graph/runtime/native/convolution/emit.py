@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.native.convolution.pack import Packing
+from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, pack_shares
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes
 from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y, moved
-from deepx_graph.runtime.native.convolution.weights import WeightPacking, pack_shares
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
 

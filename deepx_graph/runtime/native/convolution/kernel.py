@@ -15,19 +15,21 @@ import numpy as np
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM, value_of
+from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, room
 from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
-from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, epilogue_of, parts_of
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, scratch_bytes
-from deepx_graph.runtime.native.convolution.problem import problem_of
-from deepx_graph.runtime.native.convolution.weights import pack_shares, packed_size
+from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, problem_of, scratch_bytes
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineKernel, address_of, run_shared
 from deepx_graph.runtime.native.transpose import contiguous
@@ -36,25 +38,31 @@ _BESIDE = 4
 """Registers that are not for sums: a row of weights and an element of the input."""
 
 
-def planned(node: Node) -> ConvolutionPlan | str:
-    """The plan of a convolution node for this machine, or why it has none."""
-    problem = problem_of(node)
-    if isinstance(problem, str):
-        return problem
+def planned(node: Node) -> ConvolutionPlan:
+    """The plan of a convolution node for this machine. Raises Declined."""
     machine = this_machine()
-    return plan(problem, machine.register_bytes, microkernel.registers(machine.register_bytes, machine.triple) - _BESIDE)
+    sums = microkernel.registers(machine.register_bytes, machine.triple) - _BESIDE
+    return plan(problem_of(node), machine.register_bytes, sums)
 
 
-def attempt(function: Function, threads: int) -> ConvolutionKernel | str:
-    """The kernel of a function of one convolution and elementwise steps that follow it, or why there is none."""
-    parts = parts_of(function)
-    if isinstance(parts, str):
-        return parts
+def build(function: Function, threads: int) -> ConvolutionKernel:
+    """The kernel of a function of one convolution and its epilogue. Raises Declined."""
+    parts = split_epilogue(function, convolution)
     found = planned(parts.node)
-    if isinstance(found, str):
-        return found
-    then = epilogue_of(parts, found, threads)
-    return then if isinstance(then, str) else ConvolutionKernel(found, parts, then, threads, function)
+    return ConvolutionKernel(found, parts, _epilogue(parts, found, threads), threads, function)
+
+
+def _epilogue(parts: WithEpilogue, plan: ConvolutionPlan, threads: int) -> NativeKernel | None:
+    """The kernel of the epilogue, one loop over rows of which none belongs to two shares. Raises Declined."""
+    if parts.epilogue is None:
+        return None
+    if plan.apart == len(plan.extents):
+        raise Declined("the epilogue has no whole rows in a share")
+    kernel = loopnest.build(parts.epilogue, threads, plan.apart)
+    needs_memory = kernel.layout.scratch_bytes or kernel.own_bytes
+    if needs_memory or 0 not in kernel.in_place[0] or parts.epilogue.results[0].type != parts.node.type:
+        raise Declined("the epilogue is not in place")
+    return kernel
 
 
 class _Workspace:
@@ -78,7 +86,7 @@ class ConvolutionKernel(MachineKernel):
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
-    def __init__(self, plan: ConvolutionPlan, parts: FusedConvolution, then: NativeKernel | None, threads: int,
+    def __init__(self, plan: ConvolutionPlan, parts: WithEpilogue, then: NativeKernel | None, threads: int,
                  function: Function) -> None:
         self.plan, self.then, self.threads = plan, then, threads
         tile, node = plan.method.tile, parts.node

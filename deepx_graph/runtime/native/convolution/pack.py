@@ -1,15 +1,176 @@
-"""Copying the input of a share of a convolution into scratch memory: padded with zeros, spread out, by remainders of a stride.
+"""Packing for a convolution: the input of a share into scratch memory, and the weights into panels as wide as a tile.
 
-Only elements of the share's own image and group are read; every element that a stored result depends on is written.
+The input is padded with zeros and spread out, by remainders of a stride: only elements of the share's own image and group are read;
+every element that a stored result depends on is written. A tile of vectors along the output features reads a vector of weights for
+each step of its sum, one after the other. Lanes beyond the last feature are filled with what lies at hand: their results are not
+stored.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import SIZE, ConvolutionPlan, Lanes, phase_columns, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, scalar_type
+
+PACKED_SHARE = 1 << 15
+"""Weights of a share of packing, at least: some microseconds."""
+
+SOURCE, TARGET = 0, 1
+"""The slots of the table of packing: the weights as they are, and packed."""
+
+
+@dataclass(frozen=True)
+class WeightLayout:
+    """The order of packed weights: `order` lists the sums' axes outermost first, -1 the input features; `steps` their elements.
+
+    `panel` is the step from one panel of lanes to the next, `group` that of a group, `output` that of an output feature.
+    """
+
+    order: tuple[int, ...]
+    steps: dict[int, int]
+    panel: int
+    output: int
+    group: int
+
+
+def weights_of(plan: ConvolutionPlan) -> WeightLayout:
+    """How the weights must lie: in panels as wide as a tile; as they are where windows are in the lanes."""
+    p = plan.problem
+    natural = {k: a.w for k, a in enumerate(p.axes)} | {-1: p.w[2]}
+    sizes = {k: a.window for k, a in enumerate(p.axes)} | {-1: p.inputs}
+    order = tuple(sorted(natural, key=lambda k: (-natural[k], k)))
+    if plan.method.lanes is Lanes.WINDOWS:
+        return WeightLayout(order, natural, 0, p.w[1], p.w[0])
+    steps, step = {}, plan.span
+    for k in reversed(order):
+        steps[k] = step
+        step *= sizes[k]
+    return WeightLayout(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
+
+
+def packed_size(plan: ConvolutionPlan) -> int:
+    """Elements of packed weights."""
+    groups = 1 if plan.method.lanes is Lanes.GROUPS else plan.problem.groups
+    return groups * plan.panels * plan.span * plan.problem.depth
+
+
+def pack_shares(plan: ConvolutionPlan) -> int:
+    """How many shares packing has: parts of the sums of panels."""
+    return packed_size(plan) // (plan.span * plan.problem.depth) * _parts(plan)
+
+
+def _parts(plan: ConvolutionPlan) -> int:
+    return max(1, min(_runs(plan)[0][0], plan.span * plan.problem.depth // PACKED_SHARE))
+
+
+def _runs(plan: ConvolutionPlan) -> list[tuple[int, int]]:
+    """The axes of a sum in the order of packing, as sizes and steps in the weights; neighbours that are one run made one."""
+    p = plan.problem
+    sizes = {k: (a.window, a.w) for k, a in enumerate(p.axes)} | {-1: (p.inputs, p.w[2])}
+    found: list[tuple[int, int]] = []
+    for size, step in (sizes[k] for k in weights_of(plan).order):
+        if size == 1 and found:
+            continue
+        if found and (found[-1][0] == 1 or found[-1][1] == size * step):
+            found[-1] = found[-1][0] * size, step
+        else:
+            found.append((size, step))
+    return found
+
+
+class WeightPacking:
+    """Writes the function that packs one share: a part of the outermost run of one panel."""
+
+    def __init__(self, plan: ConvolutionPlan, declarations: dict[str, None]) -> None:
+        self.plan, self.dtype = plan, plan.problem.dtype
+        self.t = IRBuilder(plan.width)
+        self.t.declarations = declarations
+        self.runs = _runs(plan)
+        p = plan.problem
+        self.length, self.step = (p.groups, p.w[0]) if plan.method.lanes is Lanes.GROUPS else (p.outputs, p.w[1])
+        """Of the axis in the lanes."""
+        self.last = ""
+        """The last lane of the vector at hand that has an element."""
+
+    def share(self) -> str:
+        """`packed(table, number, scratch, block)`, of which the last two are for others."""
+        t, plan = self.t, self.plan
+        parts, size = _parts(plan), self.runs[0][0]
+        part, rest = t.let(f"urem i64 %number, {parts}"), t.let(f"udiv i64 %number, {parts}")
+        panel, group = t.let(f"urem i64 {rest}, {plan.panels}"), t.let(f"udiv i64 {rest}, {plan.panels}")
+        low = t.let(f"udiv i64 {t.let(f'mul i64 {part}, {size}')}, {parts}")
+        above = t.let(f"add i64 {part}, 1")
+        high = t.let(f"udiv i64 {t.let(f'mul i64 {above}, {size}')}, {parts}")
+        source, target = (t.let(f"load ptr, ptr {t.let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in (SOURCE, TARGET))
+        source = self._at(source, group, plan.problem.w[0] if plan.method.lanes is not Lanes.GROUPS else 0)
+        target = self._at(target, rest, plan.span * plan.problem.depth)
+        first = t.let(f"mul i64 {panel}, {plan.span}")
+
+        def vector(v: str) -> None:
+            begin = self._within(t.let(f"add i64 {first}, {t.let(f'mul i64 {v}, {t.lanes}')}"))
+            self.last = t.let(f"sub i64 {self.length - 1}, {begin}")
+            self._run(0, self._at(source, begin, self.step), self._at(target, v, t.lanes), low, high)
+
+        t.rows("0", str(plan.method.tile.vectors), vector)
+        head = "define internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind {"
+        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+    def _within(self, index: str) -> str:
+        """The index, or the last one there is."""
+        beyond = self.t.let(f"icmp sge i64 {index}, {self.length}")
+        return self.t.let(f"select i1 {beyond}, i64 {self.length - 1}, i64 {index}")
+
+    def _at(self, pointer: str, index: str, step: int) -> str:
+        t = self.t
+        return t.address(pointer, t.let(f"mul i64 {index}, {step}"), self.dtype) if step else pointer
+
+    def _run(self, depth: int, source: str, target: str, low: str, high: str) -> None:
+        """Packs the elements low..high of a run: a vector of the lanes' elements for each."""
+        t, (_, step) = self.t, self.runs[depth]
+        each = self.plan.span * math.prod(size for size, _ in self.runs[depth + 1 :])
+        if depth < len(self.runs) - 1:
+            t.rows(low, high, lambda k: self._run(depth + 1, self._at(source, k, step), self._at(target, k, each), "0",
+                                                  str(self.runs[depth + 1][0])))
+        elif step == 1:
+            self._transposed(source, target, low, high)
+        else:
+            t.rows(low, high, lambda k: self._gathered(self._at(source, k, step), self._at(target, k, each)))
+
+    def _transposed(self, source: str, target: str, low: str, high: str) -> None:
+        """The elements of each lane are neighbours: as many of them as there are lanes at a time change places with the lanes."""
+        t, span = self.t, self.plan.span
+        count = t.let(f"sub i64 {high}, {low}")
+        source, target = self._at(source, low, 1), self._at(target, low, span)
+        whole = t.let(f"udiv i64 {count}, {t.lanes}")
+
+        def square(k: str) -> None:
+            start = t.let(f"mul i64 {k}, {t.lanes}")
+            t.line(f"call void @transpose(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
+                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {t.lanes}, i64 {t.lanes})")
+
+        t.rows("0", whole, square)
+        t.rows(t.let(f"mul i64 {whole}, {t.lanes}"), count,
+               lambda k: self._gathered(self._at(source, k, 1), self._at(target, k, span)))
+
+    def _gathered(self, source: str, target: str) -> None:
+        """One vector: as it lies where the lanes are neighbours and none is missing, else element by element."""
+        t, size = self.t, self.dtype.itemsize
+        if self.step == 1 and self.length % self.plan.span == 0:
+            t.store(t.load(source, self.dtype, None), target, None)
+            return
+        kind = scalar_type(self.dtype)
+
+        def lane(k: str) -> None:
+            beyond = t.let(f"icmp sgt i64 {k}, {self.last}")
+            index = t.let(f"select i1 {beyond}, i64 {self.last}, i64 {k}")
+            one = t.let(f"load {kind}, ptr {self._at(source, index, self.step)}, align {size}")
+            t.line(f"store {kind} {one}, ptr {t.address(target, k, self.dtype)}, align {size}")
+
+        t.rows("0", str(t.lanes), lane)
 
 
 class Packing:
@@ -165,7 +326,7 @@ class Packing:
                 t.store(t.load(t.address(source, i, self.dtype), self.dtype, mask), t.address(target, i, self.dtype), mask)
             return ()
 
-        t.sweep(count, 2, True, (), body, ())
+        t.vector_loop(count, 2, True, (), body, ())
 
     def _zeros(self, target: str, count: str) -> None:
         t, zero = self.t, self.t.splat(0, self.dtype)
@@ -175,4 +336,4 @@ class Packing:
                 t.store(zero, t.address(target, i, self.dtype), mask)
             return ()
 
-        t.sweep(count, 1, True, (), body, ())
+        t.vector_loop(count, 1, True, (), body, ())

@@ -1,4 +1,4 @@
-"""How a convolution is computed by direct kernels: which axis lies in the lanes, the tile of results in registers, the shares.
+"""A convolution by direct kernels: its sizes and steps in one form, the axis in the lanes, the tile in registers, the shares.
 
 The input of a share is copied into scratch memory, padded and spread out, so that tiles read it without a test. Everything here
 follows from shapes alone; nothing is emitted and nothing is computed.
@@ -8,14 +8,99 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 
-from deepx_graph.runtime.native.convolution.problem import Problem
+from deepx_graph.ir import Node
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.gemm.microkernel import Tile
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.types import TensorType
+
+
+@dataclass(frozen=True)
+class SpatialAxis:
+    """A spatial axis: sizes, window parameters, and the element steps along it in input, weights and output."""
+
+    size: int
+    window: int
+    count: int
+    stride: int
+    low: int
+    base: int
+    dilation: int
+    is_reversed: bool
+    x: int
+    w: int
+    y: int
+
+    def reach(self, windows: int) -> int:
+        """How many elements of the padded input so many neighbouring windows see."""
+        return (windows - 1) * self.stride + (self.window - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution in one form: images, groups, features of a group, and the element steps of each in the three arrays."""
+
+    dtype: DType
+    images: int
+    groups: int
+    inputs: int
+    outputs: int
+    axes: tuple[SpatialAxis, ...]
+    x: tuple[int, int, int]
+    """Steps of images, groups, input features."""
+    w: tuple[int, int, int]
+    """Steps of groups, output features, input features."""
+    y: tuple[int, int, int]
+    """Steps of images, groups, output features."""
+
+    @property
+    def depth(self) -> int:
+        """Products in one result."""
+        return self.inputs * math.prod(a.window for a in self.axes)
+
+
+def problem_of(node: Node) -> Problem:
+    """The form of a convolution node of static type. Raises Declined."""
+    x, w = (i.type for i in node.inputs)
+    assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(node.type, TensorType)
+    dtype = x.dtype.np
+    if dtype not in (F4, F8) or dtype is None:
+        raise Declined(f"no machine code for a convolution of {x.dtype}")
+    a = node.attr
+    if not a("input_spatial_dimensions"):
+        raise Declined("a product")
+    if 0 in (*x.shape, *w.shape, *node.type.shape):
+        raise Declined("no elements")
+    return _problem(node, dtype, x.shape, w.shape, node.type.shape)
+
+
+def _problem(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> Problem:
+    a = node.attr
+    xs, ws, ys = map(steps_of, (x, w, y))
+    n, f, o = a("input_batch_dimension"), a("input_feature_dimension"), a("kernel_output_feature_dimension")
+    c, yn, yf = a("kernel_input_feature_dimension"), a("output_batch_dimension"), a("output_feature_dimension")
+    parts, batch_groups = a("feature_group_count"), a("batch_group_count")
+    groups = parts * batch_groups
+    images, inputs, outputs = x[n] // batch_groups, w[c], w[o] // groups
+    spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
+                  a("window_strides"), a("padding_low"), a("lhs_dilation"), a("rhs_dilation"), a("window_reversal"), strict=True)
+    axes = tuple(SpatialAxis(x[i], w[k], y[j], stride, low, base, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
+                 for i, k, j, stride, low, base, dilation, is_reversed in spatial)
+    group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
+    return Problem(dtype, images, groups, inputs, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),
+                   (ys[yn], outputs * ys[yf], ys[yf]))
+
+
+def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Element steps of an array in C order."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
 
 SCRATCH_BYTES = 256 << 10
 """Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""
@@ -130,18 +215,20 @@ def in_lanes(problem: Problem, lanes: Lanes) -> int:
     return of[lanes]
 
 
-def plan(problem: Problem, register_bytes: int, sums: int) -> ConvolutionPlan | str:
-    """The cheapest plan for tiles of at most so many sums, or why there is none."""
+def plan(problem: Problem, register_bytes: int, sums: int) -> ConvolutionPlan:
+    """The cheapest plan for tiles of at most so many sums. Raises Declined."""
     width = register_bytes // problem.dtype.itemsize
     found = [(_price(problem, m, width), k, m) for k, m in enumerate(_methods(problem, width, sums))]
     if not found:
-        return "no direct kernel for this layout"
+        raise Declined("no direct kernel for this layout")
     steps, _, method = min(found)
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
     if useful < LEAST_USE * steps:
-        return "too few features for the lanes"
+        raise Declined("too few features for the lanes")
     shared = _shared(ConvolutionPlan(problem, width, method, (1,) * len(problem.axes), 1), steps)
-    return "windows too large for a cache" if scratch_bytes(shared) > MOST_SCRATCH else shared
+    if scratch_bytes(shared) > MOST_SCRATCH:
+        raise Declined("windows too large for a cache")
+    return shared
 
 
 # --- methods

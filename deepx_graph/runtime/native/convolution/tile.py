@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deepx_graph.runtime.native.convolution.pack import weights_of
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, phase_columns, scratch_steps
-from deepx_graph.runtime.native.convolution.weights import weights_of
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type

@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
-from deepx_graph.runtime.kernels.program import Array, Shape
+from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import delivered, result_memory
-from deepx_graph.runtime.native.convolution.epilogue import FusedConvolution, parts_of
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, EpilogueFunction, GemmKernel, fits
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.emit import NestEmitter
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, attempt
-from deepx_graph.runtime.native.loopnest.nest import together
+from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, Workspace
 from deepx_graph.types import TensorType
 
@@ -33,48 +32,17 @@ MOST_ROW_BYTES = 2 << 20
 """Of the columns that are packed at a time where the epilogue needs whole rows: every chunk packs them again."""
 
 
-class _EpilogueEmitter(NestEmitter):
-    """One nest over the rows of a product's result: `epilogue(table, low, high, left, right, scratch)`."""
-
-    def function(self, name: str) -> str:
-        t, few, low = self.t, together(self.nests, self.nest), "%low"
-        self._load_pointers()
-        if few > 1:
-            rest = t.let(f"srem i64 {t.let('sub i64 %high, %low')}, {few}")
-            low = t.let(f"sub i64 %high, {rest}")
-            t.rows("%low", low, lambda row: self._rows([row, *(t.let(f"add i64 {row}, {k}") for k in range(1, few))]), few)
-        t.rows(low, "%high", lambda row: self._rows([row]))
-        params = "ptr noalias %table, i64 %low, i64 %high, i64 %left, i64 %right, ptr noalias %scratch"
-        return "\n".join([f"define void @{name}({params}) nounwind \"stackrealign\" {{", "entry:", *t.lines, "  ret void", "}"])
-
-    @property
-    def in_columns(self) -> bool:
-        """Whether it keeps to its range of columns: nothing is kept or reduced along a row."""
-        return len(self.nest.stages) == 1 and not self.nest.stages[0].reductions
-
-    def _base(self, pointer: str, shape: Shape, dtype: np.dtype[Any], indices: dict[int, str]) -> str:
-        base = super()._base(pointer, shape, dtype, indices)
-        return self.t.address(base, "%left", dtype) if self.in_columns and shape[-1] > 1 else base
-
-    def _length(self, indices: dict[int, str]) -> str:
-        return self.t.let("sub i64 %right, %left") if self.in_columns else super()._length(indices)
-
-
-def attempt_fused(function: Function, threads: int) -> FusedGemm | str:
-    """The kernel of a function of one product and its epilogue, or why there is none."""
-    parts = parts_of(function, dot_general)
-    if isinstance(parts, str):
-        return parts
+def build(function: Function, threads: int) -> FusedGemm:
+    """The kernel of a function of one product and its epilogue. Raises Declined."""
+    parts = split_epilogue(function, dot_general)
     if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
-        return "no epilogue in place"
-    stacks = batched_gemm_of(parts.node)
-    if stacks is None or not fits(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth):
-        return "no product in machine code"
-    kernel = attempt(parts.epilogue, threads, _rows_apart(parts.node))
-    if isinstance(kernel, str):
-        return kernel
-    reason = _refusal(kernel, stacks)
-    return reason or FusedGemm(function, parts, stacks, kernel, threads)
+        raise Declined("no epilogue in place")
+    gemm = batched_gemm_of(parts.node)
+    if gemm is None or not fits(gemm):
+        raise Declined("no product in machine code")
+    kernel = loopnest.build(parts.epilogue, threads, _rows_apart(parts.node))
+    _check(kernel, gemm)
+    return FusedGemm(function, parts, gemm, kernel, threads)
 
 
 def _rows_apart(node: Node) -> int:
@@ -86,27 +54,32 @@ def _rows_apart(node: Node) -> int:
     return sum(d != 1 for d in dims[: len(dims) - columns])
 
 
-def _refusal(kernel: NativeKernel, stacks: BatchedGemm) -> str:
-    nests, rows = kernel.nests, stacks.matrices * stacks.rows
+def _check(kernel: NativeKernel, gemm: BatchedGemm) -> None:
+    """Raises Declined where an epilogue cannot be run on a chunk of the result."""
+    nests, rows = kernel.nests, gemm.matrices * gemm.rows
     if len(nests.nests) != 1 or nests.crossing or kernel.own_bytes or 0 not in kernel.in_place[0]:
-        return "the epilogue is not one sweep in place"
-    if nests.in_strips or nests.space[-1] != stacks.columns or nests.count(nests.nests[0]) != rows:
-        return "the epilogue has other rows"
-    whole = not _code(kernel).in_columns
-    packed = stacks.columns * min(stacks.depth, BLOCK_TERMS) * stacks.dtype.itemsize
-    return "the epilogue needs rows too long for a chunk" if whole and packed > MOST_ROW_BYTES else ""
+        raise Declined("the epilogue is not one loop in place")
+    if nests.in_strips or nests.space[-1] != gemm.columns or nests.count(nests.nests[0]) != rows:
+        raise Declined("the epilogue has other rows")
+    packed = gemm.columns * min(gemm.depth, BLOCK_TERMS) * gemm.dtype.itemsize
+    if _needs_rows(kernel) and packed > MOST_ROW_BYTES:
+        raise Declined("the epilogue needs rows too long for a chunk")
 
 
-def _code(kernel: NativeKernel) -> _EpilogueEmitter:
-    return _EpilogueEmitter(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, kernel.chunks[0], this_machine())
+def _needs_rows(kernel: NativeKernel) -> bool:
+    """Whether something is kept or reduced along a row, so that the epilogue cannot keep to a range of columns."""
+    (nest,) = kernel.nests.nests
+    return len(nest.stages) > 1 or bool(nest.stages[0].reductions)
 
 
 def _epilogue(kernel: NativeKernel) -> EpilogueFunction:
     """The machine function of the epilogue."""
-    code = _code(kernel)
-    text = "\n".join([code.function("epilogue"), *code.t.declarations, ""])
+    needs_rows = _needs_rows(kernel)
+    code = NestEmitter(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, this_machine(),
+                       columns=None if needs_rows else ("%left", "%right"))
+    text = "\n".join([code.columns_function("epilogue"), *code.t.declarations, ""])
     address = machine_code.functions(text, ["epilogue"], kernel)["epilogue"]
-    return EpilogueFunction(address, not code.in_columns, kernel.layout.scratch_bytes)
+    return EpilogueFunction(address, needs_rows, kernel.layout.scratch_bytes)
 
 
 class FusedGemm(MachineKernel):
@@ -115,13 +88,12 @@ class FusedGemm(MachineKernel):
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
     lowering = "machine code, with epilogue"
 
-    def __init__(self, function: Function, parts: FusedConvolution, stacks: BatchedGemm, then: NativeKernel, threads: int) -> None:
+    def __init__(self, function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: NativeKernel, threads: int) -> None:
         node = parts.node
         assert isinstance(node.type, TensorType)
-        self._shape, self._stacks, self._then, self._params = node.type.shape, stacks, then, parts.params
-        self._operands = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
-        self._multiply = GemmKernel(stacks.dtype, stacks.matrices, stacks.rows, stacks.columns, stacks.depth, threads,
-                                 epilogue=_epilogue(then))
+        self._shape, self._gemm, self._then, self._params = node.type.shape, gemm, then, parts.params
+        self._sources = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
+        self._multiply = GemmKernel.of(gemm, threads, _epilogue(then))
         self._node, self._threads = node, self._multiply.threads
 
     @property
@@ -135,8 +107,8 @@ class FusedGemm(MachineKernel):
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """Packed operands, copies of those that do not lie as they are read, and the memory of the epilogue."""
-        params = {k: n for n, k in enumerate(self._operands) if isinstance(k, int)}
-        copies = self._stacks.copied([n for k, n in params.items() if k in loose])
+        params = {k: n for n, k in enumerate(self._sources) if isinstance(k, int)}
+        copies = self._gemm.copied([n for k, n in params.items() if k in loose])
         then = {k + 1: loose[p] for k, p in enumerate(self._params) if p in loose}
         return self._multiply.workspace_bytes + copies + self._then.scratch(then)
 
@@ -147,12 +119,12 @@ class FusedGemm(MachineKernel):
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The result for the arguments; in the array of `out`, where one is given."""
         given = None if out is None else out[0]
-        into = result_memory(self._shape, self._stacks.dtype, args, given, self.in_place[0])
+        into = result_memory(self._shape, self._gemm.dtype, args, given, self.in_place[0])
         arrays = self._then.leaves([into, *(args[k] for k in self._params)])
         workspace = self.workspace()
         workspace.fill([*arrays, into])
-        x, y = self._stacks.operands(*(args[k] if isinstance(k, int) else k for k in self._operands))
-        self._multiply(x, y, into.reshape(self._stacks.form), workspace.address)
+        x, y = self._gemm.operands(*(args[k] if isinstance(k, int) else k for k in self._sources))
+        self._multiply(x, y, into.reshape(self._gemm.result_shape), workspace.address)
         self.give_back(workspace)
         return delivered([into], out)
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.runtime.engines.gemm import BatchedGemm
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.gemm.loops import PANEL_GAP, Fields, module_text
-from deepx_graph.runtime.native.gemm.tile import VECTORS
+from deepx_graph.runtime.native.gemm.emit import PANEL_GAP, VECTORS, Fields, module_text
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -52,17 +52,11 @@ CHUNKS_EACH = 4
 MOST_TERMS = 1 << 16
 
 
-def build(dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int) -> GemmKernel | None:
-    """What multiplies stacks of so many matrices; None where BLAS should."""
-    fit = fits(dtype, matrices, rows, columns, depth)
-    return GemmKernel(dtype, matrices, rows, columns, depth, threads) if fit else None
-
-
-def fits(dtype: DType, matrices: int, rows: int, columns: int, depth: int) -> bool:
-    """Whether a product is worth doing here, and can be."""
-    if dtype not in (F4, F8) or min(rows, columns, depth) < LEAST_SIDE or depth > MOST_TERMS:
+def fits(gemm: BatchedGemm) -> bool:
+    """Whether a product is worth doing here, and can be; BLAS does the others."""
+    if gemm.dtype not in (F4, F8) or min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE or gemm.depth > MOST_TERMS:
         return False
-    work = matrices * rows * columns * depth
+    work = gemm.matrices * gemm.rows * gemm.columns * gemm.depth
     return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
 
 
@@ -132,6 +126,11 @@ class GemmKernel:
         self._address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
         self.scratch_bytes = self.part + (self.epilogue.scratch_bytes + 64 if self.epilogue else 0)
         self._tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
+
+    @staticmethod
+    def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueFunction | None = None) -> GemmKernel:
+        """What computes such a product, and an epilogue on its result."""
+        return GemmKernel(gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth, threads, epilogue)
 
     def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
         """The fields of a group, apart from addresses and distances of operands, which are known in a call."""

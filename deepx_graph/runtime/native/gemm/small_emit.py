@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Node
-from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import delivered
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest.table import DATA, Layout
-from deepx_graph.runtime.native.machine_kernel import ALONE, MachineCode
-from deepx_graph.runtime.straightline.segment import ArrayType
+from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, Layout, MachineCode
+from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
 MOST_ROWS = 4
@@ -313,9 +311,9 @@ MOST_WORK = 1 << 19
 
 
 def build(node: Node) -> SmallGemm | None:
-    """The kernel of a product of floats; None where it is too large, or of another type."""
+    """The kernel of a `dot_general` of floats; None where it is too large, or of another type."""
     types = [t for t in (*(i.type for i in node.inputs), node.type) if isinstance(t, TensorType) and t.is_static]
-    if node.op is not dot_general or len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
+    if len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
         return None
     plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
     return None if not 0 < plan.work <= MOST_WORK else _kernel(plan, types[2].shape, this_machine().register_bytes)

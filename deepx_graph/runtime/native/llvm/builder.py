@@ -267,7 +267,7 @@ class IRBuilder:
         self.line(f"br i1 {more}, label %{head}, label %{after}")
         self.start(after)
 
-    def sweep(self, count: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
+    def vector_loop(self, count: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
               combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]], rows: int = 1) -> list[VectorValue]:
         """The inner loop over `count` elements of each of `rows` rows: `unroll` vectors at a time, then single ones under a mask.
 

@@ -18,8 +18,8 @@ import llvmlite
 import llvmlite.binding
 
 from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.runtime.native import asked
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, of_parts
-from deepx_graph.runtime.native.llvm.width import asked
 
 llvm: Any = llvmlite.binding
 """It has no types."""

@@ -1,8 +1,7 @@
 """The machine code of one nest: rows, several of them together where their sums are to overlap, and the loop along each.
 
 `nest(table, low, high, scratch, chunk)` does rows low..high, any of them: who runs it need not know which are done together. What
-the steps mean is written by `primitives` and `math`.
-"""
+the steps mean is written by `primitives` and `math`."""
 
 from __future__ import annotations
 
@@ -11,76 +10,71 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 from deepx_graph.runtime.native.llvm import primitives
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loopnest import nontemporal
-from deepx_graph.runtime.native.loopnest.nest import STRIP, Nest, Nests, NestStage, prefetches, registers_used, together, unrolled
-from deepx_graph.runtime.native.loopnest.table import (
-    DATA,
+from deepx_graph.runtime.native.loopnest.nest import (
+    LINE,
     LONG_SUM,
+    STRIP,
     Chunks,
-    Layout,
-    NoMachineCode,
+    Nest,
+    Nests,
+    NestStage,
     identity,
+    is_out_of_cache,
     partial_dtype,
-    primitive_of,
+    prefetches,
+    reducing_primitive,
+    reference,
+    registers_used,
+    streamed,
+    together,
+    unrolled,
 )
+from deepx_graph.runtime.native.machine_kernel import DATA, Layout
 
 
-class Partials:
-    """What the code of one nest knows, and the writing of its partial results."""
+class PartialResults:
+    """The partial results of reductions across chunks: cleared, joined with those of rows, and added up over all chunks.
 
-    def __init__(self, program: KernelProgram, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
-        self.program, self.nests, self.nest, self.layout, self.chunks = program, nests, nest, layout, chunks
-        self.machine = machine
-        self.dtypes = [r.dtype for r in program.registers]
-        self.shapes: list[Shape] = [r.shape or (1,) for r in program.registers]
-        self.constants = dict(program.constants)
-        self.lanes = machine.register_bytes // max(4, min(8, self._widest()))
-        self.t = IRBuilder(self.lanes, machine.register_bytes == 64)
+    Each chunk has its own in memory; `pointers` are their addresses, by register.
+    """
+
+    def __init__(self, emitter: NestEmitter) -> None:
+        self.emitter = emitter
         self.pointers: dict[int, str] = {}
+        self.steps = [s for stage in emitter.nest.stages for s in (*stage.reductions, *stage.row_reductions)
+                      if s.target in emitter.nests.crossing]
 
-    def _widest(self) -> int:
-        steps = [s for stage in self.nest.stages for s in (*stage.steps, *stage.reductions)]
-        used = {r for s in steps for r in (s.target, *s.sources)}
-        return max((self.dtypes[r].itemsize for r in used), default=4)
-
-    def _entry(self, t: IRBuilder, slot: int) -> str:
-        at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
-        pointer = t.let(f"load ptr, ptr {at}")
-        if slot < self.layout.objects:
-            inside = t.let(f"getelementptr i8, ptr {pointer}, i64 {DATA}")
-            pointer = t.let(f"load ptr, ptr {inside}")
-        return pointer
+    def clear(self) -> None:
+        """Loads the addresses, and sets this chunk's partial results to the identity."""
+        for step in self.steps:
+            self.pointers[step.target] = self._chunk_of(step)
+        for step in self.steps:
+            self._clear(step)
 
     def _chunk_of(self, step: Step) -> str:
         """The address of this chunk's partial results."""
-        start = self.t.let(f"mul i64 %chunk, {self._size(step.target)}")
-        return self.t.address(self._entry(self.t, self.layout.partial[step.target]), start, self._partial(step))
+        code = self.emitter
+        start = code.t.let(f"mul i64 %chunk, {self._size(step.target)}")
+        return code.t.address(code.entry(code.t, code.layout.partial[step.target]), start, self._dtype(step))
 
     def _size(self, register: int) -> int:
-        return math.prod(self.shapes[register])
+        return math.prod(self.emitter.shapes[register])
 
-    def _partial(self, step: Step) -> DType:
+    def _dtype(self, step: Step) -> DType:
         assert step.reduction is not None
-        return partial_dtype(self.dtypes[step.target], step.reduction.op)
-
-    def _join(self, step: Step, dtype: DType) -> Callable[[VectorValue, VectorValue], VectorValue]:
-        assert step.reduction is not None
-        write = primitives.lower_primitive(primitive_of(step.reduction.op), [dtype, dtype], dtype, self.machine)
-        if write is None:
-            raise NoMachineCode(f"a reduction of {dtype}")
-        return lambda x, y: write(self.t, (x, y))
+        return partial_dtype(self.emitter.dtypes[step.target], step.reduction.op)
 
     def _clear(self, step: Step) -> None:
-        """Sets partial results to the identity."""
-        t, dtype, size = self.t, self._partial(step), self._size(step.target)
+        t, dtype, size = self.emitter.t, self._dtype(step), self._size(step.target)
         start = t.splat(identity(step, dtype), dtype)
-        pointer = self.pointers[~step.target]
+        pointer = self.pointers[step.target]
         if size == 1:
             t.store_one(start, pointer)
             return
@@ -90,42 +84,72 @@ class Partials:
                 t.store(start, t.address(pointer, i, dtype), mask)
             return ()
 
-        t.sweep(str(size), 1, size % self.lanes != 0, (), body, ())
+        t.vector_loop(str(size), 1, size % t.lanes != 0, (), body, ())
 
-    def totals(self, name: str) -> str:
-        """The function that joins the partial results of all chunks, in order."""
-        own, self.t = self.t, IRBuilder(self.lanes)
-        for stage in self.nest.stages:
-            for step in (*stage.reductions, *stage.row_reductions):
-                if step.target in self.nests.crossing:
-                    self._total(step)
-        lines, own.declarations = self.t.lines, own.declarations | self.t.declarations
-        self.t = own
-        head = f"define void @{name}(ptr noalias %table, ptr noalias %scratch) nounwind {{"
-        return "\n".join([head, "entry:", *lines, "  ret void", "}"])
+    def addresses(self, step: Step, rows: Sequence[dict[int, str]]) -> list[str]:
+        """The addresses of the partial results of these rows."""
+        code, pointer = self.emitter, self.pointers[step.target]
+        return [pointer] if code.nests.in_strips else code.starts(pointer, code.shapes[step.target], self._dtype(step), rows)
 
-    def _total(self, step: Step) -> None:
-        t, dtype, partial, size = self.t, self.dtypes[step.target], self._partial(step), self._size(step.target)
-        source, target = self._entry(t, self.layout.partial[step.target]), self._entry(t, self.layout.slot[step.target])
-        join = self._join(step, partial)
+    def add(self, step: Step, x: VectorValue, rows: Sequence[dict[int, str]]) -> None:
+        """Joins one value of each row with the partial results of the rows, which may be one."""
+        t, dtype = self.emitter.t, self._dtype(step)
+        join, addresses = self.emitter.join(t, step, dtype), self.addresses(step, rows)
+        for k, part in enumerate(_padded(x, len(rows)).parts):
+            at = addresses[k % len(addresses)]
+            t.store_one(join(primitives.cast(t, VectorValue(part, x.dtype), dtype), t.load_one(at, dtype)), at)
+
+    def add_along(self, step: Step, x: VectorValue, bases: Sequence[str], at: Sequence[str], mask: str | None) -> None:
+        """Joins vectors with the partial results of their columns; those of several rows with each other first."""
+        t, dtype = self.emitter.t, self._dtype(step)
+        join, near = self.emitter.join(t, step, dtype), self.emitter.join(t, step, x.dtype)
+        rows = [of_parts(x.parts[k : k + len(at)], x.dtype) for k in range(0, len(x.parts), len(at))]
+        while len(bases) == 1 and len(rows) > 1:
+            rows = [near(rows[k], rows[k + 1]) if k + 1 < len(rows) else rows[k] for k in range(0, len(rows), 2)]
+        for row, base in zip(rows, bases, strict=True):
+            addresses = [t.address(base, i, dtype) for i in at]
+            t.stores(join(primitives.cast(t, row, dtype), t.loads(addresses, dtype, mask)), addresses, mask)
+
+    def totals(self, name: str, chunks: int) -> str:
+        """The function that joins the partial results of so many chunks, in order."""
+        t = IRBuilder(self.emitter.lanes)
+        for step in self.steps:
+            self._total(t, step, chunks)
+        self.emitter.t.declarations |= t.declarations
+        return _function(f"void @{name}(ptr noalias %table, ptr noalias %scratch) nounwind", t)
+
+    def _total(self, t: IRBuilder, step: Step, chunks: int) -> None:
+        code, partial, size = self.emitter, self._dtype(step), self._size(step.target)
+        dtype, join = code.dtypes[step.target], code.join(t, step, partial)
+        source, target = (code.entry(t, slots[step.target]) for slots in (code.layout.partial, code.layout.slot))
 
         def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
                 total = t.load(t.address(source, i, partial), partial, mask)
-                for k in range(1, self.chunks.count):
+                for k in range(1, chunks):
                     at = t.let(f"add i64 {i}, {k * size}")
                     total = join(total, t.load(t.address(source, at, partial), partial, mask))
                 t.store(primitives.cast(t, total, dtype), t.address(target, i, dtype), mask)
             return ()
 
-        t.sweep(str(size), 1, size % self.lanes != 0, (), body, ())
+        t.vector_loop(str(size), 1, size % t.lanes != 0, (), body, ())
 
 
-class NestEmitter(Partials):
-    """Writes the functions of one nest."""
+class NestEmitter:
+    """Writes the functions of one nest. `columns` are the names of the first and the end of the columns that are done, where that
+    is not all of them: then nothing is kept or reduced along a row."""
 
-    def __init__(self, program: KernelProgram, nests: Nests, nest: Nest, layout: Layout, chunks: Chunks, machine: Target) -> None:
-        super().__init__(program, nests, nest, layout, chunks, machine)
+    def __init__(self, program: KernelProgram, nests: Nests, nest: Nest, layout: Layout, machine: Target,
+                 columns: tuple[str, str] | None = None) -> None:
+        self.program, self.nests, self.nest, self.layout = program, nests, nest, layout
+        self.machine, self.columns = machine, columns
+        self.dtypes = [r.dtype for r in program.registers]
+        self.shapes: list[Shape] = [r.shape or (1,) for r in program.registers]
+        self.constants = dict(program.constants)
+        self.lanes = machine.register_bytes // max(4, min(8, self._widest()))
+        self.t = IRBuilder(self.lanes, machine.register_bytes == 64)
+        self.pointers: dict[int, str] = {}
+        self.partials = PartialResults(self)
         self.row_values: dict[int, VectorValue] = {}
         self.bases: dict[int, list[str]] = {}
         """The address of each register's first element in the rows at hand: one for each row, or one for all."""
@@ -135,22 +159,47 @@ class NestEmitter(Partials):
         self.before_line = ""
         """How many elements of the first strip there are not, where strips begin on cache lines."""
 
-    def function(self, name: str) -> str:
-        t = self.t
+    def _widest(self) -> int:
+        steps = [s for stage in self.nest.stages for s in (*stage.steps, *stage.reductions)]
+        used = {r for s in steps for r in (s.target, *s.sources)}
+        return max((self.dtypes[r].itemsize for r in used), default=4)
+
+    def entry(self, t: IRBuilder, slot: int) -> str:
+        """The address that stands in a slot of the table: of an array object, that of its elements."""
+        at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
+        pointer = t.let(f"load ptr, ptr {at}")
+        if slot < self.layout.objects:
+            inside = t.let(f"getelementptr i8, ptr {pointer}, i64 {DATA}")
+            pointer = t.let(f"load ptr, ptr {inside}")
+        return pointer
+
+    def join(self, t: IRBuilder, step: Step, dtype: DType) -> Callable[[VectorValue, VectorValue], VectorValue]:
+        """What joins two values of a reduction. Raises Declined."""
+        assert step.reduction is not None
+        write = primitives.lower_primitive(reducing_primitive(step.reduction.op), [dtype, dtype], dtype, self.machine)
+        if write is None:
+            raise Declined(f"no machine code for a reduction of {dtype}")
+        return lambda x, y: write(t, (x, y))
+
+    def nest_function(self, name: str) -> str:
+        """`name(table, low, high, scratch, chunk)`: those rows."""
         self._load_pointers()
-        crossing = [s for stage in self.nest.stages for s in (*stage.reductions, *stage.row_reductions)
-                    if s.target in self.nests.crossing]
-        for step in crossing:
-            self._clear(step)
+        self.partials.clear()
         self._begin_on_line()
-        streams = nontemporal.streamed(self.program, self.nests, self.nest, self.lanes)
+        streams = streamed(self.program, self.nests, self.nest, self.lanes)
         if streams:
             self._in_two_versions(streams)
         else:
             self._all_rows()
         params = "ptr noalias %table, i64 %low, i64 %high, ptr noalias %scratch, i64 %chunk"
-        head = f"define void @{name}({params}) nounwind \"stackrealign\" {{"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+        return _function(f'void @{name}({params}) nounwind "stackrealign"', self.t)
+
+    def columns_function(self, name: str) -> str:
+        """`name(table, low, high, left, right, scratch)`: those columns of those rows."""
+        self._load_pointers()
+        self._all_rows()
+        params = "ptr noalias %table, i64 %low, i64 %high, i64 %left, i64 %right, ptr noalias %scratch"
+        return _function(f'void @{name}({params}) nounwind "stackrealign"', self.t)
 
     def _in_two_versions(self, streams: tuple[int, ...]) -> None:
         """All rows, with stores past the caches where every such result lies on lines as the vectors do, and is no operand."""
@@ -170,23 +219,23 @@ class NestEmitter(Partials):
 
     def _apart(self, streams: tuple[int, ...]) -> str:
         t, found = self.t, "true"
-        first = nontemporal.reference(self.program, self.nests, self.nest)
+        first = reference(self.program, self.nests, self.nest)
         start = "0" if first is None else t.let(f"ptrtoint ptr {self.pointers[first]} to i64")
         loaded = {r for stage in self.nest.stages for r in stage.loads if r in self.pointers}
         for r in streams:
             address = t.let(f"ptrtoint ptr {self.pointers[r]} to i64")
             distance = t.let(f"sub i64 {address}, {start}")
-            inside = t.let(f"and i64 {distance}, {nontemporal.LINE - 1}")
+            inside = t.let(f"and i64 {distance}, {LINE - 1}")
             conditions = [f"icmp eq i64 {inside}, 0", *(f"icmp ne ptr {self.pointers[r]}, {self.pointers[x]}" for x in loaded)]
             for condition in conditions:
                 found = t.let(f"and i1 {found}, {t.let(condition)}")
         return found
 
     def _begin_on_line(self) -> None:
-        t, first = self.t, nontemporal.reference(self.program, self.nests, self.nest)
+        t, first = self.t, reference(self.program, self.nests, self.nest)
         if first is not None:
             address, size = t.let(f"ptrtoint ptr {self.pointers[first]} to i64"), self.dtypes[first].itemsize
-            to_line = t.let(f"and i64 {t.let(f'sub i64 0, {address}')}, {nontemporal.LINE - 1}")
+            to_line = t.let(f"and i64 {t.let(f'sub i64 0, {address}')}, {LINE - 1}")
             self.before_line = t.let(f"sub i64 {STRIP}, {t.let(f'udiv i64 {to_line}, {size}')}")
 
     def _all_rows(self) -> None:
@@ -202,11 +251,7 @@ class NestEmitter(Partials):
         t, layout = self.t, self.layout
         for r in registers_used(self.nest):
             if r in layout.slot:
-                self.pointers[r] = self._entry(t, layout.slot[r])
-        for stage in self.nest.stages:
-            for step in (*stage.reductions, *stage.row_reductions):
-                if step.target in self.nests.crossing:
-                    self.pointers[~step.target] = self._chunk_of(step)
+                self.pointers[r] = self.entry(t, layout.slot[r])
 
     # --- rows
 
@@ -216,7 +261,7 @@ class NestEmitter(Partials):
         indices = [self._indices(row) for row in rows]
         for r in registers_used(self.nest):
             if r in self.pointers:
-                self.bases[r] = self._bases(self.pointers[r], self.shapes[r], self.dtypes[r], indices)
+                self.bases[r] = self.starts(self.pointers[r], self.shapes[r], self.dtypes[r], indices)
         for r, offset in self.layout.rows.items():
             self.bases[r] = [self.t.let(f"getelementptr i8, ptr %scratch, i64 {offset + k * self.layout.row_bytes}")
                              for k in range(len(rows))]
@@ -235,7 +280,7 @@ class NestEmitter(Partials):
         found[key[0]] = rest
         return found
 
-    def _bases(self, pointer: str, shape: Shape, dtype: DType, rows: Sequence[dict[int, str]]) -> list[str]:
+    def starts(self, pointer: str, shape: Shape, dtype: DType, rows: Sequence[dict[int, str]]) -> list[str]:
         """The addresses of the first elements, in these rows, of an array of that shape; one where they are the same."""
         same = not any(shape[k] > 1 for k in self.nest.key)
         return [self._base(pointer, shape, dtype, indices) for indices in (rows[:1] if same else rows)]
@@ -249,7 +294,8 @@ class NestEmitter(Partials):
             if shape[k] > 1:
                 part = t.let(f"mul i64 {index}, {math.prod(shape[k + 1:])}")
                 offset = part if offset is None else t.let(f"add i64 {offset}, {part}")
-        return pointer if offset is None else t.address(pointer, offset, dtype)
+        base = pointer if offset is None else t.address(pointer, offset, dtype)
+        return t.address(base, self.columns[0], dtype) if self.columns and shape[-1] > 1 else base
 
     def _strip_start(self, row: str) -> str:
         """The index of the first element of a strip."""
@@ -261,6 +307,8 @@ class NestEmitter(Partials):
 
     def _length(self, indices: dict[int, str]) -> str:
         """How many elements this row has."""
+        if self.columns:
+            return self.t.let(f"sub i64 {self.columns[1]}, {self.columns[0]}")
         t, size, width = self.t, self.nests.space[-1], self.nests.width(self.nest)
         if not self.nests.in_strips or (size % width == 0 and not self.nests.begins_on_line(self.nest)):
             return str(width)
@@ -281,7 +329,7 @@ class NestEmitter(Partials):
             for part, base in zip(_padded(values[r], len(self.bases[r])).parts, self.bases[r], strict=True):
                 t.store_one(VectorValue(part, self.dtypes[r]), base)
         for step in stage.row_reductions:
-            self._add_to(step, values[step.sources[0]], rows)
+            self.partials.add(step, values[step.sources[0]], rows)
         if stage.loops:
             self._inner(stage, rows)
 
@@ -292,7 +340,7 @@ class NestEmitter(Partials):
         found = primitives.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
                                          self.machine)
         if found is None:
-            raise NoMachineCode(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
+            raise Declined(f"no machine code for {step.primitive} of {self.dtypes[step.sources[0]]}")
         return found
 
     # --- the inner loop
@@ -301,10 +349,10 @@ class NestEmitter(Partials):
         t = self.t
         carried = [s for s in stage.reductions if self._along(s)]
         across = [s for s in stage.reductions if not self._along(s)]
-        partials = {s.target: self._partials(s, rows) for s in across}
+        partials = {s.target: self.partials.addresses(s, rows) for s in across}
         types = [self._carried_dtype(s) for s in carried]
         starts = [t.splat(identity(s, d), d) for s, d in zip(carried, types, strict=True)]
-        joins = [self._join(s, d) for s, d in zip(carried, types, strict=True)]
+        joins = [self.join(t, s, d) for s, d in zip(carried, types, strict=True)]
         self._prepare_divisors(stage)
         coming = list(self._coming(len(rows))) if stage is self._prefetching_stage() else []
 
@@ -314,7 +362,7 @@ class NestEmitter(Partials):
                 for i in at:
                     t.prefetch(t.address(base, t.let(f"add i64 {i}, {ahead}"), dtype))
             for s in across:
-                self._add_along(s, _padded(values[s.sources[0]], len(rows) * len(at)), partials[s.target], at, mask)
+                self.partials.add_along(s, _padded(values[s.sources[0]], len(rows) * len(at)), partials[s.target], at, mask)
             found = [_padded(values[s.sources[0]], len(rows) * len(at)) for s in carried]
             factors = [None if mask else self._factors(stage, s, d) for s, d in zip(carried, types, strict=True)]
             return [join(self._masked(primitives.cast(t, x, d), start, mask), old) if pair is None
@@ -324,17 +372,17 @@ class NestEmitter(Partials):
         unroll = unrolled(self.nests, self.nest, stage, self.lanes)
         whole = self.nests.space[-1] if self.nests.in_strips else self.nests.width(self.nest)
         has_tail = whole % (self.lanes * unroll) != 0 or self.nests.begins_on_line(self.nest)
-        totals = t.sweep(self._length(rows[0]), unroll, has_tail, starts, body, joins, len(rows))
+        totals = t.vector_loop(self._length(rows[0]), unroll, has_tail, starts, body, joins, len(rows))
         for s, total, join in zip(carried, totals, joins, strict=True):
             one = self._folded(total, join)
             if s.target in self.nests.crossing:
-                self._add_to(s, one, rows)
+                self.partials.add(s, one, rows)
             else:
                 self.row_values[s.target] = primitives.cast(t, one, self.dtypes[s.target])
 
     def _prefetching_stage(self) -> NestStage | None:
         together_now = together(self.nests, self.nest) > 1
-        return prefetches(self.nest, nontemporal.is_out_of_cache(self.program, self.nest)) if together_now else None
+        return prefetches(self.nest, is_out_of_cache(self.program, self.nest)) if together_now else None
 
     def _coming(self, rows: int) -> Iterator[tuple[str, int, DType]]:
         """What the first stage of the next rows loads: addresses of these rows, how many elements on it lies, and its dtype."""
@@ -360,7 +408,7 @@ class NestEmitter(Partials):
         if made is None or made.primitive != "mul" or dtype not in FORMATS or self.dtypes[made.target] != dtype:
             return None
         assert step.reduction is not None
-        return (made.sources[0], made.sources[1]) if primitive_of(step.reduction.op) == "add" else None
+        return (made.sources[0], made.sources[1]) if reducing_primitive(step.reduction.op) == "add" else None
 
     def _prepare_divisors(self, stage: NestStage) -> None:
         """The reciprocals of what is the same along the row and divides what is not."""
@@ -409,31 +457,9 @@ class NestEmitter(Partials):
             shift //= 2
         return x
 
-    # --- partial results in memory
 
-    def _partials(self, step: Step, rows: Sequence[dict[int, str]]) -> list[str]:
-        """The addresses of the partial results of these rows."""
-        pointer = self.pointers[~step.target]
-        return [pointer] if self.nests.in_strips else self._bases(pointer, self.shapes[step.target], self._partial(step), rows)
-
-    def _add_to(self, step: Step, x: VectorValue, rows: Sequence[dict[int, str]]) -> None:
-        """Joins one value of each row with the partial results of the rows, which may be one."""
-        t, dtype, join = self.t, self._partial(step), self._join(step, self._partial(step))
-        addresses = self._partials(step, rows)
-        for k, part in enumerate(_padded(x, len(rows)).parts):
-            at = addresses[k % len(addresses)]
-            t.store_one(join(primitives.cast(t, VectorValue(part, x.dtype), dtype), t.load_one(at, dtype)), at)
-
-    def _add_along(self, step: Step, x: VectorValue, bases: Sequence[str], at: Sequence[str], mask: str | None) -> None:
-        """Joins vectors with the partial results of their columns; those of several rows with each other first."""
-        t, dtype, join = self.t, self._partial(step), self._join(step, self._partial(step))
-        near = self._join(step, x.dtype)
-        rows = [of_parts(x.parts[k : k + len(at)], x.dtype) for k in range(0, len(x.parts), len(at))]
-        while len(bases) == 1 and len(rows) > 1:
-            rows = [near(rows[k], rows[k + 1]) if k + 1 < len(rows) else rows[k] for k in range(0, len(rows), 2)]
-        for row, base in zip(rows, bases, strict=True):
-            addresses = [t.address(base, i, dtype) for i in at]
-            t.stores(join(primitives.cast(t, row, dtype), t.loads(addresses, dtype, mask)), addresses, mask)
+def _function(head: str, t: IRBuilder) -> str:
+    return "\n".join([f"define {head} {{", "entry:", *t.lines, "  ret void", "}"])
 
 
 def _widened(x: VectorValue, each: int) -> VectorValue:
@@ -444,3 +470,49 @@ def _widened(x: VectorValue, each: int) -> VectorValue:
 def _padded(x: VectorValue, count: int) -> VectorValue:
     """So many vectors: a single one stands for all of them."""
     return x if len(x.parts) == count else of_parts(x.parts * count, x.dtype)
+
+
+def module_text(program: KernelProgram, nests: Nests, layout: Layout, chunks: Sequence[Chunks], machine: Target) -> str:
+    """The IR of a whole kernel. Raises Declined."""
+    functions, declarations = [], dict[str, None]()
+    for k, nest in enumerate(nests.nests):
+        emitter = NestEmitter(program, nests, nest, layout, machine)
+        functions.append(emitter.nest_function(f"nest{k}"))
+        functions.append(emitter.partials.totals(f"total{k}", chunks[k].count))
+        functions.append(worker(k, nests.count(nest), chunks[k]))
+        declarations |= emitter.t.declarations
+    functions.append(_whole(nests))
+    return "\n".join([*functions, *declarations, ""])
+
+
+def worker(nest: int, rows: int, chunks: Chunks) -> str:
+    """What each thread runs: it takes the next chunk from a counter until there are none."""
+    return f"""define void @work{nest}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
+entry:
+  br label %next
+next:
+  %chunk = atomicrmw add ptr %counter, i64 1 monotonic
+  %some = icmp slt i64 %chunk, {chunks.count}
+  br i1 %some, label %take, label %done
+take:
+  %from = mul i64 %chunk, {rows // chunks.step}
+  %to = add i64 %from, {rows // chunks.step}
+  %from.unit = udiv i64 %from, {chunks.count}
+  %to.unit = udiv i64 %to, {chunks.count}
+  %low = mul i64 %from.unit, {chunks.step}
+  %end = mul i64 %to.unit, {chunks.step}
+  %last = icmp eq i64 %chunk, {chunks.count - 1}
+  %high = select i1 %last, i64 {rows}, i64 %end
+  call void @nest{nest}(ptr %table, i64 %low, i64 %high, ptr %scratch, i64 %chunk)
+  br label %next
+done:
+  ret void
+}}"""
+
+
+def _whole(nests: Nests) -> str:
+    lines = ["define void @whole(ptr %table, ptr %scratch) nounwind {"]
+    for k, nest in enumerate(nests.nests):
+        lines.append(f"  call void @nest{k}(ptr %table, i64 0, i64 {nests.count(nest)}, ptr %scratch, i64 0)")
+        lines.append(f"  call void @total{k}(ptr %table, ptr %scratch)")
+    return "\n".join([*lines, "  ret void", "}"])

@@ -19,26 +19,39 @@ from deepx_graph.ir import Function
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Leaf, Step
 from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest.module import module_text
-from deepx_graph.runtime.native.loopnest.nest import Nest, Nests, NestStage, arrange, registers_used, sums_columns, together
-from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, Layout, NoMachineCode, layout, partial_dtype
+from deepx_graph.runtime.native.loopnest.emit import module_text
+from deepx_graph.runtime.native.loopnest.nest import (
+    Chunks,
+    Nest,
+    Nests,
+    NestStage,
+    arrange,
+    layout,
+    partial_dtype,
+    registers_used,
+    sums_columns,
+    together,
+)
 from deepx_graph.runtime.native.machine_kernel import (
     ALONE,
     ALONE_AND_SHORT,
+    DATA,
     LONG_NANOSECONDS,
     SHARED,
+    Layout,
     MachineCode,
     Workspace,
     run_shared,
 )
 from deepx_graph.runtime.native.transpose import contiguous
-from deepx_graph.runtime.straightline.segment import ArrayType
+from deepx_graph.runtime.straightline import ArrayType
 
 MOST_CHUNKS, MOST_LONG_CHUNKS, LONG_CHUNK_NS = 16, 64, 100_000
 """How many chunks there are at most; and where each is at least so long, which evens out what else the cores do."""
@@ -96,37 +109,30 @@ MOST_STEPS = 4000
 NARROWEST = 8
 """Rows shorter than this leave most lanes idle; programs with such rows, and many of them, go elsewhere."""
 
-def build(function: Function, threads: int) -> NativeKernel | None:
-    """The kernel of a function of elementwise operations, broadcasts and reductions; None where it has no machine code."""
-    found = attempt(function, threads)
-    return None if isinstance(found, str) else found
 
+def build(function: Function, threads: int, apart: int = 0) -> NativeKernel:
+    """The kernel of a function of elementwise operations, broadcasts and reductions. Raises Declined.
 
-def attempt(function: Function, threads: int, apart: int = 0) -> NativeKernel | str:
-    """The kernel, or why there is none. Its rows end within neither the first `apart` axes nor the others (see `lower`)."""
+    Its rows end within neither the first `apart` axes nor the others (see `lower`).
+    """
     program = lower(function, apart)
-    reason = "no kernel" if program is None else _refusal(program)
-    if program is None or reason:
-        return reason
-    try:
-        return NativeKernel(program, arrange(program), threads)
-    except NoMachineCode as e:
-        return f"no machine code for {e}"
+    _check(program)
+    return NativeKernel(program, arrange(program), threads)
 
 
-def _refusal(program: KernelProgram) -> str:
-    """Why a program does not become machine code; "" where it may."""
+def _check(program: KernelProgram) -> None:
+    """Raises Declined for a program that does not become machine code."""
     if not _data_is_where_expected():
-        return "arrays of this Python are not laid out as kernels expect"
+        raise Declined("arrays of this Python are not laid out as kernels expect")
     if len(program.steps) > MOST_STEPS:
-        return f"more than {MOST_STEPS} steps"
+        raise Declined(f"more than {MOST_STEPS} steps")
     other = next((r.dtype for r in program.registers if r.dtype not in lower_primitives.ALL), None)
     if other is not None:
-        return f"no machine code for {other}"
+        raise Declined(f"no machine code for {other}")
     if any(not s.primitive and s.reduction is None for s in program.steps):
-        return "an operation without a kernel expression"
-    narrow = len(program.space) > 1 and program.space[-1] < NARROWEST < program.space[0]
-    return f"rows of fewer than {NARROWEST} elements" if narrow else ""
+        raise Declined("an operation without a kernel expression")
+    if len(program.space) > 1 and program.space[-1] < NARROWEST < program.space[0]:
+        raise Declined(f"rows of fewer than {NARROWEST} elements")
 
 
 def in_place_params(program: KernelProgram, nests: Nests) -> frozenset[int]:

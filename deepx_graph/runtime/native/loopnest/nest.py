@@ -1,7 +1,7 @@
-"""How a program becomes loop nests: which step runs in which nest and stage, what is stored, and what is computed again.
+"""Loop nests of a program: which step runs in which nest and stage, what is stored or computed again, and where values are.
 
-A nest is a sweep over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its stage,
-a reduction of an outer axis its nest. A program of one axis is swept in strips. A value wanted in a later position is stored, or
+A nest is a loop over some outer axes; a stage is one inner loop along the last axis. A reduction of the last axis ends its stage,
+a reduction of an outer axis its nest. A program of one axis is cut into strips. A value wanted in a later position is stored, or
 computed again where that is cheaper. Plans are plain data; nothing is emitted here.
 """
 
@@ -10,9 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from deepx_graph.ir import scalar_expr
-from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
+from deepx_graph.ir import Op, scalar_expr
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.kernels.lower_primitives import primitive_of
+from deepx_graph.runtime.kernels.program import KernelProgram, Register, Shape, Step
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.runtime.native.machine_kernel import Layout
+from deepx_graph.types import dtype_of
 
 STRIP = 4096
 """Elements of a strip: what a float sum adds up in one precision before it goes on in double."""
@@ -279,3 +285,93 @@ def registers_used(nest: Nest) -> Sequence[int]:
     for stage in nest.stages:
         found |= dict.fromkeys((*stage.row_loads, *stage.loads, *stage.row_stores, *stage.stores))
     return tuple(found)
+
+
+LONG_SUM = 16384
+"""A float sum along a row longer than this is carried in double."""
+
+_REDUCERS = ("add", "mul", "max", "min", "and", "or", "xor")
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How a nest is shared out: so many chunks of as nearly as many rows as there can be, each a multiple of `step` rows."""
+
+    count: int
+    step: int = 1
+
+
+def layout(program: KernelProgram, nests: Nests) -> Layout:
+    """The slots and scratch offsets of a program's registers."""
+    order = [leaf.register for leaf in program.leaves] + list(program.results)
+    objects = len(order)
+    arrays = [r for r, array in program.constants if array.size > 1]
+    order += [r for r in (*arrays, *sorted(nests.stored)) if r not in order]
+    slot: dict[int, int] = {}
+    for k, r in enumerate(order):
+        slot.setdefault(r, k)
+    partial = {r: len(order) + k for k, r in enumerate(sorted(nests.crossing))}
+    rows, offset = {}, 0
+    for r in sorted(nests.rows):
+        rows[r] = offset
+        offset += -(-nests.space[-1] * program.registers[r].dtype.itemsize // 64) * 64
+    most = max((together(nests, nest) for nest in nests.nests), default=1)
+    return Layout(slot, partial, rows, offset, offset * most, objects, len(order) + len(partial))
+
+
+def partial_dtype(dtype: DType, op: Op) -> DType:
+    """What partial results are kept in: double for float sums."""
+    return F8 if dtype == F4 and reducing_primitive(op) == "add" else dtype
+
+
+def reducing_primitive(op: Op) -> str:
+    """The kernel primitive by which a reduction joins two values. Raises Declined where that is none of the known ones."""
+    name = primitive_of(op)
+    if name not in _REDUCERS or op.monoid is None:
+        raise Declined(f"no machine code for a reduction by {op.name}")
+    return name
+
+
+def identity(step: Step, dtype: DType) -> Any:
+    """What a reduction starts from."""
+    assert step.reduction is not None
+    return step.reduction.op.identity_for(dtype_of(dtype))
+
+
+LINE = 64
+
+CACHE_BYTES = 64 << 20
+"""A nest that reads and writes more than this leaves nothing of its results in the caches."""
+
+
+def reference(program: KernelProgram, nests: Nests, nest: Nest) -> int | None:
+    """The register on whose lines the strips of a nest begin; None where they begin with the arrays."""
+    if not nests.begins_on_line(nest):
+        return None
+    stored = [r for stage in nest.stages for r in stage.stores if program.registers[r].dtype.itemsize >= 4]
+    return stored[0] if stored else None
+
+
+def is_out_of_cache(program: KernelProgram, nest: Nest) -> bool:
+    """Whether a nest goes over more than the caches hold."""
+    return sum(_bytes(program.registers[r]) for r in registers_used(nest)) >= CACHE_BYTES
+
+
+def streamed(program: KernelProgram, nests: Nests, nest: Nest, lanes: int) -> tuple[int, ...]:
+    """The results of a nest that go past the caches, if they and the vectors lie on the same lines."""
+    if not is_out_of_cache(program, nest):
+        return ()
+    read = {r for n in nests.nests for stage in n.stages for r in stage.loads}
+    return tuple(r for stage in nest.stages for r in stage.stores
+                 if r in program.results and r not in read and _has_whole_lines(program.registers[r], nests, nest, lanes))
+
+
+def _bytes(register: Register) -> int:
+    return register.size * register.dtype.itemsize
+
+
+def _has_whole_lines(register: Register, nests: Nests, nest: Nest, lanes: int) -> bool:
+    """Whether the rows of an array that begins on a line all do, and its vectors are lines."""
+    shape, size = register.shape, register.dtype.itemsize
+    starts = [math.prod(shape[k + 1:]) * size for k in nest.key if shape[k] > 1] if not nests.in_strips else []
+    return lanes * size % LINE == 0 and all(start % LINE == 0 for start in starts)

@@ -24,10 +24,12 @@ from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import inlined, made_by, new_item, rebuilt
-from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
+from deepx_graph.ir.scalar_expr import Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
-from deepx_graph.ops.contract.reduce import reduce
-from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.contract.reduce import reducer_of
+from deepx_graph.ops.data.fusion import fused_body
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.kernels.lower_primitives import primitive_of
 from deepx_graph.types import BOOL, TensorType
 
 
@@ -56,12 +58,8 @@ class MaskedLoop:
     """How many iterations there are at most, where a scalar counts them from one constant to another."""
 
 
-class NotPerElement(Exception):
-    """The loop is of another kind: says why."""
-
-
 def recognise(body: Function) -> MaskedLoop:
-    """The loop of a body that consists of one. Raises NotPerElement, with the reason."""
+    """The loop of a body that consists of one. Raises Declined, with the reason."""
     return _Recogniser(_flat(body)).found()
 
 
@@ -71,8 +69,9 @@ def _flat(body: Function) -> Function:
     make = made_by(b)
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        if node.op is fusion and _is_straight(node.attr("body")):
-            made = inlined(node.attr("body"), inputs, make)
+        inner = fused_body(node)
+        if inner is not None and _is_straight(inner):
+            made = inlined(inner, inputs, make)
             return made[0] if len(made) == 1 else b.pack(*made)
         return node if node.op is PARAM else new_item(node, inputs) or make(node, inputs)
 
@@ -88,12 +87,12 @@ class _Recogniser:
         self.body = body
         ends = [n for n in body.nodes if n.op is LOOP_END]
         if len(ends) != 1 or any(n.op is REGION for n in body.nodes):
-            raise NotPerElement("loops or branches inside")
+            raise Declined("loops or branches inside")
         (self.end,) = ends
         self.begin = self.end.inputs[0]
         self.nexts = self.end.inputs[2:]
         self.phis = {index_of(n): n for n in body.nodes if n.op is PHI}
-        self.reductions = [n for n in body.nodes if n.op is reduce]
+        self.reductions = [n for n in body.nodes if reducer_of(n) is not None]
         self.flag: int | None = None
         self.tests: list[Node] = []
 
@@ -111,10 +110,10 @@ class _Recogniser:
             test = _both(b, test, t, self.end.inputs[1])
         iteration, given = self._iteration(b, arrays, scalars, test, live)
         if any(r.op is not PROJ or r.inputs[0] is not self.end for r in self.body.results):
-            raise NotPerElement("something after the loop")
+            raise Declined("something after the loop")
         inits = self.begin.inputs
         if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
-            raise NotPerElement("something before the loop")
+            raise Declined("something before the loop")
         return MaskedLoop(iteration, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
                            tuple(index_of(r) for r in self.body.results), self.shape, self._bound())
 
@@ -122,7 +121,7 @@ class _Recogniser:
 
     def _take_test_apart(self) -> None:
         if len(self.reductions) > 1:
-            raise NotPerElement("several reductions")
+            raise Declined("several reductions")
         stack = [(self.end.inputs[1], False)]
         asked = False
         while stack:
@@ -134,13 +133,13 @@ class _Recogniser:
                 stack.append((node.inputs[0], not is_negated))
             elif self._asks(node):
                 if asked or self._is_all() != is_negated:
-                    raise NotPerElement("a test that is not whether any element goes on")
+                    raise Declined("a test that is not whether any element goes on")
                 asked = True
                 self.flag = index_of(node) if node.op is PHI else None
             else:
                 self.tests.append(node)
         if self.reductions and not asked:
-            raise NotPerElement("a reduction beside the test")
+            raise Declined("a reduction beside the test")
 
     def _bound(self) -> int | None:
         """The fewest iterations that some test of scalars alone would allow."""
@@ -158,12 +157,12 @@ class _Recogniser:
         if not self.reductions:
             return False
         node = self.reductions[0]
-        reducer = node.attr("body").reducer
-        name = _primitive_of(reducer) if reducer is not None else ""
+        reducer = reducer_of(node)
+        name = primitive_of(reducer) if reducer is not None else ""
         whole = len(node.inputs) == 2 and len(node.attr("dimensions")) == len(_shape(node.inputs[0]))
         start = splat_of(node.inputs[1]) if whole else None
         if node.type != TensorType(BOOL, ()) or name not in ("and", "or") or start is None or bool(start) != (name == "and"):
-            raise NotPerElement("a reduction that is not any or all")
+            raise Declined("a reduction that is not any or all")
         return name == "and"
 
     # --- variables and their values
@@ -172,26 +171,26 @@ class _Recogniser:
         inside = self._dependent()
         users = [n for n in inside if n.op is not LOOP_END]
         if self.reductions and any(i in self.reductions for n in users if n not in self._test_nodes() for i in n.inputs):
-            raise NotPerElement("a reduction that an iteration uses")
+            raise Declined("a reduction that an iteration uses")
         flag = self.phis.get(self.flag) if self.flag is not None else None
         if flag is not None and any(flag in n.inputs for n in users if n not in self._test_nodes()):
-            raise NotPerElement("a flag that an iteration uses")
+            raise Declined("a flag that an iteration uses")
         carriers = {k for k, n in enumerate(self.nexts) if n in self.reductions}
         if carriers - {self.flag}:
-            raise NotPerElement("a reduction that the loop carries and does not test")
+            raise Declined("a reduction that the loop carries and does not test")
         types = [n.type for n in self.begin.inputs]
         rest = [k for k in range(len(types)) if k != self.flag]
         if not all(isinstance(t, TensorType) and t.is_static for t in types):
-            raise NotPerElement("variables that are not tensors")
+            raise Declined("variables that are not tensors")
         arrays = tuple(k for k in rest if _shape(self.begin.inputs[k]) != ())
         shapes = {_shape(self.begin.inputs[k]) for k in arrays}
         if len(shapes) != 1:
-            raise NotPerElement("variables of several shapes" if shapes else "no array")
+            raise Declined("variables of several shapes" if shapes else "no array")
         (self.shape,) = shapes
         for n in users:
             ok = n.op.elementwise or n.op is PHI or n in self.reductions
             if not ok or (n not in self.reductions and _shape(n) not in ((), self.shape)):
-                raise NotPerElement(f"{n.op.name} inside")
+                raise Declined(f"{n.op.name} inside")
         return arrays, tuple(k for k in rest if k not in arrays)
 
     def _dependent(self) -> list[Node]:
@@ -232,7 +231,7 @@ class _Recogniser:
         for k in arrays:
             what = kept[self.phis[k]] if k in self.phis else ""
             if what != "same" and (what != "almost" or self.flag is None):
-                raise NotPerElement("an element that is done still changes")
+                raise Declined("an element that is done still changes")
         read, stack = set[Node](), [self.reductions[0].inputs[0]]
         while stack:
             n = stack.pop()
@@ -240,7 +239,7 @@ class _Recogniser:
                 read.add(n)
                 stack += n.inputs if n.op is not PHI else ()
         if any(kept[n] != "same" for n in read if n.op is PHI):
-            raise NotPerElement("whether an element goes on depends on what changes all the same")
+            raise Declined("whether an element goes on depends on what changes all the same")
 
     # --- one iteration as a function
 
@@ -267,7 +266,7 @@ class _Recogniser:
             if node.op is CONSTANT:
                 new[node] = node
             elif node.op is PHI:
-                raise NotPerElement("a flag that an iteration uses")
+                raise Declined("a flag that an iteration uses")
             elif node.op is PARAM:
                 if node in self.body.params and self._is_read(node, order, wanted):
                     new[node] = param(node)
@@ -275,7 +274,7 @@ class _Recogniser:
             elif node in inside or node.op.elementwise:
                 new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
             else:
-                raise NotPerElement(f"{node.op.name} before the loop")
+                raise Declined(f"{node.op.name} before the loop")
         return Function("iteration", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
 
     def _is_read(self, param: Node, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
@@ -301,20 +300,14 @@ def _below(node: Node) -> list[Node]:
 
 def _shape(node: Node) -> tuple[int, ...]:
     if not isinstance(node.type, TensorType) or not node.type.is_static:
-        raise NotPerElement(f"{node.op.name} of no tensor")
+        raise Declined(f"{node.op.name} of no tensor")
     return node.type.shape
 
 
 def _primitive(node: Node) -> str:
     """The primitive that an op of one primitive is, of bools; else ""."""
     boolean = isinstance(node.type, TensorType) and node.type.dtype == BOOL
-    return _primitive_of(node.op, node.attrs) if boolean else ""
-
-
-def _primitive_of(op: Any, attrs: Sequence[Any] = ()) -> str:
-    tree = op.kernel(*attrs) if op.kernel and op.elementwise else None
-    plain = isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args))))
-    return tree.primitive if plain else ""  # type: ignore[union-attr]
+    return primitive_of(node.op, node.attrs) if boolean else ""
 
 
 # --- what a node is for a dead element: a number or bool, ("same" or "almost", variable), or None for anything else

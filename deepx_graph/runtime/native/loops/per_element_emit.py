@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.ir.structure import PARAM
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import KernelProgram, Step
 from deepx_graph.runtime.native.llvm import primitives
 from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loopnest.module import worker
-from deepx_graph.runtime.native.loopnest.nest import SLOW, price
-from deepx_graph.runtime.native.loopnest.table import DATA, Chunks, NoMachineCode
+from deepx_graph.runtime.native.loopnest.emit import worker
+from deepx_graph.runtime.native.loopnest.nest import SLOW, Chunks, price
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop
+from deepx_graph.runtime.native.machine_kernel import DATA
 
 REGISTERS = 32
 """Vector registers that the vectors of one group share."""
@@ -85,7 +86,7 @@ def row_bytes(loop: MaskedLoop) -> int:
 
 
 def module_text(loop: MaskedLoop, program: KernelProgram, piece: int, table_slots: TableSlots, machine: Target) -> str:
-    """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises NoMachineCode."""
+    """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises Declined."""
     emitter = _LoopEmitter(loop, program, piece, table_slots, machine)
     pieces = -(-emitter.size // piece)
     text = [emitter.function("nest0"), worker(0, pieces, Chunks(pieces, 1)), _whole(pieces)]
@@ -188,7 +189,7 @@ class _LoopEmitter:
         while unroll > 1 and unroll * self.lanes > self.size:
             unroll -= 1
         step = unroll * self.lanes
-        t.sweep(count, unroll, self.size % step != 0 or self.piece % step != 0, (), group, ())
+        t.vector_loop(count, unroll, self.size % step != 0 or self.piece % step != 0, (), group, ())
 
     def _unroll(self) -> int:
         """Vectors of a group: iterations depend on each other, so several go side by side as far as there are registers."""
@@ -276,7 +277,7 @@ class _LoopEmitter:
             found = primitives.lower_primitive(step.primitive, [self.dtypes[s] for s in step.sources], self.dtypes[step.target],
                                              self.machine)
             if found is None:
-                raise NoMachineCode(f"{step.primitive} of {self.dtypes[step.sources[0]]}")
+                raise Declined(f"no machine code for {step.primitive} of {self.dtypes[step.sources[0]]}")
             alone = not self._varies(step.target)
             for k, each in enumerate(values):
                 each[step.target] = values[0][step.target] if alone and k else found(self.t, [each[s] for s in self._sources(step)])

@@ -20,6 +20,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, index_of, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import Array, KernelProgram
@@ -27,8 +28,7 @@ from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, r
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.nest import price
-from deepx_graph.runtime.native.loopnest.table import Layout, NoMachineCode
-from deepx_graph.runtime.native.loops.per_element import MaskedLoop, NotPerElement, recognise
+from deepx_graph.runtime.native.loops.per_element import MaskedLoop, recognise
 from deepx_graph.runtime.native.loops.per_element_emit import (
     FLAG,
     OPEN,
@@ -38,8 +38,16 @@ from deepx_graph.runtime.native.loops.per_element_emit import (
     row_bytes,
     table_slots,
 )
-from deepx_graph.runtime.native.machine_kernel import ALONE, SHARED, MachineCode, MachineKernel, Workspace, run_shared
-from deepx_graph.runtime.straightline.segment import ArrayType
+from deepx_graph.runtime.native.machine_kernel import (
+    ALONE,
+    SHARED,
+    Layout,
+    MachineCode,
+    MachineKernel,
+    Workspace,
+    run_shared,
+)
+from deepx_graph.runtime.straightline import ArrayType
 
 ROUND_NANOSECONDS = 50_000_000
 """About how long a round takes at most."""
@@ -79,21 +87,15 @@ def source_of(node: Node) -> int | Array:
     return index_of(node) if node.op is PARAM else np.ascontiguousarray(value_of(node).array)
 
 
-def attempt(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop | str:
-    """The kernel of a body that is such a loop, or why there is none."""
-    try:
-        loop = recognise(body)
-        program = lower(loop.iteration)
-        if program is None or not _is_plain(program, loop):
-            return "an iteration that is no elementwise kernel"
-        shares = Shares.of(loop, program)
-        if is_bounded(loop, shares, threads):
-            return BoundedLoop(loop, program, shares, threads)
-        return MaskedLoopKernel(loop, program, shares, threads)
-    except NotPerElement as e:
-        return str(e)
-    except NoMachineCode as e:
-        return f"no machine code for {e}"
+def build(body: Function, threads: int) -> MaskedLoopKernel | BoundedLoop:
+    """The kernel of a body that is such a loop. Raises Declined."""
+    loop = recognise(body)
+    program = lower(loop.iteration)
+    if not _is_plain(program, loop):
+        raise Declined("an iteration that is no elementwise kernel")
+    shares = Shares.of(loop, program)
+    kind = BoundedLoop if is_bounded(loop, shares, threads) else MaskedLoopKernel
+    return kind(loop, program, shares, threads)
 
 
 def _is_plain(program: KernelProgram, loop: MaskedLoop) -> bool:

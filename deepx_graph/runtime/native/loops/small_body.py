@@ -17,13 +17,13 @@ import numpy as np
 
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import an
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
-from deepx_graph.runtime.bytecode.code import Code, Instruction, Move, Pack, Return, Run, Select, Test, successors
-from deepx_graph.runtime.bytecode.lower import lower
+from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.types import TensorType, TupleType
@@ -37,10 +37,6 @@ MOST_STEPS, MOST_BYTES = 4000, 4 << 20
 MachineOf = Callable[[Node], MachineCode | None]
 Tree = int | tuple["Tree", ...]
 """The storage of a tensor; of a tuple those of its items."""
-
-
-class NotSmallBody(Exception):
-    """The body cannot be one machine function: says why."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +118,10 @@ class LoopPlan:
 
 
 def planned(body: Function, machine_of: MachineOf) -> LoopPlan:
-    """The plan of a body. Raises NotSmallBody."""
+    """The plan of a body. Raises Declined."""
     code = lower(schedule(body))
     if len(code.instructions) > MOST_STEPS:
-        raise NotSmallBody("too many steps")
+        raise Declined("too many steps")
     return _Planner(code, machine_of).plan()
 
 
@@ -168,7 +164,7 @@ class _Planner:
 
     def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
         if not isinstance(type, TensorType) or not type.is_static or type.dtype.np not in lower_primitives.ALL or 0 in type.shape:
-            raise NotSmallBody(f"a value of type {type}")
+            raise Declined(f"a value of type {type}")
         self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array))
         return len(self.loops.storages) - 1
 
@@ -189,17 +185,17 @@ class _Planner:
         if isinstance(node.type, TensorType):
             return self._storage(node.type)
         if not isinstance(node.type, TupleType) or not all(isinstance(t, TensorType) for t in node.type.items):
-            raise NotSmallBody(an(node.type))
+            raise Declined(an(node.type))
         return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:
         if sum(s.nbytes for s in self.loops.storages if s.is_owned) > MOST_BYTES:
-            raise NotSmallBody("values too large")
+            raise Declined("values too large")
 
     def _leaf(self, slot: int) -> int:
         found = self.tree[slot]
         if not isinstance(found, int):
-            raise NotSmallBody("a tuple as a value")
+            raise Declined("a tuple as a value")
         return found
 
     def _leaves(self, slot: int) -> list[int]:
@@ -262,22 +258,23 @@ class _Planner:
         if not isinstance(i, Run) or self._is_alias(i):
             return []
         node, target = i.node, self._leaves(i.target)
-        if node.op is dynamic_slice:
-            return [self._row(node, i.sources[0], i.sources[1:], node.type, target[0], reads=True)]
-        if node.op is dynamic_update_slice:
-            return self._updated(i, target[0], alive)
-        if node.op is concatenate:
-            return self._joined(i, node.type, target[0])
+        if (copy := _COPIES.get(node.op)) is not None:
+            return copy(self, i, target[0], alive)
         kernel = self.machine_of(node)
         if kernel is None and _is_view(node):
             return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
         if kernel is None or any(threads for _, threads in kernel.calls):
-            raise NotSmallBody(f"{node.op.name}, which is no small kernel")
+            raise Declined(f"{node.op.name}, which is no small kernel")
         sources = [self._leaf(s) for s in i.sources]
         return [Called(kernel, (*(sources[p] for p in kernel.params), *target))]
 
-    def _joined(self, run: Run, type: Any, target: int) -> list[Action]:
+    def _sliced(self, run: Run, target: int, alive: int) -> list[Action]:
+        return [self._row(run.node, run.sources[0], run.sources[1:], run.node.type, target, reads=True)]
+
+    def _joined(self, run: Run, target: int, alive: int) -> list[Action]:
         """Operands copied one after the other along an axis."""
+        type = run.node.type
+        assert isinstance(type, TensorType)
         whole, axis = _unused(type), run.node.attr("dimension")
         found, start = list[Action](), 0
         for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
@@ -296,7 +293,7 @@ class _Planner:
         corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
         part = array[corner]
         if len(pieces((part, array))) != 1:
-            raise NotSmallBody(f"{node.op.name} of what does not lie together")
+            raise Declined(f"{node.op.name} of what does not lie together")
         index = tuple(Index(self._leaf(s), d - n, stride) for s, d, n, stride in
                       zip(starts, shape, box.shape, array.strides, strict=True) if d != n)
         source, target = (storage, other) if reads else (other, storage)
@@ -335,10 +332,16 @@ class _Planner:
         return [*swaps, *whole]
 
 
+_COPIES: dict[Op, Callable[[_Planner, Run, int, int], list[Action]]] = {
+    dynamic_slice: _Planner._sliced, dynamic_update_slice: _Planner._updated, concatenate: _Planner._joined,
+}  # fmt: skip
+"""Operations that are copies of memory: `copy(planner, run, target, alive)`."""
+
+
 def _unused(type: TensorType) -> Array:
-    """An array of a type, to look at what views see of it. Raises NotSmallBody for a large one."""
+    """An array of a type, to look at what views see of it. Raises Declined for a large one."""
     if type.nbytes > MOST_BYTES:
-        raise NotSmallBody("a large tensor")
+        raise Declined("a large tensor")
     return np.empty(type.shape, type.dtype.np)
 
 
@@ -356,18 +359,18 @@ def _seen(node: Node) -> tuple[Array, Array]:
 
 
 def pieces(seen: tuple[Array, Array]) -> list[tuple[int, int]]:
-    """The memory of a view in the order of its elements: `(byte from the array's start, bytes)`. Raises NotSmallBody if too
+    """The memory of a view in the order of its elements: `(byte from the array's start, bytes)`. Raises Declined if too
     many."""
     view, array = seen
     start = view.ctypes.data - array.ctypes.data
     if not np.may_share_memory(view, array) or not 0 <= start <= array.nbytes:
-        raise NotSmallBody("a view that copies")
+        raise Declined("a view that copies")
     axes = [(n, stride) for n, stride in zip(view.shape, view.strides, strict=True) if n != 1]
     length = view.itemsize
     while axes and axes[-1][1] == length:
         length *= axes.pop()[0]
     if math.prod(n for n, _ in axes) > MOST_RUNS:
-        raise NotSmallBody("a view that lies in many pieces")
+        raise Declined("a view that lies in many pieces")
     starts = [start]
     for n, stride in axes:
         starts = [s + k * stride for s in starts for k in range(n)]

@@ -1,5 +1,9 @@
 """A loop over small tensors as one callable: a machine function that calls the kernels of an iteration and iterates by itself.
 
+`iterate(table, scratch)`: `table` holds the arguments and results as array objects and the address of the words. A storage is what
+kernels take for an array object: its buffer's address stands where an array keeps that of its elements, and a swap exchanges two of
+them. After so many jumps back the function notes where it is and returns, and goes on there when it is called again.
+
 One call has as many iterations as take some milliseconds; then Python has the floor for a moment, so that an endless loop can be
 interrupted, and the next call goes on. A loop of few iterations, by its count, needs one call and can stand in a row of kernels.
 The words of a kernel are its own: it runs once at a time, as kernels of an engine do.
@@ -16,16 +20,237 @@ import numpy as np
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Function
 from deepx_graph.ir.structure import LOOP_END
+from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance, delivered
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.loopnest.table import DATA, Layout
-from deepx_graph.runtime.native.loops import small_body_emit
-from deepx_graph.runtime.native.loops.small_body import LoopPlan, MachineOf, NotSmallBody, planned
-from deepx_graph.runtime.native.machine_kernel import ALONE, KernelMemory, MachineCode, Workspace, address_of, workspace_bytes
-from deepx_graph.runtime.straightline.segment import form_of
+from deepx_graph.runtime.native.loops.small_body import (
+    Action,
+    Called,
+    Copied,
+    LoopPlan,
+    MachineOf,
+    RowCopy,
+    Storage,
+    Swapped,
+    planned,
+)
+from deepx_graph.runtime.native.machine_kernel import (
+    ALONE,
+    DATA,
+    KernelMemory,
+    Layout,
+    MachineCode,
+    Workspace,
+    address_of,
+    workspace_bytes,
+)
+from deepx_graph.runtime.straightline import form_of
+
+RESUME, LIMIT, LEFT, SCRATCH = 0, 8, 16, 24
+"""Bytes of the words: where to go on (0 from the start), jumps back in one call, how many are left, and memory for kernels."""
+
+HEAD, CELL = 32, 32
+"""Bytes before the storages, and of a storage."""
+
+
+def marks_of(loops: LoopPlan) -> dict[int, int]:
+    """A number for each slot that says that a `once` block has run."""
+    found = [i.mark for i in loops.code.instructions if isinstance(i, Skip)]
+    return {mark: k for k, mark in enumerate(dict.fromkeys(found))}
+
+
+def kernels_of(loops: LoopPlan) -> list[Called]:
+    """The kernels that are called, in order."""
+    return [a for actions in loops.actions for a in actions if isinstance(a, Called)]
+
+
+def cell(storage: int) -> int:
+    """Where a storage is among the words, in bytes."""
+    return HEAD + CELL * storage
+
+
+def calls_at(loops: LoopPlan) -> int:
+    """Where the functions of kernels and their tables are; the marks follow."""
+    return cell(len(loops.storages))
+
+
+def words_bytes(loops: LoopPlan) -> int:
+    """The size of the words."""
+    return calls_at(loops) + 16 * sum(len(c.kernel.calls) for c in kernels_of(loops)) + 8 * len(marks_of(loops))
+
+
+def function_text(loops: LoopPlan, params: Sequence[int]) -> str:
+    """The IR of `iterate`; `params` are the numbers of the arguments whose objects come first in the table."""
+    return _Writer(loops, params).text()
+
+
+class _Writer:
+    def __init__(self, loops: LoopPlan, params: Sequence[int]) -> None:
+        self.loops, self.params = loops, params
+        self.lines: list[str] = []
+        self._names = 0
+        self._calls = 0
+        self.marks = marks_of(loops)
+
+    def text(self) -> str:
+        stops = sorted({i.to for at, i in enumerate(self.loops.code.instructions) if isinstance(i, Jump) and i.to <= at})
+        self._begin(stops)
+        for at, i in enumerate(self.loops.code.instructions):
+            self.lines.append(f"at{at}:")
+            for action in self.loops.actions[at]:
+                self._action(action)
+            self._control(i, at)
+        head = "define void @iterate(ptr noalias %table, ptr %scratch) nounwind {"
+        copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+        smax, smin, umin = (f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("smax", "smin", "umin"))
+        return "\n".join([head, "entry:", *self.lines, "}", copy, smax, smin, umin, ""])
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def let(self, text: str) -> str:
+        self._names += 1
+        self.line(f"%v{self._names} = {text}")
+        return f"%v{self._names}"
+
+    def word(self, offset: int) -> str:
+        """The address of a word."""
+        return self.let(f"getelementptr i8, ptr %words, i64 {offset}")
+
+    def buffer(self, storage: int) -> str:
+        return self.let(f"load ptr, ptr {self.word(cell(storage) + DATA)}")
+
+    def _begin(self, stops: Sequence[int]) -> None:
+        count = len(self.params) + len(self.loops.results)
+        slot = self.let(f"getelementptr ptr, ptr %table, i64 {count}")
+        self.line(f"%words = load ptr, ptr {slot}")
+        self.line(f"%inner = load ptr, ptr {self.word(SCRATCH)}")
+        self.line(f"store i64 {self.let(f'load i64, ptr {self.word(LIMIT)}')}, ptr {self.word(LEFT)}")
+        resume = self.let(f"load i64, ptr {self.word(RESUME)}")
+        self.line(f"switch i64 {resume}, label %start [{' '.join(f'i64 {s}, label %at{s}' for s in stops)}]")
+        self.lines.append("start:")
+        for k, param in enumerate(self.params):
+            found = next(n for n, s in enumerate(self.loops.storages) if s.param == param)
+            self.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
+        self.line("br label %at0")
+
+    def _object(self, slot: int) -> str:
+        """Where the elements of an array object in the table are."""
+        at = self.let(f"load ptr, ptr {self.let(f'getelementptr ptr, ptr %table, i64 {slot}')}")
+        return self.let(f"load ptr, ptr {self.let(f'getelementptr i8, ptr {at}, i64 {DATA}')}")
+
+    # --- actions
+
+    def _action(self, action: Action) -> None:
+        match action:
+            case Called(kernel):
+                for _ in kernel.calls:
+                    at = calls_at(self.loops) + 16 * self._calls
+                    self._calls += 1
+                    function, table = (self.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
+                    self.line(f"call void {function}(ptr {table}, ptr %inner)")
+            case Copied(source, target, runs):
+                a, b = self.buffer(source), self.buffer(target)
+                for start, to, nbytes in runs:
+                    self._copy(self._at(b, str(to)), self._at(a, str(start)), nbytes)
+            case RowCopy():
+                self._row(action)
+            case Swapped(one, other):
+                a, b = self.buffer(one), self.buffer(other)
+                self.line(f"store ptr {b}, ptr {self.word(cell(one) + DATA)}")
+                self.line(f"store ptr {a}, ptr {self.word(cell(other) + DATA)}")
+
+    def _at(self, pointer: str, offset: str) -> str:
+        return self.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+
+    def _copy(self, target: str, source: str, nbytes: int) -> None:
+        self.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
+
+    def _row(self, row: RowCopy) -> None:
+        offset = "0"
+        for index in row.at:
+            start = self._integer(self.loops.storages[index.storage], index.storage)
+            if self.loops.storages[index.storage].dtype.kind == "u":
+                start = self.let(f"call i64 @llvm.umin.i64(i64 {start}, i64 {index.most})")
+            else:
+                start = self.let(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
+                start = self.let(f"call i64 @llvm.smin.i64(i64 {start}, i64 {index.most})")
+            offset = self.let(f"add i64 {offset}, {self.let(f'mul i64 {start}, {index.stride}')}")
+        source, target = self.buffer(row.source), self.buffer(row.target)
+        if row.reads:
+            self._copy(target, self._at(source, offset), row.nbytes)
+        else:
+            self._copy(self._at(target, offset), source, row.nbytes)
+
+    def _integer(self, storage: Storage, number: int) -> str:
+        """A scalar as 64 bits."""
+        kind = f"i{8 * storage.dtype.itemsize}"
+        raw = self.let(f"load {kind}, ptr {self.buffer(number)}")
+        if kind == "i64":
+            return raw
+        return self.let(f"{'sext' if storage.dtype.kind == 'i' else 'zext'} {kind} {raw} to i64")
+
+    # --- control
+
+    def _control(self, i: Instruction, at: int) -> None:
+        match i:
+            case Jump(to) if to <= at:
+                self._again(to, at)
+            case Jump(to):
+                self.line(f"br label %at{to}")
+            case Test(_, _, to):
+                holds = self.let(f"icmp ne i64 {self._integer(*self._tested(at))}, 0")
+                self.line(f"br i1 {holds}, label %at{at + 1}, label %at{to}")
+            case Select(_, _, targets):
+                storage, number = self._tested(at)
+                value, last = self._integer(storage, number), targets[-1]
+                if storage.dtype == np.bool_:
+                    value, targets = self.let(f"xor i64 {value}, 1"), targets[:2]
+                self.line(f"switch i64 {value}, label %at{last} "
+                          f"[{' '.join(f'i64 {k}, label %at{to}' for k, to in enumerate(targets))}]")
+            case Skip(mark, to):
+                word = self._mark(mark)
+                done = self.let(f"icmp ne i64 {self.let(f'load i64, ptr {word}')}, 0")
+                self.line(f"store i64 1, ptr {word}")
+                self.line(f"br i1 {done}, label %at{to}, label %at{at + 1}")
+            case Return():
+                self._return()
+            case Move(_, _, clears):
+                for mark in clears:
+                    self.line(f"store i64 0, ptr {self._mark(mark)}")
+                self.line(f"br label %at{at + 1}")
+            case Run() | _:
+                self.line(f"br label %at{at + 1}")
+
+    def _tested(self, at: int) -> tuple[Storage, int]:
+        number = self.loops.tested[at]
+        return self.loops.storages[number], number
+
+    def _mark(self, mark: int) -> str:
+        base = calls_at(self.loops) + 16 * sum(len(c.kernel.calls) for c in kernels_of(self.loops))
+        return self.word(base + 8 * self.marks[mark])
+
+    def _again(self, to: int, at: int) -> None:
+        """Back to the head of a loop, unless the call has had its share of iterations."""
+        word = self.word(LEFT)
+        left = self.let(f"sub i64 {self.let(f'load i64, ptr {word}')}, 1")
+        self.line(f"store i64 {left}, ptr {word}")
+        more = self.let(f"icmp sgt i64 {left}, 0")
+        self.line(f"br i1 {more}, label %at{to}, label %stop{at}")
+        self.lines.append(f"stop{at}:")
+        self.line(f"store i64 {to}, ptr {self.word(RESUME)}")
+        self.line("ret void")
+
+    def _return(self) -> None:
+        for k, storage in enumerate(self.loops.results):
+            self._copy(self._object(len(self.params) + k), self.buffer(storage), self.loops.storages[storage].nbytes)
+        self.line(f"store i64 0, ptr {self.word(RESUME)}")
+        self.line("ret void")
+
 
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most."""
@@ -37,14 +262,13 @@ STEP_NANOSECONDS = 5.0
 """What a step costs beside its kernel."""
 
 
-def attempt(body: Function, machine_of: MachineOf, allowance: Allowance) -> SmallBodyKernel | str:
-    """The kernel of a body with loops, or why there is none. `machine_of` gives the machine code of a node, if it has any; the
-    memory that it keeps is taken from the allowance."""
-    try:
-        kernel = SmallBodyKernel(body, planned(body, machine_of))
-    except NotSmallBody as e:
-        return str(e)
-    return kernel if allowance.take(kernel.workspace_bytes) else "no memory left that kernels may keep"
+def build(body: Function, machine_of: MachineOf, allowance: Allowance) -> SmallBodyKernel:
+    """The kernel of a body with loops. Raises Declined. `machine_of` gives the machine code of a node, if it has any; the memory
+    that it keeps is taken from the allowance."""
+    kernel = SmallBodyKernel(body, planned(body, machine_of))
+    if not allowance.take(kernel.workspace_bytes):
+        raise Declined("no memory left that kernels may keep")
+    return kernel
 
 
 class SmallBodyKernel(MachineCode):
@@ -53,9 +277,9 @@ class SmallBodyKernel(MachineCode):
     lowering = "machine code: a loop as a whole"
 
     def __init__(self, body: Function, loops: LoopPlan) -> None:
-        kernels = [c.kernel for c in small_body_emit.kernels_of(loops)]
+        kernels = [c.kernel for c in kernels_of(loops)]
         if any(k.nanoseconds > KERNEL_NANOSECONDS for k in kernels):
-            raise NotSmallBody("kernels that take long")
+            raise Declined("kernels that take long")
         self.params = tuple(range(len(body.params)))
         self._forms = tuple(form_of(p.type) for p in body.params)
         self.results = tuple(form_of(r.type) for r in body.results)
@@ -72,7 +296,7 @@ class SmallBodyKernel(MachineCode):
         objects = len(self.params) + len(self.results)
         self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
         self.threads = 1
-        address = machine_code.functions(small_body_emit.function_text(loops, self.params), ["iterate"], self)["iterate"]
+        address = machine_code.functions(function_text(loops, self.params), ["iterate"], self)["iterate"]
         self.calls = ((address, 0),)
         self._call = ALONE(address)
         self._workspace = Workspace(self)
@@ -102,10 +326,10 @@ class SmallBodyKernel(MachineCode):
         arrays = [np.asarray(args[k], order="C") for k in self.params]
         results = [RESULTS.empty(form.shape, form.dtype) for form in self.results]
         self._workspace.fill([*arrays, *results])
-        self._words.array[small_body_emit.RESUME // 8] = 0
+        self._words.array[RESUME // 8] = 0
         while True:
             self._call(self._workspace.address, None)
-            if not self._words.array[small_body_emit.RESUME // 8]:
+            if not self._words.array[RESUME // 8]:
                 break
         return delivered(results, out)
 
@@ -114,20 +338,20 @@ class _Words:
     """The words of a kernel, and everything that they point to."""
 
     def __init__(self, loops: LoopPlan, kernels: Sequence[MachineCode], limit: int) -> None:
-        self.array = aligned(small_body_emit.words_bytes(loops)).view(np.int64)
+        self.array = aligned(words_bytes(loops)).view(np.int64)
         self.array[:] = 0
         base = self.array.ctypes.data
         memory = KernelMemory(kernels)
         self.bytes = self.array.nbytes + workspace_bytes(kernels)
         self._kept: list[Any] = [memory, kernels]
-        self.array[small_body_emit.LIMIT // 8] = limit
-        self.array[small_body_emit.SCRATCH // 8] = memory.scratch[0]
+        self.array[LIMIT // 8] = limit
+        self.array[SCRATCH // 8] = memory.scratch[0]
         self._fill_storages(loops)
-        at = small_body_emit.calls_at(loops) // 8
-        for called in small_body_emit.kernels_of(loops):
+        at = calls_at(loops) // 8
+        for called in kernels_of(loops):
             table = memory.table(called.kernel)
             objects = np.frombuffer(table, np.int64)
-            objects[: len(called.objects)] = [base + small_body_emit.cell(s) for s in called.objects]
+            objects[: len(called.objects)] = [base + cell(s) for s in called.objects]
             self._kept.append(table)
             for function, _ in called.kernel.calls:
                 self.array[at : at + 2] = function, address_of(table)
@@ -142,7 +366,6 @@ class _Words:
         for number, (storage, size) in enumerate(zip(loops.storages, sizes, strict=True)):
             if storage.param is None:
                 where = start if storage.array is None else storage.array.ctypes.data
-                self.array[(small_body_emit.cell(number) + DATA) // 8] = where
+                self.array[(cell(number) + DATA) // 8] = where
             start += size
             self._kept.append(storage)
-

@@ -15,13 +15,12 @@ from deepx_graph.errors import Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.structure import CALL, PARTIAL, callee_of, taken_branch
-from deepx_graph.ops import run_parallel
 from deepx_graph.ops.host.host import Channels, Feed, Host, Waiting
-from deepx_graph.runtime.bytecode.code import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
+from deepx_graph.ops.tensor.parallel import parallel_grid
+from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
-from deepx_graph.runtime.faults import fail
 from deepx_graph.runtime.inputs import FunctionValue
-from deepx_graph.runtime.program import Outs, Unit
+from deepx_graph.runtime.program import Outs, Unit, fail
 from deepx_graph.types import StateType
 
 MAX_DEPTH = 1_000_000
@@ -89,8 +88,8 @@ class _Machine:
             if isinstance(instruction, Run) and instruction.node.op.exchange is not None:
                 self.put(frame, instruction, (yield Stop(instruction.node, [frame.slots[s] for s in instruction.sources])))
                 continue
-            if isinstance(instruction, Run) and instruction.node.op is run_parallel:
-                self.put(frame, instruction, self.parallel(frame, instruction))
+            if isinstance(instruction, Run) and (grid := parallel_grid(instruction.node)) is not None:
+                self.put(frame, instruction, self.parallel(frame, instruction, grid))
                 continue
             if isinstance(instruction, Run):
                 self.frames.append(frame)
@@ -109,13 +108,12 @@ class _Machine:
             frame.slots[s] = None
         frame.at += 1
 
-    def parallel(self, frame: _Frame, run: Run) -> tuple[Any, ...]:
+    def parallel(self, frame: _Frame, run: Run, grid: Grid) -> tuple[Any, ...]:
         """The results of the devices of a `run_parallel`, one device's after another's, and the state."""
         given = run.node.op.named([frame.slots[s] for s in run.sources], run.node.attrs)
         world, args, node = given["state"], list(given["args"]), run.node
         if world.wires.grid is not None:
             raise RunError(Diagnostic("devices cannot run devices of their own", node.span))
-        grid = Grid(node.attr("replicas"), node.attr("partitions"))
         feed, channels = Feed(given["infeed"]), world.wires.channels
         calls = []
         for device, program in enumerate(given["programs"]):

@@ -24,12 +24,12 @@ import numpy as np
 
 from deepx_graph.runtime.engines.base import EntryFn, KernelFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
-from deepx_graph.runtime.native.call import trampoline_ir
-from deepx_graph.runtime.native.call.trampoline_ir import FRAME, PARAM, RESULT
+from deepx_graph.runtime.native import trampoline_ir
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import LONG_NANOSECONDS, KernelMemory, MachineCode, address_of
 from deepx_graph.runtime.native.threads import WorkerPool, pool
-from deepx_graph.runtime.straightline.segment import (
+from deepx_graph.runtime.native.trampoline_ir import FRAME, PARAM, RESULT
+from deepx_graph.runtime.straightline import (
     ArgBuffer,
     ArrayType,
     Buffer,

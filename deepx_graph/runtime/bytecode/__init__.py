@@ -1,1 +1,0 @@
-"""Programs as instructions: lowering a schedule, and the interpreter."""

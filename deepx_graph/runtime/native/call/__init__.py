@@ -1,1 +1,0 @@
-"""How Python calls machine code: a trampoline that checks its arguments, makes results and runs kernels."""

@@ -1,1 +1,0 @@
-"""Programs without control flow, called with little overhead."""

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import Live, liveness
-from deepx_graph.analysis.scopes import Scope, ScopeKind
+from deepx_graph.analysis.scopes import Placement, Scope, ScopeKind
 from deepx_graph.errors import printable
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, LOOP_END, REGION, index_of, is_loop_variable, value_of

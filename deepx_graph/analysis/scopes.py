@@ -1,10 +1,11 @@
 """Where nodes live: the tree of scopes of a function, and for every node the scope that holds all its uses.
 
-The sea has no blocks; they follow from dependence alone. A region opens a scope for each branch, a loop_end for its test and its
-body. Nodes are placed users before inputs, each at first at the lowest common ancestor of its uses in the tree (C. Click, Global
-Code Motion / Global Value Numbering, 1995). From there it may move out of loops that it does not depend on, and how far is what
-those who ask disagree on: a schedule must not run what the program would not have run, a text puts a node where a reader looks for
-it, reverse mode keeps what an iteration computes. Each says so in a subclass. Nothing here recurses; all is near-linear.
+The sea has no blocks; they follow from dependence alone. A region opens a scope for each branch, a loop_end for its test and
+its body. Nodes are placed users before inputs, each at first at the lowest common ancestor of its uses in the tree (C. Click,
+Global Code Motion / Global Value Numbering, 1995). From there it may move out of loops that it does not depend on, and how far
+is what those who ask disagree on: a schedule must not run what the program would not have run, a text puts a node where a
+reader looks for it, reverse mode keeps what an iteration computes. Each says so in a subclass; that of the schedule, whose
+blocks the scheduler makes steps of and fusion keeps every node in, is here. Nothing recurses; all is near-linear.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from functools import cached_property
 from typing import Literal
 
 from deepx_graph.analysis.liveness import Live
+from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PARAM, REGION, branch_count, is_loop_variable
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, REGION, branch_count, is_loop_variable
 
 ScopeKind = Literal["root", "branch", "header", "body", "shared", "once"]
 
@@ -192,3 +194,47 @@ class ScopeTree:
     def operands(self, node: Node) -> Sequence[Node]:
         """What a node, other than a region or loop_end, needs where it lives."""
         return node.inputs
+
+
+# --- the schedule -------------------------------------------------------------------------------------------------
+
+
+class Placement(ScopeTree):
+    """The blocks of a function as scopes, with the `once` blocks in each by the loop whose iterations make them run again.
+
+    A node that depends on fewer loops than the scope of its uses runs in moves out of the test of a loop, which always runs, and
+    elsewhere into a `once` block: it runs in the first iteration that needs it and never again while the loops it does not depend
+    on iterate. So nothing runs that the program would not have run (a call whose recursion the branch guards, an index that is out
+    of range), and nothing runs twice for the same operands.
+    `outermost[once]` is the outermost loop that does not make a `once` block run again.
+    """
+
+    def __init__(self, function: Function, live: Live) -> None:
+        super().__init__(function, live)
+        self.outermost: dict[Scope, Node] = {}
+        self.onces: dict[Scope, dict[Node | None, Scope]] = {}
+        self.place_all()
+
+    def place(self, node: Node, latest: Scope) -> None:
+        if node.op is not CONSTANT:
+            super().place(node, latest)
+
+    def hoisted(self, node: Node, latest: Scope) -> Scope:
+        innermost = self.loops.innermost[node]
+        while latest.loop is not innermost and latest.kind == "header":
+            latest = latest.parent
+        return latest if latest.loop is innermost else self._once(latest, innermost, node)
+
+    def _once(self, scope: Scope, loop: Node | None, node: Node) -> Scope:
+        """The block inside `scope` that runs again only in another iteration of `loop`."""
+        onces = self.onces.setdefault(scope, {})
+        block = onces.get(loop)
+        if block is None:
+            block = onces[loop] = self.open("once", scope, scope.owner, loop)
+            inner = scope.loop
+            while inner is not None and self.loops.around[inner] is not loop:
+                inner = self.loops.around[inner]
+            if inner is None:
+                raise VerifyError(Diagnostic(f"{node.op.name} uses a loop variable outside its loop", node.span))
+            self.outermost[block] = inner
+        return block

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from deepx_graph.ir import Node
-from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.peephole import primitive_of, splat_of
 from deepx_graph.ir.structure import PHI, index_of
-from deepx_graph.ops import add, compare, subtract
+from deepx_graph.ops.helpers import highest, lowest
 from deepx_graph.types import DType, TensorType, as_tensor
 
-_MIRROR = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+_MIRROR = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+"""What each comparison says with its operands exchanged."""
 
 
 class Counter(NamedTuple):
@@ -46,15 +47,16 @@ def _integer(node: Node) -> int | None:
 
 def _step(begin: Node, k: int, after: Node) -> int | None:
     """By how much variable `k` grows in an iteration when `after` is its next value."""
-    if after.op is not add and after.op is not subtract:
+    primitive = primitive_of(after)
+    if primitive not in ("add", "sub"):
         return None
     x, y = after.inputs
-    if after.op is add and not is_variable(x, begin, k):
+    if primitive == "add" and not is_variable(x, begin, k):
         x, y = y, x
     step = _integer(y)
     if step is None or not is_variable(x, begin, k):
         return None
-    return -step if after.op is subtract else step
+    return -step if primitive == "sub" else step
 
 
 def is_variable(node: Node, begin: Node, k: int) -> bool:
@@ -68,44 +70,35 @@ def trip_count(end: Node) -> int | None:
     known = splat_of(condition)
     if known is not None and not known:
         return 0
-    if condition.op is not compare:
+    comparison = primitive_of(condition)
+    if comparison not in _MIRROR:
         return None
     left, right = condition.inputs
-    direction: str = condition.attr("direction")
     if _integer(left) is not None:
-        left, right, direction = right, left, _MIRROR[direction]
+        left, right, comparison = right, left, _MIRROR[comparison]
     limit = _integer(right)
     if limit is None or left.op is not PHI or left.inputs[0] is not begin:
         return None
     counter = counters(end).get(index_of(left))
-    return None if counter is None else _iterations(counter.first, counter.step, limit, direction, as_tensor(left.type).dtype)
+    return None if counter is None else _iterations(counter.first, counter.step, limit, comparison, as_tensor(left.type).dtype)
 
 
-def _iterations(start: int, step: int, limit: int, direction: str, dtype: DType) -> int | None:
-    """Turns of `for (k = start; k <direction> limit; k += step)`; None for one that does not end, or only by wrapping round."""
-    if direction in ("GT", "GE"):
-        start, step, limit, direction = -start, -step, -limit, _MIRROR[direction]
-        low, high = -_most(dtype), -_least(dtype)
-    else:
-        low, high = _least(dtype), _most(dtype)
-    if direction == "EQ":
+def _iterations(start: int, step: int, limit: int, comparison: str, dtype: DType) -> int | None:
+    """Iterations of `for (k = start; k <comparison> limit; k += step)`; None where it does not end, or only by wrapping."""
+    low, high = lowest(dtype), highest(dtype)
+    if comparison in ("gt", "ge"):
+        start, step, limit, comparison = -start, -step, -limit, _MIRROR[comparison]
+        low, high = -high, -low
+    if comparison == "eq":
         return 0 if start != limit else 1 if step else None
-    if direction == "NE":
+    if comparison == "ne":
         count, rest = divmod(limit - start, step) if step else (-1, 1)
         return 0 if start == limit else count if count >= 0 and not rest else None
-    distance = limit - start + (direction == "LE")
+    distance = limit - start + (comparison == "le")
     if distance <= 0:
         return 0
     count = -(-distance // step) if step > 0 else -1
     return count if count >= 0 and low <= start + count * step <= high else None
-
-
-def _least(dtype: DType) -> int:
-    return -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-
-
-def _most(dtype: DType) -> int:
-    return (1 << (dtype.bits - (dtype.kind == "int"))) - 1
 
 
 def rows_apart(end: Node, starts: Sequence[Node], box: Sequence[int], whole: Sequence[int]) -> bool:

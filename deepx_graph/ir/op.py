@@ -111,6 +111,9 @@ class Op:
     """`eval` may return a view of its first operand instead of a copy."""
     total: bool = True
     """Computing it always ends and never fails, so it may be computed where the program would not have."""
+    axes: Callable[..., tuple[int | None, ...] | None] | None = None
+    """`axes(operand dims, *attrs)`: along which axis of the result each axis of the operand lies, None for one of size 1 that is
+    dropped; None in all where elements come into another order. Of ops that only repeat elements, add and drop axes."""
     foldable: bool = True
     """Evaluated at optimisation time when all operands are constants."""
     exchange: Exchange | None = None
@@ -120,6 +123,12 @@ class Op:
 
     in_module: Callable[[Module, Node], Iterator[Diagnostic]] | None = None
     """What is wrong with a use for the module that it is in: with the function that it names, with its data type."""
+
+    stops_gradient: bool = False
+    """No derivative passes, whatever it is applied to."""
+
+    conceals: str = ""
+    """Out of what, in words, its first result is read when no derivative passes through that."""
 
     no_gradient_by: tuple[str, ...] = ()
     """Operands by which no derivative is known although there is one by others; a gradient that needs it is refused."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepx_graph.ir.evaluation import evaluation, scratch
+from deepx_graph.ir.scalar_expr import Apply, Variable
 from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.types import TensorType, Type, is_static, nbytes
@@ -32,6 +33,13 @@ def splat_of(node: Node) -> np.generic | None:
         return None
     literal = value_of(node)
     return literal.splat_value
+
+
+def primitive_of(node: Node) -> str:
+    """The primitive of the kernel vocabulary that makes an element of those of the operands, in order; empty where none does."""
+    kernel = node.op.kernel(*node.attrs) if node.op.kernel is not None else None
+    operands = tuple(map(Variable, range(len(node.inputs))))
+    return kernel.primitive if isinstance(kernel, Apply) and kernel.args == operands else ""
 
 
 def fold(op: Op, inputs: Sequence[Node], attrs: tuple[Any, ...], type: Type, limit: int = FOLD_LIMIT) -> Any:

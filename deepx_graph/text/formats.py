@@ -30,7 +30,7 @@ from deepx_graph.errors import (
     suggest,
 )
 from deepx_graph.ir import Module
-from deepx_graph.rewrite.targets import TARGETS
+from deepx_graph.rewrite import TARGETS
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.mindir import looks_like_model
 

@@ -26,7 +26,6 @@ from deepx_graph.ir.structure import (
     is_loop_variable,
     phi_choices,
 )
-from deepx_graph.ops import stop_gradient
 from deepx_graph.ops.vjp.accumulate import carries
 from deepx_graph.types import TupleType
 
@@ -87,7 +86,7 @@ class Activity:
         if isinstance(key, tuple):
             begin, k = key
             return begin.inputs[k], self.ends[begin].inputs[2 + k]
-        if key in self.wrt or not carries(key.type) or key.op is stop_gradient or key in self.stopped:
+        if key in self.wrt or not carries(key.type) or key.op.stops_gradient or key in self.stopped:
             return ()
         source = key.inputs[0] if key.inputs else key
         if key.op is PHI and source.op is LOOP_BEGIN:

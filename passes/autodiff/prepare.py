@@ -15,7 +15,7 @@ from deepx_graph.errors import Diagnostic, UsageError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Function, Module, Node, fresh_loop, reachable
 from deepx_graph.ir.rebuild import copied, new_item, on_demand, rebuild, replaced, with_inputs, with_results
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
-from deepx_graph.ops import add, and_, compare, field, ref_read
+from deepx_graph.ops import add, and_, compare
 from deepx_graph.ops.vjp.accumulate import carries
 from deepx_graph.passes.autodiff.activity import ReverseScopes
 from deepx_graph.passes.interprocedural.inline import Inline, Internalize
@@ -76,10 +76,10 @@ def without_data(module: Module) -> Module:
 def _blocked(module: Module) -> Iterator[tuple[Node, str]]:
     for f in module.functions:
         for node in f.nodes:
-            if node.op is field and carries(node.type):
-                yield node, "the fields of data"
-            elif node.op is PROJ and node.inputs[0].op is ref_read and index_of(node) == 0 and carries(node.type):
-                yield node.inputs[0], "what references hold"
+            reader = node.inputs[0] if node.op is PROJ and index_of(node) == 0 else node
+            is_first = reader is not node or len(node.op.results) == 1
+            if reader.op.conceals and is_first and carries(node.type):
+                yield reader, reader.op.conceals
 
 
 def straightened(module: Module) -> Module:

@@ -32,11 +32,12 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.ops import add, compare, dynamic_slice, dynamic_update_slice, subtract
 from deepx_graph.ops.data.tape import cotangent_type, tape_pop
-from deepx_graph.ops.vjp.accumulate import Cotangent, check_gradient, fitted, is_nonzero, item, plus, zeros
+from deepx_graph.ops.tensor.index import BoxUpdate, box_update
+from deepx_graph.ops.vjp.accumulate import Cotangent, addends, check_gradient, fitted, is_nonzero, item, plus, zeros
 from deepx_graph.ops.vjp.masks import Masks
 from deepx_graph.passes.autodiff.activity import Activity, ReverseScopes, items_of
 from deepx_graph.passes.autodiff.calls import Derivatives
-from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, scalar
+from deepx_graph.types import I32, FunctionType, TupleType, Type, as_tensor, is_static, scalar
 
 MAX_ADDENDS = 64
 """A sum of more values than this is taken as one."""
@@ -48,41 +49,28 @@ def onto(b: Builder, total: Node, g: Node, end: Node) -> Node:
     What `g` puts into a box of zeros is added to that box of the total alone; where no iteration has written to it, it is put
     there.
     """
-    parts = _addends(g)
-    if len(parts) == 1 and _is_box(g):
-        box, whole, starts = g.inputs[1], g.type, g.inputs[2:]
-        assert isinstance(box.type, TensorType) and isinstance(whole, TensorType)
-        if rows_apart(end, starts, box.type.shape, whole.shape):
-            return b(dynamic_update_slice, total, box, *starts)
-    for x in parts if any(map(_is_box, parts)) else [g]:
-        if not _is_box(x):
+    parts = [(x, _box(x)) for x in addends(g, MAX_ADDENDS)]
+    if len(parts) == 1 and (only := parts[0][1]) is not None and _lie_apart(only, end):
+        return b(dynamic_update_slice, total, only.box, *only.starts)
+    for x, found in parts if any(found for _, found in parts) else [(g, None)]:
+        if found is None:
             total = b(add, total, x)
             continue
-        box, starts = x.inputs[1], x.inputs[2:]
-        assert isinstance(box.type, TensorType)
-        old = b(dynamic_slice, total, *starts, slice_sizes=box.type.shape)
-        total = b(dynamic_update_slice, total, b(add, old, box), *starts)
+        old = b(dynamic_slice, total, *found.starts, slice_sizes=as_tensor(found.box.type).shape)
+        total = b(dynamic_update_slice, total, b(add, old, found.box), *found.starts)
     return total
 
 
-def _addends(g: Node) -> list[Node]:
-    parts: list[Node] = []
-    stack = [g]
-    while stack:
-        x = stack.pop()
-        if x.op is add and len(stack) + len(parts) < MAX_ADDENDS:
-            stack += reversed(x.inputs)
-        else:
-            parts.append(x)
-    return parts
+def _box(g: Node) -> BoxUpdate | None:
+    """What is written over zeros, at computed indices; None for what is none such."""
+    found = box_update(g)
+    value = None if found is None else splat_of(found.whole)
+    return None if value is None or value else found
 
 
-def _is_box(g: Node) -> bool:
-    """Whether it is zero but for a box at computed indices."""
-    if g.op is not dynamic_update_slice:
-        return False
-    value = splat_of(g.inputs[0])
-    return value is not None and not value
+def _lie_apart(update: BoxUpdate, end: Node) -> bool:
+    """Whether no two iterations of a loop write over the same elements."""
+    return rows_apart(end, update.starts, as_tensor(update.box.type).shape, as_tensor(update.whole.type).shape)
 
 
 def one_node(b: Builder, g: Cotangent, type: Type, like: Node) -> Node:
@@ -115,67 +103,6 @@ def mapped(shape: Cotangent, make: Callable[[int], Node]) -> Cotangent:
     return None if shape is None else make(shape)
 
 
-class AugmentedForward:
-    """The additions to one function.
-
-    `grown[node]` holds columns that a loop_begin or region gets beyond those it has: (first value, next value), or one value
-    per branch with None for whatever. `aux` gives the scopes of nodes of ours.
-    """
-
-    def __init__(self, b: Builder, scopes: ReverseScopes, derivatives: Derivatives) -> None:
-        self.b, self.scopes, self.derivatives = b, scopes, derivatives
-        self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
-        self.aux: dict[Node, Scope] = {}
-        self._counters: dict[Node, Node] = {}
-
-    def column(self, begin: Node, type: Type) -> Node:
-        """The loop variable that the next call of `grow` defines."""
-        return Node(PHI, (begin,), (items_of(begin) + len(self.grown.get(begin, ())),), type, self.b.origin)
-
-    def grow(self, node: Node, *values: Node | None) -> None:
-        """One more column: first and next value of a loop variable, or a value per branch."""
-        self.grown.setdefault(node, []).append(values)
-
-    def type_of(self, node: Node) -> Type:
-        """The type that a value has in the forward part."""
-        return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
-
-    def forward(self, node: Node, home: Scope) -> Node:
-        """Declares a node of ours to belong to the forward part, in that scope."""
-        self.aux[node] = home
-        return node
-
-    def is_forward(self, node: Node) -> bool:
-        return node in self.scopes.home or node in self.aux
-
-    def home(self, node: Node) -> Scope:
-        """The scope of a node of the forward part."""
-        return self.scopes.home.get(node) or self.aux[node]
-
-    def counter(self, end: Node) -> Node:
-        """In the loop: the number of the iteration, from 0; a variable that is there or a new one."""
-        begin, body = end.inputs[0], self.scopes.bodies[end]
-        for k, counter in counters(end).items():
-            if counter == (0, 1):
-                return self.forward(self.b(PHI, begin, index=k), body)
-        return self._own_counter(end)
-
-    def _own_counter(self, end: Node) -> Node:
-        begin, body = end.inputs[0], self.scopes.bodies[end]
-        if end not in self._counters:
-            b = Builder(intern=False, origin=end.origin)
-            phi = self.forward(self.column(begin, scalar(I32)), body)
-            after = self.forward(b(add, phi, b.constant(1, I32)), body)
-            self.grow(begin, b.constant(0, I32), after)
-            self._counters[end] = phi
-        return self._counters[end]
-
-    def iterations(self, end: Node) -> Node:
-        """After the loop: how many iterations it ran."""
-        phi = self.counter(end)
-        return self.forward(Node(PROJ, (end,), phi.attrs, phi.type, end.origin), self.scopes.home[end])
-
-
 @dataclass(eq=False)
 class LoopPair:
     """A loop and its backward loop. `index` is the number of the iteration that the backward body goes through, from the last to
@@ -204,16 +131,22 @@ _CLOSED = frozenset((REGION, LOOP_END, PHI, PROJ, CALL, CALL_VALUE, PARTIAL))
 Work = Generator[Frame, None, None]
 
 
-class ReversePass(AugmentedForward):
-    """Builds the backward nodes of one function."""
+class ReversePass:
+    """Builds the backward nodes of one function, and what the forward part has beyond it.
+
+    `grown[node]` holds columns that a loop_begin or region gets beyond those it has: (first value, next value), or one value
+    per branch with None for whatever. `aux` gives the scopes of nodes of ours, `replaced` the attributes of calls that become calls
+    of forward functions.
+    """
 
     def __init__(self, b: Builder, scopes: ReverseScopes, flow: Activity, derivatives: Derivatives) -> None:
-        super().__init__(b, scopes, derivatives)
-        self.flow = flow
+        self.b, self.scopes, self.flow, self.derivatives = b, scopes, flow, derivatives
+        self.grown: dict[Node, list[tuple[Node | None, ...]]] = {}
+        self.aux: dict[Node, Scope] = {}
         self.replaced: dict[Node, tuple[Any, ...]] = {}
-        """The attributes of calls that become calls of forward functions."""
         self.pairs: dict[Node, LoopPair] = {}
         self.masks = Masks(b)
+        self._counters: dict[Node, Node] = {}
 
     def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
         """The root frame after the sweep: `found` then holds the cotangents of the nodes differentiated by."""
@@ -366,7 +299,7 @@ class ReversePass(AugmentedForward):
         origin = b.origin
         count = trip_count(end)
         columns = [k for k in range(len(begin.inputs)) if self.flow.passes((begin, k))]
-        written = {k: g[k] for k in columns if g[k] is not None and self._is_written_by_rows(end, k)}
+        written = {k: row for k in columns if g[k] is not None and (row := self._row_written(end, k)) is not None}
         columns = [k for k in columns if k not in written]
         if count == 0:
             for k in columns:
@@ -381,10 +314,8 @@ class ReversePass(AugmentedForward):
         inner = Frame(self.scopes.bodies[end])
         for at, k in enumerate(columns):
             self.add(inner, end.inputs[2 + k], b(PHI, back, index=1 + at))
-        for k, rows in written.items():
-            _, update, *starts = end.inputs[2 + k].inputs
-            assert isinstance(update.type, TensorType)
-            self.add(inner, update, b(dynamic_slice, rows, *starts, slice_sizes=update.type.shape))
+        for k, row in written.items():
+            self.add(inner, row.box, b(dynamic_slice, g[k], *row.starts, slice_sizes=as_tensor(row.box.type).shape))
         yield inner
         b.origin = origin
         nexts = [index, *(self.value(inner.variables.get(k), begin.inputs[k]) for k in columns)]
@@ -395,20 +326,20 @@ class ReversePass(AugmentedForward):
         for n, leak in inner.leaks.items():
             self._put(frame, n, self._summed(pair, n, n.type, leak))
 
-    def _is_written_by_rows(self, end: Node, k: int) -> bool:
-        """Whether a loop variable only takes up a row in each iteration, over a first value that no derivative passes.
+    def _row_written(self, end: Node, k: int) -> BoxUpdate | None:
+        """The row that a loop variable takes up in each iteration, where nothing else happens to it and no derivative passes its
+        first value; else None.
 
         Then each iteration reads its row of the cotangent, which stays as it is.
         """
         begin, after = end.inputs[0], end.inputs[2 + k]
-        if after.op is not dynamic_update_slice or self.flow.passes(begin.inputs[k]) or not is_variable(after.inputs[0], begin, k):
-            return False
-        box, whole, users = after.inputs[1].type, after.type, self.scopes.function.users
+        row = box_update(after)
+        if row is None or self.flow.passes(begin.inputs[k]) or not is_variable(row.whole, begin, k):
+            return None
+        users = self.scopes.function.users
         same = [n for n in users[begin] if is_variable(n, begin, k)]
-        alone = same == [after.inputs[0]] and users[same[0]] == (after,) and users[after] == (end,)
-        assert isinstance(box, TensorType) and isinstance(whole, TensorType)
-        static = alone and box.is_static and whole.is_static
-        return static and rows_apart(end, after.inputs[2:], box.shape, whole.shape)
+        alone = same == [row.whole] and users[row.whole] == (after,) and users[after] == (end,)
+        return row if alone and is_static(row.box.type) and is_static(row.whole.type) and _lie_apart(row, end) else None
 
     def value(self, g: Cotangent, like: Node) -> Node:
         """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
@@ -426,3 +357,52 @@ class ReversePass(AugmentedForward):
         phi = self.column(back, leak.type)
         self.grow(back, zeros(self.b, leak.type, n), onto(self.b, phi, leak, end))
         return Node(PROJ, (pair.back_end,), phi.attrs, leak.type, self.b.origin)
+
+    # --- the forward part
+
+    def column(self, begin: Node, type: Type) -> Node:
+        """The loop variable that the next call of `grow` defines."""
+        return Node(PHI, (begin,), (items_of(begin) + len(self.grown.get(begin, ())),), type, self.b.origin)
+
+    def grow(self, node: Node, *values: Node | None) -> None:
+        """One more column: first and next value of a loop variable, or a value per branch."""
+        self.grown.setdefault(node, []).append(values)
+
+    def type_of(self, node: Node) -> Type:
+        """The type that a value has in the forward part."""
+        return self.derivatives.derived(node.type) if node in self.scopes.home else node.type
+
+    def forward(self, node: Node, home: Scope) -> Node:
+        """Declares a node of ours to belong to the forward part, in that scope."""
+        self.aux[node] = home
+        return node
+
+    def is_forward(self, node: Node) -> bool:
+        return node in self.scopes.home or node in self.aux
+
+    def home(self, node: Node) -> Scope:
+        """The scope of a node of the forward part."""
+        return self.scopes.home.get(node) or self.aux[node]
+
+    def counter(self, end: Node) -> Node:
+        """In the loop: the number of the iteration, from 0; a variable that is there or a new one."""
+        begin, body = end.inputs[0], self.scopes.bodies[end]
+        for k, counter in counters(end).items():
+            if counter == (0, 1):
+                return self.forward(self.b(PHI, begin, index=k), body)
+        return self._own_counter(end)
+
+    def _own_counter(self, end: Node) -> Node:
+        begin, body = end.inputs[0], self.scopes.bodies[end]
+        if end not in self._counters:
+            b = Builder(intern=False, origin=end.origin)
+            phi = self.forward(self.column(begin, scalar(I32)), body)
+            after = self.forward(b(add, phi, b.constant(1, I32)), body)
+            self.grow(begin, b.constant(0, I32), after)
+            self._counters[end] = phi
+        return self._counters[end]
+
+    def iterations(self, end: Node) -> Node:
+        """After the loop: how many iterations it ran."""
+        phi = self.counter(end)
+        return self.forward(Node(PROJ, (end,), phi.attrs, phi.type, end.origin), self.scopes.home[end])

@@ -12,22 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ops import (
-    add,
-    broadcast_in_dim,
-    convert,
-    divide,
-    exponential,
-    log,
-    maximum,
-    multiply,
-    negate,
-    reduce,
-    reshape,
-    subtract,
-)
-from deepx_graph.types import TensorType
+from deepx_graph.ir.peephole import primitive_of, splat_of
+from deepx_graph.ops import add, maximum
+from deepx_graph.ops.contract.reduce import reduced_axes
+from deepx_graph.types import TensorType, as_tensor
 
 MAX_NODES = 64
 """How many values are looked at for one maximum."""
@@ -45,12 +33,13 @@ class Dependence(NamedTuple):
 def shifts_only(function: Function) -> set[Node]:
     """The maxima on which no result depends."""
     number = {n: k for k, n in enumerate(function.nodes)}
-    return {n for n in function.nodes if n.op is reduce and _is_maximum(n) and _cancels(function, n, number)}
+    return {n for n in function.nodes if _is_maximum(n) and _cancels(function, n, number)}
 
 
 def _is_maximum(node: Node) -> bool:
     type = node.type
-    return isinstance(type, TensorType) and type.dtype.is_float and type.is_static and node.attr("body").reducer is maximum
+    is_known = isinstance(type, TensorType) and type.dtype.is_float and type.is_static
+    return is_known and reduced_axes(node) is not None and node.attr("body").reducer is maximum
 
 
 def _cancels(function: Function, m: Node, number: Mapping[Node, int]) -> bool:
@@ -80,48 +69,47 @@ def _cancels(function: Function, m: Node, number: Mapping[Node, int]) -> bool:
 def _dependence(node: Node, known: Mapping[Node, Dependence]) -> Dependence | None:
     """How the node depends on m, given how its operands do; None where that is not followed."""
     own = [known.get(i) for i in node.inputs]
-    if node.op is reduce:
-        return _reduced(node, own)
-    if node.op in (broadcast_in_dim, reshape, convert, negate, exponential, log):
-        return _unary(node, own[0])
-    if node.op in (add, subtract, multiply, divide, maximum) and len(own) == 2:
-        return _binary(node, own)
-    return None
+    if (dropped := reduced_axes(node)) is not None:
+        return _reduced(node, own, dropped)
+    primitive = primitive_of(node)
+    if primitive in ("add", "sub", "mul", "div"):
+        return _binary(node, own, primitive)
+    if primitive == "max":
+        return _maximum(node, own)
+    (how,) = own if len(own) == 1 else (None,)
+    return None if how is None else _moved(node, how) if node.op.axes is not None else _unary(primitive, how)
 
 
-def _unary(node: Node, how: Dependence | None) -> Dependence | None:
-    if how is None:
-        return None
-    if node.op is exponential:
-        return None if how.scaled else how._replace(scaled=True)
-    if node.op is log:
-        return how._replace(scaled=False) if how.scaled else None
-    if node.op is broadcast_in_dim:
-        return how._replace(axes=tuple(node.attr("broadcast_dimensions")[a] for a in how.axes))
-    if node.op is reshape:
-        return _reshaped(node, how)
-    return how if node.op is convert or how.scaled else how._replace(power=-how.power) if node.op is negate else None
+def _unary(primitive: str, how: Dependence) -> Dependence | None:
+    match primitive:
+        case "exp":
+            return None if how.scaled else how._replace(scaled=True)
+        case "log":
+            return how._replace(scaled=False) if how.scaled else None
+        case "neg":
+            return how if how.scaled else how._replace(power=-how.power)
+    return how if primitive == "cast" else None
 
 
-def _reshaped(node: Node, how: Dependence) -> Dependence | None:
-    """Through a reshape that only adds or drops dimensions of size 1."""
-    old, new = node.inputs[0].type, node.type
-    assert isinstance(old, TensorType) and isinstance(new, TensorType)
-    if [d for d in old.shape if d != 1] != [d for d in new.shape if d != 1]:
-        return None
-    kept = [k for k, d in enumerate(new.shape) if d != 1]
-    moved = dict(zip((k for k, d in enumerate(old.shape) if d != 1), kept, strict=True))
-    return how._replace(axes=tuple(moved[a] for a in how.axes)) if all(a in moved for a in how.axes) else None
+def _moved(node: Node, how: Dependence) -> Dependence | None:
+    """Through an operation that repeats elements, or adds and drops axes of size 1."""
+    old = as_tensor(node.inputs[0].type).dims
+    to = node.op.axes(old, *node.attrs) if node.op.axes is not None and old is not None else None
+    axes = tuple([k for a in how.axes if to is not None and (k := to[a]) is not None])
+    return how._replace(axes=axes) if len(axes) == len(how.axes) else None
 
 
-def _binary(node: Node, own: Sequence[Dependence | None]) -> Dependence | None:
+def _maximum(node: Node, own: Sequence[Dependence | None]) -> Dependence | None:
+    """The maximum of m and the least number is m."""
+    other = node.inputs[1 if own[0] is not None else 0]
+    least = splat_of(other.inputs[0] if other.op.axes is not None else other)
+    return (own[0] or own[1]) if least is not None and least == -float("inf") else None
+
+
+def _binary(node: Node, own: Sequence[Dependence | None], primitive: str) -> Dependence | None:
     x, y = own
-    if node.op is maximum:  # the maximum of m and the least number is m
-        other = node.inputs[1 if x is not None else 0]
-        least = splat_of(other.inputs[0] if other.op is broadcast_in_dim else other)
-        return (x or y) if least is not None and least == -float("inf") else None
-    scaled = node.op is multiply or node.op is divide
-    sign = -1 if node.op is subtract or node.op is divide else 1
+    scaled = primitive in ("mul", "div")
+    sign = -1 if primitive in ("sub", "div") else 1
     some = x or y
     assert some is not None
     if any(w is not None and (w.axes != some.axes or (w.power and w.scaled != scaled)) for w in own):
@@ -131,11 +119,11 @@ def _binary(node: Node, own: Sequence[Dependence | None]) -> Dependence | None:
     return Dependence((x.power if x else 0) + sign * (y.power if y else 0), scaled, some.axes)
 
 
-def _reduced(node: Node, own: Sequence[Dependence | None]) -> Dependence | None:
+def _reduced(node: Node, own: Sequence[Dependence | None], dropped: Sequence[int]) -> Dependence | None:
     """A sum of values that are scaled alike."""
-    how, axes = own[0], node.attr("dimensions")
+    how = own[0]
     if how is None or any(own[1:]) or len(node.inputs) != 2 or not how.scaled or node.attr("body").reducer is not add:
         return None
-    if any(a in axes for a in how.axes) or splat_of(node.inputs[1]) != 0:
+    if any(a in dropped for a in how.axes) or splat_of(node.inputs[1]) != 0:
         return None
-    return how._replace(axes=tuple(a - sum(d < a for d in axes) for a in how.axes))
+    return how._replace(axes=tuple(a - sum(d < a for d in dropped) for a in how.axes))

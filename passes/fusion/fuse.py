@@ -20,7 +20,9 @@ from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import copied, inlined, new_item, on_demand, rebuilt, with_inputs, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
-from deepx_graph.ops import broadcast_in_dim, fusion, reduce, reshape
+from deepx_graph.ops import broadcast_in_dim, fusion, reshape
+from deepx_graph.ops.contract.reduce import reduced_axes
+from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.passes.fusion.grouping import Group, Grouping, Limits
 from deepx_graph.passes.fusion.iteration_space import Link, dims, is_adapter
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -74,9 +76,10 @@ def unfused(function: Function) -> Function:
 
 
 def _opened(node: Node, inputs: tuple[Node, ...]) -> Node:
-    if node.op is not fusion:
+    body = kernel_body(node)
+    if body is None:
         return new_item(node, inputs) or with_inputs(node, inputs)
-    made = inlined(node.attr("body"), inputs, copied)
+    made = inlined(body, inputs, copied)
     return made[0] if len(made) == 1 else Node(TUPLE, tuple(made), (), node.type, node.origin)
 
 
@@ -165,9 +168,10 @@ class _Body:
         return [k.root for k in self.grouping.links.of(node) if k.root in self._inside]
 
     def _member(self, node: Node, _inside: tuple[Node, ...]) -> Node:
-        full = node.op is reduce or dims(node) == self.space.full
+        reduces = reduced_axes(node) is not None
+        full = reduces or dims(node) == self.space.full
         inputs = [self._operand(link, full) for link in self.grouping.links.of(node)]
-        if node.op is reduce:
+        if reduces:
             inputs.append(self._constant(node.inputs[1], node.inputs[1].type))
         self.computed.append(node)
         return self._node(Node(node.op, tuple(inputs), node.attrs, self._type(node), node.origin))

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import liveness
-from deepx_graph.analysis.scopes import Scope
+from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops import reduce
+from deepx_graph.ops.contract.reduce import reduced_axes
 from deepx_graph.passes.fusion.iteration_space import Link, Links, Space, Vocabulary, dims, joined, misfit, space_of
 from deepx_graph.passes.fusion.reason import Kind, Reason
 
@@ -322,7 +321,7 @@ class Grouping:
     def _is_end(self, group: Group) -> bool:
         """A reduction alone whose result goes nowhere but out, or into something smaller."""
         (first, *others) = group.members
-        if others or first.op is not reduce or group.views:
+        if others or reduced_axes(first) is None or group.views:
             return False
         return all(dims(link.operand) != group.space.full for user in self.users.get(first, ()) if user in self.group_of
                    for link in self.links.of(user) if link.root is first)

@@ -17,7 +17,8 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.scalar_expr import Apply, Expr, price
 from deepx_graph.ir.structure import CONSTANT, PARAM, STRUCTURAL
-from deepx_graph.ops import broadcast_in_dim, fusion, reduce, reshape
+from deepx_graph.ops.contract.reduce import reduced_axes
+from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.passes.fusion.reason import Kind, Reason
 from deepx_graph.types import ANY, Dims, TensorType, is_state
 
@@ -59,7 +60,7 @@ class Vocabulary:
         if op.elementwise:
             if self.expression(node) is None:
                 return Kind.NO_KERNEL
-        elif op is reduce:
+        elif reduced_axes(node) is not None:
             if reduction_fault(node):
                 return Kind.REDUCTION_FORM
             if not self.reductions:
@@ -77,15 +78,14 @@ class Vocabulary:
             return Kind.EFFECT
         if is_adapter(node):
             return Kind.VIEW
-        if node.op is fusion:
+        if kernel_body(node) is not None:
             return Kind.KERNEL
         return Kind.STRUCTURE if node.op in STRUCTURAL else Kind.NOT_ELEMENTWISE
 
     def complaint(self, node: Node, kind: Kind) -> Reason:
         """The reason for `unfit(node)`."""
-        detail = {Kind.REDUCTION_FORM: reduction_fault(node) if node.op is reduce else "", Kind.UNKNOWN_TYPE: str(node.type),
-                  Kind.STRUCTURE: node.op.name}
-        return Reason(kind, (node,), detail.get(kind) or an(node.op.name))
+        detail = {Kind.UNKNOWN_TYPE: str(node.type), Kind.STRUCTURE: node.op.name}.get(kind, an(node.op.name))
+        return Reason(kind, (node,), reduction_fault(node) if kind is Kind.REDUCTION_FORM else detail)
 
     def is_cheap(self, node: Node) -> bool:
         """Computing the node again costs no more than reading it again."""
@@ -107,22 +107,18 @@ def reduction_fault(node: Node) -> str:
 # --- operands seen through broadcasts -----------------------------------------------------------------------------
 
 
+def adapter_axes(node: Node) -> tuple[int, ...] | None:
+    """Along which axis of the result each axis of the operand lies, for a broadcast or a reshape that only adds axes of size 1;
+    None for what is no such adapter."""
+    if node.op.axes is None or not is_known(node) or not is_known(node.inputs[0]):
+        return None
+    found = node.op.axes(dims(node.inputs[0]), *node.attrs)
+    return None if found is None or None in found else found  # type: ignore[return-value]
+
+
 def is_adapter(node: Node) -> bool:
-    """A broadcast, or a reshape that only adds axes of size 1."""
-    if not (node.op is broadcast_in_dim or node.op is reshape) or not is_known(node) or not is_known(node.inputs[0]):
-        return False
-    return node.op is broadcast_in_dim or _added_units(dims(node.inputs[0]), dims(node)) is not None
-
-
-def _added_units(old: Dims, new: Dims) -> tuple[int, ...] | None:
-    """The place in `new` of each old dimension, when the others in `new` are 1."""
-    at: list[int] = []
-    for k, d in enumerate(new):
-        if len(at) < len(old) and old[len(at)] == d:
-            at.append(k)
-        elif d != 1:
-            return None
-    return tuple(at) if len(at) == len(old) else None
+    """Whether kernels see through the node."""
+    return adapter_axes(node) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +171,12 @@ class Links:
         """The links of a member's operands; a reduction's initial value, a constant, is left out."""
         found = self._of.get(node)
         if found is None:
-            found = self._of[node] = tuple(map(self.link, node.inputs[:1] if node.op is reduce else node.inputs))
+            found = self._of[node] = tuple(map(self.link, node.inputs if reduced_axes(node) is None else node.inputs[:1]))
         return found
 
 
 def _extended(link: Link, node: Node) -> Link:
-    adds_units = node.op is not broadcast_in_dim
-    step = (_added_units(dims(link.operand), dims(node)) or ()) if adds_units else node.attr("broadcast_dimensions")
+    step = adapter_axes(node) or ()
     axes = step if link.axes is None else tuple(step[a] for a in link.axes)
     same = [d for d in dims(link.root) if d != 1] == [d for d in dims(node) if d != 1] and list(axes) == sorted(axes)
     return Link(node, link.root, axes, not same)
@@ -227,7 +222,8 @@ class Space:
 
 def space_of(node: Node) -> Space:
     """The space of a kernel with this member alone."""
-    return Space(dims(node.inputs[0]), tuple(sorted(node.attr("dimensions")))) if node.op is reduce else Space(dims(node))
+    axes = reduced_axes(node)
+    return Space(dims(node)) if axes is None else Space(dims(node.inputs[0]), axes)
 
 
 def joined(a: Space, b: Space) -> Space | Kind:
@@ -244,9 +240,9 @@ def joined(a: Space, b: Space) -> Space | Kind:
 
 def misfit(link: Link, user: Node, space: Space) -> Kind | None:
     """Why a member cannot read another one through this link within the kernel; None when it can."""
-    if link.root.op is reduce and tuple(sorted(link.root.attr("dimensions"))) != space.axes:
+    if (axes := reduced_axes(link.root)) is not None and axes != space.axes:
         return Kind.AXES
-    source, target = dims(link.root), space.full if user.op is reduce else dims(user)
+    source, target = dims(link.root), dims(user) if reduced_axes(user) is None else space.full
     if source == space.full:
         return None if target == space.full and link.is_identity else Kind.BROADCAST
     if target == space.full:

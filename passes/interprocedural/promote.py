@@ -14,7 +14,7 @@ from typing import ClassVar
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_count, branches_of, index_of, loop_of
-from deepx_graph.ops import ref_create, ref_read, ref_write
+from deepx_graph.ops.host.ref import access_of
 from deepx_graph.passes.scalar.dce import prune
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.types import StateType
@@ -41,7 +41,7 @@ def promoted(function: Function, control: RewriteControl) -> Function:
 
     A reference that a loop carries and that is always the same one does not leave the function: such loop variables go first.
     """
-    if not any(n.op is ref_create for n in function.nodes):
+    if not any(map(_is_cell, function.nodes)):
         return function
     function = prune(function, control, invariants=True)
     cells = [c for c in _local(function) if control.permit("promote", c, c.inputs[1])]
@@ -56,7 +56,7 @@ def _local(function: Function) -> list[Node]:
     if any(sum(isinstance(i.type, StateType) for i in n.inputs) > 1 for n in function.nodes if n.op not in _JOINS):
         return found  # orders that run side by side: what is held after them is not one thing
     for node in function.nodes:
-        if node.op is ref_create:
+        if _is_cell(node):
             refs = [u for u in function.users[node] if u.op is PROJ and index_of(u) == 0]
             if len(refs) == 0 or all(_is_access(u, r) for r in refs for u in function.users[r]):
                 found.append(node)
@@ -64,8 +64,15 @@ def _local(function: Function) -> list[Node]:
     return [c for c in found if not any(u in results for u in function.users[c] if u.op is PROJ and index_of(u) == 0)]
 
 
+def _is_cell(node: Node) -> bool:
+    """Whether the node makes a reference."""
+    access = access_of(node)
+    return access is not None and access.ref is None
+
+
 def _is_access(user: Node, ref: Node) -> bool:
-    return (user.op is ref_read or user.op is ref_write) and user.inputs[1] is ref and ref not in user.inputs[2:]
+    access = access_of(user)
+    return access is not None and access.ref is ref and access.value is not ref
 
 
 class _Promotion:
@@ -93,11 +100,11 @@ class _Promotion:
             return inputs[0]  # stands for the state after it; its reference is never asked for
         if node.op is PROJ and node.inputs[0] in self.cells:
             return self.new[node.inputs[0]]
-        if (node.op is ref_read or node.op is ref_write) and self._cell(node) is not None:
+        if self._cell(node) is not None:
             return inputs[0]
-        if node.op is PROJ and node.inputs[0].op is ref_read and (cell := self._cell(node.inputs[0])) is not None:
-            read = node.inputs[0]
-            return self.held[read.inputs[0]][cell] if index_of(node) == 0 else self.new[read.inputs[0]]
+        if node.op is PROJ and (cell := self._cell(node.inputs[0])) is not None:  # of a read
+            before = node.inputs[0].inputs[0]
+            return self.held[before][cell] if index_of(node) == 0 else self.new[before]
         if node.op is REGION:
             return self._region(node, inputs)
         if node.op is LOOP_BEGIN:
@@ -106,10 +113,11 @@ class _Promotion:
             return self._loop_end(node, inputs)
         return with_inputs(node, inputs)
 
-    def _cell(self, access: Node) -> Node | None:
-        """The promoted reference that a node reads or writes."""
-        ref = access.inputs[1]
-        return ref.inputs[0] if ref.op is PROJ and ref.inputs[0] in self.cells else None
+    def _cell(self, node: Node) -> Node | None:
+        """The promoted reference that a node reads or writes; None for any other node."""
+        access = access_of(node)
+        ref = access.ref if access is not None else None
+        return ref.inputs[0] if ref is not None and ref.op is PROJ and ref.inputs[0] in self.cells else None
 
     def _states(self, values: tuple[Node, ...]) -> Held:
         """What is held at the state among these old values."""
@@ -153,8 +161,9 @@ class _Promotion:
             if maker.op in (REGION, LOOP_BEGIN, LOOP_END):
                 return self._held_of(maker, node)
             return self._before(maker)
-        if node.op is ref_write and (cell := self._cell(node)) is not None:
-            return {**self.held[node.inputs[0]], cell: self.new[node.inputs[2]]}
+        access, cell = access_of(node), self._cell(node)
+        if access is not None and access.value is not None and cell is not None:
+            return {**self.held[node.inputs[0]], cell: self.new[access.value]}
         return self._before(node)
 
     def _before(self, node: Node) -> Held:

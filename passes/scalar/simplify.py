@@ -18,10 +18,10 @@ from deepx_graph.passes.rules.shape import SHAPES
 from deepx_graph.passes.rules.windows import WINDOWS
 from deepx_graph.passes.scalar.dce import prune
 from deepx_graph.passes.scalar.loops import merge_equal_variables, once
+from deepx_graph.rewrite import TARGETS
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
 from deepx_graph.rewrite.engine import Rule, RuleSet, rewrite, rewrite_function
 from deepx_graph.rewrite.legalise import legalise
-from deepx_graph.rewrite.targets import TARGETS
 
 ALGEBRA: tuple[Rule, ...] = ARITHMETIC + POWERS + LOGIC
 CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + ORDERS

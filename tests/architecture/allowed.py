@@ -16,7 +16,6 @@ ONE_READER: set[str] = {
 """Short modules that only a neighbour imports."""
 
 ONE_SUBCLASS: set[str] = {
-    "AugmentedForward",
     "GroupsField",
     "Printer",
     "StatedField",
@@ -27,14 +26,5 @@ ONE_SUBCLASS: set[str] = {
 """Classes with one heir that do not say that they are abstract."""
 
 OP_IDENTITIES: dict[str, int] = {
-    "deepx_graph/analysis/trip_count.py": 5,
-    "passes/autodiff/activity.py": 1,
-    "passes/autodiff/prepare.py": 2,
-    "passes/autodiff/reverse.py": 3,
-    "passes/autodiff/shift_invariance.py": 14,
-    "passes/fusion/fuse.py": 3,
-    "passes/fusion/grouping.py": 1,
-    "passes/fusion/iteration_space.py": 10,
-    "passes/interprocedural/promote.py": 8,
 }
 """Comparisons with single ops, by file."""

@@ -88,7 +88,8 @@ broadcast_in_dim: Op = Op(
                  Relation("broadcast_dimensions within shape", ("broadcast_dimensions", "shape"),
                           lambda at, shape: all(k < len(shape) for k in at))),
     infer=_broadcast_type,
-    eval=_broadcast_eval, view=True, vjp=_broadcast_vjp, assembly="operands, dims = $broadcast_dimensions",
+    eval=_broadcast_eval, view=True, axes=lambda dims, shape, at: at, vjp=_broadcast_vjp,
+    assembly="operands, dims = $broadcast_dimensions",
     source="StableHLO broadcast_in_dim",
     samples=lambda rng: [
         ((rng.random(3),), {"shape": (2, 3), "broadcast_dimensions": (1,)}),
@@ -218,6 +219,11 @@ def monoid_body(op: Op, dtype: DType) -> Function:
     """The reducer `(a, b) -> op(a, b)` on scalars of `dtype`."""
     t = scalar(dtype)
     return Builder().function(op.name, (("a", t), ("b", t)), lambda x, y: (Builder()(op, x, y),), public=False)
+
+
+def reduced_axes(node: Node) -> tuple[int, ...] | None:
+    """The axes that a `reduce` drops, in order; None for any other node."""
+    return tuple(sorted(node.attr("dimensions"))) if node.op is reduce else None
 
 
 def reduction(b: Builder, op: Op, x: Node, dimensions: Sequence[int]) -> Node:

@@ -157,7 +157,7 @@ field: Op = Op(
     "field", "One field of a value, if that constructor made it; else some value of the type.",
     operands=(Operand("value", type=DATA_VALUE),),
     attrs=(Attr("constructor", "str"), Attr("index", "int", check=NON_NEGATIVE), Attr("type", "type", summary="the field's type")),
-    infer=_field_type, eval=_field, in_module=_field_problems,
+    infer=_field_type, eval=_field, in_module=_field_problems, conceals="the fields of data",
     foldable=False, example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 

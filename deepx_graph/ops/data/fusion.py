@@ -80,3 +80,9 @@ fusion: Op = Op(
     vjp=_fusion_vjp, foldable=False,
     example=examples.FUSED, results=(Result("results", variadic=True, type=VALUE),), source="XLA fusion",
 )  # fmt: skip
+
+
+def kernel_body(node: Node) -> Function | None:
+    """The function that a kernel runs; None for a node that is none."""
+    body: Function | None = node.attr("body") if node.op is fusion else None
+    return body

@@ -7,10 +7,10 @@ anything, functions and references too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from deepx_graph.errors import InferError, an
-from deepx_graph.ir import Op, Operand, Result, examples
+from deepx_graph.ir import Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import REF_VALUE, STATE_VALUE, VALUE
 from deepx_graph.ops.data.adt import RefValue
 from deepx_graph.types import STATE, RefType, TupleType, Type, compatible
@@ -58,7 +58,7 @@ ref_create: Op = Op(
 )  # fmt: skip
 ref_read: Op = Op(
     "ref_read", "What the reference holds, and the state after reading it.", operands=(_STATE, Operand("ref", type=REF_VALUE)),
-    results=(Result(type=VALUE), _AFTER), infer=_read_type, eval=_read,
+    results=(Result(type=VALUE), _AFTER), infer=_read_type, eval=_read, conceals="what references hold",
     foldable=False, example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
 ref_write: Op = Op(
@@ -67,3 +67,19 @@ ref_write: Op = Op(
     eval=_write, foldable=False,
     example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
+
+
+class Access(NamedTuple):
+    """What a node does with a reference: `ref` is None where it makes it, `value` what the reference holds then; None when read."""
+
+    ref: Node | None
+    value: Node | None
+
+
+def access_of(node: Node) -> Access | None:
+    """How a node makes, reads or writes a reference; None for any other node."""
+    if node.op is ref_create:
+        return Access(None, node.inputs[1])
+    if node.op is ref_read:
+        return Access(node.inputs[1], None)
+    return Access(node.inputs[1], node.inputs[2]) if node.op is ref_write else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,19 @@ dynamic_update_slice: Op = Op(
     source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
 )  # fmt: skip
+
+
+class BoxUpdate(NamedTuple):
+    """A box of `whole`, from the start indices on, that is written over."""
+
+    whole: Node
+    box: Node
+    starts: tuple[Node, ...]
+
+
+def box_update(node: Node) -> BoxUpdate | None:
+    """What a dynamic_update_slice does; None for any other node."""
+    return BoxUpdate(node.inputs[0], node.inputs[1], node.inputs[2:]) if node.op is dynamic_update_slice else None
 
 
 # --- many slices --------------------------------------------------------------------------------------------------

@@ -45,9 +45,26 @@ def _reshape_type(types: Sequence[Type], shape: Dims) -> Type:
     return operand.with_dims(shape)
 
 
+def _reshape_axes(old: Dims, new: Dims) -> tuple[int | None, ...] | None:
+    """Of a reshape that only adds and drops axes of size 1."""
+    found: list[int | None] = []
+    at = 0
+    for size in old:
+        while at < len(new) and new[at] != size and new[at] == 1:
+            at += 1
+        if at < len(new) and new[at] == size:
+            found.append(at)
+            at += 1
+        elif size == 1:
+            found.append(None)
+        else:
+            return None
+    return tuple(found) if all(d == 1 for d in new[at:]) else None
+
+
 reshape: Op = Op(
     "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(shape_attr(),),
-    infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True,
+    infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=_reshape_axes,
     vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
     samples=lambda rng: [((rng.random((2, 3)),), {"shape": s}) for s in ((6,), (3, 2), (1, 6, 1))] + [
         ((rng.random((2, 0)),), {"shape": (0, 5)}), ((rng.random(1),), {"shape": ()})],
@@ -110,7 +127,7 @@ stop_gradient: Op = Op(
     "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE),
     results=(Result(type=VALUE),), infer=lambda types: types[0],
     eval=lambda xs: xs[0],
-    view=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
+    view=True, stops_gradient=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
 )  # fmt: skip
 
 identity: Op = Op(

@@ -19,7 +19,7 @@ from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, total_of
 from deepx_graph.ops.data.tape import tape_add, tape_empty
-from deepx_graph.ops.math.elementwise import and_, compare, select
+from deepx_graph.ops.math.elementwise import add, and_, compare, select
 from deepx_graph.ops.vjp.masks import Masks
 from deepx_graph.types import ANY, FunctionType, TapeType, TensorType, TupleType, Type
 
@@ -200,6 +200,19 @@ def fit(b: Builder, g: Node, node: Node) -> Node:
         hint = "run `grad` on a file whose tensors are created in it, or give the inputs' shapes"
         raise VerifyError(InferError(f"the gradient of {new} needs its shape", hint=hint).diagnostic(node.span))
     return g
+
+
+def addends(total: Node, most: int) -> list[Node]:
+    """What a sum of cotangents adds up, in order; a sum of more values than `most` is partly left together."""
+    parts: list[Node] = []
+    stack = [total]
+    while stack:
+        x = stack.pop()
+        if x.op is add and len(stack) + len(parts) < most:
+            stack += reversed(x.inputs)
+        else:
+            parts.append(x)
+    return parts
 
 
 # --- forward mode -------------------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.analysis.code_motion import Placement
 from deepx_graph.analysis.liveness import Live, liveness
-from deepx_graph.analysis.scopes import Scope
+from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.rebuild import replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable

@@ -12,13 +12,14 @@ from deepx_graph.errors import ParseError
 from deepx_graph.text.deepx.reader.instr import CATEGORIES, DTYPE_WORDS, Arg, Instr, Problems
 from deepx_graph.types import DType
 
-_OP = re.compile(r"[ \t]*([A-Za-z_][\w.]*)(?:@([^\s(),]*))?")
+_OP = re.compile(r"([A-Za-z_][\w.]*)(?:@([^\s(),]*))?[ \t\r]*")
 _TAG = re.compile(r"([A-Za-z]+(?:\|[A-Za-z]+)*)\s*(?:<([^<>]*)>)?\s*(?::|(?<=>)[ \t]+|(?<=>)(?=\[))[ \t]*")
-_TOKEN = re.compile(r"[ \t]*(?:([^\s()\[\],]+)(\(([^()\s]*)\))?|(\[)([^\[\]]*)\]|(,))")
+_TOKEN = re.compile(r"(?:([^\s()\[\],]+)(?:\(([^()\s]*)\))?|(\[([^\[\]]*)\])|,)[ \t\r]*")
 _ITEM = re.compile(r"[^\s,]+")
 _COMMON_TAGS = {(category, word): (category, dtype) for category in CATEGORIES for word, dtype in DTYPE_WORDS.items()}
 _LIST = re.compile(r"[ \t]*(?:[A-Za-z]+(?:<[^<>]*>)?[ \t]*:?[ \t]*)?\[")
 _STRAY = re.compile(r"[()]")
+_WORD = re.compile(r"[^\s(]+|\(")
 _BLANKS = " \t\r"
 
 
@@ -28,8 +29,7 @@ def parse_lines(problems: Problems) -> tuple[Instr, ...]:
     found: list[Instr] = []
     start = 0
     while start < len(text) and not problems.is_full:
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
+        end = _find(text, "\n", start, len(text))
         try:
             instr = _line(problems, text, start, end)
             if instr is not None:
@@ -42,44 +42,43 @@ def parse_lines(problems: Problems) -> tuple[Instr, ...]:
 
 def _line(problems: Problems, text: str, start: int, end: int) -> Instr | None:
     problems.check_length(start, end)
-    comment = text.find("//", start, end)
-    metadata = "" if comment < 0 else text[comment + 2 : end].strip()
-    end = end if comment < 0 else comment
-    while end > start and text[end - 1] in _BLANKS:
-        end -= 1
-    while start < end and text[start] in _BLANKS:
-        start += 1
+    comment = _find(text, "//", start, end)
+    metadata = text[comment + 2 : end].strip()
+    start, end = _trimmed(text, start, comment)
     if start == end:
         return None
     head = _OP.match(text, start, end)
     if head is None:
-        raise problems.parse_error("not an instruction", start, _word_end(text, start, end),
+        word = _WORD.match(text, start, end)
+        raise problems.parse_error("not an instruction", start, word.end() if word else end,
                                    expected="an operation, its operands, '->' and what it writes")
     op = Arg(head[1], head.start(1), head.end(1))
     dtype = None if head[2] is None else problems.dtype(head[2], head.start(2), DTYPE_WORDS)
     at = head.end()
-    while at < end and text[at] in _BLANKS:
-        at += 1
-    in_parens = at < end and text[at] == "("
     cut, width, backward = _arrow(problems, text, at, end)
-    parse = _parenthesised if in_parens else _spaced
-    if cut < 0:
-        if in_parens:
-            close = text.find(")", at, end)
-            what, place = ("'(' without ')'", at) if close < 0 else ("the arrow '->' is missing", close)
-            raise problems.parse_error(what, place, place + 1, expected="(operands) -> (results)")
-        return Instr(op, dtype, _spaced(problems, text, at, end), (), start, end, False, False, metadata)
-    inputs = parse(problems, text, at, cut)
-    after = cut + width
-    while after < end and text[after] in _BLANKS:
-        after += 1
-    parse = _parenthesised if after < end and text[after] == "(" else _spaced
-    return Instr(op, dtype, inputs, parse(problems, text, after, end), start, end, backward, True, metadata)
+    if cut >= 0:
+        inputs, outputs = _operands(problems, text, at, cut), _operands(problems, text, cut + width, end)
+        return Instr(op, dtype, inputs, outputs, start, end, backward, True, metadata)
+    if text.startswith("(", at, end):
+        close = text.find(")", at, end)
+        what, place = ("'(' without ')'", at) if close < 0 else ("the arrow '->' is missing", close)
+        raise problems.parse_error(what, place, place + 1, expected="(operands) -> (results)")
+    return Instr(op, dtype, _operands(problems, text, at, end), (), start, end, False, False, metadata)
 
 
-def _word_end(text: str, start: int, end: int) -> int:
-    blank = re.compile(r"[\s(]").search(text, start, end)
-    return max(start + 1, blank.start() if blank else end)
+def _find(text: str, word: str, start: int, end: int) -> int:
+    """Where the word comes first; `end` where it does not."""
+    at = text.find(word, start, end)
+    return end if at < 0 else at
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The range without blanks at its ends."""
+    while end > start and text[end - 1] in _BLANKS:
+        end -= 1
+    while start < end and text[start] in _BLANKS:
+        start += 1
+    return start, end
 
 
 def _arrow(problems: Problems, text: str, start: int, end: int) -> tuple[int, int, bool]:
@@ -96,6 +95,11 @@ def _arrow(problems: Problems, text: str, start: int, end: int) -> tuple[int, in
     return -1, 0, False
 
 
+def _operands(problems: Problems, text: str, start: int, end: int) -> tuple[Arg, ...]:
+    start, end = _trimmed(text, start, end)
+    return (_parenthesised if text.startswith("(", start, end) else _spaced)(problems, text, start, end)
+
+
 # --- operands separated by blanks or commas (A, B, C) -------------------------------------------------------------
 
 
@@ -105,25 +109,17 @@ def _spaced(problems: Problems, text: str, start: int, end: int) -> tuple[Arg, .
     while at < end:
         match = _TOKEN.match(text, at, end)
         if match is None:
-            while at < end and text[at] in _BLANKS:
-                at += 1
-            if at == end:
-                break
-            raise _unbalanced(problems, text, at, end)
+            raise _unbalanced(problems, text, at)
         at = match.end()
         if match[1] is not None:
-            args.append(_plain(problems, text, match.start(1), match.end(1), _grad(match)))
-        elif match[4] is not None:
-            items = _items(text, match.start(5), match.end(5))
-            args.append(Arg(text[match.start(4) : at], match.start(4), at, items=items))
+            grad = None if match[2] is None else Arg(match[2], match.start(2), match.end(2))
+            args.append(Arg(match[1], match.start(1), match.end(1), grad=grad))
+        elif match[3] is not None:
+            args.append(Arg(match[3], match.start(3), match.end(3), items=_items(text, match.start(4), match.end(4))))
     return tuple(args)
 
 
-def _grad(match: re.Match[str]) -> Arg | None:
-    return None if match[2] is None else Arg(match[3], match.start(3), match.end(3))
-
-
-def _unbalanced(problems: Problems, text: str, at: int, end: int) -> ParseError:
+def _unbalanced(problems: Problems, text: str, at: int) -> ParseError:
     what = {"(": "'(' without ')'", ")": "')' without '('", "[": "'[' without ']'", "]": "']' without '['"}
     return problems.parse_error(what.get(text[at], f"unexpected '{text[at]}'"), at, at + 1,
                                 expected="operands separated by blanks, name(gradient) for a gradient")
@@ -138,11 +134,6 @@ def _items(text: str, start: int, end: int) -> tuple[Arg, ...]:
 
 def _parenthesised(problems: Problems, text: str, start: int, end: int) -> tuple[Arg, ...]:
     """The parameters between the `(` at `start` and the last `)`; an empty untyped one is left out."""
-    while end > start and text[end - 1] in _BLANKS:
-        end -= 1
-    if end == start or text[start] != "(":
-        at = min(start, end)
-        raise problems.parse_error("'(' is missing", at, max(at + 1, end), expected="(operands) -> (results)")
     if text[end - 1] != ")":
         close = text.rfind(")", start, end)
         at = start if close < 0 else close + 1
@@ -151,15 +142,13 @@ def _parenthesised(problems: Problems, text: str, start: int, end: int) -> tuple
     args: list[Arg] = []
     at, last = start + 1, end - 1
     while at <= last:
-        cut = text.find(",", at, last)
-        cut = last if cut < 0 else cut
+        cut = _find(text, ",", at, last)
         opened = _LIST.match(text, at, cut)
         if opened is not None:  # commas inside a list, as dialect F writes them, do not end the operand
             close = text.find("]", opened.end(), last)
             if close < 0:
                 raise problems.parse_error("'[' without ']'", opened.end() - 1, opened.end(), expected="[item item ...]")
-            cut = text.find(",", close, last)
-            cut = last if cut < 0 else cut
+            cut = _find(text, ",", close, last)
         arg = _parameter(problems, text, at, cut)
         if arg is not None:
             args.append(arg)
@@ -168,10 +157,7 @@ def _parenthesised(problems: Problems, text: str, start: int, end: int) -> tuple
 
 
 def _parameter(problems: Problems, text: str, start: int, end: int) -> Arg | None:
-    while start < end and text[start] in _BLANKS:
-        start += 1
-    while end > start and text[end - 1] in _BLANKS:
-        end -= 1
+    start, end = _trimmed(text, start, end)
     tag = _TAG.match(text, start, end)
     category, dtype = "", None
     if tag is not None:
@@ -189,10 +175,10 @@ def _parameter(problems: Problems, text: str, start: int, end: int) -> Arg | Non
     if open_paren > start and text[end - 1] == ")":
         grad = Arg(text[open_paren + 1 : end - 1], open_paren + 1, end - 1)
         if not any(c in "() \t" for c in grad.text):
-            return _plain(problems, text, start, open_paren, grad)._replace(category=category, dtype=dtype)
+            return Arg(text[start:open_paren], start, open_paren, category, dtype, grad=grad)
     stray = _STRAY.search(text, start, end)
     if stray is not None:
-        raise _unbalanced(problems, text, stray.start(), end)
+        raise _unbalanced(problems, text, stray.start())
     return Arg(text[start:end], start, end, category, dtype)
 
 
@@ -209,7 +195,3 @@ def _tag(problems: Problems, tag: re.Match[str]) -> tuple[str, DType | None]:
         return category, None
     dtypes = [problems.dtype(word.strip(), tag.start(2), DTYPE_WORDS) for word in tag[2].split("|")]
     return category, dtypes[0] if len(dtypes) == 1 else None
-
-
-def _plain(problems: Problems, text: str, start: int, end: int, grad: Arg | None) -> Arg:
-    return Arg(text[start:end], start, end, grad=grad)

@@ -75,6 +75,12 @@ class Instruction(NamedTuple):
     dtype: DType | None = None
     gradients: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def reads(self) -> list[Tensor | Argument]:
+        """The tensors and scalar parameters among the operands."""
+        each = (t for o in self.operands for t in (o.items if isinstance(o, Tensors) else (o,)))
+        return [t for t in each if isinstance(t, (Tensor, Argument))]
+
 
 class Form:
     """What all dialects share; `dtypes` are the element types by their words there."""

@@ -13,7 +13,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.rewrite.legalise import Legaliser
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.deepx import read
-from deepx_graph.text.deepx.printer.forms import Argument, Instruction, Number, Seed, Tensor, Tensors
+from deepx_graph.text.deepx.printer.forms import Argument, Instruction, Number, Seed, Tensor
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
 from deepx_graph.text.deepx.printer.module import TARGET, straight_line
 from deepx_graph.text.deepx.reader.rules import rule_named
@@ -109,7 +109,7 @@ class _Backward:
     def _backwards(self, i: Instruction, active: set[str]) -> bool:
         """The line with its arrow turned; whether there is such a line."""
         rule = rule_named(i.op)
-        operands = _tensors(i)
+        operands = [t for t in i.reads if isinstance(t, Tensor)]
         if i.op == "newtensor" or not any(t.name in active for t in operands):
             return True
         if rule is None or rule.make is None or len(i.results) != 1:
@@ -119,15 +119,10 @@ class _Backward:
         return True
 
 
-def _tensors(i: Instruction) -> list[Tensor]:
-    """The tensors that an instruction reads."""
-    return [t for o in i.operands for t in (o.items if isinstance(o, Tensors) else (o,)) if isinstance(t, Tensor)]
-
-
 def _active(forward: Sequence[Instruction], starts: Sequence[str], ends: Sequence[str]) -> set[str]:
     """The tensors through which a derivative goes from a start to an end."""
     reached, needed = set(starts), set(ends)
-    steps = [(i, [t.name for t in _tensors(i)]) for i in forward if i.op != "newtensor"]
+    steps = [(i, [t.name for t in i.reads if isinstance(t, Tensor)]) for i in forward if i.op != "newtensor"]
     for i, names in steps:
         reached |= {t.name for t in i.results if t.type.dtype.is_differentiable and not reached.isdisjoint(names)}
     for i, names in reversed(steps):

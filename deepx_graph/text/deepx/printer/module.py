@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PARTIAL, PROJ, calle
 from deepx_graph.literal import Literal
 from deepx_graph.ops import load
 from deepx_graph.rewrite.legalise import ConversionTarget, legalise
-from deepx_graph.text.deepx.printer.forms import Argument, Form, Functional, Instruction, Seed, Tensor, Tensors, Vector, Wire
+from deepx_graph.text.deepx.printer.forms import Argument, Form, Functional, Instruction, Seed, Tensor, Vector, Wire
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
 from deepx_graph.text.deepx.printer.ops import EMITTERS, STRUCTURE, is_unsaid, loaded_name
 from deepx_graph.text.deepx.reader.functions import KEYWORDS
@@ -97,13 +97,7 @@ def straight_line(w: FunctionWriter) -> Results:
 def _read_order(instructions: Sequence[Instruction], params: Sequence[Tensor | Argument]) -> list[Tensor | Argument]:
     """The parameters in the order in which instructions first read them."""
     by_name = {p.name: p for p in params}
-    found: dict[str, Tensor | Argument] = {}
-    for i in instructions:
-        for operand in i.operands:
-            for t in operand.items if isinstance(operand, Tensors) else (operand,):
-                if isinstance(t, (Tensor, Argument)) and t.name in by_name:
-                    found.setdefault(t.name, by_name[t.name])
-    return list(found.values())
+    return list(dict.fromkeys(by_name[t.name] for i in instructions for t in i.reads if t.name in by_name))
 
 
 def _with_deletions(instructions: Sequence[Instruction], kept: set[str]) -> list[Instruction]:
@@ -111,10 +105,7 @@ def _with_deletions(instructions: Sequence[Instruction], kept: set[str]) -> list
     last: dict[str, int] = {}
     made: dict[str, Tensor] = {}
     for k, i in enumerate(instructions):
-        for operand in i.operands:
-            for t in operand.items if isinstance(operand, Tensors) else (operand,):
-                if isinstance(t, Tensor):
-                    last[t.name] = k
+        last |= dict.fromkeys((t.name for t in i.reads), k)
         for t in i.results:
             t = t if i.op != "renametensor" else t._replace(name=i.operands[0].text)  # type: ignore[union-attr]
             made[t.name], last[t.name] = t, k

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import posixpath
 from collections.abc import Sequence
+from contextlib import suppress
 
 from deepx_graph.errors import RunError
 from deepx_graph.ir import Node, Op
@@ -41,10 +42,7 @@ def created_by_rename(instr: Instr) -> Sequence[Arg]:
 def new_tensor(line: Line) -> None:
     """A tensor of zeros whose shape is the vector."""
     shape, stated = line.operands()
-    if len(line.outputs) != 1:
-        line.fail(f"{line.instr.op.text} makes 1 tensor and got {len(line.outputs)} names",
-                  expected=f"{line.rule.signature} -> (name)")
-    out = line.outputs[0]
+    out = line.only_output("makes 1 tensor")
     if parse_number(out.text) is not None and not out.category:
         line.fail(f"'{out.text}' is a number", out, expected="the name of the new tensor")
     type = tensor(default_dtype(line, stated or out.dtype), _checked_shape(line, shape))
@@ -65,9 +63,7 @@ def _checked_shape(line: Line, shape: Sequence[Dim]) -> Dims:
 def clone_tensor(line: Line) -> None:
     """A new name for the value of a tensor."""
     (x,) = line.operands()
-    if len(line.outputs) != 1:
-        line.fail(f"{line.instr.op.text} makes 1 tensor and got {len(line.outputs)} names")
-    line.env.create(line.outputs[0], x)
+    line.env.create(line.only_output("makes 1 tensor"), x)
 
 
 def delete(line: Line) -> None:
@@ -84,13 +80,11 @@ def delete(line: Line) -> None:
 def rename_tensor(line: Line) -> None:
     """The tensor that is written gets the name that is read."""
     line.operands()
-    if len(line.outputs) != 1:
-        line.fail(f"{line.instr.op.text} renames 1 tensor and got {len(line.outputs)}", expected="(new name) -> (tensor)")
-    new = line.inputs[0]
+    old, new = line.only_output("renames 1 tensor", "(new name) -> (tensor)"), line.inputs[0]
     if not new.text:
         line.fail("the new name is empty", new, expected="a name")
-    line.env.read(line.outputs[0])
-    line.env.rename(line.outputs[0], new)
+    line.env.read(old)
+    line.env.rename(old, new)
 
 
 # --- arguments ----------------------------------------------------------------------------------------------------
@@ -98,10 +92,9 @@ def rename_tensor(line: Line) -> None:
 
 def set_argument(line: Line) -> None:
     """A name for one number or several. After a word that is no number, the name stands for the numbers there are."""
-    if len(line.outputs) != 1:
-        line.fail(f"{line.instr.op.text} sets 1 name and got {len(line.outputs)}", line.outputs[1] if line.outputs else None,
-                  expected="numbers -> name")
-    out, dtype = line.outputs[0], _argument_dtype(line)
+    out = line.only_output("sets 1 name", "numbers -> name")
+    tags = [line.instr.dtype, *(a.dtype for a in (*line.outputs, *line.inputs))]
+    dtype = next((t for t in tags if t is not None and t is not ANY), None)
     items = [i for a in line.inputs for i in (a.items if a.items is not None else (a,))]
     values = [(i, parse_literal(i.text)) for i in items]
     line.env.arguments[out.text] = Bound(tuple(_as(dtype, v) for _, v in values if v is not None), dtype)
@@ -111,11 +104,6 @@ def set_argument(line: Line) -> None:
             line.fail(f"'{item.text}' is not a number", item, expected=f"numbers to set '{out.text}' to")
     if not values and not line.inputs:
         line.fail(f"nothing to set '{out.text}' to", expected="numbers -> name")
-
-
-def _argument_dtype(line: Line) -> DType | None:
-    tags = [line.instr.dtype, *(a.dtype for a in (*line.outputs, *line.inputs))]
-    return next((t for t in tags if t is not None and t is not ANY), None)
 
 
 def _as(dtype: DType | None, value: Number) -> Number:
@@ -130,14 +118,9 @@ def print_tensor(line: Line) -> None:
     """Write a tensor out; the format may be missing or empty."""
     x, format = line.operands()
     if isinstance(x, Scalar):
-        bound = line.env.arguments.get(x.arg.text)
-        is_whole = x.node is None and isinstance(x.value, int)
-        dtype = bound.dtype if bound is not None and bound.dtype is not None else _NUMBERS[is_whole]
-        x = number(line, x, dtype)
+        bound = line.env.arguments.get(x.arg.text, Bound())
+        x = number(line, x, bound.dtype or (I64 if x.node is None and isinstance(x.value, int) else F64))
     _effect(line, print_, x, format=format or "")
-
-
-_NUMBERS: dict[bool, DType] = {True: I64, False: F64}
 
 
 def save_tensor(line: Line) -> None:
@@ -171,12 +154,10 @@ def load_tensor(line: Line) -> None:
 
 def _stored_type(line: Line, path: str) -> TensorType:
     """What the `.shape` file says, where reading may look for one; what cannot be found out now is found out by running."""
-    if line.options.data_root is None:
-        return tensor(ANY, None)
-    try:
-        return Host(line.options.data_root).type_of(path)
-    except RunError:
-        return tensor(ANY, None)
+    if line.options.data_root is not None:
+        with suppress(RunError):
+            return Host(line.options.data_root).type_of(path)
+    return tensor(ANY, None)
 
 
 def _loaded(line: Line, path: str, type: TensorType) -> Node:

@@ -313,9 +313,9 @@ class Environment:
             self.create(arg, None, tensor(ANY, None)).is_broken = True
 
     def outputs(self) -> list[tuple[str, Node]]:
-        """The live tensors that the program made or changed, oldest first."""
+        """The live tensors that the program made or changed, oldest first, and the state if it has one."""
         live = sorted((s.order, n, s.node) for n, s in self.tensors.items() if s.is_output and s.node is not None)
-        return [(name, node) for _, name, node in live]
+        return [(name, node) for _, name, node in live] + ([] if self.state is None else [("state", self.state)])
 
     def facts(self) -> ReadingFacts:
         """What this reading found out."""

@@ -89,13 +89,16 @@ class Line:
     def fail(self, message: str, arg: Arg | None = None, **more: Any) -> NoReturn:
         self.env.fail(message, arg or self.instr.op, **more)
 
+    def only_output(self, does: str, expected: str | None = None) -> Arg:
+        """The one name that the instruction does something to. Raises VerifyError when there are none or several."""
+        if len(self.outputs) != 1:
+            self.fail(f"{self.instr.op.text} {does} and got {len(self.outputs)}", self.outputs[1] if self.outputs else None,
+                      expected=expected or f"{self.rule.signature} -> (name)")
+        return self.outputs[0]
+
     def result(self) -> Arg:
         """The one name that the instruction writes; also finds `target`. Raises VerifyError when there are none or several."""
-        if len(self.outputs) != 1:
-            at = self.outputs[1] if self.outputs else self.instr.op
-            self.fail(f"{self.instr.op.text} writes 1 result and got {len(self.outputs)}", at,
-                      expected=f"{self.rule.signature} -> (result)")
-        out = self.outputs[0]
+        out = self.only_output("writes 1 result", f"{self.rule.signature} -> (result)")
         self.target = self.env.target(out, self.dtype if self.rule.typed == "all" else None)
         return out
 

@@ -21,7 +21,7 @@ from deepx_graph.ir.structure import CALL
 from deepx_graph.ops import add, convert
 from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.deepx.reader.environment import Bound, Environment, ReadingFacts, TensorName
+from deepx_graph.text.deepx.reader.environment import Bound, Environment, Parameter, ReadingFacts, TensorName
 from deepx_graph.text.deepx.reader.instr import Arg, Formal, FunctionText, Instr, Number, Problems, parse_literal
 from deepx_graph.text.deepx.reader.line import Line
 from deepx_graph.text.deepx.reader.rules import known_names, rule_named
@@ -46,11 +46,11 @@ def check(problems: Problems, body: Sequence[Instr], functions: Sequence[str] = 
         rule = rule_named(instr.op.text)
         if rule is None and instr.op.text not in functions:
             hint = suggest(instr.op.text, [*known_names(), *functions])
-            problems.errors += problems.parse_error(f"unknown operation '{instr.op.text}'", instr.op.start, instr.op.end,
-                                                    expected=None if hint else "an operation of deepx", hint=hint).diagnostics
+            problems.note(f"unknown operation '{instr.op.text}'", instr.op.start, instr.op.end,
+                          expected=None if hint else "an operation of deepx", hint=hint)
         elif not instr.has_arrow and (rule is None or rule.needs_arrow):
-            problems.errors += problems.parse_error("the arrow '->' is missing", max(instr.start, instr.end - 1), instr.end,
-                                                    expected="-> and what is written").diagnostics
+            problems.note("the arrow '->' is missing", max(instr.start, instr.end - 1), instr.end,
+                          expected="-> and what is written")
 
 
 def check_size(body_sizes: int, options: ReadOptions) -> None:
@@ -124,16 +124,9 @@ def lower_program(problems: Problems, options: ReadOptions, body: Sequence[Instr
         if env.facts() == facts:
             break
         facts = env.facts()
-    names, results = _named_results(env)
-    main = Function("main", tuple(env.param_nodes), results, names)
-    return Module((main,), "main", problems.source, "deepx")
-
-
-def _named_results(env: Environment) -> tuple[tuple[str, ...], tuple[Node, ...]]:
     outputs = env.outputs()
-    if env.state is not None:
-        outputs.append(("state", env.state))
-    return tuple(n for n, _ in outputs), tuple(node for _, node in outputs)
+    main = Function("main", tuple(env.param_nodes), tuple(node for _, node in outputs), tuple(name for name, _ in outputs))
+    return Module((main,), "main", problems.source, "deepx")
 
 
 # --- functions ----------------------------------------------------------------------------------------------------
@@ -160,8 +153,7 @@ def lower_functions(problems: Problems, options: ReadOptions, functions: Sequenc
     by_name: dict[str, FunctionText] = {}
     for f in functions:
         if f.name.text in by_name:
-            message = f"function '{f.name.text}' is defined twice"
-            problems.errors += problems.parse_error(message, f.name.start, f.name.end).diagnostics
+            problems.note(f"function '{f.name.text}' is defined twice", f.name.start, f.name.end)
         by_name[f.name.text] = f
     for f in functions:
         check(problems, f.body, tuple(by_name))
@@ -212,8 +204,8 @@ class _Program:
         found = self.instances.get(key)
         if found is None:
             if len(self.instances) >= MAX_INSTANCES:
-                span = self.problems.span(text.name.start, text.name.end)
-                raise VerifyError(Diagnostic(f"'{text.name.text}' is called with more than {MAX_INSTANCES} sets of numbers", span))
+                message = f"'{text.name.text}' is called with more than {MAX_INSTANCES} sets of numbers"
+                raise self.problems.verify_error(message, text.name)
             same = sum(name == text.name.text for name, _ in self.instances)
             found = self.instances[key] = Instance(text, literals, self._free_name(text.name.text, same))
             self.waiting.append(found)
@@ -229,33 +221,24 @@ class _Program:
         text = instance.text
         env = Environment(self.problems, ReadingFacts(), created_names(text.body), is_closed=True, draws=self.draws)
         for formal, known in zip(text.params, instance.literals, strict=True):
-            self._bind(env, formal, known)
+            name, type = formal.name, formal.type
+            if known is None:
+                env.parameter(Parameter(name.text, type, formal.kind != "tensor", name.start, name.end))
+            else:
+                env.arguments[name.text] = Bound(known, type.dtype if type.dtype is not ANY else None)
         for formal in text.results:
             if formal.name.text not in env.tensors:
                 env.tensors[formal.name.text] = TensorName(formal.type, None, formal.name.start, 0)
         if text.name.text in self.effects:
             env.take_state()
         lower_body(env, self.options, text.body, self.call)
-        results = [self._result(env, formal) for formal in text.results]
+        results = [r for formal in text.results if (r := self._result(env, formal)) is not None]
         names = [f.name.text for f in text.results]
         if env.state is not None:
             results.append(env.state)
             names.append("state")
         span = self.problems.span(text.name.start, text.name.end)
-        return Function(instance.name, tuple(env.param_nodes), tuple(r for r in results if r is not None), tuple(names), span=span)
-
-    def _bind(self, env: Environment, formal: Formal, known: tuple[Number | str, ...] | None) -> None:
-        name = formal.name
-        if known is not None:
-            env.arguments[name.text] = Bound(known, formal.type.dtype if formal.type.dtype is not ANY else None)
-            return
-        env.b.origin = Origin(name.text, (self.problems.span(name.start, name.end),))
-        node = env.b.param(len(env.param_nodes), formal.type, name.text)
-        env.param_nodes.append(node)
-        if formal.kind == "tensor":
-            env.tensors[name.text] = TensorName(formal.type, node, name.start, 0, is_output=False)
-        else:
-            env.arguments[name.text] = Bound((), formal.type.dtype, node)
+        return Function(instance.name, tuple(env.param_nodes), tuple(results), tuple(names), span=span)
 
     def _result(self, env: Environment, formal: Formal) -> Node | None:
         slot = env.tensors.get(formal.name.text)
@@ -263,8 +246,7 @@ class _Program:
             return slot.node
         if (slot is None or not slot.is_broken) and not self.problems.errors:
             what = "is never written" if slot is not None else "is deleted"
-            self.problems.errors.append(Diagnostic(f"the result '{formal.name.text}' {what}",
-                                                   self.problems.span(formal.name.start, formal.name.end)))
+            self.problems.note(f"the result '{formal.name.text}' {what}", formal.name.start, formal.name.end)
         return None
 
     # --- calls
@@ -422,7 +404,5 @@ def _gradient(line: Line, name: Arg, of: Node, *, is_named: bool) -> Node:
         try:
             return env.refine(name, of.type)
         except VerifyError:
-            span = env.problems.span(name.start, max(name.end, name.start + 1))
-            message = f"'{name.text}' is {an(node.type)}, the gradient of {an(of.type)}"
-            raise VerifyError(Diagnostic(message, span, str(of.type))) from None
+            env.fail(f"'{name.text}' is {an(node.type)}, the gradient of {an(of.type)}", name, expected=str(of.type))
     return node

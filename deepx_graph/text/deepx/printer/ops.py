@@ -118,22 +118,20 @@ def _magnitude(w: FunctionWriter, node: Node, out: Tensor) -> None:
 # --- bools --------------------------------------------------------------------------------------------------------
 
 
+def _bools(w: FunctionWriter, node: Node, out: Tensor) -> Sequence[Tensor]:
+    """The operands of a logical operation. Raises VerifyError for a bitwise one."""
+    if out.type.dtype is not BOOL:
+        w.fail(node, f"deepx has no bitwise operation on {out.type.dtype}", expected="bool operands")
+    return [w.tensor(i, out.type.dims) for i in node.inputs]
+
+
 def _logical(name: str) -> Emit:
     """min, max of bools: and, or."""
-
-    def emit(w: FunctionWriter, node: Node, out: Tensor) -> None:
-        if out.type.dtype is not BOOL:
-            w.fail(node, f"deepx has no bitwise operation on {out.type.dtype}", expected="bool operands")
-        w.emit(name, *(w.tensor(i, out.type.dims) for i in node.inputs), into=out)
-
-    return emit
+    return lambda w, node, out: w.emit(name, *_bools(w, node, out), into=out)
 
 
 def _differ(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    if out.type.dtype is not BOOL:
-        w.fail(node, f"deepx has no bitwise operation on {out.type.dtype}", expected="bool operands")
-    x, y = (w.tensor(i, out.type.dims) for i in node.inputs)
-    w.emit("notequal", x, y, w.number(0, BOOL), into=out, dtype=BOOL)
+    w.emit("notequal", *_bools(w, node, out), w.number(0, BOOL), into=out, dtype=BOOL)
 
 
 _SWAPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "EQ": "EQ", "NE": "NE"}
@@ -164,49 +162,44 @@ def _comparison(w: FunctionWriter, node: Node, out: Tensor) -> None:
 
 def _choice(w: FunctionWriter, node: Node, out: Tensor) -> None:
     pred, on_true, on_false = node.inputs
-    lists = Tensors((w.tensor(on_false, out.type.dims), w.tensor(on_true, out.type.dims)))
-    w.emit("switch", lists, w.tensor(pred), into=out)
+    choices = Tensors((w.tensor(on_false, out.type.dims), w.tensor(on_true, out.type.dims)))
+    w.emit("switch", choices, w.tensor(pred), into=out)
 
 
 def _between(w: FunctionWriter, node: Node, out: Tensor) -> None:
     low, x, high = node.inputs
-    least, most = w.scalar(low), w.scalar(high)
     value = w.tensor(x, out.type.dims)
-    if least is not None:
-        value = w.apply("maxscalar", out.type, value, least)
-    else:
-        value = w.apply("max", out.type, value, w.tensor(low, out.type.dims))
-    if most is not None:
-        w.emit("minscalar", value, most, into=out)
-    else:
-        w.emit("min", value, w.tensor(high, out.type.dims), into=out)
+    for name, bound, into in (("max", low, None), ("min", high, out)):
+        number = w.scalar(bound)
+        if number is not None:
+            value = w.apply(f"{name}scalar", out.type, value, number, into=into)
+        else:
+            value = w.apply(name, out.type, value, w.tensor(bound, out.type.dims), into=into)
 
 
 # --- reductions, contractions, random numbers ----------------------------------------------------------------------
 
-_REDUCTIONS: dict[Op, str] = {add: "sum", multiply: "prod", maximum: "reducemax", minimum: "reducemin", and_: "reducemin",
-                              or_: "reducemax"}  # fmt: skip
+_REDUCTIONS: dict[Op, tuple[str, str]] = {
+    add: ("sum", "add"), multiply: ("prod", "mul"), maximum: ("reducemax", "max"), minimum: ("reducemin", "min"),
+    and_: ("reducemin", "min"), or_: ("reducemax", "max"),
+}  # fmt: skip
+"""By what deepx reduces, and by what it combines two totals."""
 
 
 def _reduced(w: FunctionWriter, node: Node, out: Tensor) -> None:
     op, dtype = node.attr("body").reducer, out.type.dtype
     if len(node.inputs) != 2 or op not in _REDUCTIONS or (op in (and_, or_) and dtype is not BOOL):
         w.fail(node, "deepx reduces by sum, prod, max and min only")
-    x, init = node.inputs
+    (x, init), (reducing, combining) = node.inputs, _REDUCTIONS[op]
     first, axes = w.splat(init), tuple(node.attr("dimensions"))
-    identity = op.identity_for(dtype)
-    is_plain = first is not None and bool(first == np.asarray(identity, dtype.np))
-    target = out if is_plain else None
+    is_plain = first is not None and bool(first == np.asarray(op.identity_for(dtype), dtype.np))
     total = w.tensor(x)
     if axes:
-        total = w.apply(_REDUCTIONS[op], out.type, total, Vector(axes), Flag(False), into=target)
+        total = w.apply(reducing, out.type, total, Vector(axes), Flag(False), into=out if is_plain else None)
     elif is_plain:
         w.emit("copytensor", total, into=out)
     if not is_plain:
-        w.emit(_COMBINED[op], total, w.tensor(init, out.type.dims), into=out)
-
-
-_COMBINED: dict[Op, str] = {add: "add", multiply: "mul", maximum: "max", minimum: "min", and_: "min", or_: "max"}
+        w.emit(combining, total, w.tensor(init, out.type.dims), into=out)
 
 
 def _product(w: FunctionWriter, node: Node, out: Tensor) -> None:
@@ -279,16 +272,12 @@ def _broadcast(w: FunctionWriter, node: Node, out: Tensor) -> None:
         w.emit("constant", number, into=out)
         return
     x, axes, shape = w.tensor(node.inputs[0]), node.attr("broadcast_dimensions"), w.dims(node)
-    order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     dims = w.dims(node.inputs[0])
-    if order != tuple(range(len(axes))):
-        dims = tuple(dims[k] for k in order)
-        x = w.apply("transpose", x.type.with_dims(dims), x, Vector(order))
-    axes = tuple(sorted(axes))
-    if axes != tuple(range(len(shape) - len(axes), len(shape))):
-        size = dict(zip(axes, dims, strict=True))
-        dims = tuple(size.get(k, 1) for k in range(len(shape)))
-        x = w.apply("reshape", x.type.with_dims(dims), x, Vector(dims))
+    size = dict(zip(axes, dims, strict=True))
+    lead = len(shape) - len(axes)
+    aligned = tuple(size.get(k, 1) for k in range(lead if min(axes, default=lead) == lead else 0, len(shape)))
+    order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    x = _arranged(w, x._replace(type=x.type.with_dims(dims)), order, aligned)
     w.emit("broadcastTo", x, Vector(shape), into=out)
 
 

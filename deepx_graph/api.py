@@ -223,7 +223,7 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
 
 @public
 def memory(*, free: bool = False) -> MemoryUse:
-    """How much memory is kept for results.
+    """The memory that is kept for results.
 
     Of the bytes kept, `lent` are those of arrays in use, `spare` are free; `limit` bounds both. With `free`, spare memory is
     released first.

@@ -45,7 +45,7 @@ def _libraries(has_scipy: bool) -> list[Any]:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
@@ -60,7 +60,7 @@ def matmul(x: Any, y: Any, out: Any = None) -> Any:
 
 
 class _Limits:
-    """What is wanted now, and what was set before."""
+    """The limits wanted now, and those found before."""
 
     def __init__(self) -> None:
         self.after_fork()

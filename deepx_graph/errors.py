@@ -1,4 +1,4 @@
-"""What goes wrong, and where: source spans, diagnostics and the exception family.
+"""Source spans, diagnostics and the exception family.
 
 Every user-facing failure is a `Diagnostic` (severity, message, place, what was expected, a hint) carried by a
 `DeepxGraphError`, whose class decides the exit code. Text that came from a file is escaped when it is shown, never before.
@@ -67,7 +67,7 @@ def suggest(name: str, known: Iterable[str], what: str = "") -> str | None:
 
 
 def an(thing: object) -> str:
-    """What `thing` is called, with its indefinite article, by how it is said: `an f32[5]`, `an s8[2]`, `a tuple`, `a u8[3]`."""
+    """The name of a thing with its indefinite article, as it is pronounced: `an f32[5]`, `an s8[2]`, `a tuple`, `a u8[3]`."""
     text = str(thing)
     spelled = len(text) > 1 and text[1].isdigit()  # the name of a letter comes first: an ef, an es
     return f"{'an' if text[:1] in ('aefhilmnorsxAEFHILMNORSX' if spelled else 'aeioAEIO') else 'a'} {text}"

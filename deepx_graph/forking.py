@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 
 class Renewed(Protocol):
-    """What is not the same after a fork."""
+    """An object that is made new after a fork."""
 
     def after_fork(self) -> None:
         """Makes it usable in the child, as if nobody had been using it."""

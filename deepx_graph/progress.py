@@ -1,4 +1,4 @@
-"""What is being done at the moment: work tells its stage, and a front end for a person who waits listens.
+"""Progress: work tells its stage, and a front end for a person who waits listens.
 
 Telling costs a call. Where nobody listens, nothing happens.
 """

@@ -1,4 +1,4 @@
-"""How devices that run side by side meet: a grid of replicas and partitions, and what a collective operation says of itself.
+"""Collectives: a grid of replicas and partitions, and the exchange that a collective operation declares.
 
 Devices are numbered replica by replica: device = replica * partitions + partition. Nothing here knows how devices are run.
 """
@@ -44,7 +44,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a collective does.
+    """The meaning of a collective.
 
     `group(grid, device, *attrs)` gives the devices that meet there, in order; none when this one takes no part, and then its
     results are zeros like its operands. `combine(grid, group, values, *attrs)` takes the operands of every member and gives the
@@ -62,5 +62,5 @@ class Exchange:
 
 
 def nothing(values: Sequence[Any]) -> list[Any]:
-    """What a device gets that takes no part: zeros."""
+    """The results of a device that takes no part: zeros."""
     return [np.zeros_like(v) for v in values]

@@ -30,7 +30,7 @@ Notes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a node came from: its name and spans in the source, the rewrites that made it, and the text's notes on it.
+    """The name and spans of a node in the source, the rewrites that made it, and the text's notes on it.
 
     Notes are about the operation as it was read: what a rewrite makes has none.
     """

@@ -1,4 +1,4 @@
-"""What can be said of one node from its declaration and inputs alone: folding and the laws of its traits.
+"""Local simplification of one node from its declaration and inputs alone: folding and the laws of its traits.
 
 Used by `Builder(peephole=True)` while a graph is made, and by the `fold` and `algebra` passes afterwards, so that both agree.
 Everything here is exact for every value, NaN, infinities and signed zeros included; `x + 0` on floats is not (-0 + 0 = 0),

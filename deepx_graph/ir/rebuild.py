@@ -70,7 +70,7 @@ def inlined(body: Function, inputs: Sequence[Node], step: Step = with_inputs) ->
 
 def on_demand(wanted: Iterable[K], made: dict[K, Node], needs: Callable[[K], Sequence[K]],
               make: Callable[[K, tuple[Node, ...]], Node]) -> list[Node]:
-    """What is wanted, as it stands in `made`; what is missing there is made, given what has become of what it needs."""
+    """The wanted nodes, as they stand in `made`; those missing there are made, given what has become of what they need."""
     wanted = list(wanted)
     stack = list(wanted)
     while stack:

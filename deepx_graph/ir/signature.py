@@ -1,4 +1,4 @@
-"""What an operation is declared with: its operands, attributes and results, each with a constraint in words.
+"""Signatures of operations: operands, attributes and results, each with a constraint in words.
 
 Also how the inputs of a node fall to the operands. Nothing here knows a particular operation.
 """
@@ -92,7 +92,7 @@ SEGMENTS = "operand_segment_sizes"
 
 
 def portions(operands: Sequence[Operand], count: int, segments: Sequence[int] | None = None) -> tuple[int, ...]:
-    """How many of `count` inputs each operand takes. Raises InferError when they do not come out even."""
+    """The number of inputs, of `count`, that each operand takes. Raises InferError when they do not come out even."""
     runs = sum(not o.single for o in operands)
     rest = count - (len(operands) - runs)
     if segments is not None:

@@ -39,45 +39,25 @@ if TYPE_CHECKING:
 
 DESIGN = "deepx_graph docs/architecture.md"
 
-
 _VALUE, _TUPLE = (Result(type=VALUE),), (Result(type=TUPLE_VALUE),)
-
-
-def _param(types: Sequence[Type], index: int, type: Type) -> Type:
-    return type
-
 
 PARAM: Op = Op(
     "param", "A parameter of the function.",
     attrs=(Attr("index", "int", summary="its position"), Attr("type", "type", summary="its type")),
-    infer=_param, foldable=False, example=examples.LEAVES, results=_VALUE, source=DESIGN,
+    infer=lambda types, index, type: type, foldable=False, example=examples.LEAVES, results=_VALUE, source=DESIGN,
 )  # fmt: skip
-
-
-def _constant(types: Sequence[Type], value: Literal) -> Type:
-    return value.type
-
 
 CONSTANT: Op = Op(
     "constant", "A tensor known before the program runs.",
     attrs=(Attr("value", "literal"),),
-    infer=_constant, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (),
+    infer=lambda types, value: value.type, eval=lambda xs, value: value.array, vjp=lambda b, node, g: (),
     foldable=False, assembly="$value", results=(Result("output"),),
     example=examples.LEAVES, source="StableHLO constant",
 )  # fmt: skip
 
-
-def _tuple(types: Sequence[Type]) -> Type:
-    return TupleType(tuple(types))
-
-
-def _tuple_vjp(b: object, node: object, g: Sequence[object]) -> Sequence[object]:
-    return g
-
-
 TUPLE: Op = Op(
     "tuple", "Several values as one.", operands=(Operand("val", variadic=True),),
-    infer=_tuple, eval=lambda xs: tuple(xs), vjp=_tuple_vjp,  # type: ignore[arg-type]
+    infer=lambda types: TupleType(tuple(types)), eval=lambda xs: tuple(xs), vjp=lambda b, node, g: g,
     foldable=False, example=examples.TUPLES, results=_TUPLE, source="StableHLO tuple",
 )  # fmt: skip
 
@@ -224,7 +204,7 @@ STRUCTURAL = tuple(declared(globals()).values())
 
 
 def index_of(node: Node) -> int:
-    """Which parameter of its function a `param` is, or which value of its operand a `proj` or `phi` takes."""
+    """The index of a `param` among the parameters, of what a `proj` or `phi` takes among the values of its operand."""
     index: int = node.attrs[0]
     return index
 
@@ -235,7 +215,7 @@ def is_loop_variable(node: Node) -> bool:
 
 
 def value_of(constant: Node) -> Literal:
-    """What a `constant` holds."""
+    """The value of a `constant`."""
     value: Literal = constant.attrs[0]
     return value
 
@@ -259,13 +239,13 @@ def signature_of(node: Node) -> FunctionType:
 
 
 def branch_count(region: Node) -> int:
-    """How many branches a `region` has."""
+    """The number of branches of a `region`."""
     count: int = region.attrs[0]
     return count
 
 
 def branch_width(region: Node) -> int:
-    """How many values each branch of a `region` has."""
+    """The number of values of each branch of a `region`."""
     width: int = (len(region.inputs) - 1) // region.attrs[0]
     return width
 

@@ -1,4 +1,4 @@
-"""What a value is: element types, shapes with symbolic dimensions, and the types built from them."""
+"""Types of values: element types, shapes with symbolic dimensions, and the types built from them."""
 
 from deepx_graph.types.dtypes import (
     ANY,

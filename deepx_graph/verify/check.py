@@ -114,7 +114,7 @@ def _check_params(function: Function, report: Report) -> None:
 
 
 def _own_problem(node: Node) -> Diagnostic | None:
-    """What is wrong with a node, told from its declaration and inputs alone."""
+    """The fault of a node, found from its declaration and inputs alone."""
     op = node.op
     if any(i.serial >= node.serial for i in node.inputs):
         return problem(node, "is older than one of its inputs")
@@ -146,7 +146,7 @@ def _check_countable(type: Type) -> None:
 
 
 def _structural_problem(node: Node) -> Diagnostic | None:
-    """Who may read whom among the control nodes."""
+    """The fault of a control node, or of a node that reads one that it may not read."""
     if node.op is PHI and node.inputs[0].op not in (REGION, LOOP_BEGIN):
         return problem(node, f"reads {an(node.inputs[0].op.name)}", expected="a region or loop_begin",
                         hint="an item of any other tuple is a proj")

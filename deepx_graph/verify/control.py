@@ -1,4 +1,4 @@
-"""What holds over a whole function: loops are closed once and left only through their end; the state is passed on like a baton.
+"""Laws over a whole function: loops are closed once and left only through their end; the state is passed on like a baton.
 
 Both take functions whose nodes are sound one by one, and are near-linear: distinct sets of loops are kept once, and uses of a
 state are followed to where they meet.
@@ -91,7 +91,7 @@ class LoopDependences:
 
 @dataclass(frozen=True)
 class Fate:
-    """Where a state ends up: into branch `branch` of a region, or (`branch` is -1) to an end that nothing rejoins."""
+    """The end of a state: branch `branch` of a region, or (`branch` is -1) an end that nothing rejoins."""
 
     at: Node
     branch: int = -1

@@ -18,7 +18,7 @@ _FUNCTION = re.compile(r"(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]
 
 
 def detect(text: str) -> float:
-    """How likely the text is deepx, 0 to 1: the share of its first lines that begin with a deepx operation."""
+    """The likelihood that the text is deepx, 0 to 1: the share of its first lines that begin with a deepx operation."""
     lines = [line for line in text[: 1 << 16].split("\n") if line.strip() and not line.lstrip().startswith("//")][:_LOOKED_AT]
     if not lines:
         return 0.0

@@ -33,7 +33,7 @@ class Keyword:
 
 @dataclass(frozen=True)
 class Operands:
-    """Where operands stand: those of one name, or all."""
+    """The position of operands: of those of one name, or of all."""
 
     name: str = ""
     single: bool = False
@@ -41,7 +41,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class Value:
-    """Where the value of an attribute stands."""
+    """The position of the value of an attribute."""
 
     attr: Attr
 
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class FormText:
-    """What a form is read from: the text at a cursor; `resolve` gives the nodes of a list of values that stands somewhere."""
+    """The text at a cursor, for reading a form; `resolve` gives the nodes of a list of values that stands somewhere."""
 
     cursor: SeaCursor
     resolve: Callable[[str, int], tuple[Node, ...]]
@@ -137,7 +137,7 @@ class Assembly:
 
 
 def _begun(inner: Sequence[Any], text: FormText) -> Sequence[Any] | None:
-    """What is left of a part whose first words come next; None when they do not, and nothing is passed then."""
+    """The rest of a part whose first words come next; None when they do not, and nothing is passed then."""
     start = text.cursor.at
     for k, e in enumerate(inner):
         if not isinstance(e, Keyword):

@@ -127,7 +127,7 @@ class SeaCursor(TextCursor):
         return self.unquote(found[0], found.start())
 
     def unquote(self, word: str, at: int) -> str:
-        """What a word means, its quotes and escapes taken away."""
+        """The meaning of a word: without quotes and escapes."""
         if not word.startswith('"'):
             return word
         try:

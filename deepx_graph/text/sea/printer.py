@@ -144,7 +144,7 @@ def _value_word(name: str) -> str:
 
 
 def _leading_params(function: Function) -> int:
-    """How many parameters stand, in order, before all other nodes; the others get a line where they were made."""
+    """The number of parameters that stand, in order, before all other nodes; the others get a line where they were made."""
     count = 0
     for node, param in zip(function.nodes, function.params, strict=False):
         if node is not param:

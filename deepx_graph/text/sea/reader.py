@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,10 +36,10 @@ _DEPTH_LIMIT = 120
 
 @dataclass
 class FunctionScope:
-    """What is known inside one function: values and loops by their names in the text."""
+    """The values and loops of one function by their names in the text."""
 
     values: dict[str, Node] = field(default_factory=dict)
-    loops: dict[int, int] = field(default_factory=dict)
+    loops: defaultdict[int, int] = field(default_factory=lambda: defaultdict(fresh_loop))
 
 
 class SeaReader:
@@ -105,7 +106,8 @@ class SeaReader:
         name = c.at_name("the function's name")
         params = self._params(scope)
         c.expect("->")
-        results = self._results()
+        c.expect("(")
+        results = c.items(")", self._result)
         vjp = c.at_name("the name of the derivative") if c.accept_word("vjp") else None
         attributes = self._said() if c.accept_word("with") else ()
         end = c.at
@@ -144,10 +146,6 @@ class SeaReader:
             self.cursor.fail(f"parameter {word} has no type here and no line in the body", at, at + len(word),
                              expected=f"{word}: TYPE, or a line {word} = param {{index = {index}, ...}}")
         return node
-
-    def _results(self) -> list[tuple[str, Type]]:
-        self.cursor.expect("(")
-        return self.cursor.items(")", self._result)
 
     def _result(self) -> tuple[str, Type]:
         word = self.cursor.value_name()
@@ -194,7 +192,7 @@ class SeaReader:
             c.at = end
             op.check_arity(len(inputs))
             if op is LOOP_BEGIN:
-                attrs = (self._loop(scope, attrs[0]),)
+                attrs = (scope.loops[attrs[0]],)
             type = op.infer([i.type for i in inputs], *attrs)
         except InferError as e:
             raise VerifyError(e.diagnostic(self._span_of(found, e.operand), f"{op.name}: ")) from None
@@ -246,7 +244,8 @@ class SeaReader:
         if self._count > self.options.max_nodes:
             raise LimitError(Diagnostic(f"more than {self.options.max_nodes} nodes", span))
         if word in scope.values:
-            raise ParseError(Diagnostic(f"{word} is defined twice", span, hint=f"first in line {_line(scope.values[word])}"))
+            first = scope.values[word].span
+            raise ParseError(Diagnostic(f"{word} is defined twice", span, hint=f"first in line {first.line if first else 0}"))
         scope.values[word] = Node(op, inputs, attrs, type, Origin(self.cursor.plain_name(word), (span,)))
 
     def _operands(self, scope: FunctionScope, text: str, at: int) -> tuple[Node, ...]:
@@ -264,24 +263,15 @@ class SeaReader:
         return node
 
     def _op(self, name: str, at: int) -> Op:
-        op = OPS.get(name)
-        if op is None:
-            op = OPS.get(self.cursor.unquote(name, at))
+        op = OPS.get(name) or OPS.get(self.cursor.unquote(name, at))
         if op is None:
             self.cursor.fail(f"unknown operation '{name}'", at, at + len(name), expected="an operation",
                              hint=suggest(name, OPS))
         return op
 
-    def _loop(self, scope: FunctionScope, number: int) -> int:
-        if number not in scope.loops:
-            scope.loops[number] = fresh_loop()
-        return scope.loops[number]
-
     def _span_of(self, found: re.Match[str], operand: int | None) -> Any:
-        places = [m.span() for m in _VALUE.finditer(found[3])]
-        start, end = places[operand] if operand is not None and operand < len(places) else (0, 0)
-        base = found.start(3)
-        return self.cursor.span(base + start, base + end) if end else self.cursor.span(found.start(), found.end())
+        ranges = [m.span() for m in _VALUE.finditer(self.cursor.text, *found.span(3))]
+        return self.cursor.span(*(ranges[operand] if operand is not None and operand < len(ranges) else found.span()))
 
 
 def told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
@@ -293,7 +283,3 @@ def told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
                 if value is not None:
                     given = {**given, attr.name: value}
     return given
-
-
-def _line(node: Node) -> int:
-    return node.span.line if node.span else 0

@@ -1,4 +1,4 @@
-"""How the dialects that are written spell an instruction: A (seed), E (wire) and F (function form).
+"""Instructions as text of the dialects that are written: A (seed), E (wire) and F (function form).
 
 The printer makes the same instructions for all three, out of the operands defined here; a form turns one into lines and says which
 names, element types and texts it can hold. Forms know no graph.
@@ -83,7 +83,7 @@ class Instruction(NamedTuple):
 
 
 class Form:
-    """What all dialects share; `dtypes` are the element types by their words there."""
+    """Base of the dialects; `dtypes` are the element types by their words there."""
 
     name: ClassVar[str]
     dtypes: ClassVar[dict[DType, str]] = {d: word for word, d in DEEPX_DTYPES.items()}

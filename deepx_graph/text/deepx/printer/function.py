@@ -132,7 +132,7 @@ class FunctionWriter:
     # --- tensors
 
     def word(self, dtype: DType, node: Node) -> str:
-        """What the form calls an element type. Raises VerifyError when it has none."""
+        """The name of an element type in the form. Raises VerifyError when it has none."""
         if dtype not in self.form.dtypes:
             self.fail(node, f"deepx has no element type {dtype}", expected=", ".join(d.name for d in self.form.dtypes))
         return self.form.dtypes[dtype]

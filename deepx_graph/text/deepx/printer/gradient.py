@@ -101,7 +101,7 @@ class _Backward:
         self.w.emit("constant", Number("0", gradient.type.dtype), into=gradient)
 
     def _start(self, gradient: Tensor, given: Tensor | Argument) -> None:
-        """What is given for an output is added to its gradient; several outputs may be one tensor."""
+        """Adds what is given for an output to its gradient; several outputs may be one tensor."""
         if isinstance(given, Argument):
             given = self.w.apply("constant", gradient.type, given)
         self.w.emit("add", gradient, given, into=gradient)

@@ -137,7 +137,7 @@ def _param(w: FunctionWriter, node: Node) -> Tensor | Argument | None:
 
 
 def _reserve_loaded(w: FunctionWriter) -> Counter[str]:
-    """How often each name is loaded. Such a name is made by the load and taken away again: nothing else can have it."""
+    """Counts how often each name is loaded. Such a name is made by the load and taken away again: nothing else can have it."""
     loads = Counter(loaded_name(n.attr("path")) for n in w.function.nodes if n.op is load)
     w.pool.taken |= set(loads)
     return loads

@@ -62,8 +62,8 @@ from deepx_graph.ops import (
     transpose,
     xor,
 )
-from deepx_graph.text.deepx.printer.forms import Argument, Flag, Instruction, Number, Tensor, Tensors, Text, Vector
-from deepx_graph.types import BOOL, I32, Dims, TensorType, is_state, tensor
+from deepx_graph.text.deepx.printer.forms import Argument, Flag, Instruction, Number, Operand, Tensor, Tensors, Text, Vector
+from deepx_graph.types import BOOL, I32, Dims, TensorType, as_tensor, is_state, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.deepx.printer.function import FunctionWriter
@@ -76,6 +76,11 @@ Scalar = Number | Argument
 def _plain(name: str) -> Emit:
     """The op of that name on all operands as tensors."""
     return lambda w, node, out: w.emit(name, *(w.tensor(i, out.type.dims) for i in node.inputs), into=out)
+
+
+def _on_first(name: str, *operands: Callable[[FunctionWriter, Node], Operand]) -> Emit:
+    """The op of that name on the first input, with operands made of the rest of the node."""
+    return lambda w, node, out: w.emit(name, w.tensor(node.inputs[0]), *(o(w, node) for o in operands), into=out)
 
 
 def _with_number(name: str, reversed_name: str = "", *, commutes: bool = False) -> Emit:
@@ -94,10 +99,6 @@ def _with_number(name: str, reversed_name: str = "", *, commutes: bool = False) 
             w.emit(name, w.tensor(x, out.type.dims), w.tensor(y, out.type.dims), into=out)
 
     return emit
-
-
-def _by_minus_one(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    w.emit("mulscalar", w.tensor(node.inputs[0]), w.number(-1, out.type.dtype), into=out)
 
 
 def _magnitude(w: FunctionWriter, node: Node, out: Tensor) -> None:
@@ -257,14 +258,6 @@ def _converted(w: FunctionWriter, node: Node, out: Tensor) -> None:
     w.emit("todtype", w.tensor(node.inputs[0]), into=out, dtype=None)
 
 
-def _reshaped(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    w.emit("reshape", w.tensor(node.inputs[0]), Vector(w.dims(node)), into=out)
-
-
-def _permuted(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    w.emit("transpose", w.tensor(node.inputs[0]), Vector(node.attr("permutation")), into=out)
-
-
 def _broadcast(w: FunctionWriter, node: Node, out: Tensor) -> None:
     number = w.scalar(node.inputs[0])
     if number is not None:
@@ -336,15 +329,6 @@ def _counted(w: FunctionWriter, node: Node, out: Tensor) -> None:
         return
     flat = tuple(n if k == axis else 1 for k, n in enumerate(shape))
     w.emit("broadcastTo", w.apply("arange", out.type.with_dims(flat), *run), Vector(shape), into=out)
-
-
-def _selected(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    x, index = node.inputs
-    w.emit("indexselect", w.tensor(x), w.tensor(index), w.number(node.attr("dim"), I32), into=out)
-
-
-def _refined(w: FunctionWriter, node: Node, out: Tensor) -> None:
-    w.emit("copytensor", w.tensor(node.inputs[0]), into=out)
 
 
 # --- constants, tuples, calls and effects -------------------------------------------------------------------------------
@@ -426,15 +410,21 @@ def _load(w: FunctionWriter, node: Node) -> Any:
 
 EMITTERS: dict[Op, Emit] = {
     sqrt: _plain("sqrt"), exponential: _plain("exp"), log: _plain("log"), sine: _plain("sin"), cosine: _plain("cos"),
-    tan: _plain("tan"), not_: _plain("invert"), negate: _by_minus_one, abs_: _magnitude,
+    tan: _plain("tan"), not_: _plain("invert"),
+    negate: _on_first("mulscalar", lambda w, node: w.number(-1, as_tensor(node.type).dtype)),
+    abs_: _magnitude,
     add: _with_number("add", commutes=True), multiply: _with_number("mul", commutes=True),
     subtract: _with_number("sub", "rsubscalar"), divide: _with_number("div", "rdivscalar"),
     power: _with_number("pow", "rpowscalar"), floor_mod: _with_number("mod"), maximum: _with_number("max", commutes=True),
     minimum: _with_number("min", commutes=True), and_: _logical("min"), or_: _logical("max"), xor: _differ,
     compare: _comparison, select: _choice, clamp: _between, reduce: _reduced, dot_general: _product,
-    rng_uniform: _draw("uniform"), rng_normal: _draw("normal"), convert: _converted, reshape: _reshaped, transpose: _permuted,
+    rng_uniform: _draw("uniform"), rng_normal: _draw("normal"), convert: _converted,
+    reshape: _on_first("reshape", lambda w, node: Vector(w.dims(node))),
+    transpose: _on_first("transpose", lambda w, node: Vector(node.attr("permutation"))),
     broadcast_in_dim: _broadcast, concatenate: _joined, slice_: _sliced, reverse: _reversed, pad: _padded, iota: _counted,
-    torch_index_select: _selected, ensure_type: _refined,
+    torch_index_select: _on_first("indexselect", lambda w, node: w.tensor(node.inputs[1]),
+                                  lambda w, node: w.number(node.attr("dim"), I32)),
+    ensure_type: _on_first("copytensor"),
 }  # fmt: skip
 """Every operation with one tensor as result that deepx can say."""
 

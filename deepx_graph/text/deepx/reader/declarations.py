@@ -153,7 +153,7 @@ def load_tensor(line: Line) -> None:
 
 
 def _stored_type(line: Line, path: str) -> TensorType:
-    """What the `.shape` file says, where reading may look for one; what cannot be found out now is found out by running."""
+    """The type in the `.shape` file, where reading may look for one; what stays unknown is found out by running."""
     if line.options.data_root is not None:
         with suppress(RunError):
             return Host(line.options.data_root).type_of(path)

@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ReadingFacts:
-    """What a whole reading of a program found out: its parameters in order, and the types of what it loads, by place."""
+    """Findings of a whole reading of a program: its parameters in order, and the types of what it loads, by offset."""
 
     params: tuple[Parameter, ...] = ()
     loads: Mapping[int, TensorType] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class TensorName:
 
 
 class Bound(NamedTuple):
-    """What an argument name stands for: numbers, of which a scalar has one; or the node of a scalar parameter."""
+    """The value of an argument name: numbers, of which a scalar has one; or the node of a scalar parameter."""
 
     values: tuple[Number | str, ...] = ()
     dtype: DType | None = None
@@ -193,7 +193,7 @@ class Environment:
         return slot.node
 
     def argument(self, arg: Arg, dtype: DType | None) -> Bound:
-        """What an argument name stands for; a scalar parameter if nobody sets it."""
+        """The value of an argument name; a scalar parameter if nobody sets it."""
         found = self.arguments.get(arg.text)
         if found is not None:
             return found
@@ -227,7 +227,7 @@ class Environment:
         return slot
 
     def target(self, arg: Arg, dtype: DType | None) -> TensorType | None:
-        """What is known of a tensor about to be written; None for a name nobody created. Raises VerifyError as `write` would."""
+        """The known type of a tensor about to be written; None for a name nobody created. Raises VerifyError as `write` would."""
         slot = self.tensors.get(arg.text)
         stated = stated_dtype(arg.dtype, dtype)
         if slot is None:
@@ -318,7 +318,7 @@ class Environment:
         return [(name, node) for _, name, node in live] + ([] if self.state is None else [("state", self.state)])
 
     def facts(self) -> ReadingFacts:
-        """What this reading found out."""
+        """The findings of this reading."""
         return ReadingFacts(tuple(self.params.values()), dict(self.loads))
 
 

@@ -29,7 +29,7 @@ from deepx_graph.types import Dim, DType, TensorType
 
 @dataclass(frozen=True)
 class DeepxRule:
-    """How one deepx op is lowered.
+    """The lowering of one deepx op.
 
     `make(line, *operands)` gives the value that is written to the one result, or None when there is nothing to write; an op that
     does something else has `act(line)`. `typed` says whether `@T` states the element type of all tensors, of the inputs, or
@@ -55,7 +55,7 @@ class DeepxRule:
 
     @property
     def signature(self) -> str:
-        """What the op takes, for error messages."""
+        """The operands that the op takes, for error messages."""
         words = {"T": "tensor", "I": "index tensor", "E": "tensor or scalar", "P": "tensor", "S": "scalar", "A": "integer",
                  "V": "integers", "B": "bool", "L": "tensors", "X": "text", "D": "element type"}  # fmt: skip
         shown = ", ".join(f"[{words[r[0]]}]" if r.endswith("?") else words[r] for r in self.roles)
@@ -124,7 +124,7 @@ class Line:
         return found
 
     def _run_length(self, kind: str, at: int, most: int) -> int:
-        """How many operands a list takes that is written without brackets: numbers in a row, or names in a row."""
+        """The number of operands in a list that is written without brackets: numbers in a row, or names in a row."""
         if kind not in "VL" or self.inputs[at].items is not None or self.inputs[at].category:
             return 1
         is_list = kind == "V"

@@ -67,7 +67,7 @@ def _line(problems: Problems, text: str, start: int, end: int) -> Instr | None:
 
 
 def _find(text: str, word: str, start: int, end: int) -> int:
-    """Where the word comes first; `end` where it does not."""
+    """The offset of the first such word; `end` where there is none."""
     at = text.find(word, start, end)
     return end if at < 0 else at
 

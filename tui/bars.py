@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -23,12 +24,11 @@ from deepx_graph.tui.views.base import VIEWS
 class TabBar(Static):
     """A tab for each view, which a click opens, then the program."""
 
+    @dataclass
     class Chosen(Message):
         """A tab was clicked."""
 
-        def __init__(self, view: str) -> None:
-            super().__init__()
-            self.view = view
+        view: str
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id, markup=False)
@@ -121,11 +121,11 @@ Complete = Callable[[str], Iterable[str]]
 """Gives for a text the whole texts that it may become."""
 
 
-def last_word(complete: Callable[[str], Iterable[str]], ends: str = " (") -> Complete:
+def last_word(complete: Complete) -> Complete:
     """Completion of the last word of a text, from a function that gives words for it."""
 
     def whole(value: str) -> Iterable[str]:
-        start = max(value.rfind(c) for c in ends) + 1
+        start = max(value.rfind(c) for c in " (") + 1
         return (value[:start] + word for word in complete(value))
 
     return whole
@@ -159,12 +159,12 @@ class Prompt(Input):
         Binding("tab", "complete", "Complete"),
     ]
 
+    @dataclass
     class Answered(Message):
         """A text was entered; `answer` waits for it."""
 
-        def __init__(self, answer: Callable[[str], None], text: str) -> None:
-            super().__init__()
-            self.answer, self.text = answer, text
+        answer: Callable[[str], None]
+        text: str
 
     class Closed(Message):
         """The line is hidden again."""

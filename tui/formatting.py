@@ -141,6 +141,7 @@ def details_text(node: Node) -> str:
     return f"{sized(size_of(node))}, {sized(moved_by(node))} moved, {human(work_of(node))} flops"
 
 
+HISTOGRAM_LINES = 16
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
@@ -155,12 +156,12 @@ def column_plot(values: Sequence[float], width: int, height: int) -> list[str]:
     return ["".join(_EIGHTHS[max(0, min(8, h - 8 * line))] for h in heights) for line in range(height - 1, -1, -1)]
 
 
-def histogram(figures: Statistics, width: int, lines: int = 16) -> list[str]:
+def histogram(figures: Statistics, width: int) -> list[str]:
     """The distribution of the finite elements, from low to high: range, bar, count."""
     counts = figures.counts
     if len(counts) < 2:
         return [f"all {figures.low:.6g}"] if counts else []
-    each = max(1, len(counts) // lines)
+    each = max(1, len(counts) // HISTOGRAM_LINES)
     grouped = [sum(counts[k : k + each]) for k in range(0, len(counts), each)]
     most, step = max(grouped), (figures.high - figures.low) / len(grouped)
     return [f"{figures.low + k * step:>12.5g} {bar(n / most, width)} {n:,}" for k, n in enumerate(grouped)]

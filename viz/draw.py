@@ -66,18 +66,24 @@ def draw(
     _writer(format or _suffix(path))
     theme_named(theme)
     stage("draw")
-    named = None if function is None else [function]
-    view = build_view(module, named, collapse=collapse, title=_title(module) if title is None else title)
+    view = view_of(module, function, keep, around, depth, collapse=collapse, title=_title(module) if title is None else title)
+    if not 0 <= timeout < 1e9:
+        raise UsageError(f"a timeout of {timeout} seconds")
+    drawing = write_view(view, format or _suffix(path), theme=theme, max_nodes=max_nodes, timeout=timeout, legend=legend)
+    if path is not None:
+        write_file(Path(path), drawing.data)
+    return drawing
+
+
+def view_of(module: Module, function: str | None, keep: frozenset[str] | None, around: str | None, depth: int, *, collapse: bool,
+            title: str) -> View:
+    """The view of what `draw` is asked for, before anything is folded."""
+    view = build_view(module, None if function is None else [function], collapse=collapse, title=title)
     if keep is not None:
         view = chosen(view, keep)
     if around is not None:
         view = part_around(view, around, depth)
-    if not 0 <= timeout < 1e9:
-        raise UsageError(f"a timeout of {timeout} seconds")
-    drawing = write_view(in_halves(view), format or _suffix(path), theme=theme, max_nodes=max_nodes, timeout=timeout, legend=legend)
-    if path is not None:
-        write_file(Path(path), drawing.data)
-    return drawing
+    return in_halves(view)
 
 
 def write_view(view: View, format: str, *, theme: str = "light", max_nodes: int = MAX_NODES, timeout: float = 20.0,

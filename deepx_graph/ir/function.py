@@ -220,6 +220,11 @@ class Module(InNotebook):
     def entry(self) -> Function:
         return self[self.entry_name]
 
+    @property
+    def entry_first(self) -> tuple[Function, ...]:
+        """The functions, the entry before the others."""
+        return (self.entry, *(f for f in self.functions if f is not self.entry))
+
     def with_functions(self, functions: Iterable[Function]) -> Module:
         """The same program with these functions instead; itself when they are the same objects. The text's notes on the whole
         are dropped with the type of the entry that they are about.

@@ -181,13 +181,8 @@ def wished_inputs(ports: Sequence[Port], wishes: Mapping[str, str], seed: int, m
 
     Raises UsageError for a wish that is none or a shape that is not known, LimitError for more bytes than allowed together.
     """
-    rng = np.random.default_rng(seed)
-    left = memory_limit() if max_bytes is None else max_bytes
-    found: dict[str, Array] = {}
-    for port in ports:
-        found[port.name] = _wished(port, wishes.get(port.name, "").strip() or "random", rng, left)
-        left -= found[port.name].nbytes
-    return found
+    wanted = {p.name: wishes.get(p.name, "").strip() or "random" for p in ports}
+    return _made({p.name: p for p in ports}, wanted, np.random.default_rng(seed), max_bytes)
 
 
 def is_wish(text: str) -> bool:
@@ -197,7 +192,11 @@ def is_wish(text: str) -> bool:
 
 def generated(ports: Mapping[str, Port], wishes: Mapping[str, str], seed: int, max_bytes: int | None = None) -> dict[str, Array]:
     """The arrays that are wished for, each under its name. Raises as `wished_inputs` does."""
-    rng = np.random.default_rng([seed, 1])  # other numbers than those of the inputs that nobody mentions
+    return _made(ports, wishes, np.random.default_rng([seed, 1]), max_bytes)  # other numbers than of inputs that nobody mentions
+
+
+def _made(ports: Mapping[str, Port], wishes: Mapping[str, str], rng: np.random.Generator,
+          max_bytes: int | None) -> dict[str, Array]:
     left = memory_limit() if max_bytes is None else max_bytes
     found: dict[str, Array] = {}
     for name, wish in wishes.items():

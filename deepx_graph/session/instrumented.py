@@ -117,13 +117,13 @@ def parse_slice(text: str) -> tuple[int | slice | ellipsis, ...]:  # noqa: F821 
     return tuple(found)
 
 
-def slice_text(array: Array, text: str, width: int = 78, elements: int = 600) -> str:
+def slice_text(array: Array, text: str, width: int = 78) -> str:
     """The part of an array that an index names, as numpy prints it. Raises UsageError for an index that does not fit."""
     try:
         part = array[parse_slice(text)]
     except (IndexError, ValueError) as e:
         raise UsageError(Diagnostic(f"the index does not fit: {e}", expected=f"one for the shape {array.shape}")) from None
-    return np.array2string(np.asarray(part), threshold=elements, edgeitems=3, precision=5, max_line_width=width)
+    return np.array2string(np.asarray(part), threshold=600, edgeitems=3, precision=5, max_line_width=width)
 
 
 KEEP_BYTES = 1 << 28
@@ -237,7 +237,7 @@ class RunResult:
         return self.values.born[0] if self.values.born else None
 
 
-def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto", threads: int | None = None, seed: int = 0,
+def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto", seed: int = 0,
               max_bytes: int | None = None, data_root: str | None = None, keep: bool = True, runs: int = 1,
               within: float = math.inf, monitor: Monitor | None = None) -> RunResult:
     """Runs the entry `runs` times, fewer when `within` seconds are over; with `keep`, statistics and values of the last run are
@@ -246,7 +246,7 @@ def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto"
     Raises what compiling and running raise, and Cancelled.
     """
     monitor, profile, values = monitor or Monitor(), Profile(), RecordedValues() if keep else None
-    watched = WatchedEngine(engines.get(engine, threads), monitor, profile, values)
+    watched = WatchedEngine(engines.get(engine), monitor, profile, values)
     ready: list[Module] = []
 
     def remember(specialised: Module) -> Module:

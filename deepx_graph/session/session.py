@@ -167,12 +167,10 @@ class Session:
             facts = self.facts(f)
             _ = (facts.number, facts.depth, facts.places, facts.results, f.users)
 
-    def query(self, text: str | Query, function: Function | None = None) -> list[tuple[Function, Node]]:
-        """The nodes that a query asks for: of one function, or of all, the entry first. Raises UsageError for no query."""
+    def query(self, text: str | Query) -> list[tuple[Function, Node]]:
+        """The nodes that a query asks for, those of the entry first. Raises UsageError for no query."""
         query = parse_query(text) if isinstance(text, str) else text
-        entry = self.module.entry
-        chosen = [function] if function else [entry, *(f for f in self.module.functions if f is not entry)]
-        return [(f, n) for f in chosen for n in query.nodes(self.facts(f))]
+        return [(f, n) for f in self.module.entry_first for n in query.nodes(self.facts(f))]
 
     def find(self, text: str) -> tuple[Function, Node]:
         """The node of a name or number (see `why.find_node`). Raises UsageError with the nearest name."""

@@ -27,7 +27,7 @@ def find_node(module: Module, text: str) -> tuple[Function, Node]:
     if sign and number.isdecimal() and (not owner or owner in module):
         function = module[owner] if owner else module.entry
         return function, _at(function.nodes, int(number), f"function '{function.name}'")
-    functions = [module.entry, *(f for f in module.functions if f.name != module.entry_name)]
+    functions = module.entry_first
     for function in functions:
         values = _named(function, text)
         if values:

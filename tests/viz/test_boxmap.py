@@ -15,7 +15,7 @@ X = tensor(F32, (4,))
 
 
 def made(function: Function, centre: Node, depth: int = 2) -> BoxMap:
-    return box_map(function, centre, depth, {n: n.name or n.op.name for n in function.nodes})
+    return box_map(function, centre, depth, lambda n: n.name or n.op.name, lambda n: "op")
 
 
 def diamond() -> Function:

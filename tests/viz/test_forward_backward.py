@@ -7,6 +7,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, floor, multiply, sine
+from deepx_graph.viz.draw import draw
 from deepx_graph.viz.view.build import build_view, in_halves
 from deepx_graph.viz.view.model import View
 from tests.passes.autodiff.test_control import PROGRAMS, counted
@@ -78,3 +79,13 @@ def test_it_is_drawn() -> None:
     dot = dx.draw(dx.optimize(dx.grad(module(body, *types)), "clean"), format="dot").data.decode()
     assert "backward" in dot
     assert "residual of the forward part" in dot
+
+
+@pytest.mark.parametrize("address", ["#0", "#5", "#11"])
+def test_a_part_of_a_gradient_program_is_drawn(address: str) -> None:
+    body, types = PROGRAMS[next(iter(PROGRAMS))]
+    gradient = dx.optimize(dx.grad(module(body, *types)), "clean")
+    whole, part = (draw(gradient, format="dot", around=around, legend=False).data.decode() for around in (None, address))
+    assert f"around {address}" in part
+    boxes = [line for line in part.splitlines() if line.lstrip().startswith("n") and "->" not in line and "label=" in line]
+    assert boxes and all(line.strip() in whole for line in boxes)  # a box looks as it does in the whole

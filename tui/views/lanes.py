@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -33,12 +34,12 @@ class LaneList(VirtualList):
 
     overlay: reactive[str] = reactive("bytes")
 
+    @dataclass
     class Moved(Message):
         """Another row is looked at; `node` is None on a title."""
 
-        def __init__(self, function: Function, node: Node | None) -> None:
-            super().__init__()
-            self.function, self.node = function, node
+        function: Function
+        node: Node | None
 
     class ScalarsToggled(Message):
         """Rows for constants of rank 0 are to be shown, or hidden again."""

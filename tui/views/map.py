@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ from deepx_graph.tui.formatting import FILLER, STYLES, bar, by_cells, plain, tit
 from deepx_graph.tui.views.base import Follower
 from deepx_graph.tui.views.rows import StyledView
 from deepx_graph.types import is_state
-from deepx_graph.viz.listing.boxmap import Box, BoxMap, MapCell, box_map, neighbourhood
+from deepx_graph.viz.listing.boxmap import Box, BoxMap, MapCell, box_map
 
 MOST_DEPTH = 9
 
@@ -43,12 +44,12 @@ class FocusMap(StyledView, Follower, can_focus=True):
 
     depth: reactive[int] = reactive(2)
 
+    @dataclass
     class Moved(Message):
         """The cursor is on another node."""
 
-        def __init__(self, function: Function, node: Node) -> None:
-            super().__init__()
-            self.function, self.node = function, node
+        function: Function
+        node: Node
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -62,9 +63,7 @@ class FocusMap(StyledView, Follower, can_focus=True):
         """Draws the map around a node."""
         self.session, self.function, self.node = session, function, node
         self.facts = session.facts(function)
-        nodes, _ = neighbourhood(function, node, self.depth)
-        labels = {n: self._label(n) for n in nodes}
-        self.map = box_map(function, node, self.depth, labels, {n: _kind(n) for n in nodes})
+        self.map = box_map(function, node, self.depth, self._label, _kind)
         left = f", {self.map.left_out:,} more left out" if self.map.left_out else ""
         self.border_subtitle = f"{len(self.map.boxes)} nodes within {self.depth}{left}"
         rows = self.map.rows

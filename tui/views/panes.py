@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -45,12 +46,11 @@ class Outline(OptionList):
         Binding("enter", "select", "Go there", show=True),
     ]
 
+    @dataclass
     class Chosen(Message):
         """A row is to be shown."""
 
-        def __init__(self, row: int) -> None:
-            super().__init__()
-            self.row = row
+        row: int
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
@@ -88,12 +88,12 @@ class Inspector(TextTable, Follower):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Go there")]
 
+    @dataclass
     class LinkFollowed(Message):
         """A line that leads to a node, or to a line of the source, was chosen."""
 
-        def __init__(self, node: Node | None, line: int) -> None:
-            super().__init__()
-            self.node, self.line = node, line
+        node: Node | None
+        line: int
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -162,12 +162,11 @@ class SourcePane(ScrollView, Follower, can_focus=True):
     cursor: reactive[int] = reactive(1)
     """The line, from 1."""
 
+    @dataclass
     class LineChosen(Message):
         """The nodes of a line are wanted."""
 
-        def __init__(self, line: int) -> None:
-            super().__init__()
-            self.line = line
+        line: int
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -163,6 +163,18 @@ class TextLine:
     data: Any = None
 
 
+@dataclass
+class LineMessage(Message):
+    """A message of a table about one of its lines."""
+
+    table: TextTable
+    line: TextLine
+
+    @property
+    def control(self) -> TextTable:
+        return self.table
+
+
 class TextTable(VirtualList):
     """Lines that are given. Posts `Chosen` when Enter is pressed and `Moved` when the cursor moves."""
 
@@ -172,27 +184,11 @@ class TextTable(VirtualList):
         Binding("left,h", "sideways(-1)", "Back to their beginning", show=False),
     ]
 
-    class Chosen(Message):
+    class Chosen(LineMessage):
         """A line was chosen."""
 
-        def __init__(self, table: TextTable, line: TextLine) -> None:
-            super().__init__()
-            self.table, self.line = table, line
-
-        @property
-        def control(self) -> TextTable:
-            return self.table
-
-    class Moved(Message):
+    class Moved(LineMessage):
         """The cursor is on a line."""
-
-        def __init__(self, table: TextTable, line: TextLine) -> None:
-            super().__init__()
-            self.table, self.line = table, line
-
-        @property
-        def control(self) -> TextTable:
-            return self.table
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -329,12 +329,12 @@ USERS = 12
 """A parameter or constant with more edges than this is a hub."""
 
 
-def inline_hubs(view: View, users: int = USERS) -> View:
+def inline_hubs(view: View) -> View:
     """The view with hubs written into their users as `takes x`, and a note that says so; itself when there is none."""
     fans: dict[int, int] = {}
     for e in view.edges:
         fans[e.source] = fans.get(e.source, 0) + 1
-    hubs = {n.id: n.title for n in view.nodes if n.kind in ("param", "constant") and fans.get(n.id, 0) > users}
+    hubs = {n.id: n.title for n in view.nodes if n.kind in ("param", "constant") and fans.get(n.id, 0) > USERS}
     if not hubs:
         return view
     taken: dict[int, dict[str, None]] = {}

@@ -8,7 +8,7 @@ layer comes from a few sweeps by means of neighbours, columns from the nearest t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -71,8 +71,8 @@ class BoxMap:
         return "\n".join("".join(c.char for c in row).rstrip() for row in self.rows)
 
 
-def neighbourhood(function: Function, centre: Node, depth: int, most: int = MOST) -> tuple[list[Node], int]:
-    """The nodes within `depth` edges of the centre, the nearest first and at most `most`, and how many more there are.
+def neighbourhood(function: Function, centre: Node, depth: int) -> tuple[list[Node], int]:
+    """The nodes within `depth` edges of the centre, the nearest first and at most `MOST`, and how many more there are.
 
     Numbers, which stand in the boxes that use them, are left out; what is beside a hub (a node of more than `HUB` users) is not
     beside one another.
@@ -83,7 +83,7 @@ def neighbourhood(function: Function, centre: Node, depth: int, most: int = MOST
         beside = (n for b in border for n in _beside(function, b, centre))
         border = [n for n in dict.fromkeys(beside) if n not in seen and scalar_text(n) is None]
         seen.update(dict.fromkeys(border, step))
-    chosen = list(seen)[:most]
+    chosen = list(seen)[:MOST]
     return sorted(chosen, key=lambda n: n.serial), len(seen) - len(chosen)
 
 
@@ -92,26 +92,24 @@ def _beside(function: Function, node: Node, centre: Node) -> tuple[Node, ...]:
     return (*node.inputs, *users) if node is centre or len(users) <= HUB else ()
 
 
-def box_map(function: Function, centre: Node, depth: int, labels: Mapping[Node, str], kinds: Mapping[Node, str] | None = None,
-            most: int = MOST) -> BoxMap:
-    """The map around a node. `labels` and `kinds` (`op`, `param`, `control`, `kernel`) are looked up for the nodes chosen."""
-    nodes, left_out = neighbourhood(function, centre, depth, most)
+def box_map(function: Function, centre: Node, depth: int, label: Callable[[Node], str], kind: Callable[[Node], str]) -> BoxMap:
+    """The map around a node. Each box has the label and the form (`op`, `param`, `control`, `kernel`) that these give."""
+    nodes, left_out = neighbourhood(function, centre, depth)
     chosen = set(nodes)
-    texts = {n: _label(function, n, chosen, labels) for n in nodes}
+    texts = {n: short(label(n), LABEL) + _beyond(function, n, chosen) for n in nodes}
     edges = [(i, n) for n in nodes for i in dict.fromkeys(n.inputs) if i in chosen]
     inputs = {n: sum(t is n for _, t in edges) for n in nodes}
     widths = {n: max(len(texts[n]) + 4, 2 * inputs[n] + 3) for n in nodes}
     layers = layers_of(nodes, edges)
     place(layers, widths)
-    return _Drawing(centre, layers, texts, kinds or {}, left_out).map()
+    return _Drawing(centre, layers, texts, kind, left_out).map()
 
 
-def _label(function: Function, node: Node, chosen: set[Node], labels: Mapping[Node, str]) -> str:
-    """The label, with how many operands and users are not on the map."""
+def _beyond(function: Function, node: Node, chosen: set[Node]) -> str:
+    """How many operands and users of a node are not on the map."""
     above = sum(i not in chosen and scalar_text(i) is None for i in dict.fromkeys(node.inputs))
     below = sum(u not in chosen for u in dict.fromkeys(function.users.get(node, ())))
-    text = short(labels.get(node, node.op.name), LABEL)
-    return text + (f" ▴{above}" if above else "") + (f" ▾{below}" if below else "")
+    return (f" ▴{above}" if above else "") + (f" ▾{below}" if below else "")
 
 
 @dataclass
@@ -133,9 +131,9 @@ class _Net:
 
 
 class _Drawing:
-    def __init__(self, centre: Node, layers: list[Layer], texts: Mapping[Node, str], kinds: Mapping[Node, str],
+    def __init__(self, centre: Node, layers: list[Layer], texts: Mapping[Node, str], kind: Callable[[Node], str],
                  left_out: int) -> None:
-        self.centre, self.layers, self.texts, self.kinds, self.left_out = centre, layers, texts, kinds, left_out
+        self.centre, self.layers, self.texts, self.kind, self.left_out = centre, layers, texts, kind, left_out
         self.rows: list[list[MapCell]] = []
         self.width = max((s.x + s.width for layer in layers for s in layer), default=1) + 1
         self.lines: dict[tuple[int, int], tuple[int, Node]] = {}
@@ -173,7 +171,7 @@ class _Drawing:
 
     def _box(self, slot: LayerSlot, top: int, layer: int) -> Box:
         node, text = slot.node, self.texts[slot.node]
-        a, b, c, d, h, v = (*_CORNERS[self.kinds.get(node, "op")],)
+        a, b, c, d, h, v = (*_CORNERS[self.kind(node)],)
         inner = slot.width - 2
         self._put(slot.x, top, a + h * inner + b, node)
         self._put(slot.x, top + 1, v + text.center(inner) + v, node)

@@ -84,16 +84,14 @@ class Listing:
         return max(0, bisect_right(self.visible, row) - 1)
 
 
-def listing(module: Module, functions: Sequence[str] | None = None, *, numbers: bool = False) -> Listing:
+def listing(module: Module, *, numbers: bool = False) -> Listing:
     """The rows of a module's functions, the entry first; kernels and repeats folded, and all but the first of several functions.
 
     Constants of rank 0, which stand in the rows that use them, have rows only with `numbers`. Raises VerifyError for a function
     without a schedule.
     """
-    entry = module.entry
-    chosen = [entry, *(f for f in module.functions if f is not entry)] if functions is None else [module[n] for n in functions]
     found, bound = Listing(), _bound(module)
-    for function in chosen:
+    for function in module.entry_first:
         _Lister(found.rows, function, numbers).run(_title(function, bound.get(function.name, 0)))
     for k, row in enumerate(found.rows):
         if row.node is not None:

@@ -109,11 +109,7 @@ def _edge_attributes(theme: Theme) -> dict[str, str]:
 
 
 def _node(graph: Digraph, node: ViewNode, theme: Theme) -> None:
-    fill, border = theme.colours(node.family)
-    if node.change:
-        fill, border = theme.changes[node.change]
-    elif node.kind in CONTROL_KINDS:
-        fill, border = theme.ground, theme.edges["control"]
+    fill, border = theme.box(node)
     label = "\n".join(filter(None, (node.title, node.subtitle)))
     look = {"fillcolor": fill, "color": border} | dict(SHAPES[node.kind])
     graph.node(f"n{node.id}", label=quoted(label), tooltip=quoted(node.tooltip or node.title), **look)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.viz.picture.dot import heading
-from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT, Theme, theme_named
+from deepx_graph.viz.picture.style import FONT, Theme, theme_named
 from deepx_graph.viz.picture.svg import NAMESPACE, shown
 from deepx_graph.viz.view.model import LOOSE, EdgeKind, View, ViewEdge, ViewNode, levels
 
@@ -103,11 +103,7 @@ def _text(x: float, y: float, text: str, fill: str, size: int, anchor: str, weig
 
 
 def _box(b: PlacedBox, theme: Theme, frame: str) -> str:
-    fill, stroke = theme.colours(b.node.family)
-    if b.node.change:
-        fill, stroke = theme.changes[b.node.change]
-    elif b.node.kind in CONTROL_KINDS:
-        fill, stroke = theme.ground, theme.edges["control"]
+    fill, stroke = theme.box(b.node)
     lines = (
         _text(b.x, b.y + 16 + LINE * k, line, theme.text, 11 if k else 12, "middle", "normal" if k else "bold")
         for k, line in enumerate(b.lines)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deepx_graph.errors import UsageError, printable, suggest
-from deepx_graph.viz.view.model import Change, ClusterKind, EdgeKind, NodeKind
+from deepx_graph.viz.view.model import Change, ClusterKind, EdgeKind, NodeKind, ViewNode
 
 FONT = "Helvetica,Arial,sans-serif"
 
@@ -90,6 +90,12 @@ class Theme:
         """Fill and border of a box of that family."""
         hue = HUES.get(family)
         return _hex(hue, *self.fill), _hex(hue, *self.stroke)
+
+    def box(self, node: ViewNode) -> tuple[str, str]:
+        """Fill and border of the box of a node."""
+        if node.change:
+            return self.changes[node.change]
+        return (self.ground, self.edges["control"]) if node.kind in CONTROL_KINDS else self.colours(node.family)
 
 
 def _hex(hue: int | None, lightness: float, saturation: float) -> str:

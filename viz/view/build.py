@@ -103,16 +103,18 @@ class _Painter:
 
     # --- pieces
 
-    def _box(self, node: Node, kind: NodeKind, title: str, below: str = "", extra: str = "") -> int:
+    def _box(self, node: Node, kind: NodeKind, title: str, below: str = "") -> int:
         """A box for the node in its frame; the node's value comes out of it."""
-        address = f"{self.prefix}#{self.number[node]}"
-        id = self.canvas.node(
-            kind, title, below, cluster=self.frames.home.get(node, self.root), family=family_of(node.op),
-            shape=type_text(node.type), tooltip=tooltip(node, address, extra), name=node.name, address=address,
+        home = self.frames.home.get(node, self.root)
+        self.at[node] = self._add(node, kind, title, below, home, f"{self.prefix}#{self.number[node]}")
+        return self.at[node]
+
+    def _add(self, node: Node, kind: NodeKind, title: str, below: str, cluster: int, address: str, extra: str = "") -> int:
+        return self.canvas.node(
+            kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
+            tooltip=tooltip(node, address, extra), name=node.name, address=address,
             line=node.span.line if node.span else 0, backward=is_backward(node),
         )  # fmt: skip
-        self.at[node] = id
-        return id
 
     def _source(self, node: Node) -> int:
         """The box that a value comes out of, made now for a constant or bundle that is drawn only when asked for."""
@@ -187,11 +189,8 @@ class _Painter:
                 continue
             inputs = [bound.get(i, i) for i in n.inputs]
             title = (constant_text(value_of(n)) or "constant") if n.op is CONSTANT else op_title(n, inputs)
-            id = inner[n] = self.canvas.node(
-                "op" if n.inputs else "constant", title, subtitle(n), cluster=cluster, family=family_of(n.op),
-                shape=type_text(n.type), tooltip=tooltip(n, f"{address}.{k}", "in one kernel with its frame"), name=n.name,
-                address=f"{address}.{k}", line=n.span.line if n.span else 0, backward=is_backward(n),
-            )  # fmt: skip
+            id = inner[n] = self._add(n, "op" if n.inputs else "constant", title, subtitle(n), cluster, f"{address}.{k}",
+                                      "in one kernel with its frame")
             for given, i in zip(inputs, n.inputs, strict=True):
                 if i in inner:
                     self.canvas.edge(inner[i], id, "data", type_text(i.type))
@@ -388,10 +387,10 @@ def in_halves(view: View) -> View:
     clusters = [c if c.parent not in tops or c.parent is None else replace(c, parent=half[c.parent, moved.get(c.id, False)])
                 for c in view.clusters if c.parent is not None]  # fmt: skip
     frames = [Cluster(id, "backward" if back else "forward", "half", top) for (top, back), id in half.items()]
-    nodes = tuple(_placed(n, half, moved.get(top_of.get(n.cluster or 0, -1))) for n in view.nodes)
-    used = {n.cluster for n in nodes} | {c.parent for c in clusters}
+    nodes = {n.id: _placed(n, half, moved.get(top_of.get(n.cluster or 0, -1))) for n in view.nodes}
+    used = {n.cluster for n in nodes.values()} | {c.parent for c in clusters}
     kept = (*tops.values(), *(f for f in frames if f.id in used), *clusters)
-    return replace(view, nodes=nodes, edges=tuple(_marked(e, nodes) for e in view.edges), clusters=kept)
+    return replace(view, nodes=tuple(nodes.values()), edges=tuple(_marked(e, nodes) for e in view.edges), clusters=kept)
 
 
 def _children_of_tops(view: View, tops: dict[int, Cluster]) -> dict[int, int]:
@@ -412,7 +411,7 @@ def _placed(node: ViewNode, half: dict[tuple[int, bool], int], backward: bool | 
     return replace(node, cluster=half[node.cluster, node.backward])
 
 
-def _marked(edge: ViewEdge, nodes: Sequence[ViewNode]) -> ViewEdge:
+def _marked(edge: ViewEdge, nodes: Mapping[int, ViewNode]) -> ViewEdge:
     """The edge, as a residual when a value of the forward part goes into the backward part."""
     source, target = nodes[edge.source], nodes[edge.target]
     crosses = target.backward and not source.backward and source.kind not in _OUTSIDE

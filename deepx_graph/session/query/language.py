@@ -62,7 +62,7 @@ class Query:
 
 def _facts(where: Module | Function | Facts) -> Iterable[Facts]:
     if isinstance(where, Module):
-        return map(Facts, (where.entry, *(f for f in where.functions if f is not where.entry)))
+        return map(Facts, where.entry_first)
     return (where if isinstance(where, Facts) else Facts(where),)
 
 

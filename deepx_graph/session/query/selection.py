@@ -51,7 +51,7 @@ class Subgraph:
             raise UsageError(Diagnostic(f"'{query.measured[0]}' is measured, and there is no run to take it from",
                                         hint="the terminal browser (deepx-graph tui) knows it of what it has run"))
         found: dict[Function, list[Node]] = {}
-        for f in functions.values() or (module.entry, *(g for g in module.functions if g is not module.entry)):
+        for f in functions.values() or module.entry_first:
             facts = Facts(f)
             between = _between(facts, {which: n for which, (_, n) in ends.items()})
             chosen = [n for n in f.nodes if n in between and query.matches(facts, n)]

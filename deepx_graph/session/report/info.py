@@ -134,10 +134,9 @@ def _in_one_run(costs: Sequence[tuple[int | None, int]]) -> int | None:
 def module_info(module: Module) -> ModuleInfo:
     """The facts of all functions."""
     times = function_times(module)
-    functions = sorted(module.functions, key=lambda f: f.name != module.entry_name)
     peaks = _peaks(module)
     found = (replace(function_info(f), runs=t.count, runs_known=t.is_known, peak_bytes=peaks.get(f.name))
-             for f in functions for t in [times.get(f.name, NEVER)])  # fmt: skip
+             for f in module.entry_first for t in [times.get(f.name, NEVER)])  # fmt: skip
     return ModuleInfo(module.source.name if module.source else "", module.format, module.entry_name, tuple(found))
 
 
@@ -197,10 +196,10 @@ def _peaks(module: Module) -> dict[str, int]:
     from deepx_graph.runtime.program import plan_functions
 
     found: dict[str, int] = {}
-    for name in (module.entry_name, *(f.name for f in module.functions)):
-        if name not in found:
+    for f in module.entry_first:
+        if f.name not in found:
             try:
-                plans = plan_functions(module.with_entry(name), scratch=no_scratch)
+                plans = plan_functions(module.with_entry(f.name), scratch=no_scratch)
             except (InferError, DeepxGraphError):
                 continue
             found |= {called: plan.peak_bytes for called, plan in plans.items()}

@@ -19,14 +19,12 @@ from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import inspect
 from deepx_graph.session.timeline import op_changes
-from deepx_graph.viz.draw import Drawing
+from deepx_graph.viz.draw import Drawing, view_of
 from deepx_graph.viz.folding.fold import MAX_NODES
 from deepx_graph.viz.page.html import PageGraph, Pairs, page
 from deepx_graph.viz.page.scenes import levels_of
 from deepx_graph.viz.picture.svg import shown
-from deepx_graph.viz.view.build import build_view, in_halves
-from deepx_graph.viz.view.model import View, ViewNode, chosen, renumbered
-from deepx_graph.viz.view.model import around as part_around
+from deepx_graph.viz.view.model import View, ViewNode, renumbered
 
 DETAILED = 20_000
 """Nodes of a program up to which the page tells all of each."""
@@ -73,13 +71,8 @@ class PageProgram:
 
     @cached_property
     def view(self) -> View:
-        named = None if self.choice.function is None else [self.choice.function]
-        view = build_view(self.session.module, named, collapse=self.choice.collapse, title=self.title)
-        if self.choice.keep is not None:
-            view = chosen(view, self.choice.keep)
-        if self.choice.around is not None:
-            view = part_around(view, self.choice.around, self.choice.depth)
-        return in_halves(renumbered(view))
+        c, module = self.choice, self.session.module
+        return renumbered(view_of(module, c.function, c.keep, c.around, c.depth, collapse=c.collapse, title=self.title))
 
     @cached_property
     def nodes(self) -> dict[int, tuple[Function, Key]]:
@@ -176,11 +169,10 @@ def explore(programs: Sequence[tuple[str, Session]], choice: PageOptions | None 
     return _page([PageProgram(name, session, choice) for name, session in programs], choice, title, timeline=False)
 
 
-def explore_stages(stages: Sequence[tuple[str, Module]], choice: PageOptions | None = None, *, title: str = "",
-                   path: str = "") -> Drawing:
+def explore_stages(stages: Sequence[tuple[str, Module]], choice: PageOptions | None = None, *, title: str = "") -> Drawing:
     """The page of the stages of a pipeline, one after another; each shows what it changed."""
     choice = choice or PageOptions()
-    shown_stages = [PageProgram(name, Session(module, path=path), choice) for name, module in stages]
+    shown_stages = [PageProgram(name, Session(module), choice) for name, module in stages]
     return _page(shown_stages, choice, title, timeline=True)
 
 

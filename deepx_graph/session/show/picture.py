@@ -168,12 +168,12 @@ def suffixes() -> list[str]:
     return [*(f".{p}" for p in PICTURES), *(s for f in FORMATS.values() if f.writes for s in f.suffixes)]
 
 
-def export(shown: ExportedPart, path: Path, *, text: str | None = None, overwrite: bool = False) -> tuple[str, ...]:
+def export(shown: ExportedPart, path: Path, *, text: str | None = None) -> tuple[str, ...]:
     """Writes what is shown; notes on the way it was done. `text` is what goes into a `.txt`.
 
     Raises UsageError for a suffix that is none or a file that is there already, else as drawing and printing do.
     """
-    if path.exists() and not overwrite:
+    if path.exists():
         raise UsageError(f"'{path}' is there already")
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder '{path.parent}'")

@@ -27,7 +27,7 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
     from deepx_graph.text.relay.reader.infer import Inference
     from deepx_graph.text.relay.reader.lower import Lowering
-    from deepx_graph.text.relay.reader.module import parse
+    from deepx_graph.text.relay.reader.parser import parse
 
     inference = Inference(source, parse(source, options))
     inference.run()

@@ -1,4 +1,4 @@
-"""What a Relay text says, as a tree: expressions, patterns and definitions with their places.
+"""The syntax tree of Relay: expressions, patterns and definitions with their places; scopes of names, free variables.
 
 Names are resolved: a use of a local variable holds its `Binder`, so shadowing is no question afterwards. `type` of a binder and of
 an expression is filled in by inference. The tree is as deep as brackets nest; statements of a block are a list.
@@ -195,7 +195,50 @@ class Program:
     warnings: list[Diagnostic] = field(default_factory=list)
 
 
-# --- free variables -----------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+class Scopes:
+    """Open scopes, innermost last; beside each what the scopes within it have left behind.
+
+    TVM prints an expression that is shared where it first meets it, be it within a nested block, and names it from outside too:
+    what a block of the same function has bound is found behind the block. Not so what `let` has bound in a branch, a clause or
+    another function: there it may never have had a value.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[dict[str, Binder]] = [{}]
+        self._left: list[dict[str, Binder]] = [{}]
+
+    def enter(self) -> None:
+        self._open.append({})
+        self._left.append({})
+
+    def leave(self, known: str) -> None:
+        """Ends the innermost scope. Behind it `all` of its names stay known, `none`, or the `numbered` ones: each is an expression,
+        and no place in the order of the program."""
+        for names in (self._left.pop(), self._open.pop()):
+            if known != "none":
+                self._left[-1].update((name, b) for name, b in names.items() if known == "all" or name[1:].isdigit())
+
+    @property
+    def innermost(self) -> dict[str, Binder]:
+        return self._open[-1]
+
+    @property
+    def outermost(self) -> dict[str, Binder]:
+        return self._open[0]
+
+    def visible(self, name: str) -> Binder | None:
+        """The variable that the name means here; None where none is in scope."""
+        return next((scope[name] for scope in reversed(self._open) if name in scope), None)
+
+    def left(self, name: str) -> Binder | None:
+        """The variable of that name that a nearby block bound last, and ended."""
+        return next((scope[name] for scope in reversed(self._left) if name in scope), None)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for scope in self._open for name in scope)
 
 
 class FreeVariables:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from deepx_graph.errors import InferError
-from deepx_graph.text.relay.reader.types import UNSTATED
+from deepx_graph.text.relay.reader.tokens import UNSTATED
 from deepx_graph.text.relay.words import type_text
 from deepx_graph.types import STATE, DataType, FunctionType, RefType, TensorType, TupleType, Type, VarType, merge_dims
 

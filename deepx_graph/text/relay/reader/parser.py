@@ -11,10 +11,10 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span, suggest
 from deepx_graph.literal import Literal
-from deepx_graph.text.common.cursor import Token, TokenCursor
+from deepx_graph.text.common.cursor import Token
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.relay.reader.metadata import Metadata
-from deepx_graph.text.relay.reader.tokens import AttributeParser, Tokens, TypeParser, literal_at, scan
+from deepx_graph.text.relay.reader.tokens import AttributeParser, RelayCursor, Tokens, TypeParser, scan
 from deepx_graph.text.relay.syntax import (
     AnyPattern,
     Binder,
@@ -51,18 +51,14 @@ BINARY = {"==": (1, "equal"), "!=": (1, "not_equal"), "<": (2, "less"), "<=": (2
 CHAIN = 20
 """So many operators in a row are one expression; the next takes its value from a binding."""
 
-MAX_DEPTH = 100
-"""The parser recurses over brackets; beyond this Python's own stack would end first."""
-
 
 class RelayParser:
     """Parses expressions. `warnings` tells of variables that are used outside their block."""
 
     def __init__(self, tokens: Tokens, metadata: Metadata, options: ReadOptions) -> None:
-        self.c = TokenCursor(tokens.source, tokens.tokens, min(options.max_depth, MAX_DEPTH))
+        self.c = RelayCursor(tokens, options.max_depth)
         self.types, self.attributes = TypeParser(self.c, options.max_rank), AttributeParser(self.c, metadata)
-        self.comments, self.max_nodes = tokens.stated, options.max_nodes
-        self.scopes = Scopes()
+        self.max_nodes, self.scopes = options.max_nodes, Scopes()
         self.warnings: dict[Binder, Diagnostic] = {}
         self.free: list[Binder] = []
         self.opening: dict[Binder, bool] = {}
@@ -194,7 +190,7 @@ class RelayParser:
         negative = len(signs) % 2 == 1
         if signs and c.next.kind == "number":
             token = c.advance()
-            return self._postfix(Constant(signs[0].start, token.end, literal_at(c, token, negative, signs[0].start)))
+            return self._postfix(Constant(signs[0].start, token.end, c.literal(token, negative, signs[0].start)))
         value = self._postfix(self._primary())
         for sign in reversed(signs):
             value = Call(sign.start, value.end, OpRef(sign.start, sign.end, "negative"), [value], {})
@@ -245,7 +241,7 @@ class RelayParser:
             c.items(")", argument)
         end = c.last.end
         text = c.text[written[0] : ends[-1]] if written else ""
-        comment = self.comments.get(c.at) if isinstance(callee, OpRef) else None
+        comment = c.comment() if isinstance(callee, OpRef) else None
         return self._counted(Call(callee.start, end, callee, args, attrs, text, type_args, comment and self.types.stated(comment)))
 
     def _counted(self, value: Expr) -> Expr:
@@ -259,7 +255,7 @@ class RelayParser:
         token = c.next
         match token.kind:
             case "number":
-                return Constant(token.start, token.end, literal_at(c, c.advance()))
+                return Constant(token.start, token.end, c.literal(c.advance()))
             case "local" | "graph":
                 return self.use(c.advance())
             case "globl":

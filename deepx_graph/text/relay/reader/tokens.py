@@ -41,6 +41,10 @@ _COMMENT = re.compile(r"/\*|\*/")
 _STATED = re.compile(r"/\*\s*ty=")
 
 
+MAX_DEPTH = 100
+"""The parser recurses over brackets; beyond this Python's own stack would end first."""
+
+
 @dataclass
 class Tokens:
     """The tokens of a text, with what else the scanner saw. `stated` maps a token's number to the type comment before it."""
@@ -89,6 +93,25 @@ def _comment_end(source: Source, start: int, limit: int) -> int:
     raise ParseError(Diagnostic("this comment does not end", Span(source, start, start + 2), expected="*/"))
 
 
+class RelayCursor(TokenCursor):
+    """A position in the tokens of a Relay text."""
+
+    def __init__(self, tokens: Tokens, max_depth: int) -> None:
+        super().__init__(tokens.source, tokens.tokens, min(max_depth, MAX_DEPTH))
+        self._comments = tokens.stated
+
+    def comment(self) -> tuple[int, int] | None:
+        """The offsets of the comment that states a type here, if there is one."""
+        return self._comments.get(self.at)
+
+    def literal(self, token: Token, negative: bool = False, start: int | None = None) -> Literal:
+        """The value of a number that was passed, whose sign begins at `start`. Raises ParseError."""
+        try:
+            return number(token.text, negative)
+        except InferError as e:
+            raise ParseError(e.diagnostic(self.span(token.start if start is None else start, token.end), "")) from None
+
+
 # --- types ----------------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +130,7 @@ UNSTATED = Unstated()
 class TypeParser:
     """Passes types at a cursor. `variables` are the type parameters in scope; each `?` gets a symbol of its own."""
 
-    def __init__(self, cursor: TokenCursor, max_rank: int) -> None:
+    def __init__(self, cursor: RelayCursor, max_rank: int) -> None:
         self.c, self.max_rank = cursor, max_rank
         self.variables: list[str] = []
         self.symbols = 0
@@ -226,18 +249,10 @@ class Word:
     text: str
 
 
-def literal_at(c: TokenCursor, token: Token, negative: bool = False, start: int | None = None) -> Literal:
-    """The value of a number that was passed, whose sign begins at `start`. Raises ParseError."""
-    try:
-        return number(token.text, negative)
-    except InferError as e:
-        raise ParseError(e.diagnostic(c.span(token.start if start is None else start, token.end), "")) from None
-
-
 class AttributeParser:
     """Passes attributes and references into the metadata section at a cursor."""
 
-    def __init__(self, cursor: TokenCursor, metadata: Metadata) -> None:
+    def __init__(self, cursor: RelayCursor, metadata: Metadata) -> None:
         self.c, self.metadata = cursor, metadata
 
     def attribute(self) -> tuple[Token, Any]:
@@ -254,14 +269,14 @@ class AttributeParser:
             case "string":
                 return self._string(token)
             case "number":
-                return literal_at(c, token).array.item()
+                return c.literal(token).array.item()
             case "word":
                 words = {"None": None, "True": True, "False": False}
                 if token.text == "meta":
                     return self._reference(token)
                 return words[token.text] if token.text in words else Word(token.text)
             case "sign" if token.text == "-" and c.next.kind == "number":
-                return literal_at(c, c.advance(), True).array.item()
+                return c.literal(c.advance(), True).array.item()
             case "sign" if token.text in ("[", "("):
                 return self._sequence("]" if token.text == "[" else ")", self._value)
             case "sign" if token.text == "{":

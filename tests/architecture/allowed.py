@@ -9,8 +9,7 @@ CLASSES: dict[str, int] = {
 CIRCLES: list[list[str]] = []
 """Modules that import each other."""
 
-ONE_READER: set[str] = {
-}
+ONE_READER: set[str] = set()
 """Short modules that only a neighbour imports."""
 
 ONE_SUBCLASS: set[str] = {

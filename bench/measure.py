@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,20 @@ TIMEOUT = 150.0
 """Seconds that an answer may take; a compiler may need many."""
 
 Row = dict[str, Any]
+NONE: Mapping[str, str] = {}
 
 
 class Process:
-    """A contestant's process, started when it is first asked. `module` is what it runs, with its name as argument."""
+    """A contestant's process, started when it is first asked. `module` is what it runs, with its name as argument and `variables`
+    in its environment."""
 
-    def __init__(self, name: str, python: str, threads: int, timeout: float = TIMEOUT, module: str = "bench.worker") -> None:
+    def __init__(self, name: str, python: str, threads: int, timeout: float = TIMEOUT, module: str = "bench.worker",
+                 variables: Mapping[str, str] = NONE) -> None:
         self.name, self._timeout = name, timeout
         self._command = [python, "-m", module, name]
         self._environment = os.environ | environment(threads) | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
         self._environment |= HUGE_PAGES if name.endswith(HUGE) else {}
+        self._environment |= variables
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         if threads < (os.cpu_count() or 1):  # some libraries take all cores that they see
             self._command = [sys.executable, "-m", "bench.threads", str(threads), *self._command]

@@ -76,12 +76,16 @@ def rendered(records: Sequence[Record]) -> str:
 
 def rewrite(path: Path, records: Sequence[Record]) -> None:
     """Puts the tables between the markers of a file. Raises ValueError when it has none."""
-    text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no lines '{BEGIN}' and '{END}'")
-    path.write_text(f"{before}{BEGIN}\n\n{rendered(records)}\n\n{END}{after}", encoding="utf-8")
+    path.write_text(replaced(path, BEGIN, END, rendered(records)), encoding="utf-8")
+
+
+def replaced(path: Path, begin: str, end: str, tables: str) -> str:
+    """The text of a file with tables between two markers. Raises ValueError when it has none."""
+    before, first, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, last, after = rest.partition(end)
+    if not (first and last):
+        raise ValueError(f"{path} has no lines '{begin}' and '{end}'")
+    return f"{before}{begin}\n\n{tables}\n\n{end}{after}"
 
 
 def _heading(record: Record, versions: dict[str, str], limits: dict[str, float] | None) -> str:

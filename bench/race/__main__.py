@@ -4,6 +4,7 @@
     python -m bench.race --kind sorting,grids --size small --rounds 3
     python -m bench.race --only 'heat|life' --alone   # without XLA: our times, results compared with stored ones
     python -m bench.race --every 10 --below 1.5 --worst 20
+    python -m bench.race --rows FILE --table docs/performance.md
     python -m bench.race texts FOLDER                 # the StableHLO texts as files
     python -m bench.race counts                       # Python steps, kernels and bytes, in counts.md
     PYTHON_WITH_JAX -m bench.race lower               # lower the programs again and store them
@@ -19,11 +20,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
-from bench.race.contest import Row, geometric_mean, has_xla, race
+from bench.race.contest import Row, has_xla, race
 from bench.race.program import Program, jax, programs
+from bench.race.report import geometric_mean, line, rewrite, summary
 from bench.race.store import lower, unpack
 
 NO_XLA = "no XLA, so we run alone: python3 -m venv .peers && .peers/bin/pip install jax; DEEPX_GRAPH_PEERS=.peers/bin/python"
@@ -44,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--python", default=os.environ.get("DEEPX_GRAPH_PEERS", sys.executable), help="the Python that has JAX")
     p.add_argument("--alone", action="store_true", help="without XLA")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
+    p.add_argument("--rows", type=Path, metavar="FILE", help="measure nothing: take the rows of such a file")
+    p.add_argument("--table", type=Path, metavar="FILE", help="a document whose tables are written again")
     p.add_argument("--below", type=float, metavar="RATIO", help="exit with 1 when the geometric mean of ratios is above")
     p.add_argument("--worst", type=float, metavar="RATIO", help="exit with 1 when a ratio is above")
     return p
@@ -56,28 +59,22 @@ def chosen(options: argparse.Namespace) -> list[Program]:
     return found[::options.every]
 
 
-def line(row: Row) -> str:
-    """One row for the terminal."""
-    if "fails" in row:
-        return f"{row['name']:34} fails: {row['fails']}"
-    sides = [(side, row[side]) for side in ("ours", "xla") if side in row]
-    times = (f"{side} {1e6 * t['min']:10.1f} / {1e6 * t['median']:10.1f} us" for side, t in sides)
-    ratio = f"  ratio {row['ratio']:7.2f} / {row['ratio of medians']:7.2f}" if "ratio" in row else ""
-    return f"{row['name']:34} {'  '.join(times)}{ratio}"
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Geometric means, of each kind and of all."""
-    ratios = sorted((row["kind"], row["ratio"]) for row in rows if "ratio" in row)
-    groups = {kind: [r for _, r in group] for kind, group in groupby(ratios, key=lambda pair: pair[0])}
-    groups["all"] = [r for _, r in ratios]
-    lines = [f"{kind:14} geometric mean {geometric_mean(found):6.2f} of {len(found)}, by more than 5 % slower than XLA "
-             f"{sum(r > 1.05 for r in found)}" for kind, found in groups.items() if found]
-    return "\n".join([*lines, f"failed: {sum('fails' in row for row in rows)}"])
-
-
 def run(options: argparse.Namespace) -> int:
     """Races the programs and prints; 1 where one fails or a bound is exceeded."""
+    rows = json.loads(options.rows.read_text(encoding="utf-8")) if options.rows else raced(options)
+    print(summary(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    if options.table:
+        rewrite(options.table, rows)
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    bounds = ((options.below, geometric_mean(ratios)), (options.worst, max(ratios, default=0.0)))
+    above = any(bound is not None and found > bound for bound, found in bounds)
+    return int(above or any("fails" in row for row in rows))
+
+
+def raced(options: argparse.Namespace) -> list[Row]:
+    """The rows of a race, each printed when it is there."""
     python = None if options.alone else options.python
     if python is not None and not has_xla(python):
         print(NO_XLA)
@@ -86,13 +83,7 @@ def run(options: argparse.Namespace) -> int:
     for row in race(chosen(options), python, options.engine, options.rounds, options.threads):
         rows.append(row)
         print(line(row), flush=True)
-    print(summary(rows))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    ratios = [row["ratio"] for row in rows if "ratio" in row]
-    bounds = ((options.below, geometric_mean(ratios)), (options.worst, max(ratios, default=0.0)))
-    above = any(bound is not None and found > bound for bound, found in bounds)
-    return int(above or any("fails" in row for row in rows))
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bench.measure import Process, installed, interleaved
 from bench.race.compare import digest_fault, fault
@@ -31,16 +28,17 @@ def has_xla(python: str) -> bool:
 
 def race(chosen: Iterable[Program], python: str | None, engine: str, rounds: int, threads: int) -> Iterator[Row]:
     """A row for each program. Without the Python that has XLA our side runs alone, and is compared with what is stored."""
-    sides = {"ours": Process("ours", sys.executable, threads, TIMEOUT, "bench.race.side")}
-    if python is not None:
-        sides["xla"] = Process("xla", python, threads, TIMEOUT, "bench.race.side")
-    try:
-        for p in chosen:
-            with tempfile.TemporaryDirectory() as folder:
-                yield _row(p, sides, Path(folder), engine, rounds)
-    finally:
-        for side in sides.values():
-            side.close()
+    with tempfile.TemporaryDirectory() as cache:  # empty, so that machine code is compiled
+        pythons = {"ours": sys.executable} | ({"xla": python} if python is not None else {})
+        sides = {name: Process(name, command, threads, TIMEOUT, "bench.race.side", {"DEEPX_GRAPH_CACHE": cache})
+                 for name, command in pythons.items()}
+        try:
+            for p in chosen:
+                with tempfile.TemporaryDirectory() as folder:
+                    yield _row(p, sides, Path(folder), engine, rounds)
+        finally:
+            for side in sides.values():
+                side.close()
 
 
 def _row(p: Program, sides: dict[str, Process], folder: Path, engine: str, rounds: int) -> Row:
@@ -55,8 +53,8 @@ def _row(p: Program, sides: dict[str, Process], folder: Path, engine: str, round
         slow = max(answer["seconds"] for answer in loaded.values()) > LONG
         times = interleaved(sides, loaded, min(rounds, SLOW_ROUNDS) if slow else rounds)
         fails = [f"{name}: {answer['fails']}" for name, answer in loaded.items() if "fails" in answer]
-        row |= {name: {"min": min(t), "median": statistics.median(t), "compile": loaded[name]["compile"],
-                       "first": loaded[name]["first"]} for name, t in times.items()}
+        row |= {name: {"min": min(t), "median": statistics.median(t), "start": loaded[name]["first"]}
+                for name, t in times.items()}
     if fails:
         return {**row, "fails": "; ".join(fails)}
     if "xla" in row:
@@ -73,9 +71,3 @@ def _fault(p: Program, loaded: dict[str, dict[str, Any]], folder: Path) -> str:
 
 def _results(folder: Path, side: str, dtypes: list[str]) -> list[Array]:
     return [load(folder / f"{side}{k}.npy", dtype) for k, dtype in enumerate(dtypes)]
-
-
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """Not a number for none."""
-    logs = np.log(list(ratios))
-    return float(np.exp(logs.mean())) if logs.size else math.nan

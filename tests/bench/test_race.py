@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 import deepx_graph as dx
 from bench.race import __main__ as command
 from bench.race.compare import digest, digest_fault, error, fault
-from bench.race.contest import geometric_mean, race
+from bench.race.contest import race
 from bench.race.program import BF16, Program, programs
+from bench.race.report import BEGIN, END, geometric_mean, line, rendered, rewrite
 from bench.race.side import load, save
 from bench.race.store import stored_digests, stored_text
 
@@ -84,7 +86,7 @@ def test_one_element_of_many_that_is_off_shows_in_the_mean() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.complex64, np.bool_])
-def test_arrays_reach_the_other_process(tmp_path: Any, dtype: Any) -> None:
+def test_arrays_reach_the_other_process(tmp_path: Path, dtype: Any) -> None:
     x = np.array([[0, 1, 2]]).astype(dtype)
     got = load(tmp_path / "x.npy", save(tmp_path / "x.npy", x))
     assert got.dtype == x.dtype
@@ -103,11 +105,11 @@ def test_our_side_runs_alone(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_fails_is_a_row() -> None:
     (row,) = race([small("integer_hash")], None, "no such engine", 1, 1)
     assert "no such engine" in row["fails"]
-    assert "fails: ours" in command.line(row)
+    assert "fails: ours" in line(row)
 
 
 def rows(ratios: Sequence[float]) -> list[dict[str, Any]]:
-    times = {"min": 1e-6, "median": 2e-6}
+    times = {"min": 1e-6, "median": 2e-6, "start": 0.1}
     return [{"name": "p", "kind": "k", "ours": times, "xla": times, "ratio": r, "ratio of medians": r} for r in ratios]
 
 
@@ -116,6 +118,22 @@ def test_bounds_decide_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
     assert command.main(["--alone"]) == command.main(["--alone", "--below", "2.1", "--worst", "4"]) == 0
     assert command.main(["--alone", "--below", "1.9"]) == command.main(["--alone", "--worst", "3"]) == 1
+
+
+def test_tables_say_what_the_rows_say(tmp_path: Path) -> None:
+    one, two = rows([3.0, 12.0])
+    one |= {"name": "f.small"}
+    two |= {"name": "f.medium"}
+    text = rendered([one, two, {"name": "g.small", "kind": "k", "fails": "why"}])
+    assert "| k | 6.0 | 3.0 | 12 | 2 of 2 | f 3.0 / 12 |" in text
+    assert text.index("| f.medium | 1.0 | 2.0 |") < text.index("| f.small | 1.0 | 2.0 |") < text.index("- g.small: why")
+    page = tmp_path / "page.md"
+    page.write_text(f"a\n{BEGIN}\nold\n{END}\nb\n")
+    rewrite(page, [one, two])
+    assert page.read_text().startswith(f"a\n{BEGIN}\n\n| kind") and page.read_text().endswith(f"{END}\nb\n")
+    page.write_text("nothing")
+    with pytest.raises(ValueError, match="has no lines"):
+        rewrite(page, [one])
 
 
 def test_programs_are_chosen() -> None:

@@ -48,6 +48,13 @@ def power_iteration(a, x, steps):
     return x @ a @ x
 
 
+@program(small=case(positive_definite(32), normal(32, 4)), medium=case(positive_definite(256), normal(256, 16)), bound=1e-3)
+def cholesky_solve(a, b):
+    factor = jnp.linalg.cholesky(a)
+    half = lax.linalg.triangular_solve(factor, b, left_side=True, lower=True)
+    return factor, lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
+
+
 @program(small=case(positive_definite(16)), medium=case(positive_definite(128)), bound=1e-3)
 def cholesky_by_columns(a):
     n = a.shape[0]

@@ -4,7 +4,7 @@
     python -m bench.race --kind sorting,grids --size small --rounds 3
     python -m bench.race --only 'heat|life' --alone   # without XLA: our times, results compared with stored ones
     python -m bench.race --every 10 --below 1.5 --worst 20
-    python -m bench.race --rows FILE --table docs/performance.md
+    python -m bench.race --rows A.json B.json --table docs/performance.md
     python -m bench.race texts FOLDER                 # the StableHLO texts as files
     python -m bench.race counts                       # Python steps, kernels and bytes, in counts.md
     PYTHON_WITH_JAX -m bench.race lower               # lower the programs again and store them
@@ -22,9 +22,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.race.contest import Row, has_xla, race
+from bench.race.contest import Row, has_xla, race, together
 from bench.race.program import Program, jax, programs
-from bench.race.report import geometric_mean, line, rewrite, summary
+from bench.race.report import by_kind, geometric_mean, line, ratio, rewrite, summary
 from bench.race.store import lower, unpack
 
 NO_XLA = "no XLA, so we run alone: python3 -m venv .peers && .peers/bin/pip install jax; DEEPX_GRAPH_PEERS=.peers/bin/python"
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--python", default=os.environ.get("DEEPX_GRAPH_PEERS", sys.executable), help="the Python that has JAX")
     p.add_argument("--alone", action="store_true", help="without XLA")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
-    p.add_argument("--rows", type=Path, metavar="FILE", help="measure nothing: take the rows of such a file")
+    p.add_argument("--rows", type=Path, nargs="+", metavar="FILE", help="measure nothing: take the rows of such files together")
     p.add_argument("--table", type=Path, metavar="FILE", help="a document whose tables are written again")
     p.add_argument("--below", type=float, metavar="RATIO", help="exit with 1 when the geometric mean of ratios is above")
     p.add_argument("--worst", type=float, metavar="RATIO", help="exit with 1 when a ratio is above")
@@ -61,13 +61,13 @@ def chosen(options: argparse.Namespace) -> list[Program]:
 
 def run(options: argparse.Namespace) -> int:
     """Races the programs and prints; 1 where one fails or a bound is exceeded."""
-    rows = json.loads(options.rows.read_text(encoding="utf-8")) if options.rows else raced(options)
+    rows = raced(options) if not options.rows else together(json.loads(f.read_text(encoding="utf-8")) for f in options.rows)
     print(summary(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     if options.table:
         rewrite(options.table, rows)
-    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    ratios = [ratio(row) for row in by_kind(rows)["all"]]
     bounds = ((options.below, geometric_mean(ratios)), (options.worst, max(ratios, default=0.0)))
     above = any(bound is not None and found > bound for bound, found in bounds)
     return int(above or any("fails" in row for row in rows))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from bench.race.side import LONG, load, save
 from bench.race.store import stored_digests, stored_text
 
 Row = dict[str, Any]
+"""`name` and `kind` of a program; `fails`, or for `ours` and `xla` the seconds of a call in each round and those of the start:
+compiling and the first call."""
 TIMEOUT = 300.0
-SLOW_ROUNDS = 2
-"""Rounds of a program that takes one side longer than `LONG`."""
+SLOW_ROUNDS = 1
+"""Rounds, beside that which warms up, of a program that takes one side longer than `LONG`."""
 
 
 def has_xla(python: str) -> bool:
@@ -53,13 +55,21 @@ def _row(p: Program, sides: dict[str, Process], folder: Path, engine: str, round
         slow = max(answer["seconds"] for answer in loaded.values()) > LONG
         times = interleaved(sides, loaded, min(rounds, SLOW_ROUNDS) if slow else rounds)
         fails = [f"{name}: {answer['fails']}" for name, answer in loaded.items() if "fails" in answer]
-        row |= {name: {"min": min(t), "median": statistics.median(t), "start": loaded[name]["first"]}
-                for name, t in times.items()}
-    if fails:
-        return {**row, "fails": "; ".join(fails)}
-    if "xla" in row:
-        row["ratio"], row["ratio of medians"] = (row["ours"][k] / row["xla"][k] for k in ("min", "median"))
-    return row
+        row |= {name: {"times": t, "start": loaded[name]["first"]} for name, t in times.items()}
+    return {**row, "fails": "; ".join(fails)} if fails else row
+
+
+def together(races: Iterable[Iterable[Row]]) -> list[Row]:
+    """The rows of several races of the same programs as those of one with more rounds; a failure stays one."""
+    found: dict[str, Row] = {}
+    for row in chain.from_iterable(races):
+        known = found.setdefault(row["name"], row)
+        if known is not row and "fails" not in known:
+            sides = [side for side in ("ours", "xla") if side in known and side in row]
+            found[row["name"]] = row if "fails" in row else known | {side: {
+                "times": known[side]["times"] + row[side]["times"], "start": min(known[side]["start"], row[side]["start"])}
+                for side in sides}  # fmt: skip
+    return list(found.values())
 
 
 def _fault(p: Program, loaded: dict[str, dict[str, Any]], folder: Path) -> str:

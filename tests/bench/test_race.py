@@ -12,9 +12,9 @@ import pytest
 import deepx_graph as dx
 from bench.race import __main__ as command
 from bench.race.compare import digest, digest_fault, error, fault
-from bench.race.contest import race
+from bench.race.contest import race, together
 from bench.race.program import BF16, Program, programs
-from bench.race.report import BEGIN, END, geometric_mean, line, rendered, rewrite
+from bench.race.report import BEGIN, END, geometric_mean, line, ratio, rendered, rewrite
 from bench.race.side import load, save
 from bench.race.store import stored_digests, stored_text
 
@@ -109,8 +109,9 @@ def test_what_fails_is_a_row() -> None:
 
 
 def rows(ratios: Sequence[float]) -> list[dict[str, Any]]:
-    times = {"min": 1e-6, "median": 2e-6, "start": 0.1}
-    return [{"name": "p", "kind": "k", "ours": times, "xla": times, "ratio": r, "ratio of medians": r} for r in ratios]
+    """Of programs that take us so many times the 1 and 2 microseconds of XLA."""
+    return [{"name": "p", "kind": "k", "ours": {"times": [2e-6 * r, 1e-6 * r], "start": 0.1},
+             "xla": {"times": [1e-6, 2e-6], "start": 0.2}} for r in ratios]  # fmt: skip
 
 
 def test_bounds_decide_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,13 +121,22 @@ def test_bounds_decide_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command.main(["--alone", "--below", "1.9"]) == command.main(["--alone", "--worst", "3"]) == 1
 
 
+def test_races_are_put_together() -> None:
+    first, second = rows([3.0]), rows([2.0])
+    (row,) = together([first, second])
+    assert row["ours"] == {"times": [6e-6, 3e-6, 4e-6, 2e-6], "start": 0.1} and ratio(row) == pytest.approx(2.0)
+    failed = [{"name": "p", "kind": "k", "fails": "why"}]
+    assert together([first, failed]) == together([failed, first]) == failed
+
+
 def test_tables_say_what_the_rows_say(tmp_path: Path) -> None:
     one, two = rows([3.0, 12.0])
     one |= {"name": "f.small"}
     two |= {"name": "f.medium"}
     text = rendered([one, two, {"name": "g.small", "kind": "k", "fails": "why"}])
     assert "| k | 6.0 | 3.0 | 12 | 2 of 2 | f 3.0 / 12 |" in text
-    assert text.index("| f.medium | 1.0 | 2.0 |") < text.index("| f.small | 1.0 | 2.0 |") < text.index("- g.small: why")
+    lines = ("| f.medium | 12.0 | 18.0 | 1.0 | 1.5 |", "| f.small | 3.0 | 4.5 | 1.0 |", "- g.small: why")
+    assert sorted(map(text.index, lines)) == list(map(text.index, lines))
     page = tmp_path / "page.md"
     page.write_text(f"a\n{BEGIN}\nold\n{END}\nb\n")
     rewrite(page, [one, two])

@@ -3,7 +3,7 @@ if __name__ != "deepx_graph.passes":
 """Passes: what maps a module to a better one, or to another one such as its gradient.
 
 `REGISTRY` is the table of them all by name; the module of a pass is imported when the pass is first asked for. `pipeline` runs
-pipelines. To add a pass: write its module, add a row to `HOMES`.
+pipelines. To add a pass: write its module, add a row to `MODULES`.
 """
 
 from collections.abc import Iterator, Mapping  # noqa: E402  the guard above comes first
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast  # noqa: E402
 if TYPE_CHECKING:
     from deepx_graph.rewrite.base import Pass
 
-HOMES = {
+MODULES = {
     "internalize": "interprocedural.inline",
     "inline": "interprocedural.inline",
     "partial-evaluation": "interprocedural.specialise",
@@ -40,14 +40,14 @@ class Registry(Mapping[str, "type[Pass]"]):
     """The passes by name. Asking for the names imports nothing."""
 
     def __getitem__(self, name: str) -> "type[Pass]":
-        found = vars(import_module(f"{__name__}.{HOMES[name]}")).values()
+        found = vars(import_module(f"{__name__}.{MODULES[name]}")).values()
         return cast("type[Pass]", next(v for v in found if isinstance(v, type) and getattr(v, "name", None) == name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(HOMES)
+        return iter(MODULES)
 
     def __len__(self) -> int:
-        return len(HOMES)
+        return len(MODULES)
 
 
 REGISTRY = Registry()

@@ -134,7 +134,7 @@ class Op:
     """Operands by which no derivative is known although there is one by others; a gradient that needs it is refused."""
 
     ordered: tuple[str, ...] = ()
-    """Two operands of which the first must nowhere be greater than the second, or the result means nothing."""
+    """Two operands of which the first must nowhere be greater than the second, or the result is undefined."""
 
     domain: tuple[float, float] = (-2.0, 2.0)
     """Where the laws sample float operands: inside, the op is smooth and its gradient finite."""

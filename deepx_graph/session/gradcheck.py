@@ -3,7 +3,7 @@
 The program is checked in double precision where that is possible. At each sample the gradient of a random combination of outputs is
 compared with differences along random directions. Two step sizes that disagree mean that the point lies on an edge (a comparison
 flips): it does not count; what is open between them for rounding or curvature counts as no error. Neither does a
-sample count at which an operation means nothing, as clamp where its bounds cross; the report tells.
+sample count at which an operation is undefined, as clamp where its bounds cross; the report says so.
 Nothing is checked where gradient and difference are both next to zero, as behind a saturated tanh: smaller inputs are tried then.
 An input for which no sample says anything is not checked, and the report is not ok. A gradient that is zero by structure, a
 constant of the gradient program, is right where the differences are zero.

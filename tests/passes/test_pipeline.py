@@ -14,7 +14,7 @@ import pytest
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, multiply, negate
-from deepx_graph.passes import HOMES, REGISTRY
+from deepx_graph.passes import MODULES, REGISTRY
 from deepx_graph.passes.observer import Print, Record, Timing, Verify
 from deepx_graph.passes.pipeline import PIPELINES, PipelineReader, format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
@@ -104,7 +104,7 @@ def test_every_pass_has_a_name_a_summary_and_a_text() -> None:
 
 def test_every_pass_has_a_row() -> None:
     """A pass that no row names could be reached from no pipeline."""
-    for module in {import_module(f"deepx_graph.passes.{m}") for m in HOMES.values()}:
+    for module in {import_module(f"deepx_graph.passes.{m}") for m in MODULES.values()}:
         made = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Pass) and v.__module__ == module.__name__]
         assert {p.name for p in made} <= set(REGISTRY)
 

@@ -2,7 +2,7 @@
 
 A network of equal layers repeats so. The search is near-linear: candidates for the period are the most frequent distances between
 equal short windows, and each is checked in one pass. Names (`norm + attention + mlp`, or the most telling operations) are a reading
-of the operations, for a person's eye only: nothing is decided by them.
+of the operations, for the reader only: nothing is decided by them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ declared order:
   state, which is checked first whenever it is called, and raises InferError for what else does not fit.
 - `eval(values, *attrs) -> value`: numpy arrays in, arrays of exactly the inferred dtype out (a tuple for a TupleType). The meaning.
 - `kernel(*attrs) -> Expr | None`: the same meaning of one element, in the kernel vocabulary; None = never fused.
+- `element(b, node, operands, at) -> scalar`: one element of the result of `node`, at the subscripts `at`, as a loop program
+  (`loops/`) computes it from elements of the operands; a tuple for a TupleType. An elementwise op with a kernel needs none.
+- `loops(b, node, operands, results)`: statements of a loop program that fill the results, where an element alone says too little.
 - `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
   None where it does none, or the kernel or the body of the op says.
 - `scratch(types, result, *attrs) -> int`: the most bytes that one `eval` of operands whose sizes are known, and which lie in any
@@ -36,10 +39,13 @@ if TYPE_CHECKING:
     from deepx_graph.ir.function import Module
     from deepx_graph.ir.node import Node
     from deepx_graph.ir.scalar_expr import Expr
+    from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 
 Infer = Callable[..., Type]
 Eval = Callable[..., Any]
 Kernel = Callable[..., "Expr | None"]
+Element = Callable[["LoopBuilder", "Node", Sequence[Any], tuple["Affine", ...]], Any]
+Loops = Callable[["LoopBuilder", "Node", Sequence[Any], Sequence["LazyTensor"]], None]
 Cotangents = Sequence["Node | None"]
 Vjp = Callable[["Builder", "Node", Any], Cotangents]
 
@@ -83,6 +89,8 @@ class Op:
     infer: Infer = None  # type: ignore[assignment]
     eval: Eval | None = None
     kernel: Kernel | None = None
+    element: Element | None = None
+    loops: Loops | None = None
     vjp: Vjp | None = None
     flops: Callable[..., int] | None = None
     scratch: Callable[..., int] | None = None

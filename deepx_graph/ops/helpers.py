@@ -133,6 +133,15 @@ def written_in(file: str, rule: str) -> VjpRule:
     return vjp
 
 
+def loops_in(file: str, rule: str) -> Callable[..., Any]:
+    """The element or the loops of that name in a file of `ops/loops`; found when first used."""
+
+    def found(*args: Any) -> Any:
+        return getattr(import_module(f"deepx_graph.ops.loops.{file}"), rule)(*args)
+
+    return found
+
+
 # --- declarations -------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,12 @@ from deepx_graph.ir.constraint import (
 )
 from deepx_graph.ir.evaluation import WORD, nothing, wide
 from deepx_graph.literal import Array
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar
+from deepx_graph.loops.builder import computed_dtype
+from deepx_graph.loops.elements import settled
+from deepx_graph.loops.scalar import Index, affine
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, one, shape_attr, wider
+from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, loops_in, one, shape_attr, wider
 from deepx_graph.ops.math.elementwise import add, subtract
 from deepx_graph.ops.tensor.layout import show_dims
 from deepx_graph.types import (
@@ -93,11 +98,28 @@ def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return parts
 
 
+def _concatenate_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    """The element of the operand in whose range the subscript lies, found by bisection."""
+    axis = node.attr("dimension")
+    ends = list(accumulate(x.shape[axis] for x in xs))
+    parts = [(end - x.shape[axis], end, x) for end, x in zip(ends, xs, strict=True) if x.shape[axis]]
+
+    def among(low: int, high: int) -> Any:
+        if high - low == 1:
+            start, _, x = parts[low]
+            return x.at(b, [*at[:axis], at[axis] - start, *at[axis + 1 :]])
+        middle = (low + high) // 2
+        first = b.less(at[axis], parts[middle][0])
+        return b.choose(first, lambda: among(low, middle), lambda: among(middle, high), computed_dtype(xs[0].dtype))
+
+    return among(0, len(parts))
+
+
 concatenate: Op = Op(
     "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
     constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
-    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), scratch=nothing,
+    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), element=_concatenate_element, scratch=nothing,
     vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
     source="StableHLO concatenate",
     samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1}),
@@ -132,7 +154,9 @@ slice_: Op = Op(
            Attr("strides", "ints", check=POSITIVE)),
     constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
     infer=_slice_type,
-    eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True, vjp=_slice_vjp,
+    eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True,
+    element=lambda b, node, xs, at: xs[0].at(b, [i * s + low for i, s, low in zip(
+        at, node.attr("strides"), node.attr("start_indices"), strict=True)]), vjp=_slice_vjp,
     assembly="operands, from $start_indices to $limit_indices by $strides",
     source="StableHLO slice",
     samples=lambda rng: [
@@ -195,6 +219,20 @@ def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return taken, rest
 
 
+def _pad_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    """The operand's element where the subscript is one of its own, else the value."""
+    inside: list[Scalar] = []
+    index: list[Affine] = []
+    for i, low, gap, size in zip(at, node.attr("edge_padding_low"), node.attr("interior_padding"), xs[0].shape, strict=True):
+        spread = i - low
+        inside.append(b.within(spread, 0, dilated(size, gap + 1)))
+        if gap and size > 1:
+            inside.append(b.apply("eq", b.apply("modulo", spread, affine(gap + 1)), affine(0)))
+        index.append(b.quotient(spread, gap + 1) if gap else spread)
+    dtype = computed_dtype(xs[0].dtype)
+    return b.choose(b.both(*inside), lambda: xs[0].at(b, index), lambda: xs[1].at(b, ()), dtype)
+
+
 pad: Op = Op(
     "pad", "Surrounded, and interspersed, with a value; negative edge padding cuts off.",
     operands=(Operand("operand", type=TENSOR), Operand("padding_value", type=TENSOR & SCALAR)),
@@ -203,7 +241,7 @@ pad: Op = Op(
     constraints=(same_element_type("operand", "padding_value"),
                  equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
                  one_for_each_axis("operand", "edge_padding_low")),
-    infer=_pad_type, eval=_pad_eval, scratch=nothing, vjp=_pad_vjp,
+    infer=_pad_type, eval=_pad_eval, element=_pad_element, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
     source="StableHLO pad",
     samples=lambda rng: [
@@ -218,11 +256,16 @@ def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_d
     return np.broadcast_to(steps.reshape([-1 if k == iota_dimension else 1 for k in range(len(shape))]), shape)
 
 
+def _iota_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    dtype = node.attr("dtype")
+    return settled(b, b.number(at[node.attr("iota_dimension")], dtype), dtype)
+
+
 iota: Op = Op(
     "iota", "0, 1, 2, ... along one axis.",
     attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
     constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
-    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
+    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval, element=_iota_element,
     vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
     source="StableHLO iota",
     samples=lambda rng: [((), {"dtype": d, "shape": s, "iota_dimension": k})
@@ -253,10 +296,17 @@ def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return b(index_add, zeros, node.inputs[1], g, dim=node.attr("dim")), None
 
 
+def _take_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    dim, (x, index) = node.attr("dim"), xs
+    rank = len(index.shape)
+    row = b.clamped(index.at(b, at[dim : dim + rank]), 0, max(0, x.shape[dim] - 1))
+    return x.at(b, [*at[:dim], row, *at[dim + rank :]])
+
+
 torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
-    constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, vjp=_take_vjp,
+    constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, element=_take_element, vjp=_take_vjp,
     scratch=lambda types, result, dim: 2 * WORD * types[1].size + types[0].nbytes,
     assembly="operands, dim = $dim",
     source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
@@ -301,7 +351,8 @@ index_add: Op = Op(
     "index_add", "The operand with slices added at the indices, once for each time an index occurs.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS), Operand("updates", type=TENSOR)),
     attrs=(Attr("dim", "int"),), constraints=(axes_of("operand", "dim"), same_element_type("operand", "updates")),
-    infer=_index_add_type, eval=_index_add_eval, scratch=_index_add_scratch, assembly="operands, dim = $dim",
+    infer=_index_add_type, eval=_index_add_eval, loops=loops_in("index", "index_add_loops"),
+    scratch=_index_add_scratch, assembly="operands, dim = $dim",
     source="the transpose of torch_index_select",
     vjp=lambda b, node, g: (g, None, b(torch_index_select, g, node.inputs[1], dim=node.attr("dim"))),
     samples=lambda rng: [((rng.random((4, 3)), np.array([[0, 2], [2, 2]]), rng.random((2, 2, 3))), {"dim": 0}),

@@ -27,6 +27,8 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
+from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
 from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
@@ -71,7 +73,8 @@ class NativeEngine(KernelEngine):
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:
-        return self._convolution, self._loop, self._gemm, self._nest, lambda function: build_blocks(function, self.threads)
+        return (self._convolution, self._loop, self._gemm, self._nest, self._loop_program,
+                lambda function: build_blocks(function, self.threads))
 
     @_in_its_width
     def _convolution(self, function: Function) -> CompiledKernel:
@@ -101,6 +104,10 @@ class NativeEngine(KernelEngine):
     @_in_its_width
     def _nest(self, function: Function) -> NativeKernel:
         return build_nest(function, self.threads)
+
+    @_in_its_width
+    def _loop_program(self, function: Function) -> LoopKernel:
+        return build_loops(function, self.threads)
 
     @_in_its_width
     def multiply(self, gemm: BatchedGemm) -> Multiply | None:
@@ -146,7 +153,13 @@ class NativeEngine(KernelEngine):
         if found is None and self._rounds(node) and (kernel := self._alone(node)) is not None:
             self._built[key_of(node)] = kernel
             return self._kernel(node, key_of(node), lambda: alone(node))
-        return found
+        return self._loops(node) if found is None else found
+
+    def _loops(self, node: Node) -> KernelFn | None:
+        """The kernel of an operation whose declaration says its elements or its loops."""
+        if node.op.view or (node.op.element is None and node.op.loops is None):
+            return None
+        return self._kernel(node, key_of(node), lambda: alone(node))
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         found, kernel = super()._kernel(node, key, function), self._built[key]

@@ -17,7 +17,7 @@ import numpy as np
 DType = np.dtype[Any]
 F4, F8, BOOL = np.dtype("f4"), np.dtype("f8"), np.dtype("?")
 
-_FLOATS = {F4: "float", F8: "double"}
+_FLOATS = {F4: "float", F8: "double", np.dtype("f2"): "half"}
 
 
 def scalar_type(dtype: DType) -> str:
@@ -64,7 +64,7 @@ Body = Callable[[Sequence[str], str | None, Sequence[VectorValue]], Sequence[Vec
 
 
 class IRBuilder:
-    """The body of one function under construction, `lanes` wide."""
+    """The body of one function under construction, `lanes` wide; one lane is a plain scalar, which LLVM may make vectors of."""
 
     def __init__(self, lanes: int, has_scalef: bool = False) -> None:
         self.lanes, self.has_scalef = lanes, has_scalef
@@ -94,7 +94,11 @@ class IRBuilder:
         self.block = label
 
     def vector(self, dtype: DType) -> str:
-        return f"<{self.lanes} x {scalar_type(dtype)}>"
+        return scalar_type(dtype) if self.lanes == 1 else f"<{self.lanes} x {scalar_type(dtype)}>"
+
+    def _suffix(self, dtype: DType) -> str:
+        """How LLVM's intrinsics call the type of a value."""
+        return _suffix(dtype) if self.lanes == 1 else f"v{self.lanes}{_suffix(dtype)}"
 
     def declare(self, text: str) -> None:
         self.declarations[text] = None
@@ -103,7 +107,8 @@ class IRBuilder:
 
     def splat(self, value: Any, dtype: DType) -> VectorValue:
         """A constant in every lane."""
-        return VectorValue(f"splat ({scalar_type(dtype)} {number(value, dtype)})", dtype)
+        literal = number(value, dtype)
+        return VectorValue(literal if self.lanes == 1 else f"splat ({scalar_type(dtype)} {literal})", dtype)
 
     def value(self, expression: str, dtype: DType) -> VectorValue:
         return VectorValue(self.let(expression), dtype)
@@ -132,7 +137,7 @@ class IRBuilder:
 
     def intrinsic(self, name: str, *args: VectorValue) -> VectorValue:
         """`llvm.<name>` of vectors of one dtype, which is also the result's."""
-        symbol = f"llvm.{name}.v{self.lanes}{_suffix(args[0].dtype)}"
+        symbol = f"llvm.{name}.{self._suffix(args[0].dtype)}"
         type = self.vector(args[0].dtype)
         self.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))})")
         return self._called(symbol, args)
@@ -145,7 +150,7 @@ class IRBuilder:
         """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN."""
         source, target = self.vector(x.dtype), self.vector(dtype)
         kind = "fptosi" if dtype.kind == "i" else "fptoui"
-        symbol = f"@llvm.{kind}.sat.v{self.lanes}{_suffix(dtype)}.v{self.lanes}{_suffix(x.dtype)}"
+        symbol = f"@llvm.{kind}.sat.{self._suffix(dtype)}.{self._suffix(x.dtype)}"
         self.declare(f"declare {target} {symbol}({source})")
         return self.each(lambda a: f"call {target} {symbol}({source} {a})", dtype, x)
 
@@ -158,6 +163,8 @@ class IRBuilder:
     def all(self, x: VectorValue) -> str:
         """Whether a condition holds in every lane of every vector."""
         both = x.parts[0]
+        if self.lanes == 1:
+            return both
         for part in x.parts[1:]:
             both = self.let(f"and {self.vector(BOOL)} {both}, {part}")
         symbol = f"@llvm.vector.reduce.and.v{self.lanes}i1"
@@ -165,7 +172,10 @@ class IRBuilder:
         return self.let(f"call i1 {symbol}({self.vector(BOOL)} {both})")
 
     def either(self, usual: str, x: Callable[[], VectorValue], y: Callable[[], VectorValue]) -> VectorValue:
-        """x where the scalar `usual` is true, as it nearly always is, else y: only one of them is computed."""
+        """x where the scalar `usual` is true, as it nearly always is, else y: only one of them is computed. Of scalars always y,
+        which holds for all: a loop without branches becomes one of vectors."""
+        if self.lanes == 1:
+            return y()
         near, far, after = (self.name(k) for k in ("near", "far", "met"))
         self.declare('!0 = !{!"branch_weights", i32 1000, i32 1}')
         self.line(f"br i1 {usual}, label %{near}, label %{far}, !prof !0")
@@ -349,4 +359,4 @@ def _joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, Vecto
 
 
 def _suffix(dtype: DType) -> str:
-    return {F4: "f32", F8: "f64"}.get(dtype) or f"i{8 * dtype.itemsize}"
+    return {F4: "f32", F8: "f64"}.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * dtype.itemsize}")

@@ -96,13 +96,15 @@ def linker() -> Linker:
     return Linker()
 
 
-def functions(ir: str, names: Sequence[str], owner: object = None) -> dict[str, int]:
+def functions(ir: str, names: Sequence[str], owner: object = None, *, optimise: bool = False) -> dict[str, int]:
     """The addresses of the functions that some IR defines; they are good as long as `owner` is there, without one for ever.
+
+    `optimise` has LLVM's passes make vectors of scalar loops.
 
     Raises as `Target.compile` does.
     """
     machine = this_machine()
-    digest = machine.digest(ir)
+    digest = machine.digest(f"{ir}\n; optimised" if optimise else ir)
     found = linker().known(digest, owner)
     if found is not None:
         return found
@@ -112,6 +114,6 @@ def functions(ir: str, names: Sequence[str], owner: object = None) -> dict[str, 
             return linker().link(digest, stored, names, owner)
         except RuntimeError:  # no object code, or not of these functions
             pass
-    code = machine.compile(ir)
+    code = machine.compile(ir, optimise=optimise)
     store.save(digest, code)
     return linker().link(digest, code, names, owner)

@@ -58,13 +58,20 @@ def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
     if primitive in _OWN:
         return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)
     if primitive in _LIBRARY and (primitive, dtype) != _LOOSE:
-        symbol = machine.vector_function(primitive, dtype, _LIBRARY[primitive])
-        return None if symbol is None else lambda t, v: machine.call(t, symbol, v)
+        return _library(primitive, dtype, machine)
     if primitive == "neg":
         return lambda t, v: t.unary("fneg", v[0])
     if primitive in ("max", "min"):
         return lambda t, v: extreme(t, primitive, *v)
     return (lambda t, v: _sign(t, v[0])) if primitive == "sign" else None
+
+
+def _library(primitive: str, dtype: DType, machine: Target) -> Write | None:
+    """A function of the C library, of vectors or of scalars."""
+    vector, scalar = machine.vector_function(primitive, dtype, _LIBRARY[primitive]), machine.scalar_function(primitive, dtype)
+    if vector is None or scalar is None:
+        return None
+    return lambda t, v: t.call(scalar, *v) if t.lanes == 1 else machine.call(t, vector, v)
 
 
 def _sign(t: IRBuilder, x: VectorValue) -> VectorValue:

@@ -65,6 +65,7 @@ class Target:
         if platform.machine() not in ("x86_64", "AMD64"):
             return False
         try:
+            llvm.load_library_permanently("libm.so.6")
             llvm.load_library_permanently("libmvec.so.1")
         except RuntimeError:
             return False
@@ -88,15 +89,29 @@ class Target:
         calls = [_split_call(t, symbol, [VectorValue(p, dtype) for p in parts], lanes) for parts in zip(*columns, strict=False)]
         return of_parts([c.text for c in calls], dtype)
 
-    def compile(self, ir: str) -> bytes:
-        """Object code. Raises RuntimeError for IR that LLVM refuses, or that names a function this process lacks."""
+    def scalar_function(self, name: str, dtype: DType) -> str | None:
+        """The symbol of a function of the C library; None where there is none."""
+        symbol = f"{name}f" if dtype == F4 else name
+        return symbol if llvm.address_of_symbol(symbol) is not None else None
+
+    def compile(self, ir: str, *, optimise: bool = False) -> bytes:
+        """Object code; optimised by LLVM's passes where the IR is made of scalar loops. Raises RuntimeError for IR that LLVM
+        refuses, or that names a function this process lacks."""
         for symbol in _EXTERNAL.findall(ir):
             if llvm.address_of_symbol(symbol) is None:
                 raise RuntimeError(f"no function '{symbol}' in this process")
         module = llvm.parse_assembly(ir)
         module.triple = self.triple
         module.verify()
+        if optimise:
+            self._optimise(module)
         return bytes(self._machine.emit_object(module))
+
+    def _optimise(self, module: Any) -> None:
+        tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = tuning.loop_interleaving = True
+        passes = llvm.create_pass_builder(self._machine, tuning)
+        passes.getModulePassManager().run(module, passes)
 
     def session(self) -> Any:
         """A session that links object code, and frees what it took when it is closed or dropped."""

@@ -1,0 +1,434 @@
+"""`LoopBuilder`: writes the statements of a loop program, in order, and decides at once what numbers and ranges decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
+from deepx_graph.loops import primitives
+from deepx_graph.loops.complex import Complex, whole
+from deepx_graph.loops.complex import apply as complex_rules
+from deepx_graph.loops.program import Buffer, Cell, Combine, Conditional, Copy, For, Get, Let, Load, Set, Statement, Store, While
+from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine
+from deepx_graph.loops.tensor import LazyTensor
+from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, DType
+
+Shared = TypeVar("Shared")
+
+COMPUTED: dict[str, DType] = {"f16": F32, "bf16": F32}
+"""Narrow floats are computed in single precision and rounded once, where they are stored."""
+
+LEAST_SHARE = 64
+"""Outer axes are taken together until the parallel loop has so many iterations."""
+
+
+class LoopBuilder:
+    """The statements so far, and the block that is being written."""
+
+    def __init__(self) -> None:
+        self.body: list[Statement] = []
+        self.constants: list[Buffer] = []
+        self.scratch: list[Buffer] = []
+        self.results = 0
+        self._blocks: list[list[Statement]] = [self.body]
+        self._known: list[dict[Any, Any]] = [{}]
+        self._count = 0
+
+    # --- blocks
+
+    def emit(self, statement: Statement) -> None:
+        """Adds a statement to the block."""
+        self._blocks[-1].append(statement)
+
+    @contextmanager
+    def block(self, statements: list[Statement]) -> Iterator[None]:
+        """Statements go into this block."""
+        self._blocks.append(statements)
+        self._known.append({})
+        yield
+        self._blocks.pop()
+        self._known.pop()
+
+    def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
+        """What `make` gives, which is made once for this block and those within."""
+        for known in reversed(self._known):
+            if key in known:
+                return known[key]  # type: ignore[no-any-return]
+        found = self._known[-1][key] = make()
+        return found
+
+    @contextmanager
+    def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:
+        """A loop over `low`, ..., `high - 1`; gives the axis."""
+        first, last = affine(low).bounds, affine(high).bounds
+        axis = self.var(I64, None if first is None else first[0], None if last is None else last[1] - 1)
+        statement = For(axis, affine(low), affine(high), parallel=parallel)
+        self.emit(statement)
+        with self.block(statement.body):
+            yield Affine(((axis, 1),))
+
+    @contextmanager
+    def loops(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
+        """Serial loops over a shape, the last axis innermost; gives the axes."""
+        if not shape:
+            yield ()
+            return
+        with self.loop(shape[0]) as axis, self.loops(shape[1:]) as rest:
+            yield (axis, *rest)
+
+    @contextmanager
+    def nest(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
+        """Loops over a shape, the outermost parallel; outer axes are one loop where there are few iterations of each."""
+        if not shape:
+            yield ()
+            return
+        outer = 1
+        while outer < len(shape) - 1 and math.prod(shape[:outer]) < LEAST_SHARE:
+            outer += 1
+        with self.loop(math.prod(shape[:outer]), parallel=True) as flat:
+            at = self.unflattened(flat, shape[:outer])
+            with self.loops(shape[outer:]) as rest:
+                yield (*at, *rest)
+
+    def unflattened(self, flat: Affine, shape: Sequence[int]) -> tuple[Affine, ...]:
+        """The subscripts of an element, of which the number in the order of C is given."""
+        found: list[Affine] = []
+        for size in reversed(shape[1:]):
+            rest = self.quotient(flat, size)
+            found.append(flat - rest * size if size > 1 else Affine())
+            flat = rest
+        return (flat, *reversed(found)) if shape else ()
+
+    def when(self, condition: Scalar, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
+        """One of two blocks; the one alone where it is known which."""
+        if isinstance(condition, ScalarConst):
+            (then if condition.value else otherwise)()
+            return
+        statement = Conditional(condition, [], [])
+        self.emit(statement)
+        for block, write in ((statement.then, then), (statement.otherwise, otherwise)):
+            with self.block(block):
+                write()
+
+    def choose(self, condition: Scalar, then: Callable[[], Any], otherwise: Callable[[], Any], dtype: DType) -> Any:
+        """The value of one of two blocks, of which only that one runs."""
+        if isinstance(condition, ScalarConst):
+            return (then if condition.value else otherwise)()
+        if dtype.kind == "complex":
+            return self._choose_complex(condition, then, otherwise, dtype)
+        cell = self.cell(dtype)
+        self.when(condition, lambda: self.set(cell, then()), lambda: self.set(cell, otherwise()))
+        return self.get(cell)
+
+    def _choose_complex(self, condition: Scalar, then: Callable[[], Any], otherwise: Callable[[], Any], dtype: DType) -> Complex:
+        real, imag = self.cell(part_of(dtype)), self.cell(part_of(dtype))
+
+        def keep(make: Callable[[], Any]) -> None:
+            value = make()
+            self.set(real, value.real)
+            self.set(imag, value.imag)
+
+        self.when(condition, lambda: keep(then), lambda: keep(otherwise))
+        return Complex(self.get(real), self.get(imag))
+
+    def repeat(self, test: Callable[[], Scalar], body: Callable[[], None]) -> None:
+        """The body as long as the test gives true."""
+        statement = While([], ScalarConst(True, BOOL), [])
+        self.emit(statement)
+        with self.block(statement.test):
+            statement.condition = test()
+        with self.block(statement.body):
+            body()
+
+    # --- memory
+
+    def var(self, dtype: DType, low: int | None = None, high: int | None = None) -> ScalarVar:
+        """A new variable."""
+        self._count += 1
+        return ScalarVar(self._count, dtype, low, high)
+
+    def cell(self, dtype: DType, start: Scalar | None = None) -> Cell:
+        """A new cell, which holds `start`."""
+        self._count += 1
+        cell = Cell(self._count, dtype)
+        if start is not None:
+            self.set(cell, start)
+        return cell
+
+    def set(self, cell: Cell, value: Scalar) -> None:
+        """Assigns a cell."""
+        self.emit(Set(cell, value))
+
+    def get(self, cell: Cell) -> ScalarVar:
+        """What a cell holds now."""
+        target = self.var(cell.dtype)
+        self.emit(Get(target, cell))
+        return target
+
+    def combine(self, cell: Cell, primitive: str, value: Scalar) -> None:
+        """Combines a value into a cell, in any order."""
+        self.emit(Combine(cell, primitive, value))
+
+    def buffer(self, dtype: DType, shape: Sequence[int], role: Any = "scratch") -> Buffer:
+        """New memory for a tensor, or for the reals of a complex one; `local` memory is small, and each thread's own."""
+        self._count += 1
+        found = memory(f"t{self._count}", dtype, shape, role)
+        if role == "scratch":
+            self.scratch.append(found)
+        return found
+
+    def load(self, buffer: Buffer, index: Index) -> ScalarVar:
+        """An element, as it is stored."""
+        target = self.var(buffer.dtype)
+        self.emit(Load(target, buffer, tuple(index)))
+        return target
+
+    def store(self, buffer: Buffer, index: Index, value: Scalar) -> None:
+        """Stores an element."""
+        self.emit(Store(buffer, tuple(index), value))
+
+    def load_element(self, buffer: Buffer, dtype: DType, index: Index) -> Any:
+        """An element of a tensor, as it is computed with: complex ones in two parts, narrow floats widened."""
+        if dtype.kind == "complex":
+            return Complex(self.load(buffer, (*index, Affine())), self.load(buffer, (*index, Affine((), 1))))
+        return self.widened(self.load(buffer, index), dtype)
+
+    def store_element(self, buffer: Buffer, dtype: DType, index: Index, value: Any) -> None:
+        """Stores what `load_element` would give."""
+        if dtype.kind == "complex":
+            self.store(buffer, (*index, Affine()), value.real)
+            self.store(buffer, (*index, Affine((), 1)), value.imag)
+        else:
+            self.store(buffer, index, self.rounded(value, dtype))
+
+    def fetch(self, x: LazyTensor, index: Index) -> Any:
+        """The element of a tensor in memory as it is now."""
+        assert x.buffer is not None
+        return self.load_element(x.buffer, x.dtype, [affine(i) for i in index])
+
+    def put(self, x: LazyTensor, index: Index, value: Any) -> None:
+        """Assigns the element of a tensor in memory."""
+        assert x.buffer is not None
+        self.store_element(x.buffer, x.dtype, [affine(i) for i in index], value)
+
+    def copy(self, target: LazyTensor, source: LazyTensor) -> None:
+        """All elements of a tensor into memory; nothing where they are there already."""
+        assert target.buffer is not None
+        if source.buffer is not None and len(self._blocks) == 1:
+            self.emit(Copy(target.buffer, source.buffer))
+            return
+        with self.nest(source.shape) as at:
+            self.put(target, at, source.at(self, at))
+
+    def widened(self, x: Scalar, dtype: DType) -> Any:
+        """A stored element as it is computed with."""
+        return self.cast(x, COMPUTED[dtype.name]) if dtype.name in COMPUTED else x
+
+    def rounded(self, x: Scalar, dtype: DType) -> Any:
+        """A computed element as it is stored."""
+        return self.cast(x, dtype)
+
+    # --- scalars
+
+    def const(self, value: Any, dtype: DType) -> Any:
+        """A number, in the dtype in which elements of `dtype` are computed."""
+        if dtype.kind == "complex":
+            part = part_of(dtype)
+            return Complex(ScalarConst(part.np.type(value.real), part), ScalarConst(part.np.type(value.imag), part))  # type: ignore[union-attr]
+        computed = computed_dtype(dtype)
+        return ScalarConst(primitives.cast(primitives.cast(value, dtype), computed), computed)
+
+    def apply(self, primitive: str, *args: Any, dtype: DType | None = None) -> Any:
+        """The primitive of scalars of one dtype; of integers `div` gives -1 where the divisor is 0, and wraps."""
+        if any(isinstance(a, Complex) for a in args):
+            return complex_rules(self, primitive, args)
+        if args[0].dtype.is_integer and primitive in _INTEGER:
+            return _INTEGER[primitive](self, *args)
+        result = dtype or primitives.result_dtype(primitive, tuple(a.dtype for a in args))
+        if (known := _decided(primitive, args, result)) is not None:
+            return known
+        found: ScalarVar = self.shared((primitive, args, result), lambda: self._let(primitive, args, result))
+        return found
+
+    def divided(self, primitive: str, x: Scalar, y: Scalar, at_zero: Scalar, at_minus_one: Scalar) -> Any:
+        """`quotient` or `modulo` of integers, with a result of its own for the divisors 0 and -1."""
+        dtype = x.dtype
+        assert dtype.np is not None
+        one, zero, minus_one = (ScalarConst(primitives.cast(v, dtype), dtype) for v in (1, 0, -1))
+        is_zero, special = self.apply("eq", y, zero), self.apply("eq", y, zero)
+        found = at_zero
+        if dtype.kind == "int":
+            is_minus_one = self.apply("eq", y, minus_one)
+            special = self.apply("or", is_zero, is_minus_one)
+            found = self.apply("where", is_zero, at_zero, at_minus_one)
+        return self.apply("where", special, found, self.apply(primitive, x, self.apply("where", special, one, y)))
+
+    def _let(self, primitive: str, args: tuple[Scalar, ...], dtype: DType) -> ScalarVar:
+        target = self.var(dtype)
+        self.emit(Let(target, primitive, args))
+        return target
+
+    def converted(self, x: Any, dtype: DType) -> Any:
+        """An element of any dtype as one of another, in the dtypes in which they are computed."""
+        if dtype.kind == "complex":
+            pair = whole(x)
+            return Complex(self.cast(pair.real, part_of(dtype)), self.cast(pair.imag, part_of(dtype)))
+        return self.cast(x.real if isinstance(x, Complex) else x, dtype)
+
+    def cast(self, x: Scalar, dtype: DType) -> Any:
+        """A C cast; of a float to an integer the nearest that there is, and 0 for NaN."""
+        return x if x.dtype is dtype else self.apply("cast", x, dtype=dtype)
+
+    def expression(self, tree: Expr, args: Sequence[Any], dtype: DType) -> Any:
+        """A kernel expression over operands; `dtype` is that to which it casts."""
+        match tree:
+            case Variable(index):
+                return args[index]
+            case Immediate(value):
+                return ScalarConst(primitives.cast(value, args[0].dtype), args[0].dtype)
+            case Apply(primitive, inner):
+                values = [self.expression(e, args, dtype) for e in inner]
+                if primitive == "cast":
+                    return self.converted(values[0], dtype)
+                return self.apply(primitive, *values)
+        raise AssertionError(tree)
+
+    def number(self, x: Affine, dtype: DType) -> Any:
+        """A subscript as an element of a dtype."""
+        if dtype.kind == "complex":
+            return Complex(self.cast(x, part_of(dtype)), ScalarConst(primitives.cast(0, part_of(dtype)), part_of(dtype)))
+        return self.cast(x, computed_dtype(dtype))
+
+    def less(self, x: Affine | int, y: Affine | int) -> Any:
+        """Whether one subscript is less than another."""
+        difference = affine(x) - y
+        if (ends := difference.bounds) is not None and (ends[1] < 0 or ends[0] >= 0):
+            return ScalarConst(ends[1] < 0, BOOL)
+        return self.apply("lt", affine(x), affine(y))
+
+    def within(self, x: Affine, low: int, high: int) -> Scalar:
+        """Whether `low <= x < high`."""
+        return self.both(self.less(low - 1, x), self.less(x, high))
+
+    def both(self, *conditions: Scalar) -> Scalar:
+        """Whether all hold."""
+        found: Scalar = ScalarConst(True, BOOL)
+        for c in conditions:
+            found = c if isinstance(found, ScalarConst) and found.value else self.apply("and", found, c)
+        return found
+
+    def index(self, x: Scalar, low: int | None = None, high: int | None = None) -> Affine:
+        """An integer as a subscript; where bounds are given, it is known to lie within them."""
+        if isinstance(x, (Affine, ScalarConst)) and x.dtype is I64:
+            return affine(x)
+        if low is None and high is None:
+            return affine(self.cast(x, I64))
+        target = self.var(I64, low, high)
+        self.emit(Let(target, "cast", (x,)))
+        return Affine(((target, 1),))
+
+    def position(self, x: Scalar) -> Affine:
+        """An integer as a subscript of which nothing is known; what is beyond i64 stays out of every range."""
+        if x.dtype.name == "u64":
+            x = self.apply("min", x, ScalarConst(primitives.cast((1 << 63) - 1, x.dtype), x.dtype))
+        return self.index(x)
+
+    def total_order(self, x: Scalar) -> Any:
+        """An integer in the order of a number: of floats the total order of IEEE 754."""
+        if not x.dtype.is_float:
+            return self.cast(x, U8) if x.dtype is BOOL else x
+        bits = self.apply("bitcast", x, dtype=I32 if x.dtype is F32 else I64)
+        size = 8 * x.dtype.itemsize
+        sign = self.apply("ashr", bits, ScalarConst(primitives.cast(size - 1, bits.dtype), bits.dtype))
+        flipped = self.apply("and", sign, ScalarConst(primitives.cast((1 << (size - 1)) - 1, bits.dtype), bits.dtype))
+        return self.apply("xor", bits, flipped)
+
+    def clamped(self, x: Scalar, low: int, high: int) -> Affine:
+        """An integer, as the nearest number from `low` to `high`."""
+        if isinstance(x, Affine) and (ends := x.bounds) is not None and low <= ends[0] and ends[1] <= high:
+            return x
+        if isinstance(x.dtype, DType) and x.dtype.name == "u64":
+            x = self.apply("min", x, ScalarConst(x.dtype.np.type((1 << 63) - 1), x.dtype))  # type: ignore[union-attr]
+        wide = self.cast(x, I64)
+        above = self.apply("max", wide, _i64(low))
+        return self.index(self._let("min", (above, _i64(high)), I64), low, high)
+
+    def quotient(self, x: Affine, divisor: int) -> Affine:
+        """A subscript that is not negative, divided by a positive number and rounded down."""
+        if divisor < 2:  # of no elements nobody asks for one
+            return x
+        if (ends := x.bounds) is not None and ends[0] // divisor == ends[1] // divisor:
+            return Affine((), ends[0] // divisor)
+        if all(f % divisor == 0 for _, f in x.terms) and not x.constant % divisor:
+            return Affine(tuple((v, f // divisor) for v, f in x.terms), x.constant // divisor)
+        low, high = (None, None) if ends is None else (ends[0] // divisor, ends[1] // divisor)
+
+        def make() -> Affine:
+            target = self.var(I64, low, high)
+            self.emit(Let(target, "quotient", (x, _i64(divisor))))
+            return Affine(((target, 1),))
+
+        return self.shared(("quotient", x, divisor), make)
+
+
+def _i64(value: int) -> ScalarConst:
+    return ScalarConst(primitives.cast(value, I64), I64)
+
+
+def _integer_div(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
+    ones = ScalarConst(primitives.evaluate("not", (primitives.cast(0, x.dtype),), x.dtype), x.dtype)
+    return b.divided("quotient", x, y, ones, b.apply("neg", x))
+
+
+def _integer_floor_mod(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
+    zero = ScalarConst(primitives.cast(0, x.dtype), x.dtype)
+    rest = b.divided("modulo", x, y, x, zero)
+    opposite = b.apply("ne", b.apply("lt", rest, zero), b.apply("lt", y, zero))
+    return b.apply("where", b.apply("and", b.apply("ne", rest, zero), opposite), b.apply("add", rest, y), rest)
+
+
+def _integer_pow(b: LoopBuilder, x: Scalar, y: Scalar) -> Scalar:
+    raise NotExpressible("pow of integers")
+
+
+_INTEGER: dict[str, Callable[..., Any]] = {"div": _integer_div, "floor_mod": _integer_floor_mod, "pow": _integer_pow}
+"""Primitives that are more than one instruction of integers."""
+
+
+def _decided(primitive: str, args: tuple[Scalar, ...], dtype: DType) -> Scalar | None:
+    """The value of a primitive that needs no computing."""
+    if all(isinstance(a, ScalarConst) for a in args):
+        return ScalarConst(primitives.evaluate(primitive, tuple(a.value for a in args), dtype), dtype)  # type: ignore[union-attr]
+    if primitive == "where" and isinstance(args[0], ScalarConst):
+        return args[1] if args[0].value else args[2]
+    if primitive in ("and", "or") and dtype is BOOL:
+        for a, other in ((args[0], args[1]), (args[1], args[0])):
+            if isinstance(a, ScalarConst):
+                return other if bool(a.value) == (primitive == "and") else a
+    return None
+
+
+def part_of(dtype: DType) -> DType:
+    """The dtype of the real and the imaginary part."""
+    return F32 if dtype.name == "c64" else F64
+
+
+def computed_dtype(dtype: DType) -> DType:
+    """The dtype in which elements of a dtype are computed. Raises NotExpressible for one that loop programs do not have."""
+    if dtype.name in COMPUTED:
+        return COMPUTED[dtype.name]
+    if dtype.kind == "complex":
+        return part_of(dtype)
+    if dtype in (F32, F64, BOOL) or (dtype.is_integer and dtype.bits >= 8):
+        return dtype
+    raise NotExpressible(f"elements of type {dtype}")
+
+
+def memory(name: str, dtype: DType, shape: Sequence[int], role: Any, array: Any = None) -> Buffer:
+    """A buffer for a tensor: the reals of a complex one lie side by side."""
+    computed_dtype(dtype)
+    whole = (*shape, 2) if dtype.kind == "complex" else tuple(shape)
+    return Buffer(name, part_of(dtype) if dtype.kind == "complex" else dtype, whole, role, array)

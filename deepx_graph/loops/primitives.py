@@ -1,0 +1,95 @@
+"""What the primitives of loop programs give, as numpy computes them: the interpreter's table, and the folding of constants.
+
+They are those of kernel expressions (`ir/scalar_expr.py`) and a few more, for integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.types import BOOL, DType
+
+MORE: dict[str, int] = {"quotient": 2, "modulo": 2, "bitcast": 1, "popcount": 1, "clz": 1}
+"""Name and arity. `quotient` rounds toward zero and `modulo` has the sign of the dividend; of a divisor 0, or of the least integer
+and -1, nothing is said. `bitcast` takes the bits for another dtype of the same width; `clz` counts the zeros before the first one
+bit."""
+
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    return x // y if (x < 0) == (y < 0) or not x % y else x // y + type(x)(1)
+
+
+def _shift(x: Any, amount: Any, name: str) -> Any:
+    width = 8 * x.dtype.itemsize
+    bits = int(np.asarray(amount).view(f"u{x.dtype.itemsize}"))
+    unsigned = int(np.asarray(x).view(f"u{x.dtype.itemsize}"))
+    if name == "ashr":
+        return x.dtype.type(int(x) >> min(bits, width - 1 if x.dtype.kind == "i" else width))
+    shifted = 0 if bits >= width else unsigned << bits if name == "shl" else unsigned >> bits
+    return np.asarray(shifted & ((1 << width) - 1), f"u{x.dtype.itemsize}").view(x.dtype)[()]
+
+
+def _sign(x: Any) -> Any:
+    return x if x.dtype.kind == "f" and not abs(x) > 0 else np.sign(x)
+
+
+def _special(name: str, x: Any) -> Any:
+    from scipy import special
+
+    return getattr(special, name)(x)
+
+
+def _bits(x: Any) -> int:
+    return int(np.asarray(x).view(f"u{x.dtype.itemsize}"))
+
+
+_LOGICAL = {"add": np.logical_or, "mul": np.logical_and, "max": np.logical_or, "min": np.logical_and, "not": np.logical_not}
+
+_TABLE: dict[str, Callable[..., Any]] = {
+    "copy": lambda x: x,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs, "sign": _sign,
+    "floor": np.floor, "ceil": np.ceil, "pow": np.power, "floor_mod": np.mod, "max": np.maximum, "min": np.minimum, "exp": np.exp,
+    "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "tanh": np.tanh, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "eq": np.equal,
+    "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "where": lambda c, x, y: x if c else y, "rint": np.rint, "cbrt": np.cbrt,
+    "erf": lambda x: _special("erf", x), "erfc": lambda x: _special("erfc", x),
+    "shl": lambda x, n: _shift(x, n, "shl"), "lshr": lambda x, n: _shift(x, n, "lshr"), "ashr": lambda x, n: _shift(x, n, "ashr"),
+    "quotient": _quotient, "modulo": lambda x, y: x - _quotient(x, y) * y,
+    "popcount": lambda x: x.dtype.type(_bits(x).bit_count()),
+    "clz": lambda x: x.dtype.type(8 * x.dtype.itemsize - _bits(x).bit_length()),
+}  # fmt: skip
+
+
+def result_dtype(primitive: str, args: tuple[DType, ...]) -> DType:
+    """The dtype of a primitive's result, where it is not given (`cast`, `bitcast`)."""
+    if primitive in COMPARISONS:
+        return BOOL
+    return args[1] if primitive == "where" else args[0]
+
+
+def evaluate(primitive: str, args: tuple[Any, ...], dtype: DType) -> Any:
+    """The primitive of numpy scalars, as a scalar of the dtype."""
+    if primitive == "cast":
+        return cast(args[0], dtype)
+    if primitive == "bitcast":
+        assert dtype.np is not None
+        return np.asarray(args[0]).view(dtype.np)[()]
+    table = _LOGICAL if primitive in _LOGICAL and np.asarray(args[0]).dtype == np.bool_ else _TABLE
+    return np.asarray(table[primitive](*args)).astype(dtype.np)[()]
+
+
+def cast(value: Any, dtype: DType) -> Any:
+    """A C cast; to bool, whether it is not zero; of a float to an integer the nearest that there is, and 0 for NaN."""
+    value = np.asarray(value)
+    if dtype.is_integer and value.dtype.kind not in "iub":
+        low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+        number = float(value)
+        whole = 0 if number != number else low if number <= low else high if number >= high else int(number)
+        return np.asarray(whole, dtype.np)[()]
+    return (value != 0)[()] if dtype is BOOL else value.astype(dtype.np)[()]

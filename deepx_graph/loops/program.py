@@ -1,0 +1,182 @@
+"""A loop program: buffers, and structured statements that fill them.
+
+Nothing else is in one: no Python objects, no jumps. A variable is seen in its block behind where it is assigned, and in the blocks
+within; what changes from iteration to iteration is in buffers and cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from deepx_graph.literal import Array
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarVar
+from deepx_graph.types import DType
+
+Role = Literal["argument", "result", "constant", "scratch", "local"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """Memory for elements of one dtype in the order of C. A complex element is two numbers, along a last axis of its own.
+
+    `local` memory is small, and each thread's own; `array` are the elements of a constant.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: Role
+    array: Array | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """A scalar that is assigned again and again; each thread's own."""
+
+    number: int
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"${self.number}"
+
+
+@dataclass(slots=True, eq=False)
+class Let:
+    """`target = primitive(args)`. The primitives are those of kernel expressions, and `loops.primitives.MORE`."""
+
+    target: ScalarVar
+    primitive: str
+    args: tuple[Scalar, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """`target = buffer[index]`; the subscripts lie within the shape."""
+
+    target: ScalarVar
+    buffer: Buffer
+    index: tuple[Affine, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Store:
+    """`buffer[index] = value`."""
+
+    buffer: Buffer
+    index: tuple[Affine, ...]
+    value: Scalar
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """All elements of a buffer into another of its size, which may be the same memory. Stands at the top level only."""
+
+    target: Buffer
+    source: Buffer
+
+
+@dataclass(slots=True, eq=False)
+class Get:
+    """`target = cell`."""
+
+    target: ScalarVar
+    cell: Cell
+
+
+@dataclass(slots=True, eq=False)
+class Set:
+    """`cell = value`."""
+
+    cell: Cell
+    value: Scalar
+
+
+@dataclass(slots=True, eq=False)
+class Combine:
+    """`cell = primitive(cell, value)`, where the order in which a loop combines values is free."""
+
+    cell: Cell
+    primitive: str
+    value: Scalar
+
+
+@dataclass(slots=True, eq=False)
+class For:
+    """The body for `axis` from `low` up to below `high`. The iterations of a `parallel` loop may run in any order, and at once."""
+
+    axis: ScalarVar
+    low: Affine
+    high: Affine
+    body: list[Statement] = field(default_factory=list)
+    parallel: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class While:
+    """`test`, which computes `condition`, and the body while that is true."""
+
+    test: list[Statement]
+    condition: Scalar
+    body: list[Statement]
+
+
+@dataclass(slots=True, eq=False)
+class Conditional:
+    """One of two blocks."""
+
+    condition: Scalar
+    then: list[Statement]
+    otherwise: list[Statement]
+
+
+Statement = Let | Load | Store | Copy | Get | Set | Combine | For | While | Conditional
+
+
+@dataclass(eq=False)
+class LoopProgram:
+    """Arguments and results are buffers that the caller gives; each result is filled whole, and shares memory with no argument."""
+
+    arguments: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    body: list[Statement]
+
+
+def blocks_of(s: Statement) -> tuple[list[Statement], ...]:
+    """The blocks within a statement."""
+    match s:
+        case For(body=body):
+            return (body,)
+        case While(test=test, body=body):
+            return (test, body)
+        case Conditional(then=then, otherwise=otherwise):
+            return (then, otherwise)
+    return ()
+
+
+def walk(body: list[Statement]) -> Iterator[Statement]:
+    """All statements, each before those within it."""
+    for s in body:
+        yield s
+        for block in blocks_of(s):
+            yield from walk(block)

@@ -1,0 +1,115 @@
+"""Scalars of a loop program: variables, numbers, and subscripts that are affine in variables.
+
+A variable is assigned once. A subscript is kept as a sum of multiples of variables and a number, so that composed subscripts stay
+short and what their ranges decide is decided while a program is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deepx_graph.types import I64, DType
+
+
+class NotExpressible(Exception):
+    """A function that has no loop program: says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarVar:
+    """A value computed once in each iteration of the loops around it. `low` and `high` bound an integer's value, where known."""
+
+    number: int
+    dtype: DType
+    low: int | None = None
+    high: int | None = None
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarConst:
+    """A number of a dtype."""
+
+    value: Any
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}({self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """A subscript: `constant` and multiples of i64 variables, each of which stands there once."""
+
+    terms: tuple[tuple[ScalarVar, int], ...] = ()
+    constant: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        return I64
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.terms, self.constant + other) if other else self
+        if not other.terms:
+            return self + other.constant
+        factors = dict(self.terms)
+        for var, factor in other.terms:
+            factors[var] = factors.get(var, 0) + factor
+        return Affine(tuple((v, f) for v, f in factors.items() if f), self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        return self + -other
+
+    def __rsub__(self, other: int) -> Affine:
+        return -self + other
+
+    def __mul__(self, factor: int) -> Affine:
+        if factor == 0:
+            return Affine()
+        return Affine(tuple((v, f * factor) for v, f in self.terms), self.constant * factor)
+
+    __rmul__ = __mul__
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the greatest value; None where the range of a variable is not known."""
+        low = high = self.constant
+        for var, factor in self.terms:
+            if var.low is None or var.high is None:
+                return None
+            ends = (var.low * factor, var.high * factor)
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def stride(self, var: ScalarVar) -> int:
+        """How far the subscript moves with a variable."""
+        return dict(self.terms).get(var, 0)
+
+    def __repr__(self) -> str:
+        parts = [f"{v}" if f == 1 else f"{f} * {v}" for v, f in self.terms]
+        return " + ".join([*parts, *([str(self.constant)] if self.constant or not parts else [])])
+
+
+Scalar = ScalarVar | ScalarConst | Affine
+Index = Sequence[Affine]
+
+
+def affine(x: Scalar | int) -> Affine:
+    """An integer as a subscript. Raises TypeError for a scalar of another dtype than i64."""
+    if isinstance(x, Affine):
+        return x
+    if isinstance(x, int):
+        return Affine((), x)
+    if x.dtype is not I64:
+        raise TypeError(f"a subscript of type {x.dtype}")
+    return Affine((), int(x.value)) if isinstance(x, ScalarConst) else Affine(((x, 1),))

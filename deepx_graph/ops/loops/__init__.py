@@ -1,0 +1,1 @@
+"""Elements and loops of operations whose declarations would be long with them, as `ops/vjp` has gradients."""

@@ -1,0 +1,343 @@
+"""From loop programs to LLVM IR: scalar loops, of which LLVM's passes make vectors.
+
+Each parallel loop that needs nothing from outside becomes a function of its own with `noalias` pointers, and so does each run of
+other statements; a table of addresses is what they are called with (`machine_kernel`). Cells are stack slots, which LLVM keeps in
+registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Combine,
+    Conditional,
+    Copy,
+    For,
+    Get,
+    Let,
+    Load,
+    LoopProgram,
+    Set,
+    Statement,
+    Store,
+    While,
+    walk,
+)
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, number, scalar_type
+from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
+from deepx_graph.runtime.native.machine_kernel import DATA
+from deepx_graph.types import BF16, BOOL, DType
+
+
+@dataclass(frozen=True)
+class CodePart:
+    """What one machine function does: a parallel loop in `chunks` shares, or statements in order (no chunks)."""
+
+    body: tuple[Statement, ...]
+    chunks: int = 0
+
+
+def parts(program: LoopProgram) -> Iterator[list[Statement]]:
+    """The top level cut into parallel loops that need nothing from outside, and the statements between them."""
+    serial: list[Statement] = []
+    for s in program.body:
+        if isinstance(s, Copy) or (isinstance(s, For) and s.parallel and not free(s)):
+            if serial:
+                yield serial
+            serial = []
+            yield [s]
+        else:
+            serial.append(s)
+    if serial:
+        yield serial
+
+
+def free(s: Statement) -> set[ScalarVar | Cell]:
+    """The variables and cells that a statement reads and does not assign."""
+    read: set[ScalarVar | Cell] = set()
+    made: set[ScalarVar | Cell] = set()
+    for each in walk([s]):
+        read.update(_read(each))
+        made.update(_made(each))
+    return read - made
+
+
+def _read(s: Statement) -> Iterator[ScalarVar | Cell]:
+    scalars: Sequence[Scalar] = ()
+    match s:
+        case Let(args=args):
+            scalars = args
+        case Load(index=index):
+            scalars = index
+        case Store(index=index, value=value):
+            scalars = (*index, value)
+        case Set(value=value):
+            scalars = (value,)
+        case Get(cell=cell):
+            yield cell
+        case Combine(cell, _, value):
+            yield cell
+            scalars = (value,)
+        case For(low=low, high=high):
+            scalars = (low, high)
+        case While(condition=condition) | Conditional(condition=condition):
+            scalars = (condition,)
+    for x in scalars:
+        if isinstance(x, ScalarVar):
+            yield x
+        elif isinstance(x, Affine):
+            yield from (v for v, _ in x.terms)
+
+
+def _made(s: Statement) -> Iterator[ScalarVar | Cell]:
+    match s:
+        case Let(target=target) | Load(target=target) | Get(target=target):
+            yield target
+        case Set(cell=cell):
+            yield cell
+        case For(axis=axis):
+            yield axis
+
+
+class FunctionEmitter:
+    """One function, `define void @name(pointers, i64 low, i64 high)`; the bounds are those of a parallel loop's share."""
+
+    def __init__(self, machine: Target) -> None:
+        self.t, self.machine = IRBuilder(1), machine
+        self.slots: dict[Cell, str] = {}
+        self.locals: dict[Buffer, str] = {}
+        self.used: dict[Buffer, None] = {}
+        self.env: dict[ScalarVar, str] = {}
+
+    def function(self, name: str, body: Sequence[Statement], *, shared: bool) -> str:
+        """The text of the function; `used` are then the buffers that it takes, in order. Raises NoPrimitive."""
+        if shared:
+            (loop,) = body
+            assert isinstance(loop, For)
+            self._loop(loop, "%low", "%high")
+        else:
+            self.block(body)
+        self.t.line("ret void")
+        pointers = [f"ptr noalias nocapture %{b.name}" for b in self.used]
+        head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
+        head += [f"  {slot} = alloca [{b.size} x {memory_type(np_dtype(b.dtype))}], align 64" for b, slot in self.locals.items()]
+        params = ", ".join([*pointers, *(["i64 %low", "i64 %high"] if shared else [])])
+        text = [f"define internal void @{name}({params}) nounwind {{", "entry:", *head, *self.t.lines, "}"]
+        return "\n".join(text)
+
+    def block(self, body: Sequence[Statement]) -> None:
+        """Statements in order."""
+        for s in body:
+            self.statement(s)
+
+    def statement(self, s: Statement) -> None:
+        """One statement."""
+        match s:
+            case Let(target, primitive, args):
+                self.env[target] = self._let(primitive, args, target.dtype)
+            case Load(target, buffer, index):
+                self.env[target] = self._load(buffer, index)
+            case Store(buffer, index, value):
+                self._store(buffer, index, value)
+            case Get(target, cell):
+                self.env[target] = self.t.let(f"load {scalar_type(np_dtype(cell.dtype))}, ptr {self._slot(cell)}")
+            case Set(cell, value):
+                self.t.line(f"store {self._typed(value)}, ptr {self._slot(cell)}")
+            case Combine(cell, primitive, value):
+                self._combine(cell, primitive, value)
+            case For(low=low, high=high):
+                self._loop(s, self.scalar(low), self.scalar(high))
+            case While():
+                self._while(s)
+            case Conditional():
+                self._if(s)
+
+    # --- scalars
+
+    def scalar(self, x: Scalar) -> str:
+        """The operand of an instruction."""
+        if isinstance(x, ScalarVar):
+            return self.env[x]
+        if isinstance(x, ScalarConst):
+            if x.dtype is BF16:
+                return str(int(x.value.view("u2")))
+            return number(x.value, np_dtype(x.dtype))
+        total = ""
+        for var, factor in x.terms:
+            term = self.env[var] if factor == 1 else self.t.let(f"mul nsw i64 {self.env[var]}, {factor}")
+            total = term if not total else self.t.let(f"add nsw i64 {total}, {term}")
+        if not total:
+            return str(x.constant)
+        return self.t.let(f"add nsw i64 {total}, {x.constant}") if x.constant else total
+
+    def _typed(self, x: Scalar) -> str:
+        return f"{scalar_type(np_dtype(x.dtype))} {self.scalar(x)}"
+
+    def _let(self, primitive: str, args: Sequence[Scalar], dtype: DType) -> str:
+        write = lower_primitive(primitive, [a.dtype for a in args], dtype, self.machine)
+        return write(self.t, [VectorValue(self.scalar(a), np_dtype(a.dtype)) for a in args]).text
+
+    def _combine(self, cell: Cell, primitive: str, value: Scalar) -> None:
+        """A float sum or product may be reordered; the greatest or least propagates NaN in any order."""
+        t, slot, type = self.t, self._slot(cell), scalar_type(np_dtype(cell.dtype))
+        old, x = t.let(f"load {type}, ptr {slot}"), self.scalar(value)
+        if cell.dtype.is_float and primitive in ("add", "mul"):
+            new = t.let(f"f{primitive} reassoc nsz {type} {old}, {x}")
+        elif cell.dtype.is_float and primitive in ("max", "min"):
+            new = t.intrinsic(f"{primitive}imum", *(VectorValue(v, np_dtype(cell.dtype)) for v in (old, x))).text
+        else:
+            write = lower_primitive(primitive, [cell.dtype, cell.dtype], cell.dtype, self.machine)
+            new = write(t, [VectorValue(v, np_dtype(cell.dtype)) for v in (old, x)]).text
+        t.line(f"store {type} {new}, ptr {slot}")
+
+    # --- memory
+
+    def _slot(self, cell: Cell) -> str:
+        return self.slots.setdefault(cell, f"%cell{cell.number}")
+
+    def _address(self, buffer: Buffer, index: Sequence[Affine]) -> str:
+        if buffer.role == "local":
+            pointer = self.locals.setdefault(buffer, f"%{buffer.name}")
+        else:
+            self.used[buffer] = None
+            pointer = f"%{buffer.name}"
+        flat = Affine()
+        for i, stride in zip(index, buffer.strides, strict=True):
+            flat = flat + i * stride
+        return self.t.address(pointer, self.scalar(flat), np_dtype(buffer.dtype))
+
+    def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
+        dtype = np_dtype(buffer.dtype)
+        raw = self.t.let(f"load {memory_type(dtype)}, ptr {self._address(buffer, index)}, align {dtype.itemsize}")
+        return self.t.let(f"icmp ne i8 {raw}, 0") if buffer.dtype is BOOL else raw
+
+    def _store(self, buffer: Buffer, index: Sequence[Affine], value: Scalar) -> None:
+        dtype, x = np_dtype(buffer.dtype), self.scalar(value)
+        if buffer.dtype is BOOL:
+            x = self.t.let(f"zext i1 {x} to i8")
+        self.t.line(f"store {memory_type(dtype)} {x}, ptr {self._address(buffer, index)}, align {dtype.itemsize}")
+
+    # --- control
+
+    def _loop(self, s: For, low: str, high: str) -> None:
+        t = self.t
+        head, body, after = t.name("head"), t.name("body"), t.name("after")
+        axis, next_axis = f"%{t.name('i')}", f"%{t.name('n')}"
+        some = t.let(f"icmp slt i64 {low}, {high}")
+        before = t.block
+        t.line(f"br i1 {some}, label %{head}, label %{after}")
+        t.start(head)
+        position = len(t.lines)
+        t.line(f"br label %{body}")
+        t.start(body)
+        self.env[s.axis] = axis
+        self.block(s.body)
+        t.line(f"{next_axis} = add nuw nsw i64 {axis}, 1")
+        more = t.let(f"icmp slt i64 {next_axis}, {high}")
+        t.lines.insert(position, f"  {axis} = phi i64 [ {low}, %{before} ], [ {next_axis}, %{t.block} ]")
+        t.line(f"br i1 {more}, label %{head}, label %{after}")
+        t.start(after)
+
+    def _while(self, s: While) -> None:
+        t = self.t
+        head, body, after = t.name("test"), t.name("body"), t.name("after")
+        t.line(f"br label %{head}")
+        t.start(head)
+        self.block(s.test)
+        t.line(f"br i1 {self.scalar(s.condition)}, label %{body}, label %{after}")
+        t.start(body)
+        self.block(s.body)
+        t.line(f"br label %{head}")
+        t.start(after)
+
+    def _if(self, s: Conditional) -> None:
+        t = self.t
+        then, otherwise, after = t.name("then"), t.name("else"), t.name("after")
+        t.line(f"br i1 {self.scalar(s.condition)}, label %{then}, label %{otherwise}")
+        for label, block in ((then, s.then), (otherwise, s.otherwise)):
+            t.start(label)
+            self.block(block)
+            t.line(f"br label %{after}")
+        t.start(after)
+
+
+def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target) -> str:
+    """The IR of a program: `work<k>(table, counter, scratch)` for each part in shares, `whole<k>(table, scratch)` for each part,
+    and `all(table, scratch)` for everything on one thread. Raises NoPrimitive."""
+    slot = {b: k for k, b in enumerate((*program.arguments, *program.results, *program.constants, *program.scratch))}
+    objects = len(program.arguments) + len(program.results)
+    functions, declarations, everything = [], dict[str, None](), list[str]()
+    for k, part in enumerate(shares):
+        e = FunctionEmitter(machine)
+        if isinstance(copy := part.body[0], Copy):
+            functions.append(_copy(k, copy, *_pointers((copy.target, copy.source), slot, objects)))
+            declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
+            everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
+            continue
+        functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
+        declarations |= e.t.declarations
+        loads, arguments = _pointers(e.used, slot, objects)
+        if part.chunks:
+            (loop,) = part.body
+            assert isinstance(loop, For)
+            count = loop.high.constant
+            functions.append(_worker(k, count, part.chunks, loads, arguments))
+            arguments = [*arguments, "i64 0", f"i64 {count}"]
+        lines = [*loads, f"  call void @part{k}({', '.join(arguments)})", "  ret void"]
+        functions.append("\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"]))
+        everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
+    functions.append("\n".join(["define void @all(ptr %table, ptr %scratch) nounwind {", *everything, "  ret void", "}"]))
+    return "\n".join([*functions, *declarations, ""])
+
+
+def _copy(k: int, copy: Copy, loads: Sequence[str], arguments: Sequence[str]) -> str:
+    """Bytes from one buffer to another, where that is not the same memory."""
+    target, source = arguments
+    return "\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", "entry:", *loads,
+                      f"  %same = icmp eq {target}, {source.removeprefix('ptr ')}",
+                      "  br i1 %same, label %done, label %some", "some:",
+                      f"  call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {copy.target.nbytes}, i1 false)",
+                      "  br label %done", "done:", "  ret void", "}"])
+
+
+def _pointers(used: Sequence[Buffer] | dict[Buffer, None], slot: dict[Buffer, int], objects: int) -> tuple[list[str], list[str]]:
+    """Instructions that find the buffers by the table, and the arguments of a call with them."""
+    lines, arguments = [], []
+    for b in used:
+        at, name = slot[b], f"%p.{b.name}"
+        lines.append(f"  {name}.slot = getelementptr inbounds i64, ptr %table, i64 {at}")
+        if at < objects:
+            lines += [f"  {name}.object = load ptr, ptr {name}.slot",
+                      f"  {name}.data = getelementptr inbounds i8, ptr {name}.object, i64 {DATA}",
+                      f"  {name} = load ptr, ptr {name}.data"]
+        else:
+            lines.append(f"  {name} = load ptr, ptr {name}.slot")
+        arguments.append(f"ptr {name}")
+    return lines, arguments
+
+
+def _worker(k: int, count: int, chunks: int, loads: Sequence[str], arguments: Sequence[str]) -> str:
+    """What each thread runs: it takes the next chunk from a counter until there are none."""
+    return "\n".join([f"""define void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
+entry:""", *loads, f"""  br label %next
+next:
+  %chunk = atomicrmw add ptr %counter, i64 1 monotonic
+  %some = icmp slt i64 %chunk, {chunks}
+  br i1 %some, label %take, label %done
+take:
+  %from = mul i64 %chunk, {count}
+  %to = add i64 %from, {count}
+  %low = udiv i64 %from, {chunks}
+  %high = udiv i64 %to, {chunks}
+  call void @part{k}({', '.join([*arguments, 'i64 %low', 'i64 %high'])})
+  br label %next
+done:
+  ret void
+}}"""])
+

@@ -1,0 +1,159 @@
+"""A loop program as a callable of machine code.
+
+A parallel loop with work enough is shared out among the threads in chunks that depend on shapes alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function
+from deepx_graph.ir.scalar_expr import price
+from deepx_graph.loops.elements import tensor_type
+from deepx_graph.loops.lower import lower, weighted
+from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory
+from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
+from deepx_graph.runtime.native.loop_program.primitives import np_dtype
+from deepx_graph.runtime.native.machine_kernel import (
+    ALONE,
+    ALONE_AND_SHORT,
+    LONG_NANOSECONDS,
+    SHARED,
+    Layout,
+    MachineCode,
+    Workspace,
+    run_shared,
+)
+from deepx_graph.runtime.straightline import ArrayType
+from deepx_graph.types import leaves
+
+SCALAR = 6.0
+"""What a statement costs here, beside the same as part of a kernel of whole vectors: not all loops become vectors."""
+
+MOST_CHUNKS = 64
+
+
+def build(function: Function, threads: int) -> LoopKernel:
+    """The kernel of a function. Raises Declined where a declaration says no element, or a primitive has no machine code."""
+    try:
+        return LoopKernel(function, lower(function), threads)
+    except NotExpressible as e:
+        raise Declined(str(e)) from None
+
+
+class LoopKernel(MachineCode):
+    """Compiled loops and how to call them. Raises NotExpressible for a primitive that has no machine code."""
+
+    lowering = "machine code of loops"
+
+    def __init__(self, function: Function, program: LoopProgram, threads: int) -> None:
+        self.program, self.threads = program, threads
+        self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
+        self.own_bytes = tuple(b.nbytes for b in program.scratch)
+        objects = len(program.arguments) + len(program.results)
+        size = objects + len(self.constants) + len(self.own_bytes)
+        self.layout = Layout({}, {}, {}, 0, 0, objects, size)
+        self.params = tuple(range(len(program.arguments)))
+        types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
+        self.results = tuple(ArrayType(np_dtype(t.dtype), t.shape) for t in types)
+        self.in_place = tuple(frozenset(copied_only(program, r)) for r in program.results)
+        self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
+        self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
+        self._functions(module_text(program, self.shares, this_machine()))
+        self._pack = struct.Struct(f"{objects}N").pack_into
+
+    def _chunks(self, body: Sequence[Statement]) -> int:
+        """In how many shares a part is done; 0 for one that one thread does."""
+        loop = body[0]
+        if not isinstance(loop, For) or not loop.parallel or len(body) > 1:
+            return 0
+        least, whole = cost.chunk_ns(constants()), nanoseconds(body)
+        count = loop.high.constant
+        chunks = min(MOST_CHUNKS, count, int(3 * whole / least))
+        return chunks if whole > 2 * least and chunks > 1 else 0
+
+    def _functions(self, ir: str) -> None:
+        count = len(self.shares)
+        names = ["all", *(f"whole{k}" for k in range(count)), *(f"work{k}" for k, s in enumerate(self.shares) if s.chunks)]
+        at = machine_code.functions(ir, names, self, optimise=True)
+        alone = not any(s.chunks for s in self.shares)
+        kind = ALONE if self.nanoseconds > LONG_NANOSECONDS else ALONE_AND_SHORT
+        self._all = kind(at["all"]) if alone else None
+        self.calls = ((at["all"], 0),) if alone else tuple(
+            (at[f"work{k}"], min(self.threads, s.chunks)) if s.chunks else (at[f"whole{k}"], 0) for k, s in enumerate(self.shares))
+        self._steps = [SHARED(address) if threads else ALONE(address) for address, threads in self.calls]
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        nbytes = sum(b.nbytes for b in (*self.program.arguments, *self.program.results))
+        threads = self.threads if any(s.chunks for s in self.shares) else 1
+        return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), nbytes, threads))
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Arguments are read as they lie."""
+        return True
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """Its workspace, and copies of what does not lie in order."""
+        return self.workspace_bytes + sum(loose.values())
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        arrays = [np.ascontiguousarray(a) if np.ndim(a) else np.asarray(a) for a in args]
+        if out is None:
+            results = [RESULTS.empty(form.shape, form.dtype) for form in self.results]
+        else:
+            results = [result_memory(form.shape, form.dtype, args, o, may)
+                       for form, o, may in zip(self.results, out, self.in_place, strict=True)]
+        workspace: Workspace = self.workspace()
+        self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
+        if self._all is not None:
+            self._all(workspace.address, workspace.memory.scratch[0])
+        else:
+            self._run(workspace)
+        self.give_back(workspace)
+        return delivered(results, out)
+
+    def _run(self, workspace: Workspace) -> None:
+        table, memory = workspace.address, workspace.memory
+        for step, (_, threads) in zip(self._steps, self.calls, strict=True):
+            if threads:
+                run_shared(step, table, memory.scratch, ctypes.addressof(memory.scratches), threads)
+            else:
+                step(table, memory.scratch[0])
+
+
+def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
+    """The arguments that are only copied into a result before anything is written: it may lie in their memory, with nothing copied."""
+    read = {s.buffer for s in walk(program.body) if isinstance(s, Load)}
+    copies = [s for s in walk(program.body) if isinstance(s, Copy)]
+    sources = [s.source for s in copies if s.target is result]
+    return [k for k, a in enumerate(program.arguments) if a in sources and a not in read and sum(s.source is a for s in copies) == 1]
+
+
+def nanoseconds(body: Sequence[Statement]) -> float:
+    """About how long one thread works on statements."""
+    work = sum(times * _price(s) for s, times in weighted(list(body)))
+    return cost.nest_ns(constants(), 1, SCALAR * work)
+
+
+def _price(s: Statement) -> float:
+    if isinstance(s, (Let, Combine)):
+        return price(s.primitive)
+    return 1.0 if isinstance(s, (Load, Store)) else 0.0
+
+

@@ -1,0 +1,94 @@
+"""How primitives of loop programs are written as LLVM IR, beyond those of kernels: narrow floats, more of integers and floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.runtime.native.llvm import primitives as kernel
+from deepx_graph.runtime.native.llvm.builder import BOOL, F4, IRBuilder, VectorValue, scalar_type
+from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
+from deepx_graph.runtime.native.llvm.primitives import Write
+from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.types import BF16, F16, F32, DType
+
+_U2, _U4 = np.dtype("u2"), np.dtype("u4")
+
+
+class NoPrimitive(NotExpressible):
+    """A primitive that has no machine code for some dtype, or not on this machine: says which."""
+
+
+def lower_primitive(primitive: str, sources: Sequence[DType], target: DType, machine: Target) -> Write:
+    """A writer of the primitive for these dtypes. Raises NoPrimitive."""
+    found: Write | None
+    if primitive == "cast" and {sources[0], target} & {BF16, F16}:
+        found = _narrow(sources[0], target, machine)
+    elif primitive in _MORE:
+        found = _MORE[primitive](sources[0], target)
+    else:
+        found = kernel.lower_primitive(primitive, [np_dtype(s) for s in sources], np_dtype(target), machine)
+    if found is None:
+        raise NoPrimitive(f"{primitive} of {sources[0]}")
+    return found
+
+
+def np_dtype(dtype: DType) -> NumpyDType:
+    """How a register holds a scalar: bf16 as its bits."""
+    assert dtype.np is not None
+    return _U2 if dtype is BF16 else dtype.np
+
+
+def _narrow(source: DType, target: DType, machine: Target) -> Write | None:
+    """Conversions between a narrow float and single precision."""
+    if {source, target} == {BF16, F32}:
+        return _from_bf16 if source is BF16 else _to_bf16
+    if {source, target} == {F16, F32} and machine.register_bytes > 16:  # F16C came with wider vectors
+        instruction, type = ("fpext", np.dtype("f4")) if source is F16 else ("fptrunc", np.dtype("f2"))
+        return lambda t, v: VectorValue(t.let(f"{instruction} {scalar_type(v[0].dtype)} {v[0].text} to {scalar_type(type)}"), type)
+    return None
+
+
+def _from_bf16(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+    wide = t.let(f"zext i16 {v[0].text} to i32")
+    return VectorValue(t.let(f"bitcast i32 {t.let(f'shl i32 {wide}, 16')} to float"), F4)
+
+
+def _to_bf16(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+    """Rounded to the nearest, ties to even; a NaN keeps its sign and is quiet."""
+    bits = t.let(f"bitcast float {v[0].text} to i32")
+    odd = t.let(f"and i32 {t.let(f'lshr i32 {bits}, 16')}, 1")
+    rounded = t.let(f"add i32 {t.let(f'add i32 {bits}, 32767')}, {odd}")
+    quiet = t.let(f"or i32 {bits}, 4194304")
+    is_nan = t.let(f"fcmp uno float {v[0].text}, {v[0].text}")
+    chosen = t.let(f"select i1 {is_nan}, i32 {quiet}, i32 {rounded}")
+    return VectorValue(t.let(f"trunc i32 {t.let(f'lshr i32 {chosen}, 16')} to i16"), _U2)
+
+
+def _division(kind: str, source: DType, target: DType) -> Write | None:
+    if not source.is_integer:
+        return None
+    return lambda t, v: t.binary(("s" if source.kind == "int" else "u") + kind, v[0], v[1])
+
+
+def _bitcast(source: DType, target: DType) -> Write | None:
+    if source.itemsize != target.itemsize or np_dtype(source) == BOOL or np_dtype(target) == BOOL:
+        return None
+    if scalar_type(np_dtype(source)) == scalar_type(np_dtype(target)):
+        return lambda t, v: VectorValue(v[0].text, np_dtype(target))
+    return lambda t, v: t.convert("bitcast", v[0], np_dtype(target))
+
+
+def _count_zeros(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+    type = scalar_type(v[0].dtype)
+    t.declare(f"declare {type} @llvm.ctlz.{type}({type}, i1)")
+    return VectorValue(t.let(f"call {type} @llvm.ctlz.{type}({type} {v[0].text}, i1 false)"), v[0].dtype)
+
+
+_MORE: dict[str, Callable[[DType, DType], Write | None]] = {
+    "quotient": lambda s, t: _division("div", s, t), "modulo": lambda s, t: _division("rem", s, t), "bitcast": _bitcast,
+    "popcount": lambda s, t: (lambda b, v: b.intrinsic("ctpop", v[0])) if s.is_integer else None,
+    "clz": lambda s, t: _count_zeros if s.is_integer else None,
+}  # fmt: skip

@@ -138,11 +138,11 @@ class LoopKernel(MachineCode):
 
 
 def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
-    """The arguments that are only copied into a result before anything is written: it may lie in their memory, with nothing copied."""
+    """The arguments that are only copied into a result, before anything else: it may lie in their memory, with nothing copied."""
     read = {s.buffer for s in walk(program.body) if isinstance(s, Load)}
     copies = [s for s in walk(program.body) if isinstance(s, Copy)]
-    sources = [s.source for s in copies if s.target is result]
-    return [k for k, a in enumerate(program.arguments) if a in sources and a not in read and sum(s.source is a for s in copies) == 1]
+    sources = [s.source for s in copies if s.target is result and s.source not in read]
+    return [k for k, a in enumerate(program.arguments) if a in sources and sum(s.source is a for s in copies) == 1]
 
 
 def nanoseconds(body: Sequence[Statement]) -> float:

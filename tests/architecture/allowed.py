@@ -14,7 +14,6 @@ ONE_READER: set[str] = set()
 
 ONE_SUBCLASS: set[str] = {
     "GroupsField",
-    "Printer",
     "StatedField",
     "TextTable",
     "UnitField",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,14 @@ def variables(type: Type) -> list[str]:
     return found
 
 
-# --- calls ----------------------------------------------------------------------------------------------------------
+# --- names and calls ------------------------------------------------------------------------------------------------
+
+def unused(name: str, taken: set[str], mark: str = ".") -> str:
+    """The name, with a number behind it where it is taken; taken from now on."""
+    found = next(n for n in chain((name,), (f"{name}{mark}{k}" for k in count(1))) if n not in taken)
+    taken.add(found)
+    return found
+
 
 Text = Sequence[str | Node]
 """A node's expression: words, and the nodes whose names stand between them."""

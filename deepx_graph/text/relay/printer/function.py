@@ -35,7 +35,7 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.literal import Literal
 from deepx_graph.text.relay.printer.ops import said, tuple_text, unsaid, writing
-from deepx_graph.text.relay.words import NAMES, Text, call, number_text, result_text, type_text
+from deepx_graph.text.relay.words import NAMES, Text, call, number_text, result_text, type_text, unused
 from deepx_graph.types import (
     BOOL,
     DataType,
@@ -66,12 +66,7 @@ class Names:
         name = _ILLEGAL.sub("_", wish) or "v"
         if not name[0].isalpha() and name[0] != "_":
             name = f"v{name}"
-        found, k = name, 0
-        while found in self.taken and found != "_":
-            k += 1
-            found = f"{name}_{k}"
-        self.taken.add(found)
-        return f"%{found}"
+        return "%_" if name == "_" else f"%{unused(name, self.taken, '_')}"
 
     def number(self) -> str:
         """The next graph binding, `%0`, `%1`, ..."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from deepx_graph.ir import Builder, Function, Module, Node, Origin, reachable
 from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ, index_of
+from deepx_graph.text.relay.words import unused
 from deepx_graph.types import FunctionType, TupleType, is_state
 
 
@@ -101,7 +102,7 @@ def _called(b: Builder, function: Function, end: Node, body: list[Node], new: di
     captured = list(dict.fromkeys(i for i in uses if i not in own and i.op is not CONSTANT and i.op is not LOOP_BEGIN))
     results = tuple(types[k] for k in order)
     signature = FunctionType((*(c.type for c in captured), *results), results)
-    name = _fresh(f"{function.name}.loop", taken)
+    name = unused(f"{function.name}.loop", taken)
     give(_function(name, signature, end, body, captured, order))
     kept = b.origin
     b.origin = Origin("loop", kept.spans)
@@ -131,12 +132,3 @@ def _function(name: str, signature: FunctionType, end: Node, body: list[Node], c
     again = b.call((name, signature), *params[: len(captured)], *(new[end.inputs[2 + k]] for k in order))
     results = b.branch(new[end.inputs[1]], list(again), params[len(captured) :])
     return Function(name, tuple(params), results, public=False, span=end.span)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    found, k = name, 0
-    while found in taken:
-        k += 1
-        found = f"{name}.{k}"
-    taken.add(found)
-    return found

@@ -17,7 +17,7 @@ from deepx_graph.text.relay.printer.loops import without_loops
 from deepx_graph.text.relay.printer.ops import TARGET, writing
 from deepx_graph.text.relay.reader.lower import EXPRESSION
 from deepx_graph.text.relay.reader.metadata import section
-from deepx_graph.text.relay.words import result_text, type_text, variables
+from deepx_graph.text.relay.words import result_text, type_text, unused, variables
 from deepx_graph.types import FunctionType, StateType
 
 _ILLEGAL = re.compile(r"[^\w.]", re.ASCII)
@@ -54,12 +54,7 @@ def global_names(wishes: list[str], main: str) -> dict[str, str]:
         name = "main" if wish == main else _ILLEGAL.sub("_", wish)
         if not name or not (name[0].isalpha() or name[0] == "_"):
             name = f"f{name}"
-        made, k = name, 0
-        while made in taken:
-            k += 1
-            made = f"{name}_{k}"
-        taken.add(made)
-        found[wish] = made
+        found[wish] = unused(name, taken, "_")
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Constructor, Data, Node
 from deepx_graph.literal import Literal
-from deepx_graph.text.relay.reader.unify import Effect, Fun, Unknown, find, is_known, parts, rebuilt, settled, shown, unify
+from deepx_graph.text.relay.reader.unify import Effect, Fun, Unknown, find, is_known, rebuilt, settled, shown, unify
 from deepx_graph.text.relay.rules import RULES, build
 from deepx_graph.text.relay.rules.context import Unsupported
 from deepx_graph.text.relay.syntax import (
@@ -103,7 +103,7 @@ class Inference:
         stack = [type]
         while stack:
             part = stack.pop()
-            stack += parts(part)
+            stack += part.parts
             if isinstance(part, DataType):
                 data = self.datas.get(part.name)
                 span = Span(self.source, start, end)
@@ -371,7 +371,7 @@ class Inference:
             if isinstance(part, Unknown):
                 part.bound = tensor(ANY, None) if is_operand else TupleType(())
             else:
-                stack += ((p, is_operand and isinstance(part, TupleType)) for p in parts(part))
+                stack += ((p, is_operand and isinstance(part, TupleType)) for p in part.parts)
 
     # --- match
 

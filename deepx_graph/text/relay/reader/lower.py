@@ -36,6 +36,7 @@ from deepx_graph.text.relay.syntax import (
     TupleOf,
     VariableUse,
 )
+from deepx_graph.text.relay.words import unused
 from deepx_graph.types import STATE, FunctionType, Type
 
 EXPRESSION = "expression"
@@ -109,7 +110,7 @@ class Lowering:
         program = self.inference.program
         for d in program.definitions:
             self.unknowns = {}
-            self.define(LoweredFunction(d.name), d.fn, (), Span(self.source, d.start, d.end), public=True)
+            self.define(LoweredFunction(d.name), d.fn, (), self.span(d), public=True)
         if program.expression is not None:
             self.names.add(EXPRESSION)
             self.define(LoweredFunction(EXPRESSION), program.expression, (), None, public=True)
@@ -118,6 +119,9 @@ class Lowering:
         self.functions = _called(self.functions)
         entry = "main" if "main" in self.names else self.functions[0].name
         return Module(tuple(self.functions), entry, self.source, "relay", tuple(self.inference.datas.values()))
+
+    def span(self, of: Any) -> Span:
+        return Span(self.source, of.start, of.end)
 
     # --- functions
 
@@ -129,8 +133,7 @@ class Lowering:
         self.functions.append(Function(scope.name, (), ()))
         params: list[Node] = []
         for binder, type in (*captured, *((p, self.settled(p.type)) for p in fn.params)):
-            origin = (Span(self.source, binder.start, binder.end),)
-            self.b.origin = Origin("", origin)
+            self.b.origin = Origin("", (self.span(binder),))
             node = self.b.param(len(params), type, binder.name)
             scope.env[binder] = node
             params.append(node)
@@ -154,7 +157,7 @@ class Lowering:
     def lift(self, fn: Fn, scope: LoweredFunction, binder: Binder | None) -> Lifted:
         """Makes a function of the module of a literal. Returns what it is called by."""
         captured: dict[Binder, None] = {}
-        inner = LoweredFunction(self.fresh(f"{scope.name}.{binder.name if binder and binder.name else 'fn'}"))
+        inner = LoweredFunction(unused(f"{scope.name}.{binder.name if binder and binder.name else 'fn'}", self.names))
         for v in self.free.of(fn):
             known = scope.env.get(v)
             if isinstance(known, Lifted):
@@ -166,33 +169,27 @@ class Lowering:
         if binder is not None:
             inner.env[binder] = lifted
         types = tuple((v, scope.node(v).type) for v in lifted.captured)
-        self.define(inner, fn, types, Span(self.source, fn.start, fn.end), public=False)
+        self.define(inner, fn, types, self.span(fn), public=False)
         return lifted
-
-    def fresh(self, name: str) -> str:
-        found, k = name, 0
-        while found in self.names:
-            k += 1
-            found = f"{name}.{k}"
-        self.names.add(found)
-        return found
 
     # --- expressions
 
-    def make(self, e: Expr | None, op: Op, *inputs: Node, **attrs: Any) -> Node:
+    def place(self, e: Expr) -> Origin:
+        return Origin("", (self.span(e),))
+
+    def make(self, e: Expr, op: Op, *inputs: Node, **attrs: Any) -> Node:
         """A node with the place of an expression."""
-        if e is not None:
-            self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+        self.b.origin = self.place(e)
         return self.b(op, *inputs, **attrs)
 
     def lower(self, e: Expr, scope: LoweredFunction) -> Node:
         """The node that an expression is; the state of the scope moves on."""
         self.count += 1
         if self.count > self.max_nodes:
-            raise LimitError(Diagnostic(f"more than {self.max_nodes} expressions", Span(self.source, e.start, e.end)))
+            raise LimitError(Diagnostic(f"more than {self.max_nodes} expressions", self.span(e)))
         match e:
             case Constant():
-                self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+                self.b.origin = self.place(e)
                 return self.b.literal(e.value)
             case VariableUse():
                 known = scope.env[e.binder]
@@ -203,11 +200,11 @@ class Lowering:
                 return self._operator_value(e, scope)
             case TupleOf():
                 items = [self.lower(i, scope) for i in e.items]
-                self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+                self.b.origin = self.place(e)
                 return self.b.pack(*items)
             case Item():
                 whole = self.lower(e.whole, scope)
-                self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+                self.b.origin = self.place(e)
                 return self.b.proj(whole, e.index)
             case If():
                 condition = self.lower(e.condition, scope)
@@ -224,10 +221,14 @@ class Lowering:
 
     def closure(self, e: Expr, lifted: Lifted, scope: LoweredFunction) -> Node:
         """A function value: the lifted function with what it captures."""
-        captured = [scope.node(v) for v in lifted.captured]
-        type = self.signature(e.type)
-        signature = FunctionType((*(c.type for c in captured), *type.params), type.results)
-        return self.make(e, PARTIAL, *captured, callee=lifted.name, signature=signature)
+        captured, attrs = self._callee(lifted, e.type, scope)
+        return self.make(e, PARTIAL, *captured, **attrs)
+
+    def _callee(self, lifted: Lifted, type: Any, scope: LoweredFunction) -> tuple[list[Node], dict[str, Any]]:
+        """What a lifted function captures, and the attributes of a call of it."""
+        captured, own = [scope.node(v) for v in lifted.captured], self.signature(type)
+        signature = FunctionType((*(c.type for c in captured), *own.params), own.results)
+        return captured, {"callee": lifted.name, "signature": signature}
 
     def _global(self, e: Global) -> Node:
         if e.name not in self.inference.functions:
@@ -289,10 +290,7 @@ class Lowering:
         known = scope.env.get(callee.binder) if isinstance(callee, VariableUse) else None
         stateful = self.stateful(callee.type)
         if isinstance(known, Lifted):
-            captured = [scope.node(v) for v in known.captured]
-            type = self.signature(callee.type)
-            signature = FunctionType((*(c.type for c in captured), *type.params), type.results)
-            head, op, attrs = captured, CALL, {"callee": known.name, "signature": signature}
+            op, (head, attrs) = CALL, self._callee(known, callee.type, scope)
         elif isinstance(callee, Global) and callee.name in self.inference.functions:
             head, op, attrs = [], CALL, {"callee": callee.name, "signature": self.signature(callee.type)}
         else:
@@ -311,28 +309,23 @@ class Lowering:
         return isinstance(found, Fun) and found.effect.root().stateful
 
     def _operator(self, e: Call, op: OpRef, scope: LoweredFunction) -> Node:
-        if op.name == "call_lowered" and not e.kept and len(e.args) == 2 and isinstance(self._tuple_of(e.args[1]), TupleOf):
-            return self._call_lowered(e, scope)
+        if op.name == "call_lowered" and not e.kept and len(e.args) == 2:
+            function, whole = e.args
+            whole = whole.binder.value or whole if isinstance(whole, VariableUse) else whole
+            if isinstance(whole, TupleOf):
+                return self.apply(e, function, whole.items, scope)
         inputs = [self.lower(a, scope) for a in e.args]
         if op.name in REFERENCES:
             return self._reference(e, op.name, inputs, scope)
         if op.name in self.inference.constructors:
             return self.make(e, ops.construct, *inputs, constructor=op.name, type=self.settled(e.type))
-        self.b.origin = Origin("", (Span(self.source, e.start, e.end),))
+        self.b.origin = self.place(e)
         if e.kept:
             return self.b(ops.opaque, *inputs, name=op.name, attributes=e.attr_text, type=self.settled(e.type), language="relay")
         try:
             return build(self.b, op.name, inputs, e.attrs)
         except InferError as error:
-            raise VerifyError(error.diagnostic(Span(self.source, e.start, e.end), f"{op.name}: ")) from None
-
-    def _tuple_of(self, e: Expr) -> Expr | None:
-        return e.binder.value if isinstance(e, VariableUse) else e
-
-    def _call_lowered(self, e: Call, scope: LoweredFunction) -> Node:
-        whole = self._tuple_of(e.args[1])
-        assert isinstance(whole, TupleOf)
-        return self.apply(e, e.args[0], whole.items, scope)
+            raise VerifyError(error.diagnostic(self.span(e), f"{op.name}: ")) from None
 
     def _reference(self, e: Call, name: str, inputs: list[Node], scope: LoweredFunction) -> Node:
         assert scope.state is not None

@@ -6,7 +6,7 @@ is computed only where it is taken. What no clause covers is an error, or for `m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,12 +59,15 @@ class Matching:
         whole = values[column]
         assert isinstance(whole.type, TupleType)
         items = tuple(self.lowering.b.proj(whole, k) for k in range(len(whole.type.items)))
-        wild = tuple(_anything(self.match) for _ in items)
-        opened = []
-        for row in rows:
-            pattern = row.patterns[column]
-            opened.append(_with(row, column, tuple(pattern.items) if isinstance(pattern, TuplePattern) else wild))
-        return self._decide(values[:column] + items + values[column + 1 :], tuple(opened))
+        return self._opened(values, rows, column, items, lambda p: p.items if isinstance(p, TuplePattern) else None)
+
+    def _opened(self, values: tuple[Node, ...], rows: tuple[ClauseRow, ...], column: int, parts: tuple[Node, ...],
+                inner: Callable[[Pattern], Sequence[Pattern] | None]) -> Node:
+        """Goes on with parts of a value in its place; `inner` gives the patterns of the parts, or None where all match."""
+        wild = (AnyPattern(self.match.start, self.match.end, None),) * len(parts)
+        found = (inner(row.patterns[column]) for row in rows)
+        opened = tuple(_with(row, column, wild if p is None else tuple(p)) for row, p in zip(rows, found, strict=True))
+        return self._decide(values[:column] + parts + values[column + 1 :], opened)
 
     def _cases(self, values: tuple[Node, ...], rows: tuple[ClauseRow, ...], column: int) -> Node:
         """Tells the constructors apart that the clauses name; the others go on with the clauses that name none."""
@@ -90,15 +93,8 @@ class Matching:
         data, constructor = self.lowering.inference.constructors[name]
         fields = tuple(self._field(value, rows, column, name, k, t)
                        for k, t in enumerate(data.field_types(constructor, value.type.args)))
-        wild = tuple(_anything(self.match) for _ in fields)
-        kept = []
-        for row in rows:
-            pattern = row.patterns[column]
-            if not isinstance(pattern, ConstructorPattern):
-                kept.append(_with(row, column, wild))
-            elif pattern.name == name:
-                kept.append(_with(row, column, tuple(pattern.items)))
-        return self._decide(values[:column] + fields + values[column + 1 :], tuple(kept))
+        kept = tuple(r for r in rows if not isinstance(p := r.patterns[column], ConstructorPattern) or p.name == name)
+        return self._opened(values, kept, column, fields, lambda p: p.items if isinstance(p, ConstructorPattern) else None)
 
     def _field(self, value: Node, rows: tuple[ClauseRow, ...], column: int, constructor: str, index: int, type: Type) -> Node:
         """A field, under the name that the first pattern gives it that gives it one."""
@@ -121,10 +117,6 @@ class Matching:
         return VerifyError(Diagnostic("the clauses of this match do not cover every value", span,
                                       expected=f"a clause for {', '.join(missing)}" if missing else None,
                                       hint="write match? where the others never come"))
-
-
-def _anything(match: Match) -> Pattern:
-    return AnyPattern(match.start, match.end, None)
 
 
 def _with(row: ClauseRow, column: int, patterns: tuple[Pattern, ...]) -> ClauseRow:

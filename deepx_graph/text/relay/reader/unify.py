@@ -71,6 +71,13 @@ class Fun(Type):
     def __init__(self, params: Iterable[Type], result: Type, effect: Effect | None = None) -> None:
         self.params, self.result, self.effect = tuple(params), result, effect or Effect()
 
+    @property
+    def parts(self) -> tuple[Type, ...]:
+        return (*self.params, self.result)
+
+    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+        return Fun(parts[:-1], parts[-1], self.effect)
+
 
 def find(type: Type) -> Type:
     """The type, or what the unknown was found to be."""
@@ -98,18 +105,15 @@ def unify(a: Type, b: Type) -> None:
             case TensorType(), TensorType() if x.dtype is y.dtype or not (x.dtype.np and y.dtype.np):
                 merge_dims(x.dims, y.dims)
                 continue
-            case TupleType(p), TupleType(q) if len(p) == len(q):
-                stack += zip(p, q, strict=True)
-                continue
-            case RefType(p), RefType(q):
-                stack.append((p, q))
+            case (TupleType(), TupleType()) | (RefType(), RefType()) if len(x.parts) == len(y.parts):
+                stack += zip(x.parts, y.parts, strict=True)
                 continue
             case DataType(), DataType() if x.name == y.name and len(x.args) == len(y.args):
                 stack += zip(x.args, y.args, strict=True)
                 continue
             case Fun(), Fun() if len(x.params) == len(y.params):
                 x.effect.unify(y.effect)
-                stack += zip((*x.params, x.result), (*y.params, y.result), strict=True)
+                stack += zip(x.parts, y.parts, strict=True)
                 continue
         if x != y:
             raise InferError(f"found {shown(x)}", expected=shown(y))
@@ -122,22 +126,8 @@ def _bind(unknown: Type, type: Type) -> None:
         part = find(stack.pop())
         if part is unknown:
             raise InferError("the type would contain itself")
-        stack += parts(part)
+        stack += part.parts
     unknown.bound = type
-
-
-def parts(type: Type) -> tuple[Type, ...]:
-    """The types directly inside a type."""
-    match type:
-        case TupleType(items):
-            return items
-        case RefType(item):
-            return (item,)
-        case DataType(_, args):
-            return args
-        case Fun():
-            return (*type.params, type.result)
-    return ()
 
 
 def is_known(type: Type) -> bool:
@@ -147,7 +137,7 @@ def is_known(type: Type) -> bool:
         part = find(stack.pop())
         if isinstance(part, Unknown):
             return False
-        stack += parts(part)
+        stack += part.parts
     return True
 
 
@@ -156,19 +146,11 @@ def rebuilt(type: Type, leaf: Mapping[str, Type]) -> Type:
     match type:
         case VarType(name):
             return leaf.get(name, type)
-        case TupleType(items):
-            return TupleType(tuple(rebuilt(t, leaf) for t in items))
-        case RefType(item):
-            return RefType(rebuilt(item, leaf))
-        case DataType(name, args):
-            return DataType(name, tuple(rebuilt(t, leaf) for t in args))
         case FunctionType(params, results):
             return Fun((rebuilt(t, leaf) for t in params), rebuilt(results[0], leaf))
-        case Fun():
-            return Fun((rebuilt(t, leaf) for t in type.params), rebuilt(type.result, leaf), type.effect)
         case Unknown() if type.bound is not None:
             return rebuilt(type.bound, leaf)
-    return Unknown() if type is UNSTATED else type
+    return Unknown() if type is UNSTATED else type.map(lambda t: rebuilt(t, leaf))
 
 
 def settled(type: Type, names: dict[Unknown, Type], *, keep: bool = False, inside_data: bool = False) -> Type:
@@ -184,15 +166,10 @@ def settled(type: Type, names: dict[Unknown, Type], *, keep: bool = False, insid
             if inside_data:
                 return TupleType(())
             return names.setdefault(type, VarType(f"?{len(names) + 1}"))
-        case TupleType(items):
-            return TupleType(tuple(settled(t, names, keep=keep, inside_data=inside_data) for t in items))
-        case RefType(item):
-            return RefType(settled(item, names, keep=keep, inside_data=inside_data))
-        case DataType(name, args):
-            return DataType(name, tuple(settled(t, names, keep=keep, inside_data=True) for t in args))
         case Fun():
             params = tuple(settled(t, names, keep=keep, inside_data=inside_data) for t in type.params)
             result = settled(type.result, names, keep=keep, inside_data=inside_data)
             state = (STATE,) if type.effect.root().stateful and not keep else ()
             return FunctionType((*params, *state), (result, *state))
-    return type
+    inside_data = inside_data or isinstance(type, DataType)
+    return type.map(lambda t: settled(t, names, keep=keep, inside_data=inside_data))

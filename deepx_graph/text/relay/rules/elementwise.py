@@ -51,26 +51,32 @@ def _unary(op: Op) -> Operator:
     return Operator(build)
 
 
-def _binary(op: Op) -> Operator:
-    return Operator(lambda c: c.both(op, c.args[0], c.args[1]), 2)
-
-
 def _logical(op: Op) -> Operator:
     def build(c: Context) -> Node:
         for k in (0, 1):
-            if c.type(k).dtype not in (BOOL,) and c.type(k).dtype.np is not None:
+            if c.type(k).dtype is not BOOL and c.type(k).dtype.np is not None:
                 raise InferError(f"operand {k} is {an(c.type(k))}", operand=k, expected="bool")
         return c.both(op, c.args[0], c.args[1])
 
     return Operator(build, 2)
 
 
-def _compare(direction: str) -> Operator:
-    return Operator(lambda c: c.both(ops.compare, c.args[0], c.args[1], direction=direction), 2)
+def _binary(op: Op, **attrs: str) -> Operator:
+    return Operator(lambda c: c.both(op, c.args[0], c.args[1], **attrs), 2)
 
 
-def _is_integer(c: Context, k: int = 0) -> bool:
-    return c.type(k).dtype.is_integer
+def _rounded(op: Op) -> Operator:
+    """Floor and ceil: integers stay as they are."""
+    return Operator(lambda c: c.args[0] if c.type().dtype.is_integer else c(op, c.args[0]))
+
+
+def _scaled_log(base: float) -> Operator:
+    return Operator(lambda c: c(ops.multiply, c(ops.log, c.args[0]), c.like(1 / math.log(base), c.args[0])))
+
+
+def _right_shift(c: Context) -> Node:
+    signed = c.type().dtype.kind == "int"
+    return c.both(ops.shift_right_arithmetic if signed else ops.shift_right_logical, c.args[0], c.args[1])
 
 
 def trunc(c: Context, x: Node) -> Node:
@@ -83,7 +89,7 @@ def trunc(c: Context, x: Node) -> Node:
 
 def _floor_divide(c: Context) -> Node:
     x, y = c.broadcast(c.args[0], c.args[1])
-    if not _is_integer(c):
+    if not c.type().dtype.is_integer:
         return c(ops.floor, c(ops.divide, x, y))
     exact = c(ops.subtract, x, c(ops.floor_mod, x, y))  # a multiple of y, so the division has no rest
     return c(ops.divide, exact, y)
@@ -91,37 +97,7 @@ def _floor_divide(c: Context) -> Node:
 
 def _trunc_divide(c: Context) -> Node:
     quotient = c.both(ops.divide, c.args[0], c.args[1])
-    return quotient if _is_integer(c) else trunc(c, quotient)
-
-
-def _right_shift(c: Context) -> Node:
-    signed = c.type().dtype.kind == "int"
-    return c.both(ops.shift_right_arithmetic if signed else ops.shift_right_logical, c.args[0], c.args[1])
-
-
-def _rounded(op: Op) -> Operator:
-    """Floor and ceil: integers stay as they are."""
-    return Operator(lambda c: c.args[0] if _is_integer(c) else c(op, c.args[0]))
-
-
-def _scaled_log(base: float) -> Operator:
-    return Operator(lambda c: c(ops.multiply, c(ops.log, c.args[0]), c.like(1 / math.log(base), c.args[0])))
-
-
-def _is_nan(c: Context) -> Node:
-    return c(ops.compare, c.args[0], c.args[0], direction="NE")
-
-
-def _invert(c: Context) -> Node:
-    return c(ops.not_, c.args[0])
-
-
-def _cast(c: Context) -> Node:
-    return c(ops.convert, c.args[0], dtype=c.dtype())
-
-
-def _cast_like(c: Context) -> Node:
-    return c(ops.convert, c.args[0], dtype=c.type(1).dtype)
+    return quotient if c.type().dtype.is_integer else trunc(c, quotient)
 
 
 def _clip(c: Context) -> Node:
@@ -164,10 +140,6 @@ def _prelu(c: Context) -> Node:
     return c(ops.select, positive, x, c(ops.multiply, x, slope))
 
 
-def _filled_like(value: float) -> Operator:
-    return Operator(lambda c: c.full(value, c.known()))
-
-
 def _gelu(c: Context) -> Node:
     x = c.args[0]
     half = c(ops.multiply, x, c.like(0.5, x))
@@ -175,20 +147,22 @@ def _gelu(c: Context) -> Node:
 
 
 _passed_on = Operator(lambda c: c.args[0], takes_tuple=True)
+_inverted = Operator(lambda c: c(ops.not_, c.args[0]))
 
 ELEMENTWISE: dict[str, Operator] = {
     **{n: _unary(op) for n, op in UNARY.items()}, **{n: _binary(op) for n, op in BINARY.items()},
-    **{n: _logical(op) for n, op in LOGICAL.items()}, **{n: _compare(d) for n, d in COMPARE.items()},
+    **{n: _logical(op) for n, op in LOGICAL.items()}, **{n: _binary(ops.compare, direction=d) for n, d in COMPARE.items()},
     "floor": _rounded(ops.floor), "ceil": _rounded(ops.ceil), "round": _rounded(ops.round_nearest_afz),
-    "trunc": Operator(lambda c: trunc(c, c.args[0])), "isnan": Operator(_is_nan), "log2": _scaled_log(2), "log10": _scaled_log(10),
-    "logical_not": Operator(_invert), "bitwise_not": Operator(_invert), "atan2": _binary(ops.atan2),
-    "right_shift": Operator(_right_shift, 2),
-    "floor_divide": Operator(_floor_divide, 2), "trunc_divide": Operator(_trunc_divide, 2), "trunc_mod": _binary(ops.remainder),
-    "cast": Operator(_cast), "cast_like": Operator(_cast_like, 2), "clip": Operator(_clip), "where": Operator(_where, 3),
+    "trunc": Operator(lambda c: trunc(c, c.args[0])), "logical_not": _inverted, "bitwise_not": _inverted,
+    "isnan": Operator(lambda c: c(ops.compare, c.args[0], c.args[0], direction="NE")),
+    "log2": _scaled_log(2), "log10": _scaled_log(10), "atan2": _binary(ops.atan2), "right_shift": Operator(_right_shift, 2), "floor_divide": Operator(_floor_divide, 2),
+    "trunc_divide": Operator(_trunc_divide, 2), "trunc_mod": _binary(ops.remainder), "clip": Operator(_clip),
+    "cast": Operator(lambda c: c(ops.convert, c.args[0], dtype=c.dtype())), "where": Operator(_where, 3),
+    "cast_like": Operator(lambda c: c(ops.convert, c.args[0], dtype=c.type(1).dtype), 2),
     **dict.fromkeys(("copy", "identity", "on_device", "device_copy", "annotation.stop_fusion", "annotation.compiler_begin",
                      "annotation.compiler_end"), _passed_on),
     "memory.kill": Operator(lambda c: c.b.pack(), takes_tuple=True), "nn.relu": Operator(lambda c: relu(c, c.args[0])),
     "nn.leaky_relu": Operator(_leaky_relu), "nn.prelu": Operator(_prelu, 2), "nn.gelu": Operator(_gelu),
-    "zeros_like": _filled_like(0), "ones_like": _filled_like(1), "fast_exp": _unary(ops.exponential),
-    "fast_tanh": _unary(ops.tanh), "fast_erf": _unary(ops.erf),
+    "zeros_like": Operator(lambda c: c.full(0, c.known())), "ones_like": Operator(lambda c: c.full(1, c.known())),
+    "fast_exp": _unary(ops.exponential), "fast_tanh": _unary(ops.tanh), "fast_erf": _unary(ops.erf),
 }  # fmt: skip

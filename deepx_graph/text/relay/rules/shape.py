@@ -82,10 +82,6 @@ def _reshape(c: Context) -> Node:
     return c.shaped(c.args[0], new_shape(old, codes))
 
 
-def _reshape_like(c: Context) -> Node:
-    return c.shaped(c.args[0], c.known(1).dims or ())
-
-
 def _transpose(c: Context) -> Node:
     rank = c.known().rank or 0
     axes = c.attr("axes")
@@ -247,14 +243,6 @@ def _pad(c: Context) -> Node:
 # --- broadcasts ---------------------------------------------------------------------------------------------------
 
 
-def _broadcast_to(c: Context) -> Node:
-    return c.spread(c.args[0], c.sizes("shape", 1))
-
-
-def _broadcast_like(c: Context) -> Node:
-    return c.spread(c.args[0], c.known(1).dims or ())
-
-
 def collapse(c: Context, x: Node, dims: Dims) -> Node:
     """The sum over the axes along which `dims` was broadcast to the shape of `x`."""
     old = ranked(x).dims or ()
@@ -263,14 +251,6 @@ def collapse(c: Context, x: Node, dims: Dims) -> Node:
     extra = len(old) - len(dims)
     axes = [k for k in range(len(old)) if k < extra or (dims[k - extra] == 1 and old[k] != 1)]
     return c.shaped(ops.reduction(c.b, ops.add, x, axes) if axes else x, dims)
-
-
-def _collapse_like(c: Context) -> Node:
-    return collapse(c, c.args[0], c.known(1).dims or ())
-
-
-def _collapse_to(c: Context) -> Node:
-    return collapse(c, c.args[0], c.sizes("shape", 1))
 
 
 # --- made from nothing --------------------------------------------------------------------------------------------
@@ -291,10 +271,6 @@ def _full(c: Context) -> Node:
     return c.along(value, shape, ())
 
 
-def _full_like(c: Context) -> Node:
-    return c.along(c.cast(c.args[1], c.type().dtype), c.known().dims or (), ())
-
-
 def _arange(c: Context) -> Node:
     start, stop, step = (c.static(k).reshape(()).item() for k in range(3))
     dtype = c.dtype(default=I32)
@@ -308,14 +284,6 @@ def _arange(c: Context) -> Node:
     return c.b.constant(start + step * np.arange(size), dtype)
 
 
-def _shape_of(c: Context) -> Node:
-    return c.b.constant(np.asarray(c.known().shape, np.int64), c.dtype(default=I32))
-
-
-def _size_of(c: Context) -> Node:
-    return c.b.constant(c.known().size, c.dtype(default=I32))
-
-
 def _meshgrid(c: Context) -> Node:
     items = [c.shaped(i, (product(ranked(i).dims or ()),)) for i in c.items()]
     dims = tuple((ranked(i).dims or (1,))[0] for i in items)
@@ -325,16 +293,20 @@ def _meshgrid(c: Context) -> Node:
 
 
 SHAPE: dict[str, Operator] = {
-    "reshape": Operator(_reshape), "dyn.reshape": Operator(_reshape, 2), "reshape_like": Operator(_reshape_like, 2),
+    "reshape": Operator(_reshape), "dyn.reshape": Operator(_reshape, 2),
+    "reshape_like": Operator(lambda c: c.shaped(c.args[0], c.known(1).dims or ()), 2),
     "transpose": Operator(_transpose), "expand_dims": Operator(_expand_dims), "squeeze": Operator(_squeeze),
     "nn.batch_flatten": Operator(_batch_flatten), "layout_transform": Operator(_layout_transform),
     "concatenate": Operator(_concatenate, takes_tuple=True), "stack": Operator(_stack, takes_tuple=True), "split": Operator(_split),
     "strided_slice": Operator(_strided_slice), "slice_like": Operator(_slice_like, 2), "tile": Operator(_tile),
-    "repeat": Operator(_repeat),
-    "reverse": Operator(_reverse), "flip": Operator(_reverse), "nn.pad": Operator(_pad), "broadcast_to": Operator(_broadcast_to),
-    "broadcast_to_like": Operator(_broadcast_like, 2), "collapse_sum_like": Operator(_collapse_like, 2),
-    "collapse_sum_to": Operator(_collapse_to), "zeros": _filled(0), "ones": _filled(1), "full": Operator(_full),
-    "full_like": Operator(_full_like, 2),
-    "arange": Operator(_arange, 3), "shape_of": Operator(_shape_of), "ndarray_size": Operator(_size_of),
+    "repeat": Operator(_repeat), "reverse": Operator(_reverse), "flip": Operator(_reverse), "nn.pad": Operator(_pad),
+    "zeros": _filled(0), "ones": _filled(1), "full": Operator(_full), "arange": Operator(_arange, 3),
+    "broadcast_to": Operator(lambda c: c.spread(c.args[0], c.sizes("shape", 1))),
+    "broadcast_to_like": Operator(lambda c: c.spread(c.args[0], c.known(1).dims or ()), 2),
+    "collapse_sum_to": Operator(lambda c: collapse(c, c.args[0], c.sizes("shape", 1))),
+    "collapse_sum_like": Operator(lambda c: collapse(c, c.args[0], c.known(1).dims or ()), 2),
+    "full_like": Operator(lambda c: c.along(c.cast(c.args[1], c.type().dtype), c.known().dims or (), ()), 2),
+    "ndarray_size": Operator(lambda c: c.b.constant(c.known().size, c.dtype(default=I32))),
+    "shape_of": Operator(lambda c: c.b.constant(np.asarray(c.known().shape, np.int64), c.dtype(default=I32))),
     "meshgrid": Operator(_meshgrid, takes_tuple=True),
 }  # fmt: skip

@@ -151,19 +151,13 @@ def pooled(c: Context, op: Op, x: Node, windows: dict[str, tuple[int, ...]]) -> 
     return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=monoid_body(op, dtype), **windows)
 
 
-def _max_pool(n: int) -> Operator:
-    def build(c: Context) -> Node:
-        layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
-        return pooled(c, ops.maximum, c.args[0], _windows(c, n, layout))
+def _pool(op: Op | None, n: int) -> Operator:
+    """Windows reduced by a monoid op; their mean for None."""
 
-    return Operator(build)
-
-
-def _avg_pool(n: int) -> Operator:
     def build(c: Context) -> Node:
         layout = layout_of(c, "layout", "NC" + SPATIAL[n], c.known().rank or 0)
         windows = _windows(c, n, layout)
-        return averaged(c, c.args[0], windows, c.flag("count_include_pad"))
+        return averaged(c, c.args[0], windows, c.flag("count_include_pad")) if op is None else pooled(c, op, c.args[0], windows)
 
     return Operator(build)
 
@@ -292,7 +286,7 @@ def _lrn(c: Context) -> Node:
 
 WINDOW: dict[str, Operator] = {
     **{f"nn.conv{n}d": _conv(n) for n in SPATIAL}, **{f"nn.conv{n}d_transpose": _conv_transpose(n) for n in SPATIAL},
-    **{f"nn.max_pool{n}d": _max_pool(n) for n in SPATIAL}, **{f"nn.avg_pool{n}d": _avg_pool(n) for n in SPATIAL},
+    **{f"nn.max_pool{n}d": _pool(ops.maximum, n) for n in SPATIAL}, **{f"nn.avg_pool{n}d": _pool(None, n) for n in SPATIAL},
     "nn.global_avg_pool2d": _global(None, 2), "nn.global_max_pool2d": _global(ops.maximum, 2),
     **{f"nn.adaptive_avg_pool{n}d": _adaptive(None, n) for n in SPATIAL},
     **{f"nn.adaptive_max_pool{n}d": _adaptive(ops.maximum, n) for n in SPATIAL}, "nn.upsampling": Operator(_upsampling),

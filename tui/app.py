@@ -251,7 +251,7 @@ class Browser(App[int]):
     def action_pane(self, name: str) -> None:
         pane = self.query_one(f"#{name}")
         pane.toggle_class("-on")
-        if not pane.has_class("-on") and pane.has_focus:
+        if not pane.has_class("-on") and pane.has_focus_within:
             self.action_view(self.view)
         self.selection.changed()
 

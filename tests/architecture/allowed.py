@@ -15,7 +15,6 @@ ONE_READER: set[str] = set()
 ONE_SUBCLASS: set[str] = {
     "GroupsField",
     "StatedField",
-    "TextTable",
     "UnitField",
 }
 """Classes with one heir that do not say that they are abstract."""

@@ -11,7 +11,9 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.text import Text
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -83,7 +85,7 @@ def _data_line(data: Data) -> Option:
 LABEL = 12
 
 
-class Inspector(TextTable, Follower):
+class Inspector(Container, Follower):
     """Sections of facts. Enter on an operand or user goes there, on a line of the source shows it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Go there")]
@@ -98,6 +100,10 @@ class Inspector(TextTable, Follower):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.sections: list[Section] = []
+        self.table = TextTable(chooses=False)
+
+    def compose(self) -> ComposeResult:
+        yield self.table
 
     def show_node(self, session: Session, function: Function, node: Node) -> None:
         self.sections = inspect(session, function, node)
@@ -105,7 +111,6 @@ class Inspector(TextTable, Follower):
 
     def on_resize(self) -> None:
         self._lay_out()
-        super().on_resize()
 
     def _lay_out(self) -> None:
         lines: list[TextLine] = []
@@ -114,10 +119,10 @@ class Inspector(TextTable, Follower):
                 lines.append(heading(section.title))
             for e in section.entries:
                 lines += _entry_lines(e, max(10, self.size.width - LABEL - 3))
-        self.show(lines)
+        self.table.show(lines)
 
     def action_choose(self) -> None:
-        entry = self.line.data if self.line is not None else None
+        entry = self.table.line.data if self.table.line is not None else None
         if isinstance(entry, Entry) and (entry.node is not None or entry.line):
             self.post_message(self.LinkFollowed(entry.node, entry.line))
 

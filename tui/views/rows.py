@@ -190,9 +190,14 @@ class TextTable(VirtualList):
     class Moved(LineMessage):
         """The cursor is on a line."""
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, *, chooses: bool = True) -> None:
         super().__init__(id=id)
         self.table: Sequence[TextLine] = ()
+        self.chooses = chooses
+        """Whether Enter is for the table, and not for what it is a part of."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return self.chooses or action != "choose"
 
     def show(self, table: Sequence[TextLine], *, keep: bool = False) -> None:
         """Shows these lines, from the first or, with `keep`, from where the cursor was."""

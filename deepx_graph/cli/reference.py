@@ -114,25 +114,27 @@ def op_text(op: Op) -> str:
     """A declaration for a reader at a terminal."""
     f = facts(op)
     lines = [f"{op.name}({op.shown_operands})", f"  {op.summary}", ""]
-    lines += [f"  operand    {_marked(o)}: {o['type']}{_more(o)}" for o in f["operands"]]
-    lines += [f"  attribute  {a['name']}: {_attribute(a)}{_more(a)}" for a in f["attributes"]]
-    lines += [f"  result     {_marked(r)}: {r['type']}{_more(r)}" for r in f["results"]]
-    lines += [f"  expects    {words}" for words in f["constraints"]]
+    lines += [f"  {word:<11}{text}" for word, text in _signature(f)]
     lines += [f"  family     {f['family']}", f"  traits     {', '.join(f['traits']) or 'none'}"]
     lines += [f"  gradient   {_gradient(f)}", f"  source     {op.source}"]
     lines += ["", *(f"    {line}" for line in f["example"].splitlines())] if f["example"] else []
     return "\n".join(lines) + "\n"
 
 
+def _signature(f: dict[str, Any], quote: str = "") -> Iterator[tuple[str, str]]:
+    """Operands, attributes, results and constraints, each as a word and a text; `quote` stands around names."""
+    for word, items in (("operand", f["operands"]), ("attribute", f["attributes"]), ("result", f["results"])):
+        for i in items:
+            what = _attribute(i, quote) if word == "attribute" else i["type"]
+            yield word, f"{quote}{_marked(i)}{quote}: {what}{f'; {summary}' if (summary := i['summary']) else ''}"
+    yield from (("expects", words) for words in f["constraints"])
+
+
 def _marked(item: dict[str, Any]) -> str:
-    return str(item["name"]) + ("..." if item["variadic"] else "?" if item.get("optional") else "")
+    return str(item["name"]) + ("..." if item.get("variadic") else "?" if item.get("optional") else "")
 
 
-def _more(item: dict[str, Any]) -> str:
-    return f"; {item['summary']}" if item["summary"] else ""
-
-
-def _attribute(a: dict[str, Any], quote: str = "") -> str:
+def _attribute(a: dict[str, Any], quote: str) -> str:
     default = "required" if a["default"] is None else f"default {quote}{a['default']}{quote}"
     return f"{a['kind']}, {default}{', ' + a['constraint'] if a['constraint'] else ''}"
 
@@ -152,10 +154,7 @@ def markdown() -> str:
 def _section(op: Op) -> list[str]:
     f = facts(op)
     lines = [f"### {op.name}", "", op.summary, ""]
-    lines += [f"- operand `{_marked(o)}`: {o['type']}{_more(o)}" for o in f["operands"]]
-    lines += [f"- attribute `{a['name']}`: {_attribute(a, '`')}{_more(a)}" for a in f["attributes"]]
-    lines += [f"- result `{_marked(r)}`: {r['type']}{_more(r)}" for r in f["results"]]
-    lines += [f"- expects {words}" for words in f["constraints"]]
+    lines += [f"- {word} {text}" for word, text in _signature(f, "`")]
     lines += [f"- traits: {', '.join(f['traits']) or 'none'}; gradient: {_gradient(f)}"]
     lines += [f"- source: {op.source}", ""]
     return lines + (["```", *f["example"].splitlines(), "```", ""] if f["example"] else [])

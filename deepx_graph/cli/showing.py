@@ -99,17 +99,12 @@ def _page(args: Arguments) -> Drawing:
     sessions = [measured(m) if args.profile else Session(m) for m in modules]
     for file, session in zip(files, sessions, strict=True):
         if session.result is not None:
-            say(f"note: {file}: {_timing(session.result.runs)}")
+            runs = session.result.runs
+            say(f"note: {file}: times are " + (f"medians of {runs} runs, the first left out" if runs > 1 else
+                                               "those of the first run, which is slower than others"))
     choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto")
     named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
     return explore(named, choice, title=" and ".join(files))
-
-
-def _timing(runs: int) -> str:
-    """What the times of a profile are."""
-    if runs == 1:
-        return "times are those of the first run, which is slower than others"
-    return f"times are medians of {runs} runs, the first left out"
 
 
 def _stage(args: Arguments, module: Module) -> Module:

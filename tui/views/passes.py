@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -17,7 +18,6 @@ from deepx_graph.tui.formatting import plain, time_text
 from deepx_graph.tui.views.base import BrowserView
 from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 
-CHANGE = {"added": "added", "removed": "removed", "changed": "changed"}
 SHOWN = 500
 """Changes of a step that are listed."""
 
@@ -106,10 +106,10 @@ class PassesView(BrowserView):
     def action_step(self, by: int) -> None:
         self.steps.cursor += by
 
-    def go_to(self, wanted: object) -> None:
-        """Puts the cursor on the first step that is, or satisfies, what is wanted."""
+    def go_to(self, wanted: Callable[[Event], bool]) -> None:
+        """Puts the cursor on the first step that is wanted."""
         for k, line in enumerate(self.steps.table):
-            if line.data is wanted or (callable(wanted) and line.data is not None and wanted(line.data)):
+            if line.data is not None and wanted(line.data):
                 self.steps.cursor = k
                 self.steps.moved()
                 return
@@ -118,7 +118,7 @@ class PassesView(BrowserView):
         """Unfolds the pass of an event and goes to it."""
         self.folded.discard(event.stage)
         self._list()
-        self.go_to(event)
+        self.go_to(lambda e: e is event)
 
     # --- one step
 
@@ -200,8 +200,8 @@ def changes_of(found: Difference) -> list[TextLine]:
         if change.function != last:
             last = change.function
             lines.append(text_line((f"function {plain(last, 60)}", "faint")))
-        lines.append(text_line((f"  {SIGNS[change.kind]} ", CHANGE[change.kind]), (change.text, CHANGE[change.kind]),
-                          data=change.after or change.before))  # fmt: skip
+        sign = (f"  {SIGNS[change.kind]} ", change.kind)
+        lines.append(text_line(sign, (change.text, change.kind), data=change.after or change.before))
     if len(found.changes) > SHOWN:
         lines.append(text_line((f"  and {len(found.changes) - SHOWN:,} more changes", "faint")))
     if found.changes:

@@ -8,7 +8,7 @@ is the last parameter and the last result, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deepx_graph.errors import Diagnostic, UsageError, printable
@@ -53,8 +53,8 @@ class Subgraph:
         found: dict[Function, list[Node]] = {}
         for f in functions.values() or module.entry_first:
             facts = Facts(f)
-            between = _between(facts, {which: n for which, (_, n) in ends.items()})
-            chosen = [n for n in f.nodes if n in between and query.matches(facts, n)]
+            between = [facts.after(n) if which == "from" else facts.before(n) for which, (_, n) in ends.items()]
+            chosen = [n for n in f.nodes if all(n in part for part in between) and query.matches(facts, n)]
             if chosen:
                 found[f] = chosen
         if not found:
@@ -84,15 +84,6 @@ class Subgraph:
     def __str__(self) -> str:
         parts = (("from", self.start), ("to", self.end), ("where", self.where))
         return " ".join(f"{word} '{printable(text)}'" for word, text in parts if text) or "chosen"
-
-
-def _between(facts: Facts, ends: Mapping[str, Node]) -> frozenset[Node]:
-    found = frozenset(facts.function.nodes)
-    if "from" in ends:
-        found &= facts.after(ends["from"])
-    if "to" in ends:
-        found &= facts.before(ends["to"])
-    return found
 
 
 # --- as a program of its own ----------------------------------------------------------------------------------------
@@ -125,7 +116,7 @@ def cut(module: Module, function: Function, nodes: Iterable[Node]) -> Module:
 def closed(function: Function, nodes: Iterable[Node]) -> set[Node]:
     """The nodes, with the constants that they read and the control that they cannot be without."""
     chosen: set[Node] = set()
-    stack = list(nodes)
+    stack, facts = list(nodes), Facts(function)
     ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
     while stack:
         n = stack.pop()
@@ -136,26 +127,10 @@ def closed(function: Function, nodes: Iterable[Node]) -> set[Node]:
         if n.op is LOOP_BEGIN and n in ends:
             stack.append(ends[n])
         elif n.op is LOOP_END:
-            stack += _iterated(function, n)
+            stack += facts.after(n.inputs[0]) & facts.before(n)  # what each iteration computes
         if n.op is LOOP_END or n.op is REGION:  # its values leave it one by one
             stack += function.users[n]
     return chosen
-
-
-def _iterated(function: Function, end: Node) -> set[Node]:
-    """What a loop computes in each iteration: the nodes between its head and its end."""
-    below = {end.inputs[0]}
-    for n in function.nodes:
-        if n.serial > end.inputs[0].serial and not below.isdisjoint(n.inputs):
-            below.add(n)
-    found: set[Node] = set()
-    stack = [end]
-    while stack:
-        n = stack.pop()
-        if n not in found and n in below:
-            found.add(n)
-            stack += n.inputs
-    return found
 
 
 def _params(outside: list[Node], function: Function) -> dict[Node, Node]:

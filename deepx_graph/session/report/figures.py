@@ -89,9 +89,9 @@ class FigureRow:
     after: int | None
 
     @property
-    def change(self) -> float | None:
-        """By how much of what it was it has changed; None where that says nothing."""
-        return None if not self.before or self.after is None else self.after / self.before - 1
+    def percent(self) -> str:
+        """By how much of what it was it has changed; empty where that says nothing."""
+        return f"{self.after / self.before - 1:+.0%}" if self.before and self.after not in (None, self.before) else ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Table:
 
     def lines(self) -> Iterator[str]:
         """The table as text."""
-        rows = [(r.name, _shown(r.name, r.before, self.open[0]), _shown(r.name, r.after, self.open[1]), _percent(r))
+        rows = [(r.name, _shown(r.name, r.before, self.open[0]), _shown(r.name, r.after, self.open[1]), r.percent)
                 for r in (*self.ops, *self.figures)]
         head = ("", "before", f"after {self.pipeline}", "")
         widths = [max(len(row[k]) for row in (head, *rows)) for k in range(4)]
@@ -143,10 +143,6 @@ def _shown(name: str, value: int | None, open: Sequence[str]) -> str:
     figure = FIGURES.get(name)
     text = sized(value) if figure and figure.binary else f"{value:,}"
     return f"{text} x ?" if figure and figure.runs and open else text
-
-
-def _percent(row: FigureRow) -> str:
-    return "" if not row.change else f"{row.change:+.0%}"
 
 
 def figure_of(info: ModuleInfo, name: str) -> int | None:

@@ -77,7 +77,7 @@ class PageProgram:
     @cached_property
     def nodes(self) -> dict[int, tuple[Function, Key]]:
         """What each box of the view is, where it is a node."""
-        return dict(_nodes(self.session.module, self.view))
+        return {box.id: _node(self.session.module, box) for box in self.view.nodes if box.address}
 
     @cached_property
     def ids(self) -> dict[Key, int]:
@@ -130,12 +130,6 @@ class PageProgram:
                 yield node.op.name, [[s.title, [[shown(e.label), shown(e.text)] for e in s.entries]] for s in found]
 
 
-def _nodes(module: Module, view: View) -> Iterator[tuple[int, tuple[Function, Key]]]:
-    for box in view.nodes:
-        if box.address:
-            yield box.id, _node(module, box)
-
-
 def _node(module: Module, box: ViewNode) -> tuple[Function, Key]:
     name, _, number = box.address.rpartition("#")
     outer, _, inside = number.partition(".")
@@ -177,9 +171,7 @@ def explore_stages(stages: Sequence[tuple[str, Module]], choice: PageOptions | N
 
 
 def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timeline: bool) -> Drawing:
-    links = []
-    for k in range(len(programs) - 1):
-        links.append(_linked(programs, k, timeline))
+    links = [_linked(programs, k, timeline) for k in range(len(programs) - 1)]
     graphs: list[PageGraph] = []
     notes: list[str] = []
     seconds = choice.timeout / (len(programs) if timeline else 1)
@@ -238,6 +230,3 @@ def stages_of(module: Module, pipeline: str, *, fast_math: bool = False) -> list
     version = Session(module).optimise(pipeline, fast_math=fast_math)
     changed = (s for s in (version.record.stages if version.record else ()) if s.changed)
     return [("as read", module), *((f"after {format_pass(s.pass_)}", s.module) for s in changed)]
-
-
-

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from deepx_graph import __version__
-from deepx_graph.cli import options, programs, progress, reports, running, showing, tool
+from deepx_graph.cli import output, programs, reports, running, showing, tool
 from deepx_graph.cli.options import (
     AddOptions,
     Arguments,
@@ -29,8 +29,8 @@ from deepx_graph.cli.options import (
     add_pipeline,
     add_reading,
     add_running,
-    say,
 )
+from deepx_graph.cli.output import say
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.runtime.native import vectors
 
@@ -120,8 +120,8 @@ def _main(argv: Sequence[str] | None) -> int:
         if args.command is None:
             parser.print_help()
             return 0
-        options.COLOUR = args.color
-        with vectors(getattr(args, "vector_bits", None)), progress.shown(sys.stderr, not args.quiet):
+        output.COLOUR = args.color
+        with vectors(getattr(args, "vector_bits", None)), output.shown(sys.stderr, not args.quiet):
             return COMMANDS[args.command].run(args)
     except DeepxGraphError as e:
         say(str(e))

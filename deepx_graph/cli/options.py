@@ -1,4 +1,4 @@
-"""What commands share: an argument parser that suggests, groups of options, reading a program, and writing results.
+"""What commands share: an argument parser that suggests, groups of options, and reading a program.
 
 Only light modules are imported here: `--help` must not pay for numpy.
 """
@@ -6,22 +6,17 @@ Only light modules are imported here: `--help` must not pay for numpy.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import math
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from deepx_graph.cli.progress import aside
-from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
+from deepx_graph.cli.output import say
+from deepx_graph.errors import Diagnostic, UsageError, printable, suggest
 from deepx_graph.runtime.native import WIDTHS
 
 if TYPE_CHECKING:
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.query.selection import Subgraph
-    from deepx_graph.viz.draw import Drawing
 
 Arguments = argparse.Namespace
 AddOptions = Callable[[argparse.ArgumentParser], None]
@@ -213,86 +208,3 @@ def watch(args: Arguments) -> Any:
 
 def _names(given: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for item in given for name in item.split(",") if name.strip())
-
-
-# --- output
-
-
-def say(text: str) -> None:
-    """A line on standard error: diagnostics, timings, notes. Coloured by its first word where colour is wanted."""
-    stream = sys.stderr
-    text = printable_lines(text) if stream.isatty() else text
-    if _colour(stream):
-        for word, code in (("error:", "31"), ("warning:", "33")):
-            text = text.replace(word, f"\x1b[1;{code}m{word}\x1b[0m", 1)
-    with contextlib.suppress(OSError), aside():  # when there is nowhere to say it, the exit code still says it
-        print(text, file=stream)
-
-
-def say_notes(drawn: Drawing) -> None:
-    """What a picture comes with."""
-    for note in drawn.notes:
-        say(f"note: {note}")
-
-
-COLOUR = "auto"
-"""`auto`, `always` or `never`; set once by `main` from --color."""
-
-
-def _colour(stream: Any) -> bool:
-    if COLOUR == "auto":
-        return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return COLOUR == "always"
-
-
-def check_suffix(path: str, known: Iterable[str], hint: str | None = None) -> None:
-    """Raises UsageError where the name of a file to write ends in something that says another form than the known."""
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix and suffix not in known and (os.path.isfile(path) or not os.path.exists(path)):
-        near = suggest(suffix, known)
-        raise UsageError(Diagnostic(f"'{printable(path)}' ends in no form that can be written", expected=", ".join(known),
-                                    hint=near or hint))
-
-
-def emit(text: str | bytes, path: str | None) -> None:
-    """A result to a file, whole or not at all, or to standard output for `-` and None."""
-    data = text.encode() if isinstance(text, str) else text
-    if path in (None, "-"):
-        _to_standard_output(data)
-        return
-    from deepx_graph.files import write_file
-
-    write_file(str(path), data)
-
-
-def _to_standard_output(data: bytes) -> None:
-    """Behind what a program has printed. Raises RunError when it is closed or full.
-
-    A terminal gets what came from a file as text that cannot move its cursor, recolour or reorder; files and pipes get it as it is.
-    """
-    if sys.stdout is None:
-        raise RunError("standard output is closed")
-    if sys.stdout.isatty():
-        data = printable_lines(data.decode("utf-8", "backslashreplace")).encode()
-    try:
-        with aside():
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-    except OSError as e:
-        if isinstance(e, BrokenPipeError) or is_interrupt(e):
-            raise
-        raise RunError(f"cannot write standard output: {e.strerror or e}") from None
-
-
-def emit_json(value: Any, path: str | None = None) -> None:
-    """A report as JSON; numbers that JSON has not are the texts `NaN`, `Infinity` and `-Infinity`."""
-    emit(json.dumps(_finite(value), indent=2, default=str, allow_nan=False) + "\n", path)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, (list, tuple)) else value

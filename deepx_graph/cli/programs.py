@@ -9,22 +9,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.cli.options import (
-    PICTURES,
-    Arguments,
-    add_part,
-    check_suffix,
-    chosen_part,
-    count,
-    emit,
-    emit_json,
-    natural,
-    read_program,
-    say,
-    say_notes,
-    size,
-    watch,
-)
+from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, size, watch
+from deepx_graph.cli.output import check_suffix, emit, emit_json, say, say_notes
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.progress import stage
 from deepx_graph.units import sized

@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import (
-    Arguments,
-    emit,
-    emit_json,
-    named_values,
-    read_program,
-    say,
-    say_notes,
-    watch,
-)
+from deepx_graph.cli.options import Arguments, named_values, read_program, watch
+from deepx_graph.cli.output import emit, emit_json, say, say_notes
 from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.progress import stage
 

@@ -11,18 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deepx_graph.cli.options import (
-    Arguments,
-    check_suffix,
-    count,
-    emit,
-    emit_json,
-    named_values,
-    read_program,
-    say,
-    seconds,
-    watch,
-)
+from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
+from deepx_graph.cli.output import check_suffix, emit, emit_json, say
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.progress import stage
 

@@ -11,20 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.cli.options import (
-    PICTURES,
-    Arguments,
-    add_part,
-    chosen_part,
-    count,
-    emit,
-    natural,
-    read_program,
-    say,
-    say_notes,
-    seconds,
-    watch,
-)
+from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, seconds, watch
+from deepx_graph.cli.output import emit, say, say_notes
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 
 if TYPE_CHECKING:

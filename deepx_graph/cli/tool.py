@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from deepx_graph.cli import reference
-from deepx_graph.cli.options import Arguments, emit, emit_json, natural, say, size
+from deepx_graph.cli.options import Arguments, natural, size
+from deepx_graph.cli.output import emit, emit_json, say
 from deepx_graph.errors import printable
 from deepx_graph.units import sized
 

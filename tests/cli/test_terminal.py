@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from deepx_graph.cli import main as cli
-from deepx_graph.cli import options, progress
-from deepx_graph.cli.progress import StatusLine
+from deepx_graph.cli import output
+from deepx_graph.cli.output import StatusLine
 from deepx_graph.errors import printable_lines
 from deepx_graph.progress import StageProgress, listening
 from tests.support.cli_runner import Run
@@ -119,14 +119,14 @@ def test_what_is_said_takes_the_line_away_first(run: Run, sea: str, monkeypatch:
     terminal = Terminal()
 
     def slow(args: object) -> int:
-        if progress._line is not None:
-            progress._line.update(2)
-        options.say("note: here")
-        if progress._line is not None:
-            progress._line.update(3)
+        if output._line is not None:
+            output._line.update(2)
+        output.say("note: here")
+        if output._line is not None:
+            output._line.update(3)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress, "PERIOD", 3600)
+    monkeypatch.setattr(output, "PERIOD", 3600)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setitem(cli.COMMANDS, "info", cli.COMMANDS["info"]._replace(run=slow))
     assert cli.main(["info", sea, "--color", "never", *arguments]) == 130

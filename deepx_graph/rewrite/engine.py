@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,8 @@ class Rule:
     """Applies only where one of these ops is; empty: anywhere."""
     pattern: OpPattern | None = None
     """What it matches, where it is written as a pattern."""
+    exact: Callable[[Node], bool] | None = None
+    """Which nodes it is exact for, and applies to; None: all."""
 
     def may_apply(self, op: Op, operands: frozenset[Op]) -> bool:
         """Whether the rule is worth trying on a node of the op whose operands are of these ops."""
@@ -52,6 +55,8 @@ class Rule:
 
     def apply(self, node: Node, b: Builder) -> Node | None:
         """What the rule makes of the node, None when it does not apply."""
+        if self.exact is not None and not self.exact(node):
+            return None
         for match in self.matchers:
             env: Env = {}
             if match(node, env):
@@ -61,13 +66,20 @@ class Rule:
                     return made
         return None
 
+    def under_fast_math(self, name: str) -> Rule:
+        """The same rule for the nodes that it is not exact for."""
+        equation = re.sub(" (?:for|on) integers,?", "", self.equation)
+        return replace(self, name=name, equation=equation, fast_math=True, exact=None)
 
-def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequence[Op] = ()) -> Callable[[Action], Rule]:
+
+def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequence[Op] = (),
+         exact: Callable[[Node], bool] | None = None) -> Callable[[Action], Rule]:
     """Makes a rule of a function: `@rule(op_of(add, X, 0))`.
 
     The function's parameters are variables of the pattern by name, `node` for the whole match, `b` for the builder. Instead of a
     pattern: an op (any node of it) or a predicate over ops; `over` then tells which ops there must be one of among the operands
-    for the rule to be worth trying. Raises ValueError for an unknown parameter or a missing docstring.
+    for the rule to be worth trying. A rule is for nodes that are `exact`, where that is given. Raises ValueError for an unknown
+    parameter or a missing docstring.
     """
 
     def make(action: Action) -> Rule:
@@ -82,7 +94,7 @@ def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequ
             roots, ways = _is(pattern) if isinstance(pattern, Op) else pattern, (_always,)
         name = action.__name__.strip("_").replace("_", "-")
         return Rule(name, action.__doc__.strip().split("\n")[0], roots, ways, action, params, fast_math,
-                    operands, frozenset(over), pattern if isinstance(pattern, OpPattern) else None)
+                    operands, frozenset(over), pattern if isinstance(pattern, OpPattern) else None, exact)
 
     return make
 

@@ -8,7 +8,7 @@ each is called from a single place. Source: G. Steele, Lambda: The Ultimate GOTO
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -149,54 +149,48 @@ def _looped(function: Function, control: RewriteControl) -> Function:
     tree = _tree(function, tainted)
     if not isinstance(tree, _Fork):
         return function
-    results = _as_while(function, tree, tainted) or _as_flagged(function, tree, tainted)
+    results = _as_while(function, tree) or _as_flagged(function, tree)
     call = next(n for n in function.nodes if _is_own(n, function))
     if results is None or not control.permit("tail-call", call, results[0]):
         return function
     return with_results(function, tuple(results))
 
 
-class _Copy:
-    """The nodes of a function over other values of its parameters, copied as they are asked for."""
-
-    def __init__(self, function: Function, params: Sequence[Node], tainted: set[Node]) -> None:
-        self.made: dict[Node, Node] = dict(zip(function.params, params, strict=True))
-        self._tainted = tainted
-
-    def __call__(self, node: Node) -> Node:
-        return on_demand((node,), self.made, lambda n: n.inputs, copied)[0]
-
-    def all(self, nodes: Iterable[Node]) -> list[Node]:
-        return [self(n) for n in nodes]
+Copier = Callable[[Node], Node]
 
 
-def _as_while(function: Function, tree: _Fork, tainted: set[Node]) -> list[Node] | None:
+def _copier(function: Function, params: Sequence[Node]) -> Copier:
+    """Gives the nodes of the function over other values of its parameters, each copied when it is first asked for."""
+    made: dict[Node, Node] = dict(zip(function.params, params, strict=True))
+    return lambda node: on_demand((node,), made, lambda n: n.inputs, copied)[0]
+
+
+def _as_while(function: Function, tree: _Fork) -> list[Node] | None:
     """`while the condition sends it round: arguments`; then the other side. None where the tree is more than that."""
     if len(tree.sides) != 2 or as_tensor(tree.selector.type).dtype is not BOOL:
         return None
     for k in range(2):
         again, done = tree.sides[k], tree.sides[1 - k]
         if isinstance(again, _Again) and isinstance(done, _Done):
-            return _while(function, tree.selector, k == 0, again.call, done.results, tainted)
+            return _while(function, tree.selector, k == 0, again.call, done.results)
     return None
 
 
-def _while(function: Function, selector: Node, when: bool, call: Node, results: Sequence[Node],
-           tainted: set[Node]) -> list[Node] | None:
+def _while(function: Function, selector: Node, when: bool, call: Node, results: Sequence[Node]) -> list[Node] | None:
     b = Builder(origin=call.origin)
     if not _same_types(function, call):
         return None
 
     def body(variables: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        copy = _Copy(function, variables, tainted)
+        copy = _copier(function, variables)
         condition = copy(selector)
-        return condition if when else b(not_, condition), copy.all(call.inputs)
+        return condition if when else b(not_, condition), list(map(copy, call.inputs))
 
     ends = b.loop(function.params, body)
-    return _Copy(function, ends, tainted).all(results)
+    return list(map(_copier(function, ends), results))
 
 
-def _as_flagged(function: Function, tree: _Fork, tainted: set[Node]) -> list[Node] | None:
+def _as_flagged(function: Function, tree: _Fork) -> list[Node] | None:
     """A loop that carries the parameters, the results, and whether to go on. None where the results have nothing to begin with."""
     b = Builder(origin=function.results[0].origin)
     begins = [_begin(b, function, r) for r in function.results]
@@ -205,19 +199,19 @@ def _as_flagged(function: Function, tree: _Fork, tainted: set[Node]) -> list[Nod
     count = len(function.params)
 
     def body(variables: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        copy = _Copy(function, variables[1 : 1 + count], tainted)
+        copy = _copier(function, variables[1 : 1 + count])
         return variables[0], _nexts(b, tree, copy, variables[1 : 1 + count], variables[1 + count :])
 
     starts = [b.constant(True), *function.params, *(x for x in begins if x is not None)]
     return list(b.loop(starts, body)[1 + count :])
 
 
-def _nexts(b: Builder, tree: _Tree, copy: _Copy, params: Sequence[Node], results: Sequence[Node]) -> list[Node]:
+def _nexts(b: Builder, tree: _Tree, copy: Copier, params: Sequence[Node], results: Sequence[Node]) -> list[Node]:
     match tree:
         case _Again(call):
-            return [b.constant(True), *copy.all(call.inputs), *results]
+            return [b.constant(True), *map(copy, call.inputs), *results]
         case _Done(values):
-            return [b.constant(False), *params, *copy.all(values)]
+            return [b.constant(False), *params, *map(copy, values)]
         case _Fork(selector, sides):
             return list(b.branch(copy(selector), *(_nexts(b, side, copy, params, results) for side in sides)))
 

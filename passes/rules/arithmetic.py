@@ -1,7 +1,7 @@
 """Rules of sums and products, and the laws that ops declare. Unmarked ones are exact: to the bit, NaN payloads aside.
 
 `fast_math` rules are true of real numbers and change float results: reassociation, cancellation of infinities and NaN, signs of
-zeros. Where a rule is exact for integers only, one guarded function serves as both; constants stand on the right.
+zeros. Where a rule is exact for integers only, one function serves as both; constants stand on the right.
 """
 
 from __future__ import annotations
@@ -63,24 +63,17 @@ def constant_right(b: Builder, node: Node) -> Node | None:
     return b(node.op, right, left)
 
 
-@rule(lambda op: op.associative and op.commutative, over=(CONSTANT,))
+@rule(lambda op: op.associative and op.commutative, over=(CONSTANT,), exact=is_integer)
 def combine_constants(b: Builder, node: Node) -> Node | None:
     """op(op(x, c), d) = op(x, op(c, d)) for an associative op on integers"""
-    return _combined(b, node) if is_integer(node) else None
-
-
-@rule(lambda op: op.associative and op.commutative, fast_math=True, over=(CONSTANT,))
-def combine_float_constants(b: Builder, node: Node) -> Node | None:
-    """op(op(x, c), d) = op(x, op(c, d)) for an associative op"""
-    return _combined(b, node)
-
-
-def _combined(b: Builder, node: Node) -> Node | None:
     inner, d = node.inputs
     if d.op is not CONSTANT or inner.op is not node.op or inner.inputs[1].op is not CONSTANT:
         return None
     both = folded(b, node.op, inner.inputs[1], d)
     return None if both is None else b(node.op, inner.inputs[0], both)
+
+
+combine_float_constants = combine_constants.under_fast_math("combine-float-constants")
 
 
 @rule(lambda op: op.associative and op.idempotent)
@@ -95,16 +88,13 @@ def absorb_again(node: Node) -> Node | None:
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 
-@rule(op_of(subtract, X, X))
+@rule(op_of(subtract, X, X), exact=is_integer)
 def subtract_self(b: Builder, x: Node) -> Node | None:
     """x - x = 0 for integers"""
-    return filled(b, 0, x) if is_integer(x) else None
-
-
-@rule(op_of(subtract, X, X), fast_math=True)
-def subtract_self_float(b: Builder, x: Node) -> Node | None:
-    """x - x = 0"""
     return filled(b, 0, x)
+
+
+subtract_self_float = subtract_self.under_fast_math("subtract-self-float")
 
 
 @rule(op_of(add, X, 0.0), fast_math=True)
@@ -126,16 +116,13 @@ def minus_zero_minus(b: Builder, x: Node) -> Node | None:
     return b(negate, x)
 
 
-@rule(op_of(subtract, 0, X))
-def zero_minus(b: Builder, x: Node) -> Node | None:
+@rule(op_of(subtract, 0, X), exact=is_integer)
+def zero_minus(b: Builder, x: Node) -> Node:
     """0 - x = -x for integers"""
-    return b(negate, x) if is_integer(x) else None
-
-
-@rule(op_of(subtract, 0, X), fast_math=True)
-def zero_minus_float(b: Builder, x: Node) -> Node:
-    """0 - x = -x"""
     return b(negate, x)
+
+
+zero_minus_float = zero_minus.under_fast_math("zero-minus-float")
 
 
 @rule(op_of(add, X, op_of(negate, Y)))
@@ -150,28 +137,25 @@ def subtract_negative(b: Builder, x: Node, y: Node) -> Node:
     return b(add, x, y)
 
 
-@rule(op_of(negate, op_of(subtract, X, Y)))
-def negate_difference(b: Builder, x: Node, y: Node) -> Node | None:
+@rule(op_of(negate, op_of(subtract, X, Y)), exact=is_integer)
+def negate_difference(b: Builder, x: Node, y: Node) -> Node:
     """-(x - y) = y - x for integers"""
-    return b(subtract, y, x) if is_integer(x) else None
-
-
-@rule(op_of(negate, op_of(subtract, X, Y)), fast_math=True)
-def negate_difference_float(b: Builder, x: Node, y: Node) -> Node:
-    """-(x - y) = y - x"""
     return b(subtract, y, x)
 
 
-@rule(op_of(subtract, op_of(add, X, Y), Y))
-def add_then_subtract(node: Node, x: Node) -> Node | None:
+negate_difference_float = negate_difference.under_fast_math("negate-difference-float")
+
+
+@rule(op_of(subtract, op_of(add, X, Y), Y), exact=is_integer)
+def add_then_subtract(x: Node) -> Node:
     """(x + y) - y = x for integers"""
-    return x if is_integer(node) else None
+    return x
 
 
-@rule(op_of(add, op_of(subtract, X, Y), Y))
-def subtract_then_add(node: Node, x: Node) -> Node | None:
+@rule(op_of(add, op_of(subtract, X, Y), Y), exact=is_integer)
+def subtract_then_add(x: Node) -> Node:
     """(x - y) + y = x for integers"""
-    return x if is_integer(node) else None
+    return x
 
 
 # --- products -------------------------------------------------------------------------------------------------------
@@ -242,21 +226,14 @@ def _is_power_of_two(value: np.generic | None) -> bool:
     return mantissa == 0.5 and (value.dtype.itemsize > 1 or exponent in (0, 1, 2)) and -12 <= exponent <= 14
 
 
-@rule(op_of(add, op_of(multiply, X, C), op_of(multiply, X, D)))
+@rule(op_of(add, op_of(multiply, X, C), op_of(multiply, X, D)), exact=is_integer)
 def common_factor(b: Builder, node: Node, x: Node, c: Node, d: Node) -> Node | None:
     """x * c + x * d = x * (c + d) for integers"""
-    return _factored(b, x, c, d) if is_integer(node) and not is_bool(node) else None
-
-
-@rule(op_of(add, op_of(multiply, X, C), op_of(multiply, X, D)), fast_math=True)
-def common_factor_float(b: Builder, node: Node, x: Node, c: Node, d: Node) -> Node | None:
-    """x * c + x * d = x * (c + d)"""
-    return None if is_bool(node) else _factored(b, x, c, d)
-
-
-def _factored(b: Builder, x: Node, c: Node, d: Node) -> Node | None:
-    total = folded(b, add, c, d) if c.type == d.type else None
+    total = folded(b, add, c, d) if c.type == d.type and not is_bool(node) else None
     return None if total is None else b(multiply, x, total)
+
+
+common_factor_float = common_factor.under_fast_math("common-factor-float")
 
 
 @rule(op_of(multiply, X, 0), fast_math=True)

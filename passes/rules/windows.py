@@ -151,16 +151,13 @@ def dot_of_transposed(b: Builder, node: Node) -> Node | None:
     return b(dot_general, *operands, **attrs) if tuple(operands) != node.inputs else None
 
 
-@rule(transpose, over=(dot_general,))
+@rule(transpose, over=(dot_general,), exact=is_integer)
 def transpose_of_dot(b: Builder, node: Node) -> Node | None:
     """transpose(dot_general(x, y)) = dot_general(y, x) for integers, where the axes of x and y change places"""
-    return transposed(b, node.inputs[0], node.attr("permutation")) if is_integer(node) else None
-
-
-@rule(transpose, over=(dot_general,), fast_math=True)
-def transpose_of_float_dot(b: Builder, node: Node) -> Node | None:
-    """transpose(dot_general(x, y)) = dot_general(y, x) where the axes of x and y change places"""
     return transposed(b, node.inputs[0], node.attr("permutation"))
+
+
+transpose_of_float_dot = transpose_of_dot.under_fast_math("transpose-of-float-dot")
 
 
 # --- gathers and scatters that are slices ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, InferError, RunError, an, suggest
-from deepx_graph.ir import Attr, Builder, Module, Node, Op, Operand, Result, examples, problem
+from deepx_graph.ir import Attr, Module, Node, Op, Operand, Result, examples, problem
 from deepx_graph.ir.constraint import DATA_VALUE, NON_NEGATIVE, VALUE
 from deepx_graph.literal import Array
 from deepx_graph.types import I32, DataType, RefType, TensorType, TupleType, Type, merge_types, scalar
@@ -99,13 +99,10 @@ def _tag_problems(module: Module, node: Node) -> Iterator[Diagnostic]:
 # --- operations ---------------------------------------------------------------------------------------------------
 
 
-def _construct_type(types: Sequence[Type], constructor: str, type: Type) -> Type:
-    return as_data(type)
-
-
 construct: Op = Op(
     "construct", "A value of a data type, made by one of its constructors.", operands=(Operand("fields", variadic=True),),
-    attrs=(Attr("constructor", "str"), Attr("type", "type", summary="the data type")), infer=_construct_type,
+    attrs=(Attr("constructor", "str"), Attr("type", "type", summary="the data type")),
+    infer=lambda types, constructor, type: as_data(type),
     eval=lambda xs, constructor, type: DataValue(constructor, tuple(xs)), in_module=_construct_problems,
     foldable=False, example=examples.DATA, results=(Result(type=DATA_VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
@@ -128,10 +125,6 @@ tag: Op = Op(
     infer=_tag_type, eval=_tag, in_module=_tag_problems,
     vjp=lambda b, node, g: (None,), foldable=False, example=examples.DATA, source=ADT_SOURCE,
 )  # fmt: skip
-
-
-def _field_type(types: Sequence[Type], constructor: str, index: int, type: Type) -> Type:
-    return type
 
 
 def _field(xs: Sequence[Any], constructor: str, index: int, type: Type) -> Any:
@@ -157,7 +150,7 @@ field: Op = Op(
     "field", "One field of a value, if that constructor made it; else some value of the type.",
     operands=(Operand("value", type=DATA_VALUE),),
     attrs=(Attr("constructor", "str"), Attr("index", "int", check=NON_NEGATIVE), Attr("type", "type", summary="the field's type")),
-    infer=_field_type, eval=_field, in_module=_field_problems, conceals="the fields of data",
+    infer=lambda types, constructor, index, type: type, eval=_field, in_module=_field_problems, conceals="the fields of data",
     foldable=False, example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip
 
@@ -166,13 +159,10 @@ def _fail(xs: Sequence[Any], message: str, type: Type) -> Any:
     raise RunError(message)
 
 
-def _no_cotangent(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
-    return (None,) * len(node.inputs)
-
-
 match_failed: Op = Op(
     "match_failed", "No value: the end of a run that comes here, as no pattern of a partial match fits.",
     attrs=(Attr("message", "str", "no pattern of the match fits"), Attr("type", "type", summary="of the value that is not there")),
-    infer=lambda types, message, type: type, eval=_fail, vjp=_no_cotangent, foldable=False, total=False,
+    infer=lambda types, message, type: type, eval=_fail,
+    vjp=lambda b, node, g: (None,) * len(node.inputs), foldable=False, total=False,
     example=examples.DATA, results=(Result(type=VALUE),), source=ADT_SOURCE,
 )  # fmt: skip

@@ -70,14 +70,10 @@ def mapped_all(b: Builder, body: Function, inputs: Sequence[Node], types: Sequen
             for r, t in zip(results, types, strict=True)]  # fmt: skip
 
 
-def _fusion_vjp(b: Builder, node: Node, g: Any) -> Sequence[Node | None]:
-    return through(b, node, inlined(node.attr("body"), node.inputs, made_by(b)), g)
-
-
 fusion: Op = Op(
     "fusion", "The results of the body, computed by one kernel.", operands=(Operand("inputs", variadic=True),),
     attrs=(Attr("body", "function"),), infer=_fusion_type, eval=_fusion_eval, scratch=_fusion_scratch,
-    vjp=_fusion_vjp, foldable=False,
+    vjp=lambda b, node, g: through(b, node, inlined(node.attr("body"), node.inputs, made_by(b)), g), foldable=False,
     example=examples.FUSED, results=(Result("results", variadic=True, type=VALUE),), source="XLA fusion",
 )  # fmt: skip
 

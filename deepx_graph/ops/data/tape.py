@@ -51,22 +51,6 @@ def cotangent_type(type: Type) -> Type | None:
     return type if isinstance(type, TensorType) and type.dtype.is_differentiable else None
 
 
-def _push_type(types: Sequence[Type]) -> Type:
-    return TAPE
-
-
-def _pop_type(types: Sequence[Type], type: Type) -> Type:
-    return TupleType((TAPE, type))
-
-
-def _add_type(types: Sequence[Type]) -> Type:
-    return TAPE
-
-
-def _push(xs: Sequence[Any]) -> Tape:
-    return Tape(xs[0], np.array(xs[1]) if isinstance(xs[1], (np.ndarray, np.generic)) else xs[1])
-
-
 def _pop(xs: Sequence[Any], type: Type) -> tuple[Tape, Any]:
     tape: Tape = xs[0]
     if tape.below is None:
@@ -134,15 +118,18 @@ tape_empty: Op = Op(
     vjp=lambda b, node, g: (), foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 tape_push: Op = Op(
-    "tape_push", "The tape with a value on top.", operands=(_TAPE, Operand("value")), infer=_push_type, eval=_push,
+    "tape_push", "The tape with a value on top.", operands=(_TAPE, Operand("value")), infer=lambda types: TAPE,
+    eval=lambda xs: Tape(xs[0], np.array(xs[1]) if isinstance(xs[1], (np.ndarray, np.generic)) else xs[1]),
     vjp=_push_vjp, foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 tape_pop: Op = Op(
     "tape_pop", "What lies below the top of a tape, and the value on top; zero from an empty one.", operands=(_TAPE,),
-    attrs=(Attr("type", "type", summary="the value's type"),), infer=_pop_type, eval=_pop, vjp=_pop_vjp, foldable=False,
+    attrs=(Attr("type", "type", summary="the value's type"),),
+    infer=lambda types, type: TupleType((TAPE, type)), eval=_pop, vjp=_pop_vjp, foldable=False,
     results=(Result("below", type=TAPE_VALUE), Result("value", type=VALUE)), example=examples.TAPE, source=SOURCE,
 )  # fmt: skip
 tape_add: Op = Op(
     "tape_add", "The sum of two tapes, value by value from the top.", operands=(_TAPE, Operand("other", type=TAPE_VALUE)),
-    infer=_add_type, eval=_add, vjp=lambda b, node, g: (g, g), foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
+    infer=lambda types: TAPE,
+    eval=_add, vjp=lambda b, node, g: (g, g), foldable=False, results=_TAPES, example=examples.TAPE, source=SOURCE,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from deepx_graph.errors import CheckFailed
 from deepx_graph.ir import Attr, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, same_element_type, same_shape
 from deepx_graph.literal import Array
-from deepx_graph.ops.host.host import Host
+from deepx_graph.ops.host.host import Host, acting
 from deepx_graph.types import STATE, Type
 
 _OPERANDS = (Operand("state", type=STATE_VALUE), Operand("actual", type=TENSOR), Operand("expected", type=TENSOR))
@@ -52,18 +52,12 @@ def _differing(what: str, got: Array, want: Array) -> None:
         _fail(what, got, want, wrong)
 
 
-def _expect_eq(xs: Sequence[Any]) -> Any:
-    _differing("expect_eq", xs[1], xs[2])
-    return xs[0]
-
-
-def _expect_almost_eq(xs: Sequence[Any], tolerance: float) -> Any:
-    state, got, want = xs[0], _wide(_parts(xs[1])), _wide(_parts(xs[2]))
+def _expect_almost_eq(state: object, got: Array, want: Array, tolerance: float) -> None:
+    got, want = _wide(_parts(got)), _wide(_parts(want))
     with np.errstate(all="ignore"):
         wrong = ~(_equal(got, want) | (np.abs(got - want) <= tolerance))
     if wrong.any():
         _fail("expect_almost_eq", got, want, wrong)
-    return state
 
 
 def _ordinal(x: Array) -> Any:
@@ -73,13 +67,12 @@ def _ordinal(x: Array) -> Any:
     return np.where(bits < 0, low - bits, bits)
 
 
-def _expect_close(xs: Sequence[Any], max_ulp_difference: int, min_ulp_difference: int) -> Any:
-    state, got, want = xs[0], _parts(xs[1]), _parts(xs[2])
+def _expect_close(state: object, got: Array, want: Array, max_ulp_difference: int, min_ulp_difference: int) -> None:
+    got, want = _parts(got), _parts(want)
     distance = _ulp_distance(got, want)
     wrong = np.asarray((distance > max_ulp_difference) | (distance < min_ulp_difference), dtype=np.bool_)
     if wrong.any():
         _fail(f"expect_close within {max_ulp_difference} units in the last place", got, want, wrong)
-    return state
 
 
 def _ulp_distance(got: Array, want: Array) -> Any:
@@ -91,23 +84,22 @@ def _ulp_distance(got: Array, want: Array) -> Any:
     return np.where(_equal(got, want), 0, np.where(apart, farthest, steps))
 
 
-def _expect_probed(xs: Sequence[Any], probe_id: str, iteration: int) -> Host:
-    world: Host = xs[0]
+def _expect_probed(world: Host, expected: Array, probe_id: str, iteration: int) -> None:
     seen = world.wires.probes.get(probe_id, [])
     if not 0 <= iteration < len(seen):
         raise CheckFailed(f"expect_serialized_eq: probe '{probe_id}' has seen {len(seen)} values and number {iteration} is asked")
-    _differing("expect_serialized_eq", seen[iteration], xs[1])
-    return world
+    _differing("expect_serialized_eq", seen[iteration], expected)
 
 
-def _check(name: str, summary: str, eval: Callable[..., Any], attrs: tuple[Attr, ...] = (),
+def _check(name: str, summary: str, act: Callable[..., object], attrs: tuple[Attr, ...] = (),
            example: str = "") -> Op:
     return Op(name, summary, operands=_OPERANDS, results=(Result("after", type=STATE_VALUE),), attrs=attrs,
               constraints=(same_element_type("actual", "expected"), same_shape("actual", "expected")), infer=_check_type,
-              eval=eval, foldable=False, example=examples.check(name, example), source=f"StableHLO check.{name}")
+              eval=acting(act), foldable=False, example=examples.check(name, example), source=f"StableHLO check.{name}")
 
 
-expect_eq: Op = _check("expect_eq", "Fail unless both are equal; NaN equals NaN.", _expect_eq)
+expect_eq: Op = _check("expect_eq", "Fail unless both are equal; NaN equals NaN.",
+                       lambda state, got, want: _differing("expect_eq", got, want))
 expect_almost_eq: Op = _check("expect_almost_eq", "Fail unless no element differs by more than the tolerance.", _expect_almost_eq,
                               (Attr("tolerance", "float", 1e-4),), " {tolerance = 0.0001}")
 expect_close: Op = _check(
@@ -119,5 +111,5 @@ expect_probed: Op = Op(
         Operand("state", "what happened before", type=STATE_VALUE), Operand("expected", type=TENSOR)),
     attrs=(Attr("probe_id", "str"), Attr("iteration", "int", 0)),
     results=(Result("state", "what has happened then", type=STATE_VALUE),), infer=_check_type,
-    eval=_expect_probed, foldable=False, total=False, source="StableHLO check.expect_serialized_eq",
+    eval=acting(_expect_probed), foldable=False, total=False, source="StableHLO check.expect_serialized_eq",
 )  # fmt: skip

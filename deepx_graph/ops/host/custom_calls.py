@@ -147,14 +147,6 @@ def _pure(xs: Sequence[Any], target: str, types: TupleType, backend_config: str,
     return results[0] if len(results) == 1 else results
 
 
-def _acting_type(types: Sequence[Type], target: str, results: TupleType, *rest: Any) -> Type:
-    return TupleType((*results.items, STATE))
-
-
-def _acting(xs: Sequence[Any], target: str, types: TupleType, backend_config: str, *rest: Any) -> Any:
-    return (*_run(xs[1:], target, types, backend_config), xs[0])
-
-
 custom_call: Op = Op(
     "custom_call", "What a registered function of the host gives for the operands.", operands=(_INPUTS,), attrs=_ATTRS,
     results=(Result("results", variadic=True),), infer=_pure_type, eval=_pure, foldable=False, total=False,
@@ -164,6 +156,8 @@ custom_effect: Op = Op(
     "custom_effect", "A custom call that acts on the outside world, in the order of the state.",
     operands=(Operand("state", "what happened before", type=STATE_VALUE), _INPUTS), attrs=_ATTRS,
     results=(Result("results", variadic=True), Result("state", "what has happened then", type=STATE_VALUE)),
-    infer=_acting_type, eval=_acting, foldable=False, total=False,
+    infer=lambda types, target, results, *rest: TupleType((*results.items, STATE)),
+    eval=lambda xs, target, types, backend_config, *rest: (*_run(xs[1:], target, types, backend_config), xs[0]),
+    foldable=False, total=False,
     ready=lambda world, target, *_: complaint(target), source="StableHLO custom_call with has_side_effect",
 )  # fmt: skip

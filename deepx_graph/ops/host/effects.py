@@ -5,57 +5,33 @@ At run time the state is a `Host`, which does the reading, writing and printing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from deepx_graph.ir import Attr, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR
-from deepx_graph.ops.host.host import Host
-from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
+from deepx_graph.ops.host.host import acting
+from deepx_graph.types import STATE, TupleType, as_tensor
 
 _STATE = Operand("state", "what happened before", type=STATE_VALUE)
 _AFTER = Result("after", "the state after it", type=STATE_VALUE)
 
 
-def _consumer(types: Sequence[Type], text: str) -> Type:
-    return STATE
-
-
-def _print(xs: Sequence[Any], format: str) -> Host:
-    world: Host = xs[0]
-    world.print(xs[1], format)
-    return world
-
-
-def _save(xs: Sequence[Any], path: str) -> Host:
-    world: Host = xs[0]
-    world.save(xs[1], path)
-    return world
-
-
-def _load_type(types: Sequence[Type], path: str, type: Type) -> Type:
-    return TupleType((as_tensor(type), STATE))
-
-
-def _load(xs: Sequence[Any], path: str, type: TensorType) -> tuple[Any, Host]:
-    world: Host = xs[0]
-    return world.load(path, type), world
-
-
 print_: Op = Op(
     "print", "Write a tensor to standard output.", operands=(_STATE, Operand("operand", type=TENSOR)), results=(_AFTER,),
     attrs=(Attr("format", "str", "", "a printf format for one element; empty: %d or %.4f"),),
-    infer=_consumer, eval=_print, vjp=lambda b, node, g: (g, None), foldable=False, example=examples.PRINT, source="deepx print",
+    infer=lambda types, *_: STATE, eval=acting(lambda world, x, format: world.print(x, format)),
+    vjp=lambda b, node, g: (g, None), foldable=False, example=examples.PRINT, source="deepx print",
 )  # fmt: skip
 save: Op = Op(
     "save", "Write a tensor to a file under the data root.", operands=(_STATE, Operand("operand", type=TENSOR)), results=(_AFTER,),
-    attrs=(Attr("path", "str"),), infer=_consumer, eval=_save, vjp=lambda b, node, g: (g, None), foldable=False,
+    attrs=(Attr("path", "str"),), infer=lambda types, *_: STATE, eval=acting(lambda world, x, path: world.save(x, path)),
+    vjp=lambda b, node, g: (g, None), foldable=False,
     example=examples.SAVE, source="deepx save",
 )  # fmt: skip
 load: Op = Op(
     "load", "A tensor from a file under the data root, and the state after reading it.", operands=(_STATE,),
     results=(Result(), _AFTER),
-    attrs=(Attr("path", "str"), Attr("type", "type", summary="what the file holds")), infer=_load_type, eval=_load,
+    attrs=(Attr("path", "str"), Attr("type", "type", summary="what the file holds")),
+    infer=lambda types, path, type: TupleType((as_tensor(type), STATE)),
+    eval=lambda xs, path, type: (xs[0].load(path, type), xs[0]),
     vjp=lambda b, node, g: (g[1],), foldable=False, example=examples.LOAD, source="deepx load",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from deepx_graph.ir import Attr, Op, Operand, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, STATE_VALUE, TENSOR, TUPLE_VALUE
-from deepx_graph.ops.host.host import NO_INFEED, Host
+from deepx_graph.ops.host.host import NO_INFEED, Host, acting
 from deepx_graph.types import STATE, U64, TensorType, TupleType, Type, tensor
 
 RANDOM_START = 0x7012395
@@ -40,27 +40,19 @@ def _infeed(xs: Sequence[Any], types: TupleType, infeed_config: str) -> Any:
     return (*world.wires.feed(_tensors(types)), world)
 
 
-def _outfeed(xs: Sequence[Any], outfeed_config: str) -> Host:
-    world: Host = xs[0]
-    world.wires.outfeed.append(tuple(np.array(x) for x in xs[1:]))
-    return world
+def _outfeed(world: Host, *given: Any) -> None:
+    *values, _ = given
+    world.wires.outfeed.append(tuple(map(np.array, values)))
 
 
-def _send(xs: Sequence[Any], channel_id: int, is_host_transfer: bool, source_target_pairs: Any) -> Host:
-    world: Host = xs[0]
-    world.wires.send(channel_id, xs[1:], source_target_pairs)
-    return world
+def _send(world: Host, *given: Any) -> None:
+    *values, channel_id, _, source_target_pairs = given
+    world.wires.send(channel_id, values, source_target_pairs)
 
 
 def _recv(xs: Sequence[Any], types: TupleType, channel_id: int, is_host_transfer: bool, source_target_pairs: Any) -> Any:
     world: Host = xs[0]
     return (*world.wires.receive(channel_id, _tensors(types), source_target_pairs), world)
-
-
-def _probe(xs: Sequence[Any], probe_id: str) -> Host:
-    world: Host = xs[0]
-    world.wires.probes.setdefault(probe_id, []).append(np.array(xs[1]))
-    return world
 
 
 def _random_state(xs: Sequence[Any], delta: int, index: int) -> tuple[Any, Host]:
@@ -76,11 +68,12 @@ infeed: Op = Op(
 )  # fmt: skip
 outfeed: Op = Op(
     "outfeed", "Hands tensors to the host.", operands=(_STATE, _INPUTS), attrs=(Attr("outfeed_config", "str", ""),),
-    results=(_AFTER,), infer=lambda types, *_: STATE, eval=_outfeed, foldable=False, total=False, source="StableHLO outfeed",
+    results=(_AFTER,), infer=lambda types, *_: STATE, eval=acting(_outfeed), foldable=False, total=False,
+    source="StableHLO outfeed",
 )  # fmt: skip
 send: Op = Op(
     "send", "Puts tensors on a channel.", operands=(_STATE, _INPUTS), attrs=_CHANNEL, results=(_AFTER,),
-    infer=lambda types, *_: STATE, eval=_send, foldable=False, total=False, source="StableHLO send",
+    infer=lambda types, *_: STATE, eval=acting(_send), foldable=False, total=False, source="StableHLO send",
 )  # fmt: skip
 recv: Op = Op(
     "recv", "The tensors that were put on a channel first; waits for them.", operands=(_STATE,), attrs=(_TYPES, *_CHANNEL),
@@ -88,8 +81,9 @@ recv: Op = Op(
 )  # fmt: skip
 probe: Op = Op(
     "probe", "Keeps a value for later checks.", operands=(_STATE, Operand("operand", type=TENSOR)),
-    attrs=(Attr("probe_id", "str"),), results=(_AFTER,), infer=lambda types, *_: STATE, eval=_probe, foldable=False, total=False,
-    source="StableHLO interpreter.probe",
+    attrs=(Attr("probe_id", "str"),), results=(_AFTER,), infer=lambda types, *_: STATE,
+    eval=acting(lambda world, x, probe_id: world.wires.probes.setdefault(probe_id, []).append(np.array(x))),
+    foldable=False, total=False, source="StableHLO interpreter.probe",
 )  # fmt: skip
 rng_get_and_update_state: Op = Op(
     "rng_get_and_update_state", "A 128-bit counter, low word first, which then advances by delta.", operands=(_STATE,),

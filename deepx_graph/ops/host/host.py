@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -234,6 +234,17 @@ class Host:
         if not target.is_relative_to(root):
             raise RunError(f"'{path}' leads out of the data root")
         return target
+
+
+def acting(act: Callable[..., object]) -> Callable[..., Host]:
+    """The eval of an operation that acts on the host, its first operand, and gives it on: `act(*values, *attrs)`."""
+
+    def eval(xs: Sequence[Any], *attrs: Any) -> Host:
+        act(*xs, *attrs)
+        host: Host = xs[0]
+        return host
+
+    return eval
 
 
 def _formatter(array: Array, format: str) -> Any:

@@ -20,30 +20,14 @@ _STATE = Operand("state", "what happened before", type=STATE_VALUE)
 _AFTER = Result("after", "the state after it", type=STATE_VALUE)
 
 
-def _create_type(types: Sequence[Type]) -> Type:
-    return TupleType((RefType(types[1]), STATE))
-
-
 def _item(type: Type) -> Type:
     return type.item if isinstance(type, RefType) else type
-
-
-def _read_type(types: Sequence[Type]) -> Type:
-    return TupleType((_item(types[1]), STATE))
 
 
 def _write_type(types: Sequence[Type]) -> Type:
     if not compatible(_item(types[1]), types[2]):
         raise InferError(f"{an(types[2])} is written into {an(types[1])}", operand=2, expected=str(_item(types[1])))
     return STATE
-
-
-def _create(xs: Sequence[Any]) -> tuple[RefValue, Any]:
-    return RefValue(xs[1]), xs[0]
-
-
-def _read(xs: Sequence[Any]) -> tuple[Any, Any]:
-    return xs[1].value, xs[0]
 
 
 def _write(xs: Sequence[Any]) -> Any:
@@ -53,12 +37,14 @@ def _write(xs: Sequence[Any]) -> Any:
 
 ref_create: Op = Op(
     "ref_create", "A new reference that holds the value, and the state after it was made.",
-    operands=(_STATE, Operand("value")), results=(Result("ref", type=REF_VALUE), _AFTER), infer=_create_type, eval=_create,
+    operands=(_STATE, Operand("value")), results=(Result("ref", type=REF_VALUE), _AFTER),
+    infer=lambda types: TupleType((RefType(types[1]), STATE)), eval=lambda xs: (RefValue(xs[1]), xs[0]),
     foldable=False, example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
 ref_read: Op = Op(
     "ref_read", "What the reference holds, and the state after reading it.", operands=(_STATE, Operand("ref", type=REF_VALUE)),
-    results=(Result(type=VALUE), _AFTER), infer=_read_type, eval=_read, conceals="what references hold",
+    results=(Result(type=VALUE), _AFTER),
+    infer=lambda types: TupleType((_item(types[1]), STATE)), eval=lambda xs: (xs[1].value, xs[0]), conceals="what references hold",
     foldable=False, example=examples.REFERENCES, source=REF_SOURCE,
 )  # fmt: skip
 ref_write: Op = Op(

@@ -426,30 +426,19 @@ def _select_type(types: Sequence[Type]) -> Type:
     return joint_type([pred.with_dtype(values.dtype), values])
 
 
-def _select_eval(xs: Sequence[Array]) -> Array:
-    return np.asarray(np.where(xs[0], xs[1], xs[2]), dtype=xs[1].dtype)
-
-
 def _select_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     zero = b.like(0, g)
     return None, b(select, node.inputs[0], g, zero), b(select, node.inputs[0], zero, g)
 
 
-def _mask_sample(rng: Any) -> Any:
-    return [((rng.random((2, 3)) < 0.5, rng.random((2, 3)), rng.random((2, 3))), {})]
-
-
 select: Op = Op(
     "select", "on_true where pred holds, else on_false.",
     operands=(Operand("pred", type=BOOLS), Operand("on_true", type=TENSOR), Operand("on_false", type=TENSOR)),
-    infer=_select_type, eval=_select_eval,
-    kernel=lambda: expr("where(p, x, y)", "p", "x", "y"), vjp=_select_vjp, elementwise=True, samples=_mask_sample,
+    infer=_select_type, eval=lambda xs: np.asarray(np.where(xs[0], xs[1], xs[2]), dtype=xs[1].dtype),
+    kernel=lambda: expr("where(p, x, y)", "p", "x", "y"), vjp=_select_vjp, elementwise=True,
+    samples=lambda rng: [((rng.random((2, 3)) < 0.5, rng.random((2, 3)), rng.random((2, 3))), {})],
     source="StableHLO select",
 )  # fmt: skip
-
-
-def _clamp_type(types: Sequence[Type]) -> Type:
-    return joint_type([types[1], types[0], types[2]])
 
 
 def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
@@ -464,7 +453,8 @@ def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 clamp: Op = Op(
     "clamp", "operand kept between min and max.", operands=tuple(Operand(n, type=ORDERED) for n in ("min", "operand", "max")),
-    infer=_clamp_type, eval=lambda xs: like(np.minimum(np.maximum(xs[1], xs[0]), xs[2]), xs[1].dtype),
+    infer=lambda types: joint_type([types[1], types[0], types[2]]),
+    eval=lambda xs: like(np.minimum(np.maximum(xs[1], xs[0]), xs[2]), xs[1].dtype),
     kernel=lambda: expr("min(max(x, lo), hi)", "lo", "x", "hi"), vjp=_clamp_vjp, elementwise=True, ordered=("min", "max"),
     source="StableHLO clamp",
     samples=lambda rng: [((np.float64(-0.5), rng.uniform(-1, 1, (2, 3)), np.float64(0.5)), {})],
@@ -490,10 +480,6 @@ def convert_array(x: Array, dtype: DType) -> Array:
     return np.asarray(x.astype(dtype.np))
 
 
-def _convert_type(types: Sequence[Type], dtype: DType) -> Type:
-    return as_tensor(types[0], 0).with_dtype(dtype)
-
-
 def _convert_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     operand = node.inputs[0].type
     assert isinstance(operand, TensorType)
@@ -502,7 +488,8 @@ def _convert_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 
 convert: Op = Op(
     "convert", "The same values in another element type; floats truncate toward zero and saturate to become integers.",
-    operands=one(TENSOR), attrs=(dtype_attr(),), infer=_convert_type, eval=lambda xs, dtype: convert_array(xs[0], dtype),
+    operands=one(TENSOR), attrs=(dtype_attr(),),
+    infer=lambda types, dtype: as_tensor(types[0], 0).with_dtype(dtype), eval=lambda xs, dtype: convert_array(xs[0], dtype),
     kernel=lambda dtype: Apply("cast", (Variable(0),)), vjp=_convert_vjp, elementwise=True, source="StableHLO convert",
     samples=lambda rng: [((rng.uniform(-3, 3, (2, 3)),), {"dtype": d}) for d in DTYPES if d is not ANY],
 )  # fmt: skip

@@ -137,13 +137,10 @@ def _itself(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> 
     return xs[0].at(b, at)
 
 
-def _ensure_type(types: Sequence[Type], type: Type) -> Type:
-    return merge_types(types[0], type)
-
-
 ensure_type: Op = Op(
     "ensure_type", "The operand, which must be of the given type; tells what the text knows and the graph does not yet.",
-    operands=_X, attrs=(Attr("type", "type"),), infer=_ensure_type, eval=lambda xs, type: xs[0], view=True, element=_itself,
+    operands=_X, attrs=(Attr("type", "type"),), element=_itself,
+    infer=lambda types, type: merge_types(types[0], type), eval=lambda xs, type: xs[0], view=True,
     vjp=lambda b, node, g: (g,), source="deepx typed operands",
     samples=lambda rng: [((rng.random((2, 3)).astype("f4"),), {"type": t}) for t in (tensor(F32, None), tensor(F32, ("?1", 3)))],
 )  # fmt: skip

@@ -202,10 +202,6 @@ def spread_and_pad(x: Array, value: Any, low: tuple[int, ...], high: tuple[int, 
     return out
 
 
-def _pad_eval(xs: Sequence[Array], low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> Array:
-    return spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior))
-
-
 def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     low, high, interior = node.attrs
     old = as_tensor(node.inputs[0].type).shape
@@ -241,7 +237,9 @@ pad: Op = Op(
     constraints=(same_element_type("operand", "padding_value"),
                  equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
                  one_for_each_axis("operand", "edge_padding_low")),
-    infer=_pad_type, eval=_pad_eval, element=_pad_element, scratch=nothing, vjp=_pad_vjp,
+    infer=_pad_type,
+    eval=lambda xs, low, high, interior: spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior)),
+    element=_pad_element, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
     source="StableHLO pad",
     samples=lambda rng: [
@@ -287,10 +285,6 @@ def _clamped(index: Array, size: int) -> Array:
     return np.clip(index.astype(np.int64), 0, max(0, size - 1))
 
 
-def _take_eval(xs: Sequence[Array], dim: int) -> Array:
-    return np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim)
-
-
 def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     zeros = b.splat(0, as_tensor(node.inputs[0].type))
     return b(index_add, zeros, node.inputs[1], g, dim=node.attr("dim")), None
@@ -306,7 +300,8 @@ def _take_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Inde
 torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
-    constraints=(axes_of("operand", "dim"),), infer=_take_type, eval=_take_eval, element=_take_element, vjp=_take_vjp,
+    constraints=(axes_of("operand", "dim"),), infer=_take_type, element=_take_element,
+    eval=lambda xs, dim: np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim), vjp=_take_vjp,
     scratch=lambda types, result, dim: 2 * WORD * types[1].size + types[0].nbytes,
     assembly="operands, dim = $dim",
     source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",

@@ -88,6 +88,11 @@ class Node:
         """The value of an attribute. Raises KeyError for a name the op does not declare."""
         return self.attrs[self.op.attr_index[name]]
 
+    @property
+    def named_attrs(self) -> dict[str, Any]:
+        """The values of the attributes by name."""
+        return dict(zip(self.op.attr_index, self.attrs, strict=True))
+
     def operand(self, name: str) -> Any:
         """The input of that operand name; a tuple of inputs for a variadic one. Raises KeyError for no such name."""
         return self.op.named(self.inputs, self.attrs)[name]

@@ -73,16 +73,6 @@ def _lie_apart(update: BoxUpdate, end: Node) -> bool:
     return rows_apart(end, update.starts, as_tensor(update.box.type).shape, as_tensor(update.whole.type).shape)
 
 
-def one_node(b: Builder, g: Cotangent, type: Type, like: Node) -> Node:
-    """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
-    if isinstance(g, Node):
-        return g
-    if isinstance(type, TupleType):
-        parts = g if isinstance(g, tuple) else (None,) * len(type.items)
-        return b.pack(*(one_node(b, x, t, like) for x, t in zip(parts, type.items, strict=True)))
-    return zeros(b, cotangent_type(type) or type, like)
-
-
 def numbered(type: Type, sides: Sequence[Cotangent], columns: list[list[Node]], b: Builder, like: Node) -> Cotangent:
     """Appends a column for each part of a cotangent that some side gives; the cotangent with column numbers for nodes."""
     if not any(map(is_nonzero, sides)):
@@ -341,9 +331,15 @@ class ReversePass:
         alone = same == [row.whole] and users[row.whole] == (after,) and users[after] == (end,)
         return row if alone and is_static(row.box.type) and is_static(row.whole.type) and _lie_apart(row, end) else None
 
-    def value(self, g: Cotangent, like: Node) -> Node:
-        """A cotangent as one node, zeros where it is zero; `like` is a value whose cotangent it is."""
-        return one_node(self.b, g, like.type, like)
+    def value(self, g: Cotangent, like: Node, type: Type | None = None) -> Node:
+        """A cotangent as one node, zeros where it is zero: of the value `like`, or of an item of it of that type."""
+        type = type or like.type
+        if isinstance(g, Node):
+            return g
+        if isinstance(type, TupleType):
+            parts = g if isinstance(g, tuple) else (None,) * len(type.items)
+            return self.b.pack(*(self.value(x, like, t) for x, t in zip(parts, type.items, strict=True)))
+        return zeros(self.b, cotangent_type(type) or type, like)
 
     def _summed(self, pair: LoopPair, n: Node, type: Type, leak: Cotangent) -> Cotangent:
         """The sum, over the iterations of a backward loop, of what its body gives for a value from outside."""

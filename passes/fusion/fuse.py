@@ -23,7 +23,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, fusion, reshape
 from deepx_graph.ops.contract.reduce import reduced_axes
 from deepx_graph.ops.data.fusion import kernel_body
-from deepx_graph.passes.fusion.grouping import Group, Grouping, Limits
+from deepx_graph.passes.fusion.grouping import Group, Grouping
 from deepx_graph.passes.fusion.iteration_space import Link, dims, is_adapter
 from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.types import TensorType, Type, is_static, tensor
@@ -47,15 +47,10 @@ class Fuse(Pass):
         if self.max_ops < 2 or self.max_inputs < 1:
             raise UsageError("fuse needs max-ops of at least 2 and max-inputs of at least 1")
 
-    @property
-    def limits(self) -> Limits:
-        """The options as bounds for `Grouping`."""
-        return Limits(self.max_ops, self.max_inputs, self.reductions, self.duplicate)
-
     def run_under(self, module: Module, control: RewriteControl) -> Module:
         """The module with its functions fused; itself where nothing can be."""
         return module.with_functions(
-            f if control.exhausted else with_kernels(Grouping(f, self.limits), control) for f in module.functions
+            f if control.exhausted else with_kernels(Grouping(f, self), control) for f in module.functions
         )
 
 

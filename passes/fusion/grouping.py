@@ -2,16 +2,16 @@
 
 One pass over the nodes in order. A node joins the kernels of what it reads, the latest first; where none takes it, one that
 shares an input of full size. `Grouping.join` is the only place that decides, and it answers with the `Reason` that `why` shows.
-Groups are convex (`Order`), keep to one scope of the schedule and one space (`iteration_space`), and stay within the limits.
-Its units are the groups and the single nodes between them. Constants, parameters and what is seen through (`Link`) are no units:
-their users are given them, or copies.
+Groups are convex (`Order`), keep to one scope of the schedule and one space (`iteration_space`), and stay within the bounds of
+the pass. Its units are the groups and the single nodes between them. Constants, parameters and what is seen through (`Link`)
+are no units: their users are given them, or copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement, Scope
@@ -21,6 +21,9 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import reduced_axes
 from deepx_graph.passes.fusion.iteration_space import Link, Links, Space, Vocabulary, dims, joined, misfit, space_of
 from deepx_graph.passes.fusion.reason import Kind, Reason
+
+if TYPE_CHECKING:
+    from deepx_graph.passes.fusion.fuse import Fuse
 
 REACH = 100
 """How many units a search visits before it gives up."""
@@ -134,23 +137,13 @@ class Group:
 Unit = Group | Node
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Bounds on one kernel, and what fusion may do."""
-
-    max_ops: int = 200
-    max_inputs: int = 32
-    reductions: bool = True
-    duplicate: bool = False
-
-
 class Grouping:
     """The units of a function in their order, joined to groups. `group_of[node]` for every node that a kernel may hold, at first
-    one each; `declined` when `record` is on."""
+    one each; `declined` when `record` is on. The bounds of a kernel are those of the pass."""
 
-    def __init__(self, function: Function, limits: Limits, record: bool = False) -> None:
-        self.function, self.limits = function, limits
-        self.vocabulary, self.links = Vocabulary(limits.reductions), Links()
+    def __init__(self, function: Function, bounds: Fuse, record: bool = False) -> None:
+        self.function, self.bounds = function, bounds
+        self.vocabulary, self.links = Vocabulary(bounds.reductions), Links()
         self.scopes = Placement(function, liveness(function)).home
         self.group_of: dict[Node, Group] = {}
         self.roots: dict[Node, tuple[Node, ...]] = {}
@@ -301,11 +294,11 @@ class Grouping:
         if isinstance(space, Kind):
             return Reason(space, (a, b), f"{g.space} and {h.space}")
         ops = g.ops + h.ops
-        if ops > self.limits.max_ops:
-            return Reason(Kind.OPS, (a, b), f"{ops} operations of at most {self.limits.max_ops}")
+        if ops > self.bounds.max_ops:
+            return Reason(Kind.OPS, (a, b), f"{ops} operations of at most {self.bounds.max_ops}")
         inputs = len(self.union(g, h))
-        if inputs > self.limits.max_inputs:
-            return Reason(Kind.INPUTS, (a, b), f"{inputs} inputs of at most {self.limits.max_inputs}")
+        if inputs > self.bounds.max_inputs:
+            return Reason(Kind.INPUTS, (a, b), f"{inputs} inputs of at most {self.bounds.max_inputs}")
         return self._misfit(g, h, space)
 
     def _joint(self, g: Group, h: Group) -> Space | Kind:
@@ -359,7 +352,7 @@ class Grouping:
         return alone
 
     def _copy(self, a: Node, b: Node) -> bool:
-        if not self.limits.duplicate or not self._fits_alone(a, b):
+        if not self.bounds.duplicate or not self._fits_alone(a, b):
             return False
         alone, group = self._alone(a), self.group_of[b]
         space = joined(alone.space, group.space)

@@ -71,7 +71,7 @@ def explain(module: Module, a: str | Node, b: str | Node, options: Fuse | None =
         return replace(first, nodes=(x, y), labels=first.labels + second.labels)
     if x.serial > y.serial:
         x, y = y, x
-    return _decision(Grouping(f, (options or Fuse()).limits, record=True), x, y).labelled(f)
+    return _decision(Grouping(f, options or Fuse(), record=True), x, y).labelled(f)
 
 
 def _located(module: Module, node: str | Node) -> tuple[Function | None, Node]:

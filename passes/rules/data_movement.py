@@ -78,7 +78,7 @@ def reshape_sinks(b: Builder, node: Node) -> Node | None:
         return None
     if not all(i in moved or is_scalar(i) for i in node.inputs):
         return None
-    attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+    attrs = node.named_attrs
     return b(reshape, b(node.op, *(i.inputs[0] if i in moved else i for i in node.inputs), **attrs), shape=dims_of(node))
 
 

@@ -59,8 +59,7 @@ def not_order(b: Builder, node: Node, x: Node, y: Node) -> Node:
 
 def _compared(b: Builder, like: Node, x: Node, y: Node, direction: Mapping[str, str]) -> Node:
     """The comparison of x and y in the changed direction; what else `like` says of it stays."""
-    attrs = {a.name: v for a, v in zip(compare.attrs, like.attrs, strict=True)}
-    return b(compare, x, y, **{**attrs, "direction": direction[attrs["direction"]]})
+    return b(compare, x, y, **like.named_attrs | {"direction": direction[like.attr("direction")]})
 
 
 @rule(op_of(compare, X, True, direction="EQ"))

@@ -211,7 +211,7 @@ def all_scalars(b: Builder, node: Node) -> Node | None:
     scalars = [as_scalar(b, i) for i in node.inputs]
     if None in scalars:
         return None
-    attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+    attrs = node.named_attrs
     one = b(node.op, *scalars, **attrs)  # type: ignore[arg-type]
     return b(broadcast_in_dim, one, shape=dims_of(node), broadcast_dimensions=())
 

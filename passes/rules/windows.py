@@ -40,7 +40,7 @@ Axes = tuple[int, ...]
 
 def attrs_of(node: Node, **changed: Any) -> dict[str, Any]:
     """The attributes of a node by name, some of them changed."""
-    return {**{a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}, **changed}
+    return node.named_attrs | changed
 
 
 # --- padding before windows -----------------------------------------------------------------------------------------

@@ -145,16 +145,12 @@ def _batch_norm_training_vjp(b: Builder, node: Node, g: Sequence[Node | None]) -
     x, scale, _ = node.inputs
     found: list[Node | None] = [None, None, None]
     if g[0] is not None:
-        found = list(b.items(b(batch_norm_grad, x, scale, b.proj(node, 1), b.proj(node, 2), g[0], **_attrs(node))))
+        found = list(b.items(b(batch_norm_grad, x, scale, b.proj(node, 1), b.proj(node, 2), g[0], **node.named_attrs)))
     terms = _Terms(b, node)
     if g[1] is not None or g[2] is not None:
         more = through(b, node, [terms.mean(x), terms.variance()], tuple(g[1:]))[0]
         found[0] = more if found[0] is None or more is None else b(add, found[0], more)
     return found
-
-
-def _attrs(node: Node) -> dict[str, Any]:
-    return {"epsilon": node.attr("epsilon"), "feature_index": node.attr("feature_index")}
 
 
 def _batch_norm_inference_vjp(b: Builder, node: Node, g: Node) -> Cotangents:

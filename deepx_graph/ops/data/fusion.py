@@ -63,7 +63,7 @@ def mapped_all(b: Builder, body: Function, inputs: Sequence[Node], types: Sequen
         return None
 
     def widened(node: Node, operands: tuple[Node, ...]) -> Node:
-        return b(node.op, *operands, **{a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)})
+        return b(node.op, *operands, **node.named_attrs)
 
     results = inlined(body, inputs, widened)
     return [r if r.type == t else b(broadcast_in_dim, r, shape=t.dims, broadcast_dimensions=())

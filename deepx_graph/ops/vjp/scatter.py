@@ -59,7 +59,7 @@ def _subtracts(body: Function) -> bool:
 
 def _again(b: Builder, node: Node, x: Node, updates: Node, body: Function) -> Node:
     """The same positions of `x` combined with other updates."""
-    attrs = {a.name: v for a, v in zip(node.op.attrs, node.attrs, strict=True)}
+    attrs = node.named_attrs
     return b(scatter, x, _indices(node), updates, **{**attrs, "update_computation": body})
 
 

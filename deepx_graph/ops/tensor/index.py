@@ -72,7 +72,7 @@ dynamic_slice: Op = Op(
     operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
     constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
-    vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
+    element=loops_in("index", "dynamic_slice_element"), vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
     source="StableHLO dynamic_slice",
     samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": sizes})
                          for a, b, sizes in ((1, 2, (2, 3)), (-3, 9, (2, 3)), (1, 1, (3, 1)))],
@@ -108,6 +108,7 @@ dynamic_update_slice: Op = Op(
     operands=(Operand("operand", type=TENSOR), Operand("update", type=TENSOR), _STARTS),
     constraints=(same_element_type("operand", "update"), one_for_each_axis("operand", "start_indices")),
     infer=_dynamic_update_type, eval=_dynamic_update, scratch=nothing, vjp=_dynamic_update_vjp,
+    loops=loops_in("index", "dynamic_update_slice_loops"),
     source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
 )  # fmt: skip

@@ -274,7 +274,7 @@ class _Lowering:
         return self.spans[-1]
 
     def close(self) -> None:
-        """Ends the innermost construct with a place to drop what lives as long as it."""
+        """Ends the innermost construct with an instruction to drop what lives as long as it."""
         self.spans.pop().end = self.here
         self.emit(Move())
 

@@ -1,7 +1,7 @@
 """Walks the code of a program: values in slots, branches and loops as jumps, calls as frames on an explicit stack.
 
 A value is dropped when its life ends. Nothing here recurses: nesting is bounded by nothing, calls by `max_depth`. Whatever goes
-wrong in a kernel becomes a RunError at the place of its node; the warnings of numpy do not show.
+wrong in a kernel becomes a RunError at the source position of its node; the warnings of numpy do not show.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def execute(units: Mapping[str, Unit], entry: str, args: Sequence[Any], *, max_d
             max_bytes: int | None = None) -> list[Any]:
     """The results of the entry for arguments of its parameter types.
 
-    Raises RunError, with the node's place, when an operation fails; LimitError when calls nest too deeply or the levels of a
-    recursion together need more than `max_bytes`.
+    Raises RunError, with the node's source position, when an operation fails; LimitError when calls nest too deeply or the levels
+    of a recursion together need more than `max_bytes`.
     """
     (results,) = execute_all(units, [(entry, args)], Grid(), max_depth=max_depth, max_bytes=max_bytes)
     return results
@@ -154,7 +154,7 @@ class _Machine:
             frame.at = at
             assert isinstance(i, Run)
             return Stop(i.node, awaits=str(e))
-        except Exception as e:  # told with its place, or raised again
+        except Exception as e:  # told with its source position, or raised again
             fail(e, _node(i))
 
     def enter(self, caller: _Frame, run: Run) -> _Frame:

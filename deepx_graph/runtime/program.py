@@ -108,7 +108,7 @@ def _takes(kernel: KernelFn | None, at: int, code: Sequence[Instruction]) -> boo
 
 
 def _is_read(code: Sequence[Instruction], start: int, slot: int) -> bool:
-    """Whether some way from an instruction on reads the slot before it is given another value."""
+    """Whether some path from an instruction on reads the slot before it is given another value."""
     seen: set[int] = set()
     stack = [start]
     while stack:
@@ -273,7 +273,7 @@ FAULTS = (ArithmeticError, LookupError, ValueError, OSError)
 
 
 def fail(error: Exception, node: Node | None) -> NoReturn:
-    """Raises what an exception under way says of the node that ran: a RunError at its place, a LimitError for want of memory.
+    """Raises what an exception says of the node that ran: a RunError at its source position, a LimitError for want of memory.
 
     What comes from elsewhere goes on as it is: a deadline of the caller, an error of our own, whatever is raised between nodes.
     """

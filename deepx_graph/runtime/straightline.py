@@ -293,7 +293,7 @@ class KernelStep:
             slots[self.sources[0]] = None
         try:
             slots[self.target] = self.kernel(values, outs[self.at])
-        except Exception as e:  # told with its place, or raised again
+        except Exception as e:  # told with its source position, or raised again
             fail(e, self.node)
         for s in self.frees:
             slots[s] = None
@@ -342,7 +342,7 @@ class SegmentCall:
 def _compute(step: KernelStep, slots: list[Any], outs: Outs) -> None:
     try:
         slots[step.target] = step.kernel([slots[s] for s in step.sources], outs[step.at])
-    except Exception as e:  # told with its place, or raised again
+    except Exception as e:  # told with its source position, or raised again
         fail(e, step.node)
 
 
@@ -480,7 +480,7 @@ class StraightLine:
 
 
 def straight_line(unit: Unit) -> StraightLine | None:
-    """The unit's function that way, or None where it has more than kernels in it or is donated anything but tensors."""
+    """The unit's function as such, or None where it has more than kernels in it or is donated anything but tensors."""
     *body, last = unit.instructions
     kernels_alone = all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False))
     if not isinstance(last, Return) or not kernels_alone:

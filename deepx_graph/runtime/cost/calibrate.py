@@ -104,7 +104,7 @@ def _bandwidth(nbytes: int, threads: int) -> float:
 
 
 def _chain(ops: Sequence[Op], inputs: int, size: int) -> Function:
-    """A function of `ops` in turn, each of what came before and, where it takes two, one of the inputs."""
+    """A function of `ops` one after the other, each of what came before and, where it takes two, one of the inputs."""
 
     def body(*xs: Node) -> Sequence[Node]:
         b, y = Builder(), xs[0]
@@ -125,7 +125,7 @@ def _functions(count: int) -> list[Op]:
 
 
 def _call(kernel: Callable[..., Any], inputs: int, size: int, value: float = 0.5) -> float:
-    """Nanoseconds of a kernel into memory that is there. The inputs are small: chains of products stay finite."""
+    """Nanoseconds of a kernel into memory that is there. The inputs are small: chains of multiplications stay finite."""
     args = [np.full(size, value, np.float32) for _ in range(inputs)]
     out = [np.empty(size, np.float32)]
     return nanoseconds(lambda: kernel(args, out))

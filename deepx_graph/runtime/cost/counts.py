@@ -120,7 +120,7 @@ def _uses(function: Function, closure: Node) -> Times:
 
 
 def kernels(function: Function) -> list[Node]:
-    """The nodes that compute something: neither structure nor another way to look at an operand."""
+    """The nodes that compute something: neither structure nor a view of an operand."""
     return [n for n in function.nodes if n.op.eval is not None and not n.op.view and n.op not in STRUCTURAL]
 
 

@@ -122,7 +122,7 @@ def text(measured: Constants) -> str:
 
 
 def store(measured: Constants, path: Path | None = None) -> Path:
-    """Stores constants for processes to come; where. Raises UsageError where there is no place for them."""
+    """Stores constants for processes to come; where. Raises UsageError where there is no folder for them."""
     path = location() if path is None else path
     if path is None:
         raise UsageError("there is no folder for measured constants: DEEPX_GRAPH_COSTS is empty, or there is no home")

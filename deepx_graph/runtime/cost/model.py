@@ -37,9 +37,9 @@ class Constants:
     native_call_ns: float = 3_800
     """One call of a kernel of machine code, its arguments put into their table."""
     native_share_ns: float = 7_000
-    """Sharing a sweep out among workers."""
+    """Sharing a loop nest out among workers."""
     native_element_ns: float = 0.07
-    """What an element of a sweep costs beside arithmetic: loads, stores and the loop."""
+    """What an element of a loop nest costs beside arithmetic: loads, stores and the loop."""
     native_op_ns: float = 0.0155
     """An addition of one element with an operand in cache; other primitives by their price (`ir.kernel.price`)."""
 
@@ -97,7 +97,7 @@ LANE_BYTES = 4
 class Forecast:
     """What a kernel is expected to take: time, bytes of operands and results, arithmetic operations, and which of them decides.
 
-    `nanoseconds` is None where nothing is known of the way it runs.
+    `nanoseconds` is None where nothing is known of how it runs.
     """
 
     nanoseconds: float | None
@@ -165,10 +165,10 @@ class NestWork:
     shares: int = 1
 
 
-def machine_code(c: Constants, sweeps: Sequence[NestWork], nbytes: int, threads: int) -> ForecastParts:
+def machine_code(c: Constants, nests: Sequence[NestWork], nbytes: int, threads: int) -> ForecastParts:
     """A kernel of machine code."""
-    arithmetic = sum(s.elements * (c.native_element_ns + c.native_op_ns * s.work) / min(threads, s.shares) for s in sweeps)
-    shared = sum(s.shares > 1 for s in sweeps) if threads > 1 else 0
+    arithmetic = sum(s.elements * (c.native_element_ns + c.native_op_ns * s.work) / min(threads, s.shares) for s in nests)
+    shared = sum(s.shares > 1 for s in nests) if threads > 1 else 0
     return ForecastParts(c.native_call_ns + shared * c.native_share_ns, arithmetic, memory_ns(c, nbytes, threads if shared else 1))
 
 

@@ -28,7 +28,7 @@ that is a `view` one over its operand.
 
 
 class Declined(Exception):
-    """A kernel, or a part of one, cannot be made: says why, in a few words. Whoever asked for it goes another way."""
+    """A kernel, or a part of one, cannot be made: says why, in a few words. Whoever asked for it takes the next."""
 
 
 CONSUMES_FIRST = "takes_first"
@@ -66,7 +66,7 @@ class Explains(Protocol):
     """An engine that can say how it runs a node."""
 
     def lowering(self, node: Node) -> str:
-        """In a few words, and why not a faster way."""
+        """In a few words, and why not faster."""
         ...
 
 
@@ -114,6 +114,6 @@ class CallBatching(Protocol):
         ...
 
     def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
-        """The call that runs a segment of such nodes; None where it has no way to on this machine. A call gives None also while
+        """The call that runs a segment of such nodes; None where this machine cannot. A call gives None also while
         another segment with the same `shared` runs."""
         ...

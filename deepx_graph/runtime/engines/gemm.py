@@ -1,6 +1,6 @@
 """A `dot_general` of any batching and contracting axes as one batched matrix product (GEMM) on views, where strides allow it.
 
-The engine computes it, or BLAS does. A transposed product is the product of its operands the other way round: BLAS reads
+The engine computes it, or BLAS does. A transposed product is the product of its operands in the other order: BLAS reads
 either order at one speed, while a kernel that reads a transposed result, or a copy of it, costs several times a pass over it.
 Passes may not change that, as they keep every bit (`canonicalized`).
 """
@@ -127,7 +127,7 @@ class GemmNodeKernel:
         return parts_alone(self._node, self._threads)
 
     def keep(self, allowance: Allowance) -> None:
-        """Panels are those of all products: nothing is kept here."""
+        """Panels are those of all GEMMs: nothing is kept here."""
 
     def scratch(self, loose: Collection[int]) -> int:
         """Copies of operands that do not lie as matrices, those numbered `loose` perhaps not in order, and packed panels."""

@@ -1,7 +1,7 @@
 """The fast engine: kernels as machine code where it has the words for them, those of the numexpr engine for the rest.
 
 Needs llvmlite (the extra `deepx-graph[native]`). Values are those of eval up to rounding: no operation is reordered but the sums.
-Convolutions and products are imported where they are met: starting should cost little.
+Convolutions and matrix products are imported where they are met: starting should cost little.
 """
 
 from __future__ import annotations

@@ -113,26 +113,26 @@ def pages(size: int) -> Array:
 
 
 Position = tuple[int, int]
-"""Level and place within it: positions compare in the order in which a block's steps run."""
+"""Level and index within it: positions compare in the order in which a block's steps run."""
 
 
-def temporary_homes(program: KernelProgram, plan: BlockPlan) -> dict[int, int]:
+def temporaries_in_results(program: KernelProgram, plan: BlockPlan) -> dict[int, int]:
     """For registers that live in a result's memory, the result. None keeps a result from taking a parameter's memory."""
     maker = {s.target: (at, s) for at, s in _positions(plan).items()}
     last, may = _last_reads(plan), overwritten(program, plan, {})
-    homes: dict[int, int] = {}
+    reused: dict[int, int] = {}
     for result, params in zip(program.results, may, strict=True):
         read = max((last[leaf.register] for leaf in program.leaves if leaf.param in params and leaf.register in last), default=None)
         at, step = maker[result]
         while step.in_place and result not in plan.partial:
-            found = next((maker[s] for s in step.sources if s in maker and s not in homes and s not in program.results
+            found = next((maker[s] for s in step.sources if s in maker and s not in reused and s not in program.results
                           and s not in plan.partial and last[s] == at and maker[s][0][0] == at[0]
                           and _alike(program, s, result) and _writes_late_enough(*maker[s], read)), None)
             if found is None:
                 break
             at, step = found
-            homes[step.target] = result
-    return homes
+            reused[step.target] = result
+    return reused
 
 
 def _writes_late_enough(at: Position, step: Step, read: Position | None) -> bool:
@@ -140,14 +140,14 @@ def _writes_late_enough(at: Position, step: Step, read: Position | None) -> bool
     return bool(step.sources) and (read is None or read < at or (read == at and step.in_place))
 
 
-def overwritten(program: KernelProgram, plan: BlockPlan, homes: Mapping[int, int]) -> tuple[frozenset[int], ...]:
+def overwritten(program: KernelProgram, plan: BlockPlan, reused: Mapping[int, int]) -> tuple[frozenset[int], ...]:
     """For each result, the parameters whose memory it may take: read at the very elements that are written, and no later."""
     by_param: dict[int, list[Leaf]] = {}
     for leaf in program.leaves:
         by_param.setdefault(leaf.param, []).append(leaf)
     last, first = _last_reads(plan), {}
     for at, step in reversed(_positions(plan).items()):
-        first[homes.get(step.target, step.target)] = (at, step)
+        first[reused.get(step.target, step.target)] = (at, step)
 
     def may_take(result: int, leaf: Leaf) -> bool:
         is_plain = not leaf.views and leaf.order is None

@@ -95,7 +95,7 @@ class ThreadTeam:
             finally:
                 for worker in workers:
                     worker.wait()
-        except BaseException:  # a signal may have come between any two locks: others will take their places
+        except BaseException:  # a signal may have come between any two locks: others will take over
             for worker in self._workers:
                 worker.dismiss()
             self._workers = []

@@ -130,13 +130,13 @@ def _partition(program: KernelProgram) -> list[_Group]:
     for step in reversed(program.steps):
         if _instruction(step, program.registers) is None:
             continue
-        homes = {group_of.get(u.target) for u in users.get(step.target, ())}
-        home = next(iter(homes)) if len(homes) == 1 and step.target not in program.results else None
-        if home is None or not home.fits(step, program.registers):
-            home = _Group()
-            groups.append(home)
-        home.take(step)
-        group_of[step.target] = home
+        candidates = {group_of.get(u.target) for u in users.get(step.target, ())}
+        group = next(iter(candidates)) if len(candidates) == 1 and step.target not in program.results else None
+        if group is None or not group.fits(step, program.registers):
+            group = _Group()
+            groups.append(group)
+        group.take(step)
+        group_of[step.target] = group
     return groups
 
 

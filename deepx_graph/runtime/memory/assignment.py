@@ -3,7 +3,7 @@
 A result lives from its definition to the last use of anything that may hold it: a view, a tuple, a branch value, a loop variable, a
 closure. Dead buffers are used again by results of their size class; an elementwise result goes over an operand of the same bytes
 that dies there. What the caller gets is never in a shared buffer, and neither is what a loop carries to its next iteration.
-A kernel's own memory (`scratch`) is counted while it runs: what an eval makes on its way, packed panels, temporaries of a fusion,
+A kernel's own memory (`scratch`) is counted while it runs: the temporaries of an eval, packed panels, temporaries of a fusion,
 copies of operands that do not lie in order. Sizes are Python ints. Inputs and constants belong to others and are not counted.
 `largest` names what is in memory when most is, for messages.
 """

@@ -78,7 +78,7 @@ def with_forwarding(code: Code, pieces: Sequence[tuple[Any, bool]], given: dict[
 
 
 def over_operand(kernel: KernelFn, k: int) -> KernelFn:
-    """The kernel, its result in the memory of operand `k` where no other place is given."""
+    """The kernel, its result in the memory of operand `k` where no other memory is given."""
 
     def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
         return kernel(values, (values[k],) if out is None else out)

@@ -17,7 +17,7 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, room
+from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.straightline import ArrayType
 
@@ -60,6 +60,7 @@ class Layout:
 class MachineKernel:
     """A callable of machine code: `kernel(args, out)` gives all its results, in `out` where that is given."""
 
+    results: tuple[ArrayType, ...]
     in_place: tuple[frozenset[int], ...]
     """For each result, the arguments of its type over which it may be written."""
     lowering: str
@@ -82,9 +83,19 @@ class MachineKernel:
         """How long a call takes by the cost model."""
         raise NotImplementedError
 
+    def run(self, workspace: Any, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """Computes the results, which share no memory with the arguments but where they may be written over them."""
+        raise NotImplementedError
+
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
-        raise NotImplementedError
+        given = out or (None,) * len(self.results)
+        results = [result_memory(r.shape, r.dtype, args, o, may)
+                   for r, o, may in zip(self.results, given, self.in_place, strict=True)]
+        workspace = self.workspace()
+        self.run(workspace, args, results)
+        self.give_back(workspace)
+        return delivered(results, out)
 
     @cached_property
     def is_kept(self) -> bool:
@@ -136,7 +147,6 @@ class MachineCode(MachineKernel):
     layout: Layout
     params: tuple[int, ...]
     """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
-    results: tuple[ArrayType, ...]
     constants: tuple[Array, ...]
     own_bytes: tuple[int, ...]
     threads: int

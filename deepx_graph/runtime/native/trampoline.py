@@ -51,7 +51,7 @@ _FASTCALL = 0x80
 
 
 def entry(segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup) -> EntryFn | None:
-    """The machine function that runs `kernels`, one for each use of the segment. None where this machine has no way to.
+    """The machine function that runs `kernels`, one for each use of the segment. None where this machine cannot.
 
     What shares memory with it is as `CallBatching.joined` has it.
     """

@@ -28,7 +28,7 @@ should have; the type of arrays, numpy's function that makes them, and None."""
 
 PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "under", "number", "box")
 """The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes; whether it is written over, and whether it may
-lie in the same place as one that is. Of one of rank 0 also the type of numpy's numbers that may stand for it, or 0, and the array
+be the same memory as one that is. Of one of rank 0 also the type of numpy's numbers that may stand for it, or 0, and the array
 that such a number is put into."""
 
 RESULT = ("over", "own", "maker", "dtype", "rank", "dims")

@@ -10,14 +10,18 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.native.gemm.microkernel import transposed
 from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.builder import BOOL, DType, IRBuilder, below, branch, least, stepped
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 
 LANES = {4: 16, 8: 8}
@@ -105,128 +109,47 @@ def _function(size: int, machine: Target) -> Callable[..., None]:
 def text(size: int) -> str:
     """The IR of `transpose(source, target, rows, columns, source step, target step)` for elements of that size; steps in elements.
 
-    `source[r + c * source step]` goes to `target[r * target step + c]`.
+    `source[r + c * source step]` goes to `target[r * target step + c]`, a panel of columns after the other.
     """
-    lanes = LANES[size]
-    return f"""
-declare <{lanes} x i{8 * size}> @llvm.masked.load.v{lanes}i{8 * size}.p0(ptr, i32, <{lanes} x i1>, <{lanes} x i{8 * size}>)
-declare void @llvm.masked.store.v{lanes}i{8 * size}.p0(<{lanes} x i{8 * size}>, ptr, i32, <{lanes} x i1>)
-{_tile(size, masked=False)}
-{_tile(size, masked=True)}
-{_sweep(size, lanes)}"""
+    t, lanes = IRBuilder(LANES[size]), LANES[size]
+    dtype = np.dtype(f"i{size}")
+
+    def panel(start: str) -> None:
+        end = least(t, t.let(f"add i64 {start}, {PANEL}"), "%columns")
+        stepped(t, "0", "%rows", lanes, lambda r: stepped(t, start, end, lanes, lambda c: tile(r, c, end)))
+
+    def tile(r: str, c: str, end: str) -> None:
+        source = t.address("%x", t.let(f"add i64 {t.let(f'mul i64 {c}, %sx')}, {r}"), dtype)
+        target = t.address("%y", t.let(f"add i64 {t.let(f'mul i64 {r}, %sy')}, {c}"), dtype)
+        rows, columns = t.let(f"sub i64 %rows, {r}"), t.let(f"sub i64 {end}, {c}")
+        full = t.let(f"and i1 {t.let(f'icmp sge i64 {rows}, {lanes}')}, {t.let(f'icmp sge i64 {columns}, {lanes}')}")
+        args = f"ptr {source}, ptr {target}, i64 %sx, i64 %sy, i64 {rows}, i64 {columns}"
+        branch(t, full, lambda: t.line(f"call void @tile({args})"), lambda: t.line(f"call void @edge({args})"))
+
+    stepped(t, "0", "%columns", PANEL, panel)
+    head = f"define void @transpose{size}(ptr %x, ptr %y, i64 %rows, i64 %columns, i64 %sx, i64 %sy) nounwind {{"
+    tiles = [_tile("tile", dtype, t, is_part=False), _tile("edge", dtype, t, is_part=True)]
+    return "\n".join([head, "entry:", *t.lines, "  ret void", "}", *tiles, *t.declarations, ""])
 
 
-def _sweep(size: int, lanes: int) -> str:
-    """The function that goes over all tiles, a panel of columns after the other."""
-    return f"""define void @transpose{size}(ptr %x, ptr %y, i64 %rows, i64 %columns, i64 %sx, i64 %sy) nounwind {{
-entry:
-  br label %panel
-panel:
-  %from = phi i64 [ 0, %entry ], [ %to, %after ]
-  %next = add i64 %from, {PANEL}
-  %past = icmp sgt i64 %next, %columns
-  %to = select i1 %past, i64 %columns, i64 %next
-  br label %row
-row:
-  %r = phi i64 [ 0, %panel ], [ %r1, %rowend ]
-  br label %column
-column:
-  %c = phi i64 [ %from, %row ], [ %c1, %tiled ]
-  %a0 = mul i64 %c, %sx
-  %a1 = add i64 %a0, %r
-  %at = getelementptr i{8 * size}, ptr %x, i64 %a1
-  %b0 = mul i64 %r, %sy
-  %b1 = add i64 %b0, %c
-  %bt = getelementptr i{8 * size}, ptr %y, i64 %b1
-  %restr = sub i64 %rows, %r
-  %restc = sub i64 %to, %c
-  %fullr = icmp sge i64 %restr, {lanes}
-  %fullc = icmp sge i64 %restc, {lanes}
-  %full = and i1 %fullr, %fullc
-  br i1 %full, label %whole, label %part
-whole:
-  call void @tile{size}(ptr %at, ptr %bt, i64 %sx, i64 %sy)
-  br label %tiled
-part:
-  call void @edge{size}(ptr %at, ptr %bt, i64 %sx, i64 %sy, i64 %restr, i64 %restc)
-  br label %tiled
-tiled:
-  %c1 = add i64 %c, {lanes}
-  %morec = icmp slt i64 %c1, %to
-  br i1 %morec, label %column, label %rowend
-rowend:
-  %r1 = add i64 %r, {lanes}
-  %morer = icmp slt i64 %r1, %rows
-  br i1 %morer, label %row, label %after
-after:
-  %more = icmp slt i64 %to, %columns
-  br i1 %more, label %panel, label %done
-done:
-  ret void
-}}
-"""
+def _tile(name: str, dtype: DType, caller: IRBuilder, *, is_part: bool) -> str:
+    """The function that does one tile; where it `is_part` of one, only the first so many rows and columns."""
+    t = IRBuilder(caller.lanes)
+    mask_of = _masks(t) if is_part else lambda count, axis, k: None
+    sources = [t.address("%x", t.let(f"mul i64 %sx, {k}"), dtype) for k in range(t.lanes)]
+    read = [t.load(at, dtype, mask_of("%columns", "%rows", k)) for k, at in enumerate(sources)]
+    for k, vector in enumerate(transposed(t, read)):
+        t.store(vector, t.address("%y", t.let(f"mul i64 %sy, {k}"), dtype), mask_of("%rows", "%columns", k))
+    caller.declarations |= t.declarations
+    head = f"define internal void @{name}(ptr %x, ptr %y, i64 %sx, i64 %sy, i64 %rows, i64 %columns) nounwind {{"
+    return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
 
-def _tile(size: int, masked: bool) -> str:
-    """The function that does one tile; with `masked`, only the first so many rows and columns of one."""
-    lanes, element = LANES[size], f"i{8 * size}"
-    vector, mask = f"<{lanes} x {element}>", f"<{lanes} x i1>"
-    name, extra = ("edge", ", i64 %rows, i64 %columns") if masked else ("tile", "")
-    lines = [f"define internal void @{name}{size}(ptr %x, ptr %y, i64 %sx, i64 %sy{extra}) nounwind {{", "entry:"]
-    if masked:
-        lines += [*_mask("mr", "%rows", lanes), *_mask("mc", "%columns", lanes)]
-    for k in range(lanes):
-        lines += _address("x", "%sx", k, element)
-        if not masked:
-            lines.append(f"  %v0_{k} = load {vector}, ptr %px{k}, align {size}")
-            continue
-        lines.append(f"  %in{k} = icmp sgt i64 %columns, {k}")
-        lines.append(f"  %m{k} = select i1 %in{k}, {mask} %mr, {mask} zeroinitializer")
-        lines.append(f"  %v0_{k} = call {vector} @llvm.masked.load.v{lanes}{element}.p0(ptr %px{k}, i32 {size}, {mask} %m{k},"
-                     f" {vector} zeroinitializer)")
-    stage, distance = 0, lanes // 2
-    while distance:
-        lines += _swaps(stage, distance, lanes, vector)
-        stage, distance = stage + 1, distance // 2
-    for k in range(lanes):
-        lines += _address("y", "%sy", k, element)
-        if not masked:
-            lines.append(f"  store {vector} %v{stage}_{k}, ptr %py{k}, align {size}")
-            continue
-        lines.append(f"  %out{k} = icmp sgt i64 %rows, {k}")
-        lines.append(f"  %n{k} = select i1 %out{k}, {mask} %mc, {mask} zeroinitializer")
-        lines.append(f"  call void @llvm.masked.store.v{lanes}{element}.p0({vector} %v{stage}_{k}, ptr %py{k}, i32 {size},"
-                     f" {mask} %n{k})")
-    return "\n".join([*lines, "  ret void", "}"])
+def _masks(t: IRBuilder) -> Callable[[str, str, int], str]:
+    """The mask of the lanes below one count, for vector k of those below another."""
+    lanes, kind = {name: below(t, name) for name in ("%rows", "%columns")}, t.vector(BOOL)
 
+    def mask(vectors: str, elements: str, k: int) -> str:
+        return t.let(f"select i1 {t.let(f'icmp sgt i64 {vectors}, {k}')}, {kind} {lanes[elements]}, {kind} zeroinitializer")
 
-def _address(pointer: str, step: str, k: int, element: str) -> list[str]:
-    return [f"  %o{pointer}{k} = mul i64 {step}, {k}",
-            f"  %p{pointer}{k} = getelementptr {element}, ptr %{pointer}, i64 %o{pointer}{k}"]
-
-
-def _swaps(stage: int, distance: int, lanes: int, vector: str) -> list[str]:
-    """Exchanges one bit of the row's number with the same bit of the lane's."""
-    low = _order(lanes + k - distance if k & distance else k for k in range(lanes))
-    high = _order(lanes + k if k & distance else k + distance for k in range(lanes))
-    lines = []
-    for k in range(lanes):
-        a, b = k & ~distance, k | distance
-        order = high if k & distance else low
-        lines.append(f"  %v{stage + 1}_{k} = shufflevector {vector} %v{stage}_{a}, {vector} %v{stage}_{b},"
-                     f" <{lanes} x i32> <{order}>")
-    return lines
-
-
-def _order(indices: Any) -> str:
-    return ", ".join(f"i32 {k}" for k in indices)
-
-
-def _mask(name: str, count: str, lanes: int) -> Sequence[str]:
-    """The lanes below a count."""
-    kind = f"<{lanes} x i64>"
-    return (
-        f"  %{name}0 = insertelement {kind} poison, i64 {count}, i64 0",
-        f"  %{name}1 = shufflevector {kind} %{name}0, {kind} poison, <{lanes} x i32> zeroinitializer",
-        f"  %{name} = icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(lanes))}>, %{name}1",
-    )
+    return mask

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, pack_shares
+from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, digit, pack_shares, part_of_range
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes
 from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
-from deepx_graph.runtime.native.llvm.builder import IRBuilder
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least
 
 NEST, NEST_TABLE, SLOTS = range(3, 6)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table; and how many there are."""
@@ -71,14 +71,15 @@ class _Emitter:
         t, plan, p = IRBuilder(self.plan.width), self.plan, self.problem
         t.declarations = self.tiles.declarations
         rest = "%number"
-        part, rest = _digit(t, rest, plan.parts)
+        part, rest = digit(t, rest, plan.parts)
         number = rest
         blocks: list[str] = []
         for count in reversed(plan.blocks):
-            block, rest = _digit(t, rest, count)
+            block, rest = digit(t, rest, count)
             blocks.insert(0, block)
-        group, image = _digit(t, rest, 1 if self.method.lanes is Lanes.GROUPS else p.groups)
-        starts, counts = zip(*(_range(t, b, n, a.count) for b, n, a in zip(blocks, plan.blocks, p.axes, strict=True)), strict=True)
+        group, image = digit(t, rest, 1 if self.method.lanes is Lanes.GROUPS else p.groups)
+        ranges = [part_of_range(t, b, n, a.count) for b, n, a in zip(blocks, plan.blocks, p.axes, strict=True)]
+        starts, counts = zip(*ranges, strict=True)
         x, w, y = (self._slot(t, k) for k in (X, W, Y))
         x = moved(t, x, self.dtype.itemsize, ((image, p.x[0]), (group, p.x[1])))
         w = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),))
@@ -97,14 +98,12 @@ class _Emitter:
         if self.plan.parts == 1:
             write()
             return
-        missing, there = t.name("missing"), t.name("there")
-        same = t.let(f"icmp eq i64 {t.let('load i64, ptr %block')}, {number}")
-        t.line(f"br i1 {same}, label %{there}, label %{missing}")
-        t.start(missing)
-        t.line(f"store i64 {number}, ptr %block")
-        write()
-        t.line(f"br label %{there}")
-        t.start(there)
+
+        def fill() -> None:
+            t.line(f"store i64 {number}, ptr %block")
+            write()
+
+        branch(t, t.let(f"icmp ne i64 {t.let('load i64, ptr %block')}, {number}"), fill)
 
     # --- the epilogue
 
@@ -116,11 +115,10 @@ class _Emitter:
         first = t.let(f"mul i64 {group}, {p.outputs}")
         if plan.parts == 1:
             return first, str(p.outputs)
-        low, panels = _range(t, part, plan.parts, plan.panels)
+        low, panels = part_of_range(t, part, plan.parts, plan.panels)
         begin = t.let(f"mul i64 {low}, {plan.span}")
         most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.span}")
-        less = t.let(f"icmp slt i64 {most}, {whole}")
-        return t.let(f"add i64 {first}, {begin}"), t.let(f"select i1 {less}, i64 {most}, i64 {whole}")
+        return t.let(f"add i64 {first}, {begin}"), least(t, most, whole)
 
     def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over the rows of the share, whose results are still in a cache."""
@@ -152,7 +150,7 @@ class _Emitter:
             self._interpret(t, walks, pointers, "@edge" if p.axes[-1].count < plan.span else "@tile")
             return
         x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
-        low, high = _range(t, part, plan.parts, plan.panels)
+        low, high = part_of_range(t, part, plan.parts, plan.panels)
         end = t.let(f"add i64 {low}, {high}")
 
         def panel(k: str) -> None:
@@ -176,33 +174,9 @@ class _Emitter:
 
         def one(k: str) -> None:
             own = t.let(f"mul i64 {k}, {walk.tile}")
-            fits = t.let(f"icmp slt i64 {own}, {room}")
-            inside = t.let(f"select i1 {fits}, i64 {own}, i64 {room}")
-            start = _at_least_zero(t, inside)
+            start = greatest(t, least(t, own, room), "0")
             at = tuple(moved(t, pointer, self.dtype.itemsize, ((start, step),))
                           for pointer, step in zip(pointers, walk.steps, strict=True))
             self._interpret(t, inner, at, function)  # type: ignore[arg-type]
 
         t.rows("0", tiles, one)
-
-
-def _at_least_zero(t: IRBuilder, index: str) -> str:
-    below = t.let(f"icmp slt i64 {index}, 0")
-    return t.let(f"select i1 {below}, i64 0, i64 {index}")
-
-
-def _digit(t: IRBuilder, number: str, base: int) -> tuple[str, str]:
-    """The last digit of a number and the rest of it."""
-    if base == 1:
-        return "0", number
-    return t.let(f"urem i64 {number}, {base}"), t.let(f"udiv i64 {number}, {base}")
-
-
-def _range(t: IRBuilder, part: str, parts: int, size: int) -> tuple[str, str]:
-    """Where part k of nearly equal parts of a range begins, and how long it is."""
-    if parts == 1:
-        return "0", str(size)
-    low = t.let(f"udiv i64 {t.let(f'mul i64 {part}, {size}')}, {parts}")
-    above = t.let(f"add i64 {part}, 1")
-    high = t.let(f"udiv i64 {t.let(f'mul i64 {above}, {size}')}, {parts}")
-    return low, t.let(f"sub i64 {high}, {low}")

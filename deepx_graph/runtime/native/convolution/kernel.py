@@ -22,7 +22,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, room
+from deepx_graph.runtime.memory.pool import RESULTS, room
 from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, problem_of, scratch_bytes
@@ -33,6 +33,7 @@ from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineKernel, address_of, run_shared
 from deepx_graph.runtime.native.transpose import contiguous
+from deepx_graph.runtime.straightline import ArrayType
 
 _BESIDE = 4
 """Registers that are not for sums: a row of weights and an element of the input."""
@@ -93,7 +94,7 @@ class ConvolutionKernel(MachineKernel):
         lanes = f"{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
         self.lowering = f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
         self.scratch_bytes = scratch_bytes(plan) + 64
-        self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
+        self.results = (ArrayType(plan.problem.dtype, node.type.shape),)  # type: ignore[attr-defined]
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
         names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
@@ -122,20 +123,15 @@ class ConvolutionKernel(MachineKernel):
         """How long a call takes by the cost model; the epilogue is done while it is in cache."""
         return parts_alone(self._node, min(self.threads, self.plan.shares))
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The result for the arguments; in the array of `out`, where one is given."""
-        x, w = self._x(args), self._w(args)
-        given = None if out is None else out[0]
-        y = result_memory(self._shape, self.plan.problem.dtype, args, given, self.in_place[0])
-        workspace = self.workspace()
+    def run(self, workspace: _Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """The convolution and its epilogue, share by share."""
+        x, w, (y,) = self._x(args), self._w(args), results
         struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data, y.ctypes.data)
         if self.then is not None:
             arrays = self.then.leaves([y, *(args[k] for k in self._params)])
             struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
         threads = min(self.threads, self.plan.shares)
         run_shared(self._work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), threads)
-        self.give_back(workspace)
-        return delivered([y], out)
 
 
 class _Source:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import SIZE, ConvolutionPlan, Lanes, phase_columns, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, greatest, least, memory_type, scalar_type
 
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
@@ -100,29 +100,23 @@ class WeightPacking:
         """`packed(table, number, scratch, block)`, of which the last two are for others."""
         t, plan = self.t, self.plan
         parts, size = _parts(plan), self.runs[0][0]
-        part, rest = t.let(f"urem i64 %number, {parts}"), t.let(f"udiv i64 %number, {parts}")
-        panel, group = t.let(f"urem i64 {rest}, {plan.panels}"), t.let(f"udiv i64 {rest}, {plan.panels}")
-        low = t.let(f"udiv i64 {t.let(f'mul i64 {part}, {size}')}, {parts}")
-        above = t.let(f"add i64 {part}, 1")
-        high = t.let(f"udiv i64 {t.let(f'mul i64 {above}, {size}')}, {parts}")
+        part, rest = digit(t, "%number", parts)
+        panel, group = digit(t, rest, plan.panels)
+        low, count = part_of_range(t, part, parts, size)
+        high = t.let(f"add i64 {low}, {count}")
         source, target = (t.let(f"load ptr, ptr {t.let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in (SOURCE, TARGET))
         source = self._at(source, group, plan.problem.w[0] if plan.method.lanes is not Lanes.GROUPS else 0)
         target = self._at(target, rest, plan.span * plan.problem.depth)
         first = t.let(f"mul i64 {panel}, {plan.span}")
 
         def vector(v: str) -> None:
-            begin = self._within(t.let(f"add i64 {first}, {t.let(f'mul i64 {v}, {t.lanes}')}"))
+            begin = least(t, t.let(f"add i64 {first}, {t.let(f'mul i64 {v}, {t.lanes}')}"), str(self.length - 1))
             self.last = t.let(f"sub i64 {self.length - 1}, {begin}")
             self._run(0, self._at(source, begin, self.step), self._at(target, v, t.lanes), low, high)
 
         t.rows("0", str(plan.method.tile.vectors), vector)
         head = "define internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
-
-    def _within(self, index: str) -> str:
-        """The index, or the last one there is."""
-        beyond = self.t.let(f"icmp sge i64 {index}, {self.length}")
-        return self.t.let(f"select i1 {beyond}, i64 {self.length - 1}, i64 {index}")
 
     def _at(self, pointer: str, index: str, step: int) -> str:
         t = self.t
@@ -141,7 +135,7 @@ class WeightPacking:
             t.rows(low, high, lambda k: self._gathered(self._at(source, k, step), self._at(target, k, each)))
 
     def _transposed(self, source: str, target: str, low: str, high: str) -> None:
-        """The elements of each lane are neighbours: as many of them as there are lanes at a time change places with the lanes."""
+        """The elements of each lane are neighbours: a square of them, as wide as the lanes, is transposed at a time."""
         t, span = self.t, self.plan.span
         count = t.let(f"sub i64 {high}, {low}")
         source, target = self._at(source, low, 1), self._at(target, low, span)
@@ -165,8 +159,7 @@ class WeightPacking:
         kind = scalar_type(self.dtype)
 
         def lane(k: str) -> None:
-            beyond = t.let(f"icmp sgt i64 {k}, {self.last}")
-            index = t.let(f"select i1 {beyond}, i64 {self.last}, i64 {k}")
+            index = least(t, k, self.last)
             one = t.let(f"load {kind}, ptr {self._at(source, index, self.step)}, align {size}")
             t.line(f"store {kind} {one}, ptr {t.address(target, k, self.dtype)}, align {size}")
 
@@ -225,16 +218,9 @@ class Packing:
 
         def one(e: str) -> None:
             index, inside = self._index(axis, e)
-            within, without, done = (t.name(k) for k in ("in", "out", "put"))
             into = self._at(target, e, step)
-            t.line(f"br i1 {inside}, label %{within}, label %{without}")
-            t.start(within)
-            self._axis(depth + 1, self._at(source, index, a.x), into)
-            t.line(f"br label %{done}")
-            t.start(without)
-            self._zeros(into, str(step))
-            t.line(f"br label %{done}")
-            t.start(done)
+            branch(t, inside, lambda: self._axis(depth + 1, self._at(source, index, a.x), into),
+                   lambda: self._zeros(into, str(step)))
 
         t.rows("0", self.reaches[axis], one)
 
@@ -273,33 +259,24 @@ class Packing:
         """From where to where, along what is seen, the input lies; and the input's index where that begins."""
         a, t, first = self.plan.problem.axes[axis], self.t, self.firsts[axis]
         before = t.let(f"sub i64 0, {first}")
-        low = self._clamped(before, self.reaches[axis])
-        high = self._clamped(t.let(f"add i64 {before}, {a.size}"), self.reaches[axis])
+        end = t.let(f"add i64 {before}, {a.size}")
+        low, high = (least(t, greatest(t, index, "0"), self.reaches[axis]) for index in (before, end))
         return low, high, t.let(f"add i64 {first}, {low}")
-
-    def _clamped(self, index: str, most: str) -> str:
-        t = self.t
-        below = t.let(f"icmp slt i64 {index}, 0")
-        least = t.let(f"select i1 {below}, i64 0, i64 {index}")
-        above = t.let(f"icmp sgt i64 {least}, {most}")
-        return t.let(f"select i1 {above}, i64 {most}, i64 {least}")
 
     def _spread(self, axis: int, source: str, target: str, is_split: bool) -> None:
         """Element by element, to where each belongs."""
         a, t = self.plan.problem.axes[axis], self.t
 
-        def one(e: str) -> None:
-            index, inside = self._index(axis, e)
-            within, done = t.name("in"), t.name("put")
-            t.line(f"br i1 {inside}, label %{within}, label %{done}")
-            t.start(within)
+        def put(index: str, e: str) -> None:
             offset = e
             if is_split:
                 phase = t.let(f"mul i64 {t.let(f'urem i64 {e}, {a.stride}')}, {phase_columns(self.plan)}")
                 offset = t.let(f"add i64 {phase}, {t.let(f'udiv i64 {e}, {a.stride}')}")
             self._move(self._at(source, index, a.x), self._at(target, offset, 1))
-            t.line(f"br label %{done}")
-            t.start(done)
+
+        def one(e: str) -> None:
+            index, inside = self._index(axis, e)
+            branch(t, inside, lambda: put(index, e))
 
         t.rows("0", self.reaches[axis], one)
 
@@ -337,3 +314,23 @@ class Packing:
             return ()
 
         t.vector_loop(count, 1, True, (), body, ())
+
+
+# --- arithmetic of shares
+
+
+def digit(t: IRBuilder, number: str, base: int) -> tuple[str, str]:
+    """The last digit of a number and the rest of it."""
+    if base == 1:
+        return "0", number
+    return t.let(f"urem i64 {number}, {base}"), t.let(f"udiv i64 {number}, {base}")
+
+
+def part_of_range(t: IRBuilder, part: str, parts: int, size: int) -> tuple[str, str]:
+    """Where part k of nearly equal parts of a range begins, and how long it is."""
+    if parts == 1:
+        return "0", str(size)
+    low = t.let(f"udiv i64 {t.let(f'mul i64 {part}, {size}')}, {parts}")
+    above = t.let(f"add i64 {part}, 1")
+    high = t.let(f"udiv i64 {t.let(f'mul i64 {above}, {size}')}, {parts}")
+    return low, t.let(f"sub i64 {high}, {low}")

@@ -166,7 +166,7 @@ class TileCode:
                     t.store(value, t.address("%y", str(row[Y] + v * t.lanes), self.dtype), self._mask(left))
 
     def _kept(self, t: IRBuilder, sums: microkernel.Tiles) -> str:
-        """Memory of the sums, row after row, and room for a square from any place in it."""
+        """Memory of the sums, row after row, and room for a square from any row of it."""
         tile = self.method.tile
         kept = t.let(f"alloca [{(tile.rows + t.lanes) * tile.vectors} x {t.vector(self.dtype)}], align 64")
         for r, vectors in enumerate(sums):
@@ -175,7 +175,7 @@ class TileCode:
         return kept
 
     def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
-        """Rows are neighbours in memory: as many as there are lanes at a time change places with them."""
+        """Rows are neighbours in memory: squares of rows and lanes are transposed."""
         kept, span, step = self._kept(t, sums), self.plan.span, self.problem.y[2]
         for start in range(0, len(rows), t.lanes):
             for lane in range(0, lanes, t.lanes):

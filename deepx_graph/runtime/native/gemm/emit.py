@@ -1,4 +1,4 @@
-"""Matrix products in machine code: packers, the tile in registers, and the loops around them.
+"""Matrix products (GEMM) in machine code: packers, the tile in registers, and the loops around them.
 
 The left operand is packed in panels of rows, the right one in panels of `width` columns: element after element along the sum, so
 that the tile reads both in order. Packers read operands at any distance between elements, as long as one of their two axes is
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, scalar_type
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch, least, scalar_type, stepped
 
 VECTORS = 2
 """Registers across a tile."""
@@ -68,7 +68,7 @@ class TileEmitter:
                 for value, address in zip(row, ps, strict=True):
                     write(value, address)
 
-        either(t, "%add", lambda: each(lambda x, p: t.store(t.binary("fadd", t.load(p, self.dtype, None), x), p, None)),
+        branch(t, "%add", lambda: each(lambda x, p: t.store(t.binary("fadd", t.load(p, self.dtype, None), x), p, None)),
                lambda: each(lambda x, p: t.store(x, p, None)))
         return self.function(f"@tile{height}(i64 %k, ptr %a, ptr %b, ptr %c, i64 %distance, i1 %add)", t)
 
@@ -81,7 +81,7 @@ class TileEmitter:
             for c, mask in enumerate(masks):
                 new = t.load(self.at(t, "%s", i, self.width, c * self.lanes), self.dtype, None)
                 target = self.at(t, "%t", i, "%distance", c * self.lanes)
-                either(t, "%add", lambda: t.store(t.binary("fadd", new, t.load(target, self.dtype, mask)), target, mask),  # noqa: B023
+                branch(t, "%add", lambda: t.store(t.binary("fadd", new, t.load(target, self.dtype, mask)), target, mask),  # noqa: B023
                        lambda: t.store(new, target, mask))  # noqa: B023
 
         t.rows("0", "%rows", row)
@@ -128,7 +128,7 @@ class TileEmitter:
             count = least(t, t.let(f"sub i64 %rows, {r}"), str(self.lanes))
             source, target = self.at(t, "%s", r, "%row"), t.address("%t", r, self.dtype)
             args = f"(ptr {source}, i64 %row, ptr {target}, i64 {self.rows}, i64 {count}, i64 {count}, i64 %k)"
-            either(t, dense, lambda: t.line(f"call void @transposed{args}"), lambda: copied(source, target, below(t, count)))
+            branch(t, dense, lambda: t.line(f"call void @transposed{args}"), lambda: copied(source, target, below(t, count)))
 
         def copied(source: str, target: str, mask: str) -> None:
             t.rows("0", "%k", lambda i: t.store(t.load(self.at(t, source, i, "%deep"), self.dtype, mask),
@@ -156,7 +156,7 @@ class TileEmitter:
                 t.store(t.load(self.at(t, "%s", i, "%deep", j), self.dtype, None), spot(i, j), None)
 
             stepped(t, "0", whole, self.lanes, vector)
-            either(t, some, lambda: t.store(t.load(self.at(t, "%s", i, "%deep", whole), self.dtype, mask), spot(i, whole), None))
+            branch(t, some, lambda: t.store(t.load(self.at(t, "%s", i, "%deep", whole), self.dtype, mask), spot(i, whole), None))
 
         def transposed(j: str) -> None:
             count = least(t, t.let(f"sub i64 %columns, {j}"), str(self.lanes))
@@ -166,54 +166,9 @@ class TileEmitter:
         whole = t.let(f"and i64 %columns, {-self.lanes}")
         rest = t.let(f"sub i64 %columns, {whole}")
         some, mask = t.let(f"icmp sgt i64 {rest}, 0"), below(t, rest)
-        either(t, t.let("icmp eq i64 %column, 1"), lambda: t.rows("0", "%k", copied),
+        branch(t, t.let("icmp eq i64 %column, 1"), lambda: t.rows("0", "%k", copied),
                lambda: stepped(t, "0", "%columns", self.lanes, transposed))
         return self.function("@right(ptr %s, i64 %deep, i64 %column, ptr %t, i64 %panel, i64 %columns, i64 %k)", t)
-
-
-# --- control flow
-
-
-def stepped(t: IRBuilder, low: str, high: str, step: str | int, body: Callable[[str], object]) -> None:
-    """`for i in range(low, high, step): body(i)`."""
-    before, head, inside, after = t.block, t.name("from"), t.name("in"), t.name("to")
-    i, next_index = "%" + t.name("i"), "%" + t.name("n")
-    t.line(f"br label %{head}")
-    t.start(head)
-    position = len(t.lines)
-    more = t.let(f"icmp slt i64 {i}, {high}")
-    t.line(f"br i1 {more}, label %{inside}, label %{after}")
-    t.start(inside)
-    body(i)
-    t.line(f"{next_index} = add i64 {i}, {step}")
-    t.lines.insert(position, f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{t.block} ]")
-    t.line(f"br label %{head}")
-    t.start(after)
-
-
-def either(t: IRBuilder, condition: str, then: Callable[[], object] | None, other: Callable[[], object] | None = None) -> None:
-    """`if condition: then() else: other()`."""
-    yes, no, after = t.name("yes"), t.name("no"), t.name("end")
-    t.line(f"br i1 {condition}, label %{yes}, label %{no}")
-    for label, body in ((yes, then), (no, other)):
-        t.start(label)
-        if body is not None:
-            body()
-        t.line(f"br label %{after}")
-    t.start(after)
-
-
-def least(t: IRBuilder, x: str, y: str) -> str:
-    """The smaller of two integers."""
-    return t.let(f"select i1 {t.let(f'icmp slt i64 {x}, {y}')}, i64 {x}, i64 {y}")
-
-
-def below(t: IRBuilder, count: str) -> str:
-    """The mask of the lanes below a count."""
-    kind = f"<{t.lanes} x i64>"
-    first = t.let(f"insertelement {kind} poison, i64 {count}, i64 0")
-    spread = t.let(f"shufflevector {kind} {first}, {kind} poison, <{t.lanes} x i32> zeroinitializer")
-    return t.let(f"icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(t.lanes))}>, {spread}")
 
 
 PANEL_GAP = 32
@@ -329,7 +284,7 @@ class _Multiplying:
         self.source = parts.at(t, f.pointer(t, matrix, 1), self.left, f.right_column)
         self.result = t.address(f.pointer(t, matrix, 2), self.left, parts.dtype)
         stepped(t, "0", f.depth, f.block, self.block)
-        either(t, t.let(f"icmp ne ptr {f.epilogue}, null"), lambda: self.epilogue(matrix, right))
+        branch(t, t.let(f"icmp ne ptr {f.epilogue}, null"), lambda: self.epilogue(matrix, right))
 
     def epilogue(self, matrix: str, right: str) -> None:
         """The epilogue, on the chunk."""
@@ -359,7 +314,7 @@ class _Multiplying:
         t.rows(self.low, self.high, lambda p: self.one(p, j))
 
     def one(self, p: str, j: str) -> None:
-        """One tile: straight into the result where all of it is inside, else by way of the stack."""
+        """One tile: straight into the result where all of it is inside, else through the stack."""
         t, f, parts = self.t, self.f, self.parts
         row, rows = f.panel(t, p)
         number = t.let(f"add i64 {t.let(f'mul i64 {self.number}, {f.panels}')}, {t.let(f'sub i64 {p}, {f.first}')}")
@@ -369,9 +324,9 @@ class _Multiplying:
         distance = t.let(f"select i1 {self.fits}, i64 {f.result_row}, i64 {parts.width}")
         add = t.let(f"and i1 {self.add}, {self.fits}")
         args = f"(i64 {self.terms}, ptr {a}, ptr {self.packed}, ptr {to}, i64 {distance}, i1 {add})"
-        either(t, t.let(f"icmp eq i64 {rows}, {parts.rows}"), lambda: t.line(f"call void @tile{parts.heights[-1]}{args}"),
+        branch(t, t.let(f"icmp eq i64 {rows}, {parts.rows}"), lambda: t.line(f"call void @tile{parts.heights[-1]}{args}"),
                lambda: t.line(f"call void @tile{parts.heights[0]}{args}"))
-        either(t, self.fits, None, lambda: t.line(
+        branch(t, self.fits, None, lambda: t.line(
             f"call void @edge(ptr {self.tile}, ptr {c}, i64 {f.result_row}, i64 {rows}, i64 {self.wide}, i1 {self.add})"))
 
 
@@ -397,7 +352,7 @@ def _product(parts: TileEmitter) -> str:
         _wait(t, ready, packs)
         m.chunk(t.let(f"sub i64 {k}, {packs}"))
 
-    either(t, t.let(f"icmp slt i64 {k}, {packs}"), pack, multiply)
+    branch(t, t.let(f"icmp slt i64 {k}, {packs}"), pack, multiply)
     t.line("br label %next")
     t.start("done")
     head = "define void @product(ptr %table, ptr %counter, ptr %scratch) nounwind \"stackrealign\" {"

@@ -1,7 +1,8 @@
-"""The epilogue of a product, chunk by chunk: elementwise steps, and reductions of whole rows, while the chunk is in a cache.
+"""The epilogue of a GEMM, chunk by chunk: elementwise steps, and reductions of whole rows, while the chunk is in a cache.
 
-A function of one product and its epilogue is taken apart; the epilogue becomes a kernel of one sweep that reads and writes the
-result in place. Its machine code takes a range of columns, too, so that a chunk need not have whole rows where no row is reduced.
+A function of one matrix product and its epilogue is taken apart; the epilogue becomes a kernel of one loop nest that reads and
+writes the result in place. Its machine code takes a range of columns, too, so that a chunk need not have whole rows where no row is
+reduced.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import delivered, result_memory
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, EpilogueFunction, GemmKernel, fits
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -26,6 +26,7 @@ from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.emit import NestEmitter
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, Workspace
+from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
 MOST_ROW_BYTES = 2 << 20
@@ -91,14 +92,15 @@ class FusedGemm(MachineKernel):
     def __init__(self, function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: NativeKernel, threads: int) -> None:
         node = parts.node
         assert isinstance(node.type, TensorType)
-        self._shape, self._gemm, self._then, self._params = node.type.shape, gemm, then, parts.params
+        self.results = (ArrayType(gemm.dtype, node.type.shape),)
+        self._gemm, self._then, self._params = gemm, then, parts.params
         self._sources = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
         self._multiply = GemmKernel.of(gemm, threads, _epilogue(then))
         self._node, self._threads = node, self._multiply.threads
 
     @property
     def workspace_bytes(self) -> int:
-        """The memory of the epilogue; panels are those of all products."""
+        """The memory of the epilogue; panels are those of all GEMMs."""
         return self._then.workspace_bytes
 
     def new_workspace(self) -> Workspace:
@@ -116,15 +118,11 @@ class FusedGemm(MachineKernel):
         """How long a call takes by the cost model; the epilogue is done while it is in cache."""
         return parts_alone(self._node, self._threads)
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The result for the arguments; in the array of `out`, where one is given."""
-        given = None if out is None else out[0]
-        into = result_memory(self._shape, self._gemm.dtype, args, given, self.in_place[0])
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """The product, with the epilogue on each chunk of it."""
+        (into,) = results
         arrays = self._then.leaves([into, *(args[k] for k in self._params)])
-        workspace = self.workspace()
         workspace.fill([*arrays, into])
         x, y = self._gemm.operands(*(args[k] if isinstance(k, int) else k for k in self._sources))
         self._multiply(x, y, into.reshape(self._gemm.result_shape), workspace.address)
-        self.give_back(workspace)
-        return delivered([into], out)
 

@@ -1,4 +1,4 @@
-"""Matrix products in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
+"""Matrix products (GEMM) in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
 
 The left operand is packed once, shared by all workers; then each takes chunks of the result, and packs the columns of the right
 operand that it needs. Sums are taken in blocks of terms, in an order that depends on shapes alone.
@@ -168,8 +168,8 @@ class GemmKernel:
         return self.packed_bytes + 64 + self.threads * self.scratch_bytes
 
     def __call__(self, x: Array, y: Array, into: Array, epilogue_table: int = 0) -> None:
-        """Writes the products of two stacks into a C-contiguous array, which shares no memory with them; `epilogue_table` is the
-        address of the epilogue's table."""
+        """Writes the products of two batches of matrices into a C-contiguous array, which shares no memory with them;
+        `epilogue_table` is the address of the epilogue's table."""
         left, right, result = _strided(x), _strided(y), _strided(into)
         if left is None or right is None or result is None:
             return self(contiguous(x, self.threads), contiguous(y, self.threads), into, epilogue_table)

@@ -1,6 +1,6 @@
 """Micro-kernels: sums of products of two operands for a small tile of results, all of which stay in vector registers.
 
-A tile has rows of vectors. Each operand has an element, or a vector of neighbouring elements, for every place of the tile; it is
+A tile has rows of vectors. Each operand has an element, or a vector of neighbouring elements, for every position in the tile; it is
 read at a pointer that moves on by a constant step with each iteration of each loop. That is enough for matrix products over packed
 panels and for convolutions of any layout. Nothing is masked: all that the loops reach must be readable memory.
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below
 
 Tiles = list[list[VectorValue]]
 """A vector for each row and position in the row."""
@@ -148,10 +148,7 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
         beyond = t.let(f"icmp sgt i64 {r}, %last")
         row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
         rows.append(t.load(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype), dtype, None))
-    kind = f"<{width} x i64>"
-    first = t.let(f"insertelement {kind} poison, i64 %lanes, i64 0")
-    limit = t.let(f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer")
-    inside = t.let(f"icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(width))}>, {limit}")
+    inside = below(t, "%lanes")
     for r, vector in enumerate(transposed(t, rows)):
         wanted = t.let(f"icmp slt i64 {r}, %count")
         mask = t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer")

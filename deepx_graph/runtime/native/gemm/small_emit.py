@@ -16,11 +16,10 @@ import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import delivered
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, Layout, MachineCode
+from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, Layout, MachineCode, Workspace
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -350,12 +349,8 @@ class SmallGemm(MachineCode):
         """It reads both operands as they lie."""
         return True
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The product of two arrays; in the array of `out`, where one is given."""
-        left, right = (np.asarray(a, order="C") for a in args)
-        made = np.empty(self.results[0].shape, self.results[0].dtype)
-        workspace = self.workspace()
-        workspace.fill([left, right, made])
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """The product of two arrays."""
+        operands = [np.asarray(a, order="C") for a in args]
+        workspace.fill([*operands, *results])
         self._call(workspace.address, None)
-        self.give_back(workspace)
-        return delivered([made], out)

@@ -360,3 +360,53 @@ def _joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, Vecto
 
 def _suffix(dtype: DType) -> str:
     return {F4: "f32", F8: "f64"}.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * dtype.itemsize}")
+
+
+# --- control flow, and what it needs
+
+
+def stepped(t: IRBuilder, low: str, high: str, step: str | int, body: Callable[[str], object]) -> None:
+    """`for i in range(low, high, step): body(i)`."""
+    before, head, inside, after = t.block, t.name("from"), t.name("in"), t.name("to")
+    i, next_index = "%" + t.name("i"), "%" + t.name("n")
+    t.line(f"br label %{head}")
+    t.start(head)
+    position = len(t.lines)
+    more = t.let(f"icmp slt i64 {i}, {high}")
+    t.line(f"br i1 {more}, label %{inside}, label %{after}")
+    t.start(inside)
+    body(i)
+    t.line(f"{next_index} = add i64 {i}, {step}")
+    t.lines.insert(position, f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{t.block} ]")
+    t.line(f"br label %{head}")
+    t.start(after)
+
+
+def branch(t: IRBuilder, condition: str, then: Callable[[], object] | None, other: Callable[[], object] | None = None) -> None:
+    """`if condition: then() else: other()`."""
+    yes, no, after = t.name("yes"), t.name("no"), t.name("end")
+    t.line(f"br i1 {condition}, label %{yes}, label %{no}")
+    for label, body in ((yes, then), (no, other)):
+        t.start(label)
+        if body is not None:
+            body()
+        t.line(f"br label %{after}")
+    t.start(after)
+
+
+def least(t: IRBuilder, x: str, y: str) -> str:
+    """The smaller of two integers."""
+    return t.let(f"select i1 {t.let(f'icmp slt i64 {x}, {y}')}, i64 {x}, i64 {y}")
+
+
+def greatest(t: IRBuilder, x: str, y: str) -> str:
+    """The larger of two integers."""
+    return t.let(f"select i1 {t.let(f'icmp sgt i64 {x}, {y}')}, i64 {x}, i64 {y}")
+
+
+def below(t: IRBuilder, count: str) -> str:
+    """The mask of the lanes below a count."""
+    kind = f"<{t.lanes} x i64>"
+    first = t.let(f"insertelement {kind} poison, i64 {count}, i64 0")
+    spread = t.let(f"shufflevector {kind} {first}, {kind} poison, <{t.lanes} x i32> zeroinitializer")
+    return t.let(f"icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(t.lanes))}>, {spread}")

@@ -257,7 +257,7 @@ class Maths:
         return self._log_limits(x, x, self._log_of(k, f))
 
     def _log_limits(self, x: VectorValue, argument: VectorValue, y: VectorValue) -> VectorValue:
-        """y, with what log gives for 0, negative numbers, infinity and NaN in the place of those."""
+        """y, with what log gives for 0, negative numbers, infinity and NaN for those."""
         y = self.t.select(self.t.compare("fcmp oeq", argument, self.c(math.inf)), argument, y)
         y = self.t.select(self.t.compare("fcmp oeq", argument, self.c(0)), self.c(-math.inf), y)
         y = self.t.select(self.t.compare("fcmp olt", argument, self.c(0)), self.c(math.nan), y)

@@ -1,4 +1,4 @@
-"""The machine that kernels are compiled for: its vector width, its vector library, and the way from IR to object code.
+"""The machine that kernels are compiled for: its vector width, its vector library, and compilation of IR to object code.
 
 IR is compiled without LLVM's pass pipeline: it is explicitly vectorised already. A symbol that IR names is looked up before
 anything is linked, because LLVM calls what it cannot find.

@@ -13,7 +13,7 @@ import numpy as np
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 from deepx_graph.runtime.native.llvm import primitives
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, of_parts
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, branch, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
@@ -203,19 +203,13 @@ class NestEmitter:
 
     def _in_two_versions(self, streams: tuple[int, ...]) -> None:
         """All rows, with stores past the caches where every such result lies on lines as the vectors do, and is no operand."""
-        t, apart = self.t, self._apart(streams)
-        past, plain, after = (t.name(k) for k in ("past", "plain", "swept"))
-        t.line(f"br i1 {apart}, label %{past}, label %{plain}")
-        t.start(past)
-        self.past_caches = streams
-        self._all_rows()
-        t.line("fence seq_cst")
-        t.line(f"br label %{after}")
-        t.start(plain)
-        self.past_caches = ()
-        self._all_rows()
-        t.line(f"br label %{after}")
-        t.start(after)
+        def past_caches() -> None:
+            self.past_caches = streams
+            self._all_rows()
+            self.t.line("fence seq_cst")
+            self.past_caches = ()
+
+        branch(self.t, self._apart(streams), past_caches, self._all_rows)
 
     def _apart(self, streams: tuple[int, ...]) -> str:
         t, found = self.t, "true"

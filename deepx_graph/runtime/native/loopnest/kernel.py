@@ -75,11 +75,11 @@ def chunks_of(program: KernelProgram, nests: Nests, nest: Nest) -> Chunks:
 
 def alone_ns(program: KernelProgram, nests: Nests, nest: Nest) -> float:
     """How long one thread works on a nest."""
-    whole = sweep(program, nests, nest)
+    whole = work_of(program, nests, nest)
     return cost.nest_ns(constants(), whole.elements, whole.work, _bytes(program, nest))
 
 
-def sweep(program: KernelProgram, nests: Nests, nest: Nest, shares: int = 1) -> cost.NestWork:
+def work_of(program: KernelProgram, nests: Nests, nest: Nest, shares: int = 1) -> cost.NestWork:
     """A nest as the cost model sees it."""
     steps = [s for stage in nest.stages for s in (*stage.steps, *stage.reductions)]
     sizes = [program.registers[s.target].dtype.itemsize for s in steps] or [cost.LANE_BYTES]
@@ -99,8 +99,8 @@ def _bytes(program: KernelProgram, nest: Nest) -> int:
 
 def predicted(program: KernelProgram, nests: Nests, chunks: Sequence[Chunks], threads: int) -> cost.ForecastParts:
     """The prediction of a whole kernel."""
-    sweeps = [sweep(program, nests, n, c.count) for n, c in zip(nests.nests, chunks, strict=True)]
-    return cost.machine_code(constants(), sweeps, sum(_bytes(program, n) for n in nests.nests), threads)
+    work = [work_of(program, nests, n, c.count) for n, c in zip(nests.nests, chunks, strict=True)]
+    return cost.machine_code(constants(), work, sum(_bytes(program, n) for n in nests.nests), threads)
 
 
 MOST_STEPS = 4000
@@ -136,7 +136,7 @@ def _check(program: KernelProgram) -> None:
 
 
 def in_place_params(program: KernelProgram, nests: Nests) -> frozenset[int]:
-    """Parameters whose memory a result may take: in the one sweep that writes results, nothing written of a row is read again."""
+    """Parameters whose memory a result may take: in the one nest that writes results, nothing written of a row is read again."""
     writing = [n for n in nests.nests if any(_writes(s, program) for s in n.stages)]
     if len(writing) != 1 or writing[0] is not nests.nests[-1]:
         return frozenset()

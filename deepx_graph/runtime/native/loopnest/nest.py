@@ -67,7 +67,7 @@ class NestStage:
 
 @dataclass
 class Nest:
-    """A sweep over the axes of `key` (those that are not the inner axis), in row-major order."""
+    """A loop over the axes of `key` (those that are not the inner axis), in row-major order."""
 
     key: tuple[int, ...]
     stages: list[NestStage] = field(default_factory=list)

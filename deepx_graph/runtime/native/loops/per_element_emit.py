@@ -1,8 +1,8 @@
-"""A loop whose elements go their own way as LLVM IR: a few vectors at a time take all their iterations in registers.
+"""A loop whose elements are independent, as LLVM IR: a few vectors at a time take all their iterations in registers.
 
-`nest0(table, low, high, scratch, chunk)` does pieces low..high of the elements and notes in its row of memory how many turns it
-took and what the scalars were then. No vector takes more iterations than the limit, so that Python is asked for interrupts now and
-then: `left` says which vectors are not done, and a further round takes those alone up where they were.
+`nest0(table, low, high, scratch, chunk)` does pieces low..high of the elements and notes in its row of memory how many iterations
+it took and what the scalars were then. No vector takes more iterations than the limit, so that Python is asked for interrupts now
+and then: `left` says which vectors are not done, and a further round takes those alone up where they were.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import KernelProgram, Step
 from deepx_graph.runtime.native.llvm import primitives
-from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue
+from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, least
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loopnest.emit import worker
 from deepx_graph.runtime.native.loopnest.nest import SLOW, Chunks, price
@@ -174,8 +174,7 @@ class _LoopEmitter:
         t = self.t
         start = t.let(f"mul i64 {piece}, {self.piece}")
         rest = t.let(f"sub i64 {self.size}, {start}")
-        less = t.let(f"icmp slt i64 {rest}, {self.piece}")
-        count = t.let(f"select i1 {less}, i64 {rest}, i64 {self.piece}")
+        count = least(t, rest, str(self.piece))
         self.row = t.let(f"getelementptr i8, ptr {rows}, i64 {t.let(f'mul i64 {piece}, {row_bytes(self.loop)}')}")
 
         t.line(f"store i64 -1, ptr {self.row}")
@@ -209,12 +208,7 @@ class _LoopEmitter:
         for mark in self.marks:
             open_ = t.let(f"icmp ne i8 {t.let(f'load i8, ptr {mark}')}, 0")
             wanted = t.let(f"or i1 {wanted}, {open_}")
-        work, done = t.name("work"), t.name("skip")
-        t.line(f"br i1 {wanted}, label %{work}, label %{done}")
-        t.start(work)
-        self._iterations(indices, mask)
-        t.line(f"br label %{done}")
-        t.start(done)
+        branch(t, wanted, lambda: self._iterations(indices, mask))
 
     def _iterations(self, indices: Sequence[str], mask: str | None) -> None:
         t, n = self.t, range(len(indices))
@@ -328,25 +322,19 @@ class _LoopEmitter:
             t.line(f"store i8 {byte}, ptr {mark}")
         rest = set(range(len(self.array_dtypes))) - wanted
         if rest:
-            keep, kept = t.name("keep"), t.name("kept")
-            t.line(f"br i1 {alive}, label %{keep}, label %{kept}")
-            t.start(keep)
-            store(rest)
-            t.line(f"br label %{kept}")
-            t.start(kept)
+            branch(t, alive, lambda: store(rest))
 
     def _note(self, count: str, scalars: Sequence[VectorValue], alive: str, live: str) -> None:
         """In the row of the piece: the most iterations of a group, the scalars after so many, and how the group stands."""
         t = self.t
         most = t.let(f"load i64, ptr {self.row}")
-        better, note, noted = t.let(f"icmp sgt i64 {count}, {most}"), t.name("note"), t.name("noted")
-        t.line(f"br i1 {better}, label %{note}, label %{noted}")
-        t.start(note)
-        t.line(f"store i64 {count}, ptr {self.row}")
-        for k, s in enumerate(scalars):
-            t.store_one(s, self._in_row(SCALARS + 8 * k))
-        t.line(f"br label %{noted}")
-        t.start(noted)
+
+        def note() -> None:
+            t.line(f"store i64 {count}, ptr {self.row}")
+            for k, s in enumerate(scalars):
+                t.store_one(s, self._in_row(SCALARS + 8 * k))
+
+        branch(t, t.let(f"icmp sgt i64 {count}, {most}"), note)
         at = self._in_row(STATE)
         state = t.let(f"load i64, ptr {at}")
         for bit, value in ((OPEN, alive), (FLAG, live)):

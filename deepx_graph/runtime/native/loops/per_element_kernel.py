@@ -1,4 +1,4 @@
-"""A loop whose elements go their own way as a callable of machine code (see `per_element`).
+"""A loop whose elements are independent, as a callable of machine code (see `per_element`).
 
 The elements are shared out among the workers in pieces. A call is one round or several: after a round in which some vector has come
 to the limit of its iterations Python has the floor for a moment, so that an endless loop can be interrupted, and the next round
@@ -112,7 +112,7 @@ class _Workspace:
     """The table and the memory of one call."""
 
     def __init__(self, kernel: MaskedLoopKernel) -> None:
-        self.extra = {k: RESULTS.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.results}
+        self.extra = {k: RESULTS.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.result_of}
         self.left = room(kernel.left_bytes)
         self.left[:] = 0
         self.rows = room(kernel.row_bytes)
@@ -138,7 +138,7 @@ class MaskedLoopKernel(MachineKernel):
         self.slots = table_slots(loop)
         kinds = [program.registers[r].dtype for r in program.results]
         self.array_dtypes, self.scalar_dtypes = kinds[: len(loop.arrays)], kinds[len(loop.arrays) :][: len(loop.scalars)]
-        self.results = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
+        self.result_of = {loop.arrays.index(k): at for at, k in enumerate(loop.columns) if k in loop.arrays}
         self.threads = min(threads, self.pieces)
         self.limit = max(16, int(ROUND_NANOSECONDS * self.threads / shares.iteration_ns))
         self._leaves = [*(source_of(loop.inits[k]) for k in (*loop.arrays, *loop.scalars)), *map(source_of, loop.given)]
@@ -147,7 +147,7 @@ class MaskedLoopKernel(MachineKernel):
         address = machine_code.functions(text, ["work0"], self)["work0"]
         self._work, self._alone = SHARED(address), _SHARED_AND_SHORT(address)
         self._is_short = shares.iteration_ns * ITERATIONS_EXPECTED < PIECE_NANOSECONDS
-        self._sweep = cost.NestWork(self.size * ITERATIONS_EXPECTED, shares.work, self.pieces)
+        self._nest_work = cost.NestWork(self.size * ITERATIONS_EXPECTED, shares.work, self.pieces)
 
     @property
     def left_bytes(self) -> int:
@@ -162,7 +162,7 @@ class MaskedLoopKernel(MachineKernel):
     @property
     def workspace_bytes(self) -> int:
         """The memory of a call: arrays that are no result, and the state of the pieces."""
-        extra = [d.itemsize * self.size for k, d in enumerate(self.array_dtypes) if k not in self.results]
+        extra = [d.itemsize * self.size for k, d in enumerate(self.array_dtypes) if k not in self.result_of]
         return sum(extra) + self.left_bytes + self.row_bytes
 
     def new_workspace(self) -> _Workspace:
@@ -175,7 +175,7 @@ class MaskedLoopKernel(MachineKernel):
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model, if the loop iterates as often as is expected of any."""
-        return cost.machine_code(constants(), [self._sweep], 0, self.threads)
+        return cost.machine_code(constants(), [self._nest_work], 0, self.threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
@@ -200,7 +200,7 @@ class MaskedLoopKernel(MachineKernel):
             if k in workspace.extra:
                 stores.append(workspace.extra[k])
             else:
-                given = None if out is None else out[self.results[k]]
+                given = None if out is None else out[self.result_of[k]]
                 stores.append(result_memory(self.loop.shape, dtype, args, given, frozenset()))
         return stores
 
@@ -279,31 +279,23 @@ class BoundedLoop(MachineCode):
         self.layout = Layout({}, {}, {}, 0, 0, slots.objects, slots.size)
         self.in_place = (frozenset[int](),) * len(self.results)
         self.nanoseconds = loop.bound * shares.iteration_ns
-        self._sweep = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
+        self._nest_work = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
         at = machine_code.functions(module_text(loop, program, shares.piece, slots, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
         self._whole, self._work = ALONE(at["whole"]), SHARED(at["work0"])
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model, if no element ends before the count."""
-        return cost.machine_code(constants(), [self._sweep], 0, self.threads)
+        return cost.machine_code(constants(), [self._nest_work], 0, self.threads)
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """It reads all its arguments as they lie."""
         return True
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The results for the arguments; in the arrays of `out`, where one is given."""
-        arrays = [np.ascontiguousarray(args[k]) if np.ndim(args[k]) else np.asarray(args[k]) for k in self.params]
-        results = [result_memory(f.shape, f.dtype, args, None if out is None else out[k], frozenset())
-                   for k, f in enumerate(self.results)]
-        workspace = self.workspace()
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """All iterations, in one round."""
+        arrays = [np.asarray(args[k], order="C") for k in self.params]
         workspace.fill([*arrays, *results])
-        self._run(workspace)
-        self.give_back(workspace)
-        return delivered(results, out)
-
-    def _run(self, workspace: Workspace) -> None:
         if self.threads == 1:
             self._whole(workspace.address, None)
         else:

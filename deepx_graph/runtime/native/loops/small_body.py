@@ -1,7 +1,7 @@
 """A body with loops and branches over small tensors as steps on storages: what one machine function does from end to end.
 
 Every value that is no view of another has a storage of its own, which always has a buffer of its own; so a kernel never writes over
-what it reads. What a loop carries on changes hands: where the old value ends with the move, the two storages swap buffers, and
+what it reads. What a loop carries on is swapped: where the old value ends with the move, the two storages swap buffers, and
 nothing is copied; else the elements are. Arguments and constants belong to others and are only read.
 Plans are plain data; nothing is emitted here. Takes time linear in the code, and in storages for what is alive where.
 """
@@ -85,7 +85,7 @@ class Index:
 
 @dataclass(frozen=True)
 class RowCopy:
-    """Copy `nbytes` from a computed moved of a storage (`reads`), or to one."""
+    """Copy `nbytes` from a computed offset of a storage (`reads`), or to one."""
 
     source: int
     target: int
@@ -308,7 +308,7 @@ class _Planner:
         return [Swapped(target, operand) if ends else Copied(operand, target, ((0, 0, whole),)), row]
 
     def _move(self, i: Move, alive: int) -> list[Action]:
-        """All at once: buffers of what ends here change hands, everything else is copied afterwards."""
+        """All at once: buffers of what ends here are swapped, everything else is copied afterwards."""
         pairs = [(self._leaf(t), self._leaf(s)) for t, s in zip(i.targets, i.sources, strict=True)]
         targets = {t for t, _ in pairs}
         moved: dict[int, int] = {}
@@ -346,7 +346,7 @@ def _unused(type: TensorType) -> Array:
 
 
 def _is_view(node: Node) -> bool:
-    """Whether the node looks at its one operand in a way that types alone tell."""
+    """Whether the node views its one operand as types alone tell."""
     return node.op.view and len(node.inputs) == 1 and node.op not in (PROJ, TUPLE, PARAM, CONSTANT)
 
 

@@ -25,7 +25,7 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import RESULTS, Allowance, delivered
+from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.loops.small_body import (
     Action,
@@ -299,7 +299,6 @@ class SmallBodyKernel(MachineCode):
         address = machine_code.functions(function_text(loops, self.params), ["iterate"], self)["iterate"]
         self.calls = ((address, 0),)
         self._call = ALONE(address)
-        self._workspace = Workspace(self)
 
     @property
     def workspace_bytes(self) -> int:
@@ -321,17 +320,15 @@ class SmallBodyKernel(MachineCode):
         """It reads all its arguments as they lie; but one call of it may not be all."""
         return self.is_short
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The results for the arguments; in the arrays of `out`, where one is given."""
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """All iterations; Python has the floor between calls."""
         arrays = [np.asarray(args[k], order="C") for k in self.params]
-        results = [RESULTS.empty(form.shape, form.dtype) for form in self.results]
-        self._workspace.fill([*arrays, *results])
+        workspace.fill([*arrays, *results])
         self._words.array[RESUME // 8] = 0
         while True:
-            self._call(self._workspace.address, None)
+            self._call(workspace.address, None)
             if not self._words.array[RESUME // 8]:
                 break
-        return delivered(results, out)
 
 
 class _Words:

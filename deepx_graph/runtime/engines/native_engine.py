@@ -120,7 +120,7 @@ class NativeEngine(KernelEngine):
     def _made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
-            from deepx_graph.runtime.native.gemm import small_emit as small
+            from deepx_graph.runtime.native.gemm import small
 
             return small.build(node)
         if node.op is fusion:

@@ -30,7 +30,7 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native.gemm import small_emit as small_product
+from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.loops import small_body_kernel
 from deepx_graph.types import type_of_array

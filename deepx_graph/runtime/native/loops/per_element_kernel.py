@@ -112,7 +112,8 @@ class _Workspace:
     """The table and the memory of one call."""
 
     def __init__(self, kernel: MaskedLoopKernel) -> None:
-        self.extra = {k: RESULTS.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes) if k not in kernel.result_of}
+        self.extra = {k: RESULTS.empty(kernel.loop.shape, d) for k, d in enumerate(kernel.array_dtypes)
+                      if k not in kernel.result_of}
         self.left = room(kernel.left_bytes)
         self.left[:] = 0
         self.rows = room(kernel.row_bytes)

@@ -27,6 +27,7 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.builder import IRBuilder
 from deepx_graph.runtime.native.loops.small_body import (
     Action,
     Called,
@@ -91,8 +92,7 @@ def function_text(loops: LoopPlan, params: Sequence[int]) -> str:
 class _Writer:
     def __init__(self, loops: LoopPlan, params: Sequence[int]) -> None:
         self.loops, self.params = loops, params
-        self.lines: list[str] = []
-        self._names = 0
+        self.t = IRBuilder(1)
         self._calls = 0
         self.marks = marks_of(loops)
 
@@ -100,48 +100,40 @@ class _Writer:
         stops = sorted({i.to for at, i in enumerate(self.loops.code.instructions) if isinstance(i, Jump) and i.to <= at})
         self._begin(stops)
         for at, i in enumerate(self.loops.code.instructions):
-            self.lines.append(f"at{at}:")
+            self.t.start(f"at{at}")
             for action in self.loops.actions[at]:
                 self._action(action)
             self._control(i, at)
         head = "define void @iterate(ptr noalias %table, ptr %scratch) nounwind {"
         copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         smax, smin, umin = (f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("smax", "smin", "umin"))
-        return "\n".join([head, "entry:", *self.lines, "}", copy, smax, smin, umin, ""])
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " + text)
-
-    def let(self, text: str) -> str:
-        self._names += 1
-        self.line(f"%v{self._names} = {text}")
-        return f"%v{self._names}"
+        return "\n".join([head, "entry:", *self.t.lines, "}", copy, smax, smin, umin, ""])
 
     def word(self, offset: int) -> str:
         """The address of a word."""
-        return self.let(f"getelementptr i8, ptr %words, i64 {offset}")
+        return self.t.let(f"getelementptr i8, ptr %words, i64 {offset}")
 
     def buffer(self, storage: int) -> str:
-        return self.let(f"load ptr, ptr {self.word(cell(storage) + DATA)}")
+        return self.t.let(f"load ptr, ptr {self.word(cell(storage) + DATA)}")
 
     def _begin(self, stops: Sequence[int]) -> None:
         count = len(self.params) + len(self.loops.results)
-        slot = self.let(f"getelementptr ptr, ptr %table, i64 {count}")
-        self.line(f"%words = load ptr, ptr {slot}")
-        self.line(f"%inner = load ptr, ptr {self.word(SCRATCH)}")
-        self.line(f"store i64 {self.let(f'load i64, ptr {self.word(LIMIT)}')}, ptr {self.word(LEFT)}")
-        resume = self.let(f"load i64, ptr {self.word(RESUME)}")
-        self.line(f"switch i64 {resume}, label %start [{' '.join(f'i64 {s}, label %at{s}' for s in stops)}]")
-        self.lines.append("start:")
+        slot = self.t.let(f"getelementptr ptr, ptr %table, i64 {count}")
+        self.t.line(f"%words = load ptr, ptr {slot}")
+        self.t.line(f"%inner = load ptr, ptr {self.word(SCRATCH)}")
+        self.t.line(f"store i64 {self.t.let(f'load i64, ptr {self.word(LIMIT)}')}, ptr {self.word(LEFT)}")
+        resume = self.t.let(f"load i64, ptr {self.word(RESUME)}")
+        self.t.line(f"switch i64 {resume}, label %start [{' '.join(f'i64 {s}, label %at{s}' for s in stops)}]")
+        self.t.start("start")
         for k, param in enumerate(self.params):
             found = next(n for n, s in enumerate(self.loops.storages) if s.param == param)
-            self.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
-        self.line("br label %at0")
+            self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
+        self.t.line("br label %at0")
 
     def _object(self, slot: int) -> str:
         """Where the elements of an array object in the table are."""
-        at = self.let(f"load ptr, ptr {self.let(f'getelementptr ptr, ptr %table, i64 {slot}')}")
-        return self.let(f"load ptr, ptr {self.let(f'getelementptr i8, ptr {at}, i64 {DATA}')}")
+        at = self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr %table, i64 {slot}')}")
+        return self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr i8, ptr {at}, i64 {DATA}')}")
 
     # --- actions
 
@@ -151,8 +143,8 @@ class _Writer:
                 for _ in kernel.calls:
                     at = calls_at(self.loops) + 16 * self._calls
                     self._calls += 1
-                    function, table = (self.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
-                    self.line(f"call void {function}(ptr {table}, ptr %inner)")
+                    function, table = (self.t.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
+                    self.t.line(f"call void {function}(ptr {table}, ptr %inner)")
             case Copied(source, target, runs):
                 a, b = self.buffer(source), self.buffer(target)
                 for start, to, nbytes in runs:
@@ -161,25 +153,25 @@ class _Writer:
                 self._row(action)
             case Swapped(one, other):
                 a, b = self.buffer(one), self.buffer(other)
-                self.line(f"store ptr {b}, ptr {self.word(cell(one) + DATA)}")
-                self.line(f"store ptr {a}, ptr {self.word(cell(other) + DATA)}")
+                self.t.line(f"store ptr {b}, ptr {self.word(cell(one) + DATA)}")
+                self.t.line(f"store ptr {a}, ptr {self.word(cell(other) + DATA)}")
 
     def _at(self, pointer: str, offset: str) -> str:
-        return self.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        return self.t.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
     def _copy(self, target: str, source: str, nbytes: int) -> None:
-        self.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
+        self.t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
 
     def _row(self, row: RowCopy) -> None:
         offset = "0"
         for index in row.at:
             start = self._integer(self.loops.storages[index.storage], index.storage)
             if self.loops.storages[index.storage].dtype.kind == "u":
-                start = self.let(f"call i64 @llvm.umin.i64(i64 {start}, i64 {index.most})")
+                start = self.t.let(f"call i64 @llvm.umin.i64(i64 {start}, i64 {index.most})")
             else:
-                start = self.let(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
-                start = self.let(f"call i64 @llvm.smin.i64(i64 {start}, i64 {index.most})")
-            offset = self.let(f"add i64 {offset}, {self.let(f'mul i64 {start}, {index.stride}')}")
+                start = self.t.let(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
+                start = self.t.let(f"call i64 @llvm.smin.i64(i64 {start}, i64 {index.most})")
+            offset = self.t.let(f"add i64 {offset}, {self.t.let(f'mul i64 {start}, {index.stride}')}")
         source, target = self.buffer(row.source), self.buffer(row.target)
         if row.reads:
             self._copy(target, self._at(source, offset), row.nbytes)
@@ -189,10 +181,10 @@ class _Writer:
     def _integer(self, storage: Storage, number: int) -> str:
         """A scalar as 64 bits."""
         kind = f"i{8 * storage.dtype.itemsize}"
-        raw = self.let(f"load {kind}, ptr {self.buffer(number)}")
+        raw = self.t.let(f"load {kind}, ptr {self.buffer(number)}")
         if kind == "i64":
             return raw
-        return self.let(f"{'sext' if storage.dtype.kind == 'i' else 'zext'} {kind} {raw} to i64")
+        return self.t.let(f"{'sext' if storage.dtype.kind == 'i' else 'zext'} {kind} {raw} to i64")
 
     # --- control
 
@@ -201,30 +193,30 @@ class _Writer:
             case Jump(to) if to <= at:
                 self._again(to, at)
             case Jump(to):
-                self.line(f"br label %at{to}")
+                self.t.line(f"br label %at{to}")
             case Test(_, _, to):
-                holds = self.let(f"icmp ne i64 {self._integer(*self._tested(at))}, 0")
-                self.line(f"br i1 {holds}, label %at{at + 1}, label %at{to}")
+                holds = self.t.let(f"icmp ne i64 {self._integer(*self._tested(at))}, 0")
+                self.t.line(f"br i1 {holds}, label %at{at + 1}, label %at{to}")
             case Select(_, _, targets):
                 storage, number = self._tested(at)
                 value, last = self._integer(storage, number), targets[-1]
                 if storage.dtype == np.bool_:
-                    value, targets = self.let(f"xor i64 {value}, 1"), targets[:2]
-                self.line(f"switch i64 {value}, label %at{last} "
+                    value, targets = self.t.let(f"xor i64 {value}, 1"), targets[:2]
+                self.t.line(f"switch i64 {value}, label %at{last} "
                           f"[{' '.join(f'i64 {k}, label %at{to}' for k, to in enumerate(targets))}]")
             case Skip(mark, to):
                 word = self._mark(mark)
-                done = self.let(f"icmp ne i64 {self.let(f'load i64, ptr {word}')}, 0")
-                self.line(f"store i64 1, ptr {word}")
-                self.line(f"br i1 {done}, label %at{to}, label %at{at + 1}")
+                done = self.t.let(f"icmp ne i64 {self.t.let(f'load i64, ptr {word}')}, 0")
+                self.t.line(f"store i64 1, ptr {word}")
+                self.t.line(f"br i1 {done}, label %at{to}, label %at{at + 1}")
             case Return():
                 self._return()
             case Move(_, _, clears):
                 for mark in clears:
-                    self.line(f"store i64 0, ptr {self._mark(mark)}")
-                self.line(f"br label %at{at + 1}")
+                    self.t.line(f"store i64 0, ptr {self._mark(mark)}")
+                self.t.line(f"br label %at{at + 1}")
             case Run() | _:
-                self.line(f"br label %at{at + 1}")
+                self.t.line(f"br label %at{at + 1}")
 
     def _tested(self, at: int) -> tuple[Storage, int]:
         number = self.loops.tested[at]
@@ -237,19 +229,19 @@ class _Writer:
     def _again(self, to: int, at: int) -> None:
         """Back to the head of a loop, unless the call has had its share of iterations."""
         word = self.word(LEFT)
-        left = self.let(f"sub i64 {self.let(f'load i64, ptr {word}')}, 1")
-        self.line(f"store i64 {left}, ptr {word}")
-        more = self.let(f"icmp sgt i64 {left}, 0")
-        self.line(f"br i1 {more}, label %at{to}, label %stop{at}")
-        self.lines.append(f"stop{at}:")
-        self.line(f"store i64 {to}, ptr {self.word(RESUME)}")
-        self.line("ret void")
+        left = self.t.let(f"sub i64 {self.t.let(f'load i64, ptr {word}')}, 1")
+        self.t.line(f"store i64 {left}, ptr {word}")
+        more = self.t.let(f"icmp sgt i64 {left}, 0")
+        self.t.line(f"br i1 {more}, label %at{to}, label %stop{at}")
+        self.t.start(f"stop{at}")
+        self.t.line(f"store i64 {to}, ptr {self.word(RESUME)}")
+        self.t.line("ret void")
 
     def _return(self) -> None:
         for k, storage in enumerate(self.loops.results):
             self._copy(self._object(len(self.params) + k), self.buffer(storage), self.loops.storages[storage].nbytes)
-        self.line(f"store i64 0, ptr {self.word(RESUME)}")
-        self.line("ret void")
+        self.t.line(f"store i64 0, ptr {self.word(RESUME)}")
+        self.t.line("ret void")
 
 
 CALL_NANOSECONDS = 20_000_000

@@ -1,7 +1,7 @@
-"""The loops of a small matrix product and their IR (see `small`).
+"""A small matrix product, read where its operands lie: the loops, their IR, and the kernel.
 
 Registers lie across the result where an operand lies along it, else along the terms, else each takes one element. Every element of
-the result is summed by itself, so what is not finite stays where it belongs. Nothing is compiled here.
+the result is summed by itself, so what is not finite stays where it belongs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from deepx_graph.ir import Node
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, scalar_type
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, Layout, MachineCode, Workspace
 from deepx_graph.runtime.straightline import ArrayType
@@ -130,37 +130,29 @@ Pointers = tuple[str, str, str]
 class _Writer:
     def __init__(self, plan: SmallGemmPlan, register_bytes: int) -> None:
         self.plan = plan
-        self.type = "float" if plan.dtype == F4 else "double"
+        self.type = scalar_type(plan.dtype)
         self.lanes = register_bytes // plan.dtype.itemsize
         self.height = min(MOST_ROWS, plan.rows.size)
         self.most = min(-(-plan.lane.size // self.lanes), SUMS[register_bytes] // self.height)
-        self.lines: list[str] = []
-        self.declared: dict[str, None] = {}
-        self._names = 0
-        self._block = "entry"
+        self.t = IRBuilder(self.lanes)
 
     def text(self) -> str:
         pointers = self._operands()
         self._nested(self.plan.outer, pointers, lambda p: self._across_rows(p))
-        return "\n".join(["define void @product(ptr %table, ptr %scratch) nounwind {", "entry:", *self.lines, "  ret void", "}",
-                          *self.declared, ""])
+        return "\n".join(["define void @product(ptr %table, ptr %scratch) nounwind {", "entry:", *self.t.lines, "  ret void", "}",
+                          *self.t.declarations, ""])
 
     def _operands(self) -> Pointers:
-        objects = [self._let(f"load ptr, ptr {self._let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in range(3)]
-        left, right, result = (self._let(f"load ptr, ptr {self._let(f'getelementptr i8, ptr {o}, i64 {DATA}')}") for o in objects)
+        objects = [self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in range(3)]
+        left, right, result = (self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr i8, ptr {o}, i64 {DATA}')}") for o in objects)
         return left, right, result
-
-    def _let(self, text: str) -> str:
-        self._names += 1
-        self.lines.append(f"  %v{self._names} = {text}")
-        return f"%v{self._names}"
 
     def _at(self, pointer: str, index: str, step: int) -> str:
         """The address so many elements on."""
         if not step or index == "0":
             return pointer
-        offset = str(int(index) * step) if index.isdigit() else self._let(f"mul i64 {index}, {step}")
-        return self._let(f"getelementptr {self.type}, ptr {pointer}, i64 {offset}")
+        offset = str(int(index) * step) if index.isdigit() else self.t.let(f"mul i64 {index}, {step}")
+        return self.t.let(f"getelementptr {self.type}, ptr {pointer}, i64 {offset}")
 
     def _moved(self, pointers: Pointers, axis: GemmAxis, index: str) -> Pointers:
         left, right, result = (self._at(p, index, s) for p, s in zip(pointers, axis.steps, strict=True))
@@ -170,20 +162,19 @@ class _Writer:
         """Runs the body for 0..count-1; what it gives for the sums is what it gets next."""
         if count == 1:
             return body("0", sums)
-        self._names += 1
-        label, before = f"loop{self._names}", self._block
-        self.lines += [f"  br label %{label}", f"{label}:"]
-        self._block = label
-        hole, index = len(self.lines), f"%index.{label}"
+        t, label, before = self.t, self.t.name("loop"), self.t.block
+        t.line(f"br label %{label}")
+        t.start(label)
+        hole, index = len(t.lines), f"%index.{label}"
         carried = [f"%sum{k}.{label}" for k in range(len(sums))]
         made = body(index, carried)
-        next_index = self._let(f"add i64 {index}, 1")
-        more = self._let(f"icmp ult i64 {next_index}, {count}")
+        next_index = self.t.let(f"add i64 {index}, 1")
+        more = self.t.let(f"icmp ult i64 {next_index}, {count}")
         phis = [("i64", index, "0", next_index), *zip(types, carried, sums, made, strict=True)]
-        self.lines[hole:hole] = [f"  {name} = phi {type} [ {first}, %{before} ], [ {again}, %{self._block} ]"
-                                 for type, name, first, again in phis]
-        self._block = f"done.{label}"
-        self.lines += [f"  br i1 {more}, label %{label}, label %{self._block}", f"{self._block}:"]
+        t.lines[hole:hole] = [f"  {name} = phi {type} [ {first}, %{before} ], [ {again}, %{t.block} ]"
+                              for type, name, first, again in phis]
+        t.line(f"br i1 {more}, label %{label}, label %done.{label}")
+        t.start(f"done.{label}")
         return made
 
     def _nested(self, axes: Sequence[GemmAxis], pointers: Pointers, body: Callable[[Pointers], None]) -> None:
@@ -231,7 +222,7 @@ class _Writer:
             lanes = [self._load(self._at(p[plan.vector], str(k * self.lanes), 1), w) for k, w in enumerate(widths)]
             made = []
             for r in range(height):
-                one = self._let(f"load {self.type}, ptr {self._at(p[scalar], str(r), plan.rows.steps[scalar])}")
+                one = self.t.let(f"load {self.type}, ptr {self._at(p[scalar], str(r), plan.rows.steps[scalar])}")
                 wide = {w: self._splat(one, w) for w in dict.fromkeys(widths)}
                 made += [self._fma(wide[w], x, sums[r * len(widths) + k], w)
                          for k, (w, x) in enumerate(zip(widths, lanes, strict=True))]
@@ -283,26 +274,26 @@ class _Writer:
         return f"<{width} x {self.type}>"
 
     def _load(self, pointer: str, width: int) -> str:
-        return self._let(f"load {self._vector(width)}, ptr {pointer}, align {self.plan.dtype.itemsize}")
+        return self.t.let(f"load {self._vector(width)}, ptr {pointer}, align {self.plan.dtype.itemsize}")
 
     def _store(self, value: str, pointer: str, type: str) -> None:
-        self.lines.append(f"  store {type} {value}, ptr {pointer}, align {self.plan.dtype.itemsize}")
+        self.t.line(f"store {type} {value}, ptr {pointer}, align {self.plan.dtype.itemsize}")
 
     def _splat(self, scalar: str, width: int) -> str:
-        one = self._let(f"insertelement {self._vector(width)} poison, {self.type} {scalar}, i64 0")
+        one = self.t.let(f"insertelement {self._vector(width)} poison, {self.type} {scalar}, i64 0")
         type = self._vector(width)
-        return self._let(f"shufflevector {type} {one}, {type} poison, <{width} x i32> zeroinitializer")
+        return self.t.let(f"shufflevector {type} {one}, {type} poison, <{width} x i32> zeroinitializer")
 
     def _fma(self, x: str, y: str, z: str, width: int) -> str:
         name, type = f"@llvm.fmuladd.v{width}f{8 * self.plan.dtype.itemsize}", self._vector(width)
-        self.declared[f"declare {type} {name}({type}, {type}, {type})"] = None
-        return self._let(f"call {type} {name}({type} {x}, {type} {y}, {type} {z})")
+        self.t.declare(f"declare {type} {name}({type}, {type}, {type})")
+        return self.t.let(f"call {type} {name}({type} {x}, {type} {y}, {type} {z})")
 
     def _total(self, start: str, sums: str, width: int) -> str:
         """The sum of all lanes and what there is already, in the order that is fastest."""
         name, type = f"@llvm.vector.reduce.fadd.v{width}f{8 * self.plan.dtype.itemsize}", self._vector(width)
-        self.declared[f"declare {self.type} {name}({self.type}, {type})"] = None
-        return self._let(f"call reassoc {self.type} {name}({self.type} {start}, {type} {sums})")
+        self.t.declare(f"declare {self.type} {name}({self.type}, {type})")
+        return self.t.let(f"call reassoc {self.type} {name}({self.type} {start}, {type} {sums})")
 
 
 MOST_WORK = 1 << 19

@@ -47,7 +47,7 @@ def _integer(node: Node) -> int | None:
 
 def _step(begin: Node, k: int, after: Node) -> int | None:
     """By how much variable `k` grows in an iteration when `after` is its next value."""
-    primitive = primitive_of(after)
+    primitive = primitive_of(after.op, after.attrs)
     if primitive not in ("add", "sub"):
         return None
     x, y = after.inputs
@@ -70,7 +70,7 @@ def trip_count(end: Node) -> int | None:
     known = splat_of(condition)
     if known is not None and not known:
         return 0
-    comparison = primitive_of(condition)
+    comparison = primitive_of(condition.op, condition.attrs)
     if comparison not in _MIRROR:
         return None
     left, right = condition.inputs

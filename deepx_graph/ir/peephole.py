@@ -35,10 +35,10 @@ def splat_of(node: Node) -> np.generic | None:
     return literal.splat_value
 
 
-def primitive_of(node: Node) -> str:
+def primitive_of(op: Op, attrs: Sequence[Any] = ()) -> str:
     """The primitive of the kernel vocabulary that makes an element of those of the operands, in order; empty where none does."""
-    kernel = node.op.kernel(*node.attrs) if node.op.kernel is not None else None
-    operands = tuple(map(Variable, range(len(node.inputs))))
+    kernel = op.kernel(*attrs) if op.kernel is not None else None
+    operands = tuple(map(Variable, range(len(op.operands))))
     return kernel.primitive if isinstance(kernel, Apply) and kernel.args == operands else ""
 
 

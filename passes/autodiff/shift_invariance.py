@@ -71,7 +71,7 @@ def _dependence(node: Node, known: Mapping[Node, Dependence]) -> Dependence | No
     own = [known.get(i) for i in node.inputs]
     if (dropped := reduced_axes(node)) is not None:
         return _reduced(node, own, dropped)
-    primitive = primitive_of(node)
+    primitive = primitive_of(node.op, node.attrs)
     if primitive in ("add", "sub", "mul", "div"):
         return _binary(node, own, primitive)
     if primitive == "max":

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Op
-from deepx_graph.ir.scalar_expr import Apply, Variable
 from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
 from deepx_graph.runtime.kernels.program import Array, Call
 
@@ -115,10 +113,3 @@ def lower_where(dtype: DTypeLike, elements: int) -> tuple[Call, bool] | None:
     if dtype.itemsize not in _BITS:
         return None
     return (_where_masked, True) if elements >= MASK_ELEMENTS else (_where_copied, False)
-
-
-def primitive_of(op: Op, attrs: Sequence[Any] = ()) -> str:
-    """The primitive that an elementwise op is, its operands in order; "" where it is none."""
-    tree = op.kernel(*attrs) if op.kernel and op.elementwise else None
-    is_plain = isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args))))
-    return tree.primitive if is_plain else ""  # type: ignore[union-attr]

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.lower_primitives import WIDE_FLOATS, primitive_of
+from deepx_graph.ir.peephole import primitive_of
+from deepx_graph.runtime.kernels.lower_primitives import WIDE_FLOATS
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Step
 
 DOT = 2048

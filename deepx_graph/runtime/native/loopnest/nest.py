@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deepx_graph.ir import Op, scalar_expr
+from deepx_graph.ir.peephole import primitive_of
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.kernels.lower_primitives import primitive_of
 from deepx_graph.runtime.kernels.program import KernelProgram, Register, Shape, Step
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.machine_kernel import Layout

@@ -22,14 +22,13 @@ import numpy as np
 
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.peephole import primitive_of, splat_of
 from deepx_graph.ir.rebuild import inlined, made_by, new_item, rebuilt
 from deepx_graph.ir.scalar_expr import Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.ops.contract.reduce import reducer_of
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.kernels.lower_primitives import primitive_of
 from deepx_graph.types import BOOL, TensorType
 
 

@@ -1,4 +1,4 @@
-"""Source spans, diagnostics and the exception family.
+"""Source spans, diagnostics and the exception family; the words of messages, sizes and counts among them.
 
 Every user-facing failure is a `Diagnostic` (severity, message, place, what was expected, a hint) carried by a
 `DeepxGraphError`, whose class decides the exit code. Text that came from a file is escaped when it is shown, never before.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -22,6 +22,9 @@ LINE_WINDOW = 160
 
 MAX_SHOWN = 20
 """How many diagnostics of one failure are rendered before the rest is only counted."""
+
+BYTES = (" B", " KiB", " MiB", " GiB", " TiB")
+COUNTS = ("", "K", "M", "G", "T")
 
 
 def printable(text: str) -> str:
@@ -76,6 +79,26 @@ def an(thing: object) -> str:
 def counted(count: int, noun: str) -> str:
     """So many of a thing: `1 node`, `2,000 nodes`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def sized(number: float | None) -> str:
+    """Bytes to three digits, in units of 1024 each: `999 B`, `1.5 KiB`, `12 MiB`; `?` for what is not known."""
+    return _scaled(number, 1024, BYTES)
+
+
+def human(number: float | None) -> str:
+    """A count to three digits, in units of 1000 each: `999`, `1.5K`, `12M`; `?` for what is not known."""
+    return _scaled(number, 1000, COUNTS)
+
+
+def _scaled(number: float | None, base: int, units: Sequence[str]) -> str:
+    if number is None:
+        return "?"
+    for unit in units:
+        if abs(number) < base - 0.5 or unit is units[-1]:  # what would round to `base` is 1 of the next unit
+            break
+        number /= base
+    return f"{number:.3g}{unit}" if abs(number) < 99.95 else f"{number:.0f}{unit}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import deepx_graph as dx
+from deepx_graph.errors import sized
 from deepx_graph.session.report.info import module_info
 from deepx_graph.types import TensorType
-from deepx_graph.units import sized
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "out"

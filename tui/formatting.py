@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from deepx_graph.errors import printable
+from deepx_graph.errors import human, printable, sized
 from deepx_graph.ir import Attr, Node
 from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import PARAM
@@ -16,7 +16,6 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.instrumented import Statistics
 from deepx_graph.session.query.facts import Facts, moved_by, size_of, work_of
-from deepx_graph.units import human, sized
 from deepx_graph.viz.listing.lanes import Row
 from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, short
 

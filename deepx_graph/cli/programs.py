@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, size, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, say, say_notes
-from deepx_graph.errors import Diagnostic, UsageError, suggest
+from deepx_graph.errors import Diagnostic, UsageError, sized, suggest
 from deepx_graph.progress import stage
-from deepx_graph.units import sized
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module

@@ -8,8 +8,7 @@ from typing import Any
 from deepx_graph.cli import reference
 from deepx_graph.cli.options import Arguments, natural, size
 from deepx_graph.cli.output import emit, emit_json, say
-from deepx_graph.errors import printable
-from deepx_graph.units import sized
+from deepx_graph.errors import printable, sized
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import printable
+from deepx_graph.errors import printable, sized
 from deepx_graph.ir import Node
 from deepx_graph.ir.function import InNotebook
 from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import fallbacks
 from deepx_graph.runtime.engines.base import Engine, Explains, Forecasting, KernelFn
 from deepx_graph.runtime.inputs import flatten
-from deepx_graph.units import sized
 
 SAMPLES = 1000
 """Calls of a kernel of which the times are kept for their median."""

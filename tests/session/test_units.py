@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deepx_graph.units import BYTES, COUNTS, human, sized
+from deepx_graph.errors import BYTES, COUNTS, human, sized
 from tests.support.paths import ROOT
 
 

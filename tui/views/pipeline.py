@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from deepx_graph.errors import human, sized
 from deepx_graph.passes.pipeline import PIPELINES
 from deepx_graph.session.programs import complete_passes, explain_pass, pipeline_items
 from deepx_graph.session.report.info import module_info
@@ -17,7 +18,6 @@ from deepx_graph.session.timeline import op_changes
 from deepx_graph.tui.formatting import padded, plain
 from deepx_graph.tui.views.base import BrowserView
 from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
-from deepx_graph.units import human, sized
 
 
 class PipelineView(BrowserView):

@@ -8,6 +8,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from deepx_graph.errors import sized
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import CONSTANT, value_of
@@ -21,7 +22,6 @@ from deepx_graph.tui.formatting import bar, column_plot, histogram, name_of, pad
 from deepx_graph.tui.views.base import BrowserView
 from deepx_graph.tui.views.rows import TextLine, TextTable, heading, text_line
 from deepx_graph.types import dtype_of, tensor
-from deepx_graph.units import sized
 
 KERNELS = 200
 """Kernels that are listed, the most expensive first."""

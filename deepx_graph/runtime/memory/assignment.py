@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from deepx_graph.analysis.schedule import Schedule
-from deepx_graph.errors import printable
+from deepx_graph.errors import printable, sized
 from deepx_graph.ir import Node
 from deepx_graph.ir.evaluation import scratch_of
 from deepx_graph.ir.structure import PROJ
@@ -30,7 +30,6 @@ from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
 from deepx_graph.runtime.memory.in_place import Overwrites, forwarded_buffers, nothing, with_forwarding
 from deepx_graph.types import TensorType, leaves, nbytes
-from deepx_graph.units import sized
 
 ALIGNMENT = 64
 """Buffers are multiples of this many bytes."""

@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.errors import Diagnostic, UsageError, printable, suggest
+from deepx_graph.errors import Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.ir import Module
 from deepx_graph.ops import OPS
 from deepx_graph.runtime.program import callees
 from deepx_graph.session.report.info import FunctionInfo, ModuleInfo, module_info, once_each
-from deepx_graph.units import sized
 
 
 @dataclass(frozen=True)

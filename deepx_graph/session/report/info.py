@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from deepx_graph.analysis.schedule import schedule
-from deepx_graph.errors import DeepxGraphError, InferError, counted, printable
+from deepx_graph.errors import DeepxGraphError, InferError, counted, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
@@ -17,7 +17,6 @@ from deepx_graph.runtime.cost.counts import NEVER, bytes_moved, flops, function_
 from deepx_graph.runtime.memory.assignment import BufferAssignment, changes, no_scratch, plan
 from deepx_graph.runtime.program import callees
 from deepx_graph.types import is_state, is_static, nbytes
-from deepx_graph.units import sized
 
 SHOWN_PLACES = 6
 """How many lines of the user's program a report names."""

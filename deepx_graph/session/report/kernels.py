@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from deepx_graph.errors import InferError, counted, printable
+from deepx_graph.errors import InferError, counted, printable, sized
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import PARAM, STRUCTURAL
@@ -29,7 +29,6 @@ from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
 from deepx_graph.session.inputs import random_inputs
 from deepx_graph.types import is_static
-from deepx_graph.units import sized
 
 MOST = 200
 """Kernels that are made for a report: those of most bytes and operations."""

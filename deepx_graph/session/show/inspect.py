@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deepx_graph.errors import sized
 from deepx_graph.ir import REQUIRED, Function, Node
 from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
@@ -17,7 +18,6 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.query.facts import moved_by, size_of, work_of
 from deepx_graph.session.session import Session
-from deepx_graph.units import sized
 
 SHOWN = 40
 """Operands and users that are listed."""

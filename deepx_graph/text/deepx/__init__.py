@@ -13,8 +13,8 @@ from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 _LOOKED_AT = 40
 _HEAD = re.compile(r"[ \t]*([A-Za-z_]\w*)(@\w+)?(?=[\s(])")
-_FUNCTION = re.compile(r"(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]*\(")
-"""What the first line of a file of functions begins with."""
+_FUNCTION_FORM = re.compile(r"(?:\s*+//[^\n]*+)*+\s*+(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]*\([^%\n]*+(?:\n|\Z)")
+"""The first line that says something begins a function. Signs that MLIR or Relay put in a header are not deepx's."""
 
 
 def detect(text: str) -> float:
@@ -22,7 +22,7 @@ def detect(text: str) -> float:
     lines = [line for line in text[: 1 << 16].split("\n") if line.strip() and not line.lstrip().startswith("//")][:_LOOKED_AT]
     if not lines:
         return 0.0
-    if _is_function_form(text):
+    if _FUNCTION_FORM.match(text):
         return 0.9
     hits = 0.0
     for line in lines:
@@ -36,38 +36,9 @@ def detect(text: str) -> float:
 
 
 def _is_operation(name: str) -> bool:
-    from deepx_graph.text.deepx.reader.rules import rule_named
+    from deepx_graph.text.deepx.reader.rules import rule_named  # only for a text that looks like deepx
 
     return rule_named(name) is not None
-
-
-def read(source: Source, options: ReadOptions) -> ReadResult:
-    """The module of a deepx text in any dialect.
-
-    Raises ParseError when lines are not instructions, VerifyError when instructions do not fit together (both with every problem
-    found), LimitError where a bound is exceeded.
-    """
-    with _no_collection():
-        return _read(source, options)
-
-
-def _read(source: Source, options: ReadOptions) -> ReadResult:
-    from deepx_graph.text.deepx.reader.functions import parse_functions
-    from deepx_graph.text.deepx.reader.instr import Problems
-    from deepx_graph.text.deepx.reader.lines import parse_lines
-    from deepx_graph.text.deepx.reader.lower import finish, lower_functions, lower_program
-
-    problems = Problems(source)
-    if _is_function_form(source.text):
-        functions = parse_functions(problems, options.max_depth)
-        finish(problems, ParseError)
-        module = lower_functions(problems, options, functions)
-    else:
-        body = parse_lines(problems)
-        if not body and not problems.errors:
-            raise ParseError(Diagnostic(f"{source.name} holds no instruction", expected="op@T inputs -> result"))
-        module = lower_program(problems, options, body)
-    return ReadResult(module, tuple(problems.warnings))
 
 
 @contextmanager
@@ -82,21 +53,34 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+@_no_collection()
+def read(source: Source, options: ReadOptions) -> ReadResult:
+    """The module of a deepx text in any dialect.
+
+    Raises ParseError when lines are not instructions, VerifyError when instructions do not fit together (both with every problem
+    found), LimitError where a bound is exceeded.
+    """
+    from deepx_graph.text.deepx.reader.functions import parse_functions
+    from deepx_graph.text.deepx.reader.instr import Problems
+    from deepx_graph.text.deepx.reader.lines import parse_lines
+    from deepx_graph.text.deepx.reader.lower import finish, lower_functions, lower_program
+
+    problems = Problems(source)
+    if _FUNCTION_FORM.match(source.text):
+        functions = parse_functions(problems, options.max_depth)
+        finish(problems, ParseError)
+        module = lower_functions(problems, options, functions)
+    else:
+        body = parse_lines(problems)
+        if not body and not problems.errors:
+            raise ParseError(Diagnostic(f"{source.name} holds no instruction", expected="op@T inputs -> result"))
+        module = lower_program(problems, options, body)
+    return ReadResult(module, tuple(problems.warnings))
+
+
 def write(module: Module, dialect: str | None = None) -> str:
     """The module as deepx text. Raises VerifyError for what the dialect cannot express, UsageError for an unknown dialect."""
     from deepx_graph.text.deepx.printer.module import write as write_dialect
 
     return write_dialect(module, dialect)
 
-
-def _is_function_form(text: str) -> bool:
-    """The first line that says something begins a function. Brackets that MLIR or Relay put in a header are not deepx's."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        line = text[at : min(end, at + 4096)].strip()
-        if line and not line.startswith("//"):
-            return _FUNCTION.match(line) is not None and "%" not in line
-        at = end + 1
-    return False

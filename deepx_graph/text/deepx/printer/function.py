@@ -30,7 +30,7 @@ from deepx_graph.text.deepx.printer.forms import (
     number_text,
 )
 from deepx_graph.text.deepx.printer.ops import EMITTERS, STRUCTURE
-from deepx_graph.types import ANY, BF16, F16, F32, I32, I64, Dim, Dims, DType, TensorType, is_state, tensor
+from deepx_graph.types import ANY, BF16, F16, F32, I32, I64, Dim, Dims, DType, TensorType, as_tensor, is_state, tensor
 
 PIECES = 16
 """A dense constant of no more elements than this is put together from them."""
@@ -229,8 +229,7 @@ class FunctionWriter:
 
     def dims(self, node: Node) -> Dims:
         """The shape of a node as it is spelled. Raises VerifyError when it is not known."""
-        assert isinstance(node.type, TensorType)
-        return self._spell(node.type.dims, node)
+        return self._spell(as_tensor(node.type).dims, node)
 
     def shape(self, node: Node) -> tuple[int, ...]:
         """The shape as ints. Raises VerifyError when it is not known."""

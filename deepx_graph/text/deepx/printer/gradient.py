@@ -17,7 +17,7 @@ from deepx_graph.text.deepx.printer.forms import Argument, Instruction, Number, 
 from deepx_graph.text.deepx.printer.function import FunctionWriter, Pool
 from deepx_graph.text.deepx.printer.module import TARGET, straight_line
 from deepx_graph.text.deepx.reader.rules import rule_named
-from deepx_graph.types import TensorType, Type
+from deepx_graph.types import TensorType, Type, as_tensor
 
 
 def write_backward(module: Module, gradient: Module) -> str | None:
@@ -89,8 +89,8 @@ class _Backward:
         return "\n".join([*lines, *(f"deltensor {name}" for name in made if name not in kept)]) + "\n"
 
     def _cotangent(self, param: Node) -> Tensor | Argument:
-        assert isinstance(param.type, TensorType)
-        value = Argument(param.name, param.type) if param.type.dims == () else Tensor(param.name, param.type)
+        type = as_tensor(param.type)
+        value = (Tensor if type.dims else Argument)(param.name, type)
         self.w.declare(value, param)
         return value
 

@@ -15,7 +15,7 @@ from deepx_graph.text.deepx.reader.environment import Bound
 from deepx_graph.text.deepx.reader.instr import Arg, Instr, Number, parse_literal, parse_number
 from deepx_graph.text.deepx.reader.line import Line, Scalar
 from deepx_graph.text.deepx.reader.values import default_dtype, number, zeros
-from deepx_graph.types import ANY, F64, I64, Dim, Dims, DType, TensorType, tensor
+from deepx_graph.types import ANY, F64, I64, Dim, Dims, DType, TensorType, as_tensor, tensor
 
 MAX_BYTES = 1 << 62
 """What the bytes of a tensor must stay below to be counted in 64 bits at all; a run has bounds of its own."""
@@ -126,8 +126,7 @@ def print_tensor(line: Line) -> None:
 def save_tensor(line: Line) -> None:
     """Write a tensor to files."""
     x, path = line.operands()
-    assert isinstance(x.type, TensorType)
-    line.env.saved[path] = x.type
+    line.env.saved[path] = as_tensor(x.type)
     _effect(line, save, x, path=path)
 
 

@@ -17,7 +17,7 @@ from deepx_graph.errors import InferError, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops import ensure_type, reshape
 from deepx_graph.text.deepx.reader.instr import Arg, Number, Problems, parse_number
-from deepx_graph.types import ANY, STATE, DType, TensorType, merge_types, scalar, tensor
+from deepx_graph.types import ANY, STATE, DType, TensorType, as_tensor, merge_types, scalar, tensor
 
 
 @dataclass(frozen=True)
@@ -179,12 +179,11 @@ class Environment:
         slot = self.tensors[arg.text]
         assert slot.node is not None
         try:
-            merged = merge_types(slot.type, type)
+            merged = as_tensor(merge_types(slot.type, type))
         except InferError as e:
             self.fail(f"'{arg.text}': {e.message}", arg)
         if merged == slot.type:
             return slot.node
-        assert isinstance(merged, TensorType)
         slot.node, slot.type = self.b(ensure_type, slot.node, type=merged), merged
         if isinstance(slot.fact, str):
             self.params[slot.fact] = replace(self.params[slot.fact], type=merged)
@@ -218,11 +217,10 @@ class Environment:
             self.fail(f"'{arg.text}' is created twice", arg, notes=self.in_line("first", old.start),
                       hint="delete it first, or write to it instead")
         if type is None:
-            assert value is not None and isinstance(value.type, TensorType)
-            type = value.type
-        slot = TensorName(type, None if value is None else self.named(value, arg.text), arg.start,
-                    self.next_order() if old is None else old.order)
-        self.tensors[arg.text] = slot
+            assert value is not None
+            type = as_tensor(value.type)
+        slot = self.tensors[arg.text] = TensorName(type, None if value is None else self.named(value, arg.text), arg.start,
+                                                   self.next_order() if old is None else old.order)
         self.gone.pop(arg.text, None)
         return slot
 
@@ -248,15 +246,13 @@ class Environment:
         written. Raises VerifyError when the types do not fit.
         """
         slot = self.tensors.get(arg.text)
-        assert isinstance(value.type, TensorType)
-        if slot is None:
-            self.create(arg, self.fitted(arg, value))
-            return
         value = self.fitted(arg, value, reshapes=reshapes)
-        assert isinstance(value.type, TensorType)
+        if slot is None:
+            self.create(arg, value)
+            return
         if not slot.is_output:  # a parameter that is written from here on counts as made here
             slot.order = self.next_order()
-        slot.node, slot.type, slot.is_output, slot.fact = self.named(value, arg.text), value.type, True, None
+        slot.node, slot.type, slot.is_output, slot.fact = self.named(value, arg.text), as_tensor(value.type), True, None
 
     def fitted(self, arg: Arg, value: Node, *, reshapes: bool = False) -> Node:
         """The value as the name can stand for it, were it written. Raises VerifyError when the types do not fit."""
@@ -268,11 +264,9 @@ class Environment:
         type = known.with_dims(None) if reshapes else known
         if value.type == type:
             return value
-        assert isinstance(value.type, TensorType)
-        if value.type.dims == () and type.dims == (1,):  # there are no tensors of rank 0 in deepx
+        if as_tensor(value.type).dims == () and type.dims == (1,):  # there are no tensors of rank 0 in deepx
             value = self.b(reshape, value, shape=(1,))
-        found = value.type
-        assert isinstance(found, TensorType)
+        found = as_tensor(value.type)
         try:
             merged = merge_types(found, type)
         except InferError:

@@ -25,7 +25,7 @@ from deepx_graph.text.deepx.reader.environment import Bound, Environment, Parame
 from deepx_graph.text.deepx.reader.instr import Arg, Formal, FunctionText, Instr, Number, Problems, parse_literal
 from deepx_graph.text.deepx.reader.line import Line
 from deepx_graph.text.deepx.reader.rules import known_names, rule_named
-from deepx_graph.types import ANY, STATE, Dim, FunctionType, TensorType, Type, merge_types, same_dim, tensor
+from deepx_graph.types import ANY, STATE, Dim, FunctionType, TensorType, Type, as_tensor, merge_types, same_dim, tensor
 
 MAX_READINGS = 4
 """How often a program is lowered again before what is known of its parameters is taken as it is."""
@@ -285,9 +285,8 @@ class _Program:
         bound = env.argument(arg, None)
         if bound.node is None:
             return bound.values
-        assert isinstance(bound.node.type, TensorType)
         dtype = formal.type.dtype
-        return bound.node if dtype in (bound.node.type.dtype, ANY) else env.b(convert, bound.node, dtype=dtype)
+        return bound.node if dtype in (as_tensor(bound.node.type).dtype, ANY) else env.b(convert, bound.node, dtype=dtype)
 
     def _signature(self, env: Environment, instance: Instance, args: Sequence[Arg], nodes: Sequence[Node],
                    instr: Instr) -> FunctionType:
@@ -295,9 +294,8 @@ class _Program:
         symbols: dict[str, Dim] = {}
         params: list[Type] = []
         for formal, arg, node in zip(instance.runtime(), args, nodes, strict=True):
-            assert isinstance(node.type, TensorType)
             try:
-                match_dims(formal.type, node.type, symbols)
+                match_dims(formal.type, as_tensor(node.type), symbols)
                 params.append(merge_types(instantiate(formal.type, symbols, instr.start), node.type))
             except InferError as e:
                 env.fail(f"'{arg.text}' is {an(node.type)} where '{formal.name.text}' is {an(formal.type)}: {e.message}", arg,
@@ -377,8 +375,7 @@ def run_backward(line: Line) -> None:
         name = gradient_name(arg)
         if name is None:
             continue
-        assert isinstance(node.type, TensorType)
-        if not node.type.dtype.is_differentiable:
+        if not as_tensor(node.type).dtype.is_differentiable:
             line.fail(f"'{arg.text}' is {an(node.type)}: only floats have gradients", arg)
         old = _gradient(line, name, node, is_named=arg.grad is not None)
         if term is not None:
@@ -400,9 +397,8 @@ def _gradient(line: Line, name: Arg, of: Node, *, is_named: bool) -> Node:
                  hint=env.nearest(name.text) or "name the gradient, as in t(t_grad): then it may be an input")
     node = env.read(name)
     if of.type != node.type:
-        assert isinstance(of.type, TensorType)
         try:
-            return env.refine(name, of.type)
+            return env.refine(name, as_tensor(of.type))
         except VerifyError:
             env.fail(f"'{name.text}' is {an(node.type)}, the gradient of {an(of.type)}", name, expected=str(of.type))
     return node

@@ -39,19 +39,29 @@ from deepx_graph.ops import (
 )
 from deepx_graph.text.deepx.reader.instr import Arg, cast
 from deepx_graph.text.deepx.reader.line import Line, Scalar
-from deepx_graph.types import ANY, BF16, F16, F32, F64, I64, Dim, Dims, DType, TensorType, merge_dims, mul_dims, scalar, tensor
+from deepx_graph.types import (
+    ANY,
+    BF16,
+    F16,
+    F32,
+    F64,
+    I64,
+    Dim,
+    Dims,
+    DType,
+    TensorType,
+    as_tensor,
+    merge_dims,
+    mul_dims,
+    scalar,
+    tensor,
+)
 
 Make = Callable[..., Node | None]
 Operand = Node | Scalar
 
 
 # --- operands brought together ------------------------------------------------------------------------------------
-
-
-def type_of(node: Node) -> TensorType:
-    """The type of a tensor-typed node."""
-    assert isinstance(node.type, TensorType)
-    return node.type
 
 
 def _joint_shape(a: Dims, b: Dims) -> Dims | None:
@@ -67,8 +77,7 @@ def _joint_shape(a: Dims, b: Dims) -> Dims | None:
 def number(line: Line, s: Scalar, dtype: DType) -> Node:
     """A scalar operand as a rank-0 node of that dtype."""
     if s.node is not None:
-        assert isinstance(s.node.type, TensorType)
-        return s.node if s.node.type.dtype is dtype else line.b(convert, s.node, dtype=dtype)
+        return s.node if as_tensor(s.node.type).dtype is dtype else line.b(convert, s.node, dtype=dtype)
     try:
         value = cast(s.value, dtype)
     except InferError as e:
@@ -88,10 +97,10 @@ def splat(line: Line, s: Scalar, type: TensorType) -> Node:
 
 def of_rank(line: Line, k: int, node: Node, rank: int) -> Node:
     """Operand k with its dims named by symbols where not even its rank was known."""
-    if type_of(node).dims is not None:
+    if as_tensor(node.type).dims is not None:
         return node
     name = line.inputs[k].text
-    return _refined(line, line.inputs[k], node, type_of(node).with_dims(f"?{name}.{axis}" for axis in range(rank)))
+    return _refined(line, line.inputs[k], node, as_tensor(node.type).with_dims(f"?{name}.{axis}" for axis in range(rank)))
 
 
 def numbers(line: Line, operands: Sequence[Node | Scalar], args: Sequence[Arg] = (), *, to_target: bool = True) -> list[Node]:
@@ -114,7 +123,7 @@ def numbers(line: Line, operands: Sequence[Node | Scalar], args: Sequence[Arg] =
 def _agreeing(line: Line, nodes: list[Node], operands: Sequence[Node | Scalar], args: Sequence[Arg],
               dtype: DType) -> list[Node]:
     tensors = [k for k, o in enumerate(operands) if isinstance(o, Node)]
-    types = {k: type_of(nodes[k]) for k in tensors}
+    types = {k: as_tensor(nodes[k].type) for k in tensors}
     first, other = types[tensors[0]], args[tensors[0]].text
     dims: Dims | None = None
     for k in tensors:
@@ -147,7 +156,7 @@ def _broadcast(line: Line, nodes: list[Node], args: Sequence[Arg], tensors: Sequ
     """All tensors in their common shape by numpy's rule, each broadcast explicitly."""
     shape: Dims = ()
     for k in tensors:
-        joint = _joint_shape(shape, type_of(nodes[k]).dims or ())
+        joint = _joint_shape(shape, as_tensor(nodes[k].type).dims or ())
         if joint is None:
             line.fail(f"'{args[k].text}' is {an(nodes[k].type)} and does not broadcast", args[k],
                       expected=f"a shape that fits [{','.join(map(str, shape))}]")
@@ -157,7 +166,7 @@ def _broadcast(line: Line, nodes: list[Node], args: Sequence[Arg], tensors: Sequ
 
 def stretch(line: Line, node: Node, shape: Dims) -> Node:
     """The node broadcast to a shape, its axes being the last ones."""
-    dims = type_of(node).dims
+    dims = as_tensor(node.type).dims
     if dims is None or dims == shape:
         return node
     axes = tuple(range(len(shape) - len(dims), len(shape)))
@@ -189,7 +198,7 @@ def nearly(direction: str) -> Make:
         left, right = numbers(line, (x, y), to_target=False)
         if epsilon is None or (epsilon.node is None and epsilon.value == 0):
             return line.b(compare, left, right, direction="EQ" if direction == "LE" else "NE")
-        dtype = type_of(left).dtype
+        dtype = as_tensor(left.type).dtype
         if not dtype.is_float:  # a fraction means nothing to integers, and their difference could wrap
             left, right, dtype = line.b(convert, left, dtype=F64), line.b(convert, right, dtype=F64), F64
         distance = line.b(abs_, line.b(subtract, left, right))
@@ -201,7 +210,7 @@ def nearly(direction: str) -> Make:
 def switch(line: Line, choices: Sequence[Node], cases: Node) -> Node:
     """out[i] = choices[cases[i]][i]; a bool takes the second where true. Integers out of range take the last."""
     nodes = numbers(line, choices, line.listed)
-    kind = type_of(cases).dtype.kind
+    kind = as_tensor(cases.type).dtype.kind
     if kind == "bool":
         if len(nodes) != 2:
             line.fail(f"a bool selects from 2 tensors and there are {len(nodes)}", line.inputs[0], expected="[tensor tensor]")
@@ -229,7 +238,7 @@ def copy(line: Line, x: Node) -> Node:
 
 def _shaped_like_target(line: Line, x: Node) -> Node:
     dims = None if line.target is None else line.target.dims
-    old = type_of(x).dims
+    old = as_tensor(x.type).dims
     if dims is None or old is None or old == dims or mul_dims(old) != mul_dims(dims):
         return x
     return line.b(reshape, x, shape=dims)
@@ -298,7 +307,7 @@ def dropout(line: Line, probability: Scalar, seed: Scalar | None) -> Node:
 
 def _dims(line: Line, node: Node, arg: int = 0) -> Dims:
     """The dims of an operand. Raises VerifyError when the rank is not known."""
-    found = type_of(node).dims
+    found = as_tensor(node.type).dims
     if found is None:
         line.fail(f"the rank of '{line.inputs[arg].text}' is not known", line.inputs[arg],
                   hint="it is a parameter, or a file that is not under the data root: use it beside a tensor of known shape first")
@@ -328,7 +337,7 @@ def permute(line: Line, x: Node, order: Sequence[Dim]) -> Node:
 
 def join(line: Line, parts: Sequence[Node], axis: int) -> Node:
     """Tensors one after the other along an axis."""
-    known = next((d for d in (type_of(p).dims for p in parts) if d is not None), None)
+    known = next((d for d in (as_tensor(p.type).dims for p in parts) if d is not None), None)
     if known is None:
         return line.b(concatenate, *parts, dimension=axis)
     if not -len(known) <= axis < len(known):
@@ -350,11 +359,11 @@ def expand(line: Line, x: Node, shape: Sequence[Dim]) -> Node:
 
 def take(line: Line, x: Node, index: Node, axis: int) -> Node:
     """numpy's take along an axis; a negative axis counts from the end."""
-    if type_of(index).dtype.kind not in ("int", "uint", "any"):
+    if as_tensor(index.type).dtype.kind not in ("int", "uint", "any"):
         line.fail(f"'{line.inputs[1].text}' is {an(index.type)}", line.inputs[1], expected="a tensor of integers")
     if axis < 0:
         axis += len(_dims(line, x))
-    rank = type_of(x).rank
+    rank = as_tensor(x.type).rank
     if axis < 0 or (rank is not None and axis >= rank):
         line.fail(f"axis {line.inputs[2].text} of {x.type}", line.inputs[2])
     return line.b(torch_index_select, x, index, dim=axis)
@@ -373,12 +382,12 @@ def repeat(line: Line, x: Node, times: Sequence[Dim]) -> Node:
 
 def product(line: Line, x: Node, y: Node) -> Node:
     """The matrix product, leading axes being batches. An operand of unknown rank gets that of the other, or of the target."""
-    ranks = [type_of(x).rank, type_of(y).rank, None if line.target is None else line.target.rank]
+    ranks = [as_tensor(x.type).rank, as_tensor(y.type).rank, None if line.target is None else line.target.rank]
     rank = next((r for r in ranks if r is not None), None)
     if rank is None:
         _dims(line, x)
     for k, node in enumerate((x, y)):
-        found = type_of(node).rank
+        found = as_tensor(node.type).rank
         if found is not None and (found != rank or found < 2):
             line.fail(f"matmul of {x.type} and {y.type}", line.inputs[k], expected="two tensors of one rank, 2 or more")
     assert rank is not None

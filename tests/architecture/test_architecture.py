@@ -17,17 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.sources import pages, source_files
 
-SOURCES = ("deepx_graph", "passes", "viz", "tui")
 HEAVY = {"numpy", "networkx", "numexpr", "graphviz", "pygraphviz", "textual", "ml_dtypes", "yaml", "scipy"}
-
-
-def source_files() -> Iterator[Path]:
-    """Every module of the package once, not through the links."""
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if not any(p.is_symlink() for p in path.parents):
-                yield path
 
 
 def run_python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -220,10 +212,6 @@ def test_the_wheel_works_in_a_fresh_environment_elsewhere(wheel: Path, tmp_path:
 
 
 # --- documentation
-
-
-def pages() -> list[Path]:
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "bench").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))

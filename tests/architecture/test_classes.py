@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.architecture.allowed import CLASSES
-from tests.architecture.test_words import trees
+from tests.support.sources import trees
 
 MOST_LINES = 400
 

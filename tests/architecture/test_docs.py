@@ -15,8 +15,8 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli.main import COMMANDS, make_parser
-from tests.architecture.test_architecture import SOURCES, pages, source_files
 from tests.support.paths import ROOT
+from tests.support.sources import SOURCES, pages, source_files
 
 PAGES = [p for p in pages() if p.name != "ops.md"]
 OPTION = re.compile(r"--?[a-z][a-z-]*")

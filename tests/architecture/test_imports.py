@@ -14,8 +14,8 @@ from pathlib import Path
 import networkx as nx
 
 from tests.architecture.allowed import CIRCLES, ONE_READER, ONE_SUBCLASS, OP_IDENTITIES
-from tests.architecture.test_architecture import source_files
 from tests.support.paths import ROOT
+from tests.support.sources import source_files
 
 SHORT = 120
 """Lines below which a module with one reader in its own folder belongs into it."""

@@ -6,11 +6,10 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 
-from tests.architecture.test_architecture import SOURCES, source_files
 from tests.support.paths import ROOT
+from tests.support.sources import SOURCES, source_files, trees
 
 MOST_MODULES = 18
 STRUCTURE = "deepx_graph/ir/structure.py"
@@ -24,12 +23,6 @@ PRIVATE = re.compile(r"(?:^|_)(?:turn(?:s|ed|ing)?|handed|len[dt]s?|follow(?:s|e
 """In no name: the field says iteration, transposed, donated, in use, epilogue, successor, lowering, buffer, position."""
 
 CLEAN = ("deepx_graph/runtime/",)
-
-
-@cache
-def trees() -> list[tuple[str, ast.Module]]:
-    """Every module by its path."""
-    return [(p.relative_to(ROOT).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in source_files()]
 
 
 def dialect(tree: ast.Module) -> int:
@@ -129,3 +122,10 @@ def test_tests_mirror_the_package() -> None:
             parts[inner[0]].add("/".join(inner[1:]))
     tests = (p.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("test_*.py"))
     assert strays(tests, parts) == []
+
+
+def test_no_test_is_a_library_of_another() -> None:
+    """What several tests share is in tests/support."""
+    imported = re.compile(r"^\s*from tests\S*\.test_\w+", re.MULTILINE)
+    files = (ROOT / "tests").rglob("*.py")
+    assert [p.relative_to(ROOT).as_posix() for p in files if imported.search(p.read_text(encoding="utf-8"))] == []

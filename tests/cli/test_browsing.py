@@ -13,7 +13,7 @@ import deepx_graph as dx
 from deepx_graph.errors import RunError, UsageError
 from deepx_graph.ir import Module, Node, Origin
 from deepx_graph.ir.structure import PHI
-from deepx_graph.ops import add, dot_general, exponential, log, multiply, reshape, subtract, tanh
+from deepx_graph.ops import dot_general, exponential, multiply, reshape, subtract, tanh
 from deepx_graph.passes.fusion.reason import Kind
 from deepx_graph.session import programs
 from deepx_graph.session.instrumented import parse_slice, slice_text, statistics
@@ -28,28 +28,8 @@ from deepx_graph.session.show.picture import ExportedPart, export
 from deepx_graph.types import F32, is_state, tensor
 from deepx_graph.verify import verify
 from tests.support import viz_modules
+from tests.support.browsing_programs import X, foldable, hunted
 from tests.support.generate import random_module
-
-X = tensor(F32, (4, 8))
-
-
-def foldable() -> Module:
-    """y = (x * 1 + 0) + (x * 1 + 0): two rules, a merge and a fusion await it."""
-    b = dx.Builder()
-
-    def half(x: Node, name: str) -> Node:
-        b.origin = Origin(name + "1")
-        scaled = b(multiply, x, b.constant(1.0, F32))
-        b.origin = Origin(name + "2")
-        return b(tanh, scaled)
-
-    def body(x: Node) -> list[Node]:
-        left, right = half(x, "a"), half(x, "b")
-        b.origin = Origin("y")
-        return [b(exponential, b(add, left, right))]
-
-    return Module((b.function("main", [("x", X)], body),))
-
 
 # --- versions
 
@@ -186,21 +166,6 @@ def test_every_node_of_every_kind_can_be_described() -> None:
 
 
 # --- running
-
-
-def hunted() -> Module:
-    """log(x - x) is -inf, and times 0 a NaN; its exponential beside it is finite."""
-    b = dx.Builder()
-
-    def body(x: Node, y: Node) -> list[Node]:
-        b.origin = Origin("gone")
-        low = b(log, b(subtract, x, x))
-        b.origin = Origin("worse")
-        bad = b(multiply, low, b.constant(0.0, F32))
-        b.origin = Origin("fine")
-        return [b(add, bad, y), b(exponential, y)]
-
-    return Module((b.function("main", [("x", X), ("y", X)], body),))
 
 
 def test_a_run_tells_where_a_nan_was_born_and_what_each_kernel_took() -> None:

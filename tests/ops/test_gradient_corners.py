@@ -27,7 +27,7 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.vjp.reduce import comparison
 from deepx_graph.types import F64
-from tests.ops.test_gradient_laws import Arrays, drawn, function_of, gradient, paired, run, slope
+from tests.support.gradient_laws import Arrays, drawn, function_of, gradient, paired, run, slope
 
 Case = tuple[Op, Arrays, dict[str, Any], list[int]]
 """An op, its operands and attributes, and the operands by which to differentiate."""

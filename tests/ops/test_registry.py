@@ -9,7 +9,7 @@ from pkgutil import walk_packages
 from deepx_graph import ops
 from deepx_graph.ir import Op
 from deepx_graph.ir.op import declared
-from tests.architecture.test_architecture import source_files
+from tests.support.sources import source_files
 
 
 def test_every_declaration_is_in_the_table() -> None:

@@ -21,7 +21,8 @@ from deepx_graph.errors import is_interrupt
 from deepx_graph.files import replacing, write_file
 from deepx_graph.forking import Lock
 from deepx_graph.rewrite.engine import Rule
-from tests.architecture.test_architecture import ROOT, source_files
+from tests.support.paths import ROOT
+from tests.support.sources import source_files
 
 ENGINES = ("numpy", "numexpr", "native")
 ONES = np.ones(16, "f4")

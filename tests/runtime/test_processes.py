@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from tests.architecture.test_architecture import ROOT, source_files
 from tests.support.cli_runner import Run, run  # noqa: F401  fixtures are found here
+from tests.support.paths import ROOT
+from tests.support.sources import source_files
 
 pytest.importorskip("llvmlite")
 

@@ -15,9 +15,8 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, clamp, multiply, sign, sine, tanh
 from deepx_graph.session.gradcheck import check_gradient, differences, widened
 from deepx_graph.types import F32, F64, TensorType, tensor
-from tests.passes.autodiff.test_calls import own, recursion
-from tests.passes.autodiff.test_control import PROGRAMS
-from tests.passes.autodiff.test_grad import M, S, module
+from tests.support.grad_calls import own, recursion
+from tests.support.grad_programs import PROGRAMS, M, S, module
 
 P = tensor(F32, (2, 3))
 

@@ -12,7 +12,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.viz.picture.svg import Bar, bars
 from tests.support import viz_modules as programs
-from tests.viz.test_output import HOSTILE, texts
+from tests.support.svg_texts import HOSTILE, texts
 
 
 def test_modules_and_functions_show_text_and_a_picture() -> None:

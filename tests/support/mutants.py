@@ -17,11 +17,10 @@ from deepx_graph.ir import Module, Op
 from deepx_graph.ops import OPS
 from deepx_graph.session import programs
 from deepx_graph.text import FORMATS, sea
-from tests.conformance.test_xla_damaged import CONVOLUTION, REDUCE
 from tests.support.laws import LAWFUL, one_op, samples
 from tests.support.paths import ROOT
-from tests.text.hlo.test_read import LOOP
-from tests.text.stablehlo.test_read import ADD
+from tests.support.stablehlo_suite import ADD
+from tests.support.xla_texts import CONVOLUTION, LOOP, REDUCE
 
 CORPUS = ROOT.parent / "shared" / "corpus"
 SUFFIXES = {".hlo": "hlo", ".stablehlo": "stablehlo", ".mindir": "mindir", ".ir": "mindir", ".relay": "relay", ".dx": "deepx"}

@@ -7,8 +7,11 @@ end before a key has arrived on a machine that is busy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
 
 from textual._context import message_hook
 from textual.events import Key
@@ -118,3 +121,29 @@ def app_of(pilot: Pilot[int]) -> Browser:
     """The browser."""
     assert isinstance(pilot.app, Browser)
     return pilot.app
+
+SEA = """sea 1
+entry @f
+func public @f(%x: f32[4,8]) -> (%y: f32[4,8]) {
+  %hidden = tanh %x : f32[4,8]
+  %gate = exponential %hidden : f32[4,8]
+  %y = multiply %hidden, %gate : f32[4,8]
+  return %y
+}
+"""
+
+
+def piloted(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(test(*args, **named))  # type: ignore[arg-type]
+
+    return run
+
+
+def program(folder: Path) -> str:
+    path = folder / "p.sea"
+    path.write_text(SEA)
+    return str(path)

@@ -17,10 +17,10 @@ from deepx_graph.text.mindir.control import SPECIAL
 from deepx_graph.text.mindir.rules import RULES
 from deepx_graph.text.xla.literals import is_nested
 from deepx_graph.types import F32, DataType, FunctionType, TupleType, Type, add_dims, mul_dims, tensor
+from tests.support.memory_bound import memory_of
+from tests.support.mindir_messages import field, graph, info, many, model, node, shape
 from tests.support.mutant_trials import ENDS, verdict
 from tests.support.mutants import Seed
-from tests.text.mindir.test_mindir import field, graph, info, many, model, node, shape
-from tests.text.test_mutants import memory_of
 
 MOST = 1 << 26
 """Bytes that reading one of these texts may take."""

@@ -6,11 +6,8 @@ import contextlib
 import io
 import os
 import struct
-import tracemalloc
 import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +22,7 @@ from deepx_graph.text.formats import decode_source
 from deepx_graph.text.mindir import dump
 from deepx_graph.text.mindir.lower import place_of
 from deepx_graph.text.mindir.schema import Attribute
+from tests.support.memory_bound import memory_of
 from tests.support.mutant_trials import WRITERS, run, written
 
 SAMPLED = 1000
@@ -221,17 +219,6 @@ def test_a_mesh_is_not_laid_out_to_be_looked_at(axes: str) -> None:
     text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
     with memory_of(1 << 24):
         programs.loads(f"sdy.mesh @mesh = <{axes}>\n{text}", "stablehlo")
-
-
-@contextmanager
-def memory_of(limit: int) -> Iterator[None]:
-    """Fails where Python's objects take more."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("text", [

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -28,35 +24,9 @@ from deepx_graph.tui.views.map import FocusMap
 from deepx_graph.tui.views.panes import SourcePane
 from deepx_graph.types import F32, tensor
 from deepx_graph.viz.listing.listing import listing
-from tests.cli.test_browsing import foldable
 from tests.support import viz_modules
-from tests.support.tui_pilot import app_of, browser, press, screen, settled, shown, until
-
-SEA = """sea 1
-entry @f
-func public @f(%x: f32[4,8]) -> (%y: f32[4,8]) {
-  %hidden = tanh %x : f32[4,8]
-  %gate = exponential %hidden : f32[4,8]
-  %y = multiply %hidden, %gate : f32[4,8]
-  return %y
-}
-"""
-
-
-def piloted(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that is a coroutine."""
-
-    @wraps(test)
-    def run(*args: Any, **named: Any) -> None:
-        asyncio.run(test(*args, **named))  # type: ignore[arg-type]
-
-    return run
-
-
-def program(folder: Path) -> str:
-    path = folder / "p.sea"
-    path.write_text(SEA)
-    return str(path)
+from tests.support.browsing_programs import foldable
+from tests.support.tui_pilot import SEA, app_of, browser, piloted, press, program, screen, settled, shown, until
 
 
 @piloted

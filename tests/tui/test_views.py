@@ -19,10 +19,9 @@ from deepx_graph.tui.views.pipeline import PipelineView
 from deepx_graph.tui.views.rows import TextTable
 from deepx_graph.tui.views.run import RunView
 from deepx_graph.viz.listing.listing import listing
-from tests.cli.test_browsing import foldable, hunted
+from tests.support.browsing_programs import foldable, hunted
 from tests.support.paths import SHARED
-from tests.support.tui_pilot import app_of, browser, press, shown
-from tests.tui.test_tui import piloted, program
+from tests.support.tui_pilot import app_of, browser, piloted, press, program, shown
 
 
 @piloted

@@ -10,8 +10,7 @@ from deepx_graph.ops import add, floor, multiply, sine
 from deepx_graph.viz.draw import draw
 from deepx_graph.viz.view.build import build_view, in_halves
 from deepx_graph.viz.view.model import View
-from tests.passes.autodiff.test_control import PROGRAMS, counted
-from tests.passes.autodiff.test_grad import M, module
+from tests.support.grad_programs import PROGRAMS, M, counted, module
 
 
 def gradient(name: str) -> View:

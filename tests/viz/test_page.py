@@ -20,7 +20,7 @@ from tests.support import viz_modules as programs
 from tests.support.browser import Browser, executable
 from tests.support.pages import data_of
 from tests.support.paths import ROOT
-from tests.viz.test_output import HOSTILE
+from tests.support.svg_texts import HOSTILE
 
 BLOCK = ROOT / "examples" / "transformer_block.dx"
 

@@ -9,9 +9,8 @@ import re
 import pytest
 
 import deepx_graph as dx
-from tests.passes.autodiff.test_control import PROGRAMS
-from tests.passes.autodiff.test_functional import PROGRAMS as FUNCTIONAL
-from tests.passes.autodiff.test_grad import module
+from tests.support.grad_functional import PROGRAMS as FUNCTIONAL
+from tests.support.grad_programs import PROGRAMS, module
 
 UNKNOWN_ARGUMENT = """sea 1
 entry @main

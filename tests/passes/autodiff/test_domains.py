@@ -26,8 +26,8 @@ from deepx_graph.ops import (
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.types import type_of_array
-from tests.ops.test_gradient_laws import BY_CONVENTION
-from tests.passes.autodiff.test_masks import FUNCTIONS
+from tests.support.case_functions import FUNCTIONS
+from tests.support.gradient_laws import BY_CONVENTION
 
 POINTS = np.array([-2.7, -1.4, -0.6, -0.2, 0.2, 0.6, 1.4, 2.7])
 STEP = 1e-6

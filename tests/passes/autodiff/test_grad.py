@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,8 @@ from deepx_graph.passes.autodiff.jvp import hvp
 from deepx_graph.passes.fusion.fuse import Fuse
 from deepx_graph.types import F32, F64, I32, STATE, FunctionType, TensorType, TupleType, tensor
 from deepx_graph.verify import verify
+from tests.support.grad_programs import Body, M, N, S, V, finite_difference, module, sampled
 from tests.support.reference import evaluate
-
-Body = Callable[..., Sequence[Node]]
-M, N, V, S = tensor(F64, (2, 3)), tensor(F64, (3, 4)), tensor(F64, (3,)), tensor(F64, ())
-
-
-def module(body: Body, *types: Any, names: Sequence[str] = (), results: tuple[str, ...] = ()) -> Module:
-    b = Builder()
-    params = [(names[k] if names else f"x{k}", t) for k, t in enumerate(types)]
-    return Module((b.function("main", params, lambda *x: body(b, *x), result_names=results),))
 
 
 def row_sum(b: Builder, x: Node) -> Node:
@@ -83,24 +75,6 @@ PROGRAMS: dict[str, tuple[Body, tuple[TensorType, ...]]] = {
     "same result twice": (lambda b, x: [b(sine, x)] * 2, (M,)),
     "an input as result": (lambda b, x: [x, b(exponential, x)], (M,)),
 }  # fmt: skip
-
-
-def finite_difference(m: Module, args: list[Any], cts: list[Any], k: int) -> np.ndarray[Any, Any]:
-    """The gradient of sum(ct * out) with respect to args[k], by central differences."""
-    step, out = 1e-6, np.zeros_like(args[k])
-    for at in np.ndindex(args[k].shape):
-        values = []
-        for sign in (1, -1):
-            moved = [np.array(a) for a in args]
-            moved[k][at] += sign * step
-            values.append(sum(float(np.sum(c * r)) for c, r in zip(cts, evaluate(m, moved), strict=True)))
-        out[at] = (values[0] - values[1]) / (2 * step)
-    return out
-
-
-def sampled(types: Sequence[Any], seed: int = 0) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    return [np.asarray(rng.uniform(0.3, 1.4, t.shape), t.dtype.np) for t in types]
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])

@@ -7,8 +7,8 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.verify import verify
-from tests.passes.autodiff.test_calls import PROGRAMS
-from tests.passes.autodiff.test_grad import M, sampled
+from tests.support.grad_calls import PROGRAMS
+from tests.support.grad_programs import M, sampled
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

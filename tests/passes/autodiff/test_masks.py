@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Module, Node, Op
 from deepx_graph.ops import (
     OPS,
@@ -38,28 +37,10 @@ from deepx_graph.ops import (
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.autodiff.jvp import jvp
 from deepx_graph.types import BOOL, F64, TensorType, tensor, type_of_array
-from tests.passes.autodiff.test_grad import module
+from tests.support.case_functions import AWKWARD, FUNCTIONS, P, V
+from tests.support.grad_programs import module
 from tests.support.laws import samples
 from tests.support.reference import evaluate
-
-AWKWARD = np.array([0.0, -0.0, -1.0, 1.0, -2.5, 1e308, -1e308, np.inf, -np.inf, np.nan])
-"""Where one function or another has no finite slope."""
-
-V, P = tensor(F64, AWKWARD.shape), tensor(BOOL, AWKWARD.shape)
-
-
-def smooth_of(op: Op) -> bool:
-    """An elementwise function of real numbers to real numbers with a gradient."""
-    count = len(op.operands)
-    if not op.elementwise or op.vjp is None or op.no_gradient_by or op.attrs or count > 2:
-        return False
-    try:
-        return op.infer([V] * count) == V
-    except InferError:
-        return False
-
-
-FUNCTIONS = [op for op in OPS.values() if smooth_of(op)]
 
 
 def gradients(m: Module, args: Sequence[Any], cts: Sequence[Any]) -> list[Any]:

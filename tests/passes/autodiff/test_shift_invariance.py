@@ -23,7 +23,7 @@ from deepx_graph.ops import (
 )
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.types import F64, tensor
-from tests.passes.autodiff.test_grad import Body, M, finite_difference, module, sampled
+from tests.support.grad_programs import Body, M, finite_difference, module, sampled
 from tests.support.reference import evaluate
 
 

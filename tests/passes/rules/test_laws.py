@@ -12,7 +12,7 @@ import pytest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.engine import InterningBuilder, Rule
-from tests.passes.rules.test_data_movement import PROGRAMS
+from tests.support.data_movement import PROGRAMS
 from tests.support.reference import evaluate, same
 from tests.support.rule_instances import CALLED, Draw, NoInstance, instance, values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,10 @@ from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
 from deepx_graph.runtime.native.loopnest.nest import arrange
-from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor, type_of_array
+from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor
 from tests.support import laws
+from tests.support.functions import Array, function_of
 
-Array = np.ndarray[Any, Any]
 ELEMENTWISE = [op for op in OPS.values() if op.elementwise and op.kernel]
 ULPS = 4.0
 
@@ -58,13 +58,6 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     with np.errstate(all="ignore"):
         yield
     store._folder.cache_clear()
-
-
-def function_of(make: Callable[..., Node | Sequence[Node]], *arrays: Array) -> Function:
-    b = Builder()
-    params = [b.param(k, type_of_array(a)) for k, a in enumerate(arrays)]
-    made = make(b, *params)
-    return Function("f", tuple(params), (made,) if isinstance(made, Node) else tuple(made))
 
 
 def near(got: Array, want: Array, ulps: float) -> bool:

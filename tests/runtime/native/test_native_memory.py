@@ -20,7 +20,7 @@ from deepx_graph.runtime.native.loopnest import nest as streaming
 from deepx_graph.runtime.native.loopnest.emit import module_text
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
 from deepx_graph.runtime.native.loopnest.nest import Chunks, arrange, layout
-from tests.runtime.native.test_native_engine import Array, function_of
+from tests.support.functions import Array, function_of
 
 CACHE_LINE = 64
 

@@ -14,7 +14,7 @@ from deepx_graph.ops import add, concatenate, dot_general, exponential, logistic
 from deepx_graph.session.programs import gradient
 from deepx_graph.text.deepx.printer.gradient import write_backward
 from deepx_graph.types import F32, F64, I32, scalar, tensor
-from tests.passes.autodiff.test_grad import Body, module
+from tests.support.grad_programs import Body, module
 
 P, V = tensor(F32, (2, 3)), tensor(F32, (3,))
 

@@ -16,6 +16,7 @@ from deepx_graph.types import BF16, BOOL, C64, F32, I32, STATE, TupleType, tenso
 from deepx_graph.verify import verify
 from tests.support import jax_corpus
 from tests.support.reference import evaluate
+from tests.support.xla_texts import LOOP
 
 
 @jax_corpus.needs_corpus
@@ -27,26 +28,6 @@ def test_real_programs_mean_what_xla_computed(name: str) -> None:
 
 
 # --- by hand
-
-LOOP = """
-HloModule count
-cond { s = (s32[], f32[2]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant(5)
-  ROOT lt = pred[] compare(i, n), direction=LT }
-body { s = (s32[], f32[2]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  one = s32[] constant(1)
-  j = s32[] add(i, one)
-  x = f32[2] get-tuple-element(s), index=1
-  y = f32[2] add(x, x)
-  ROOT t = (s32[], f32[2]) tuple(j, y) }
-ENTRY main { x = f32[2]{0} parameter(0)
-  zero = s32[] constant(0)
-  t = (s32[], f32[2]) tuple(zero, x)
-  w = (s32[], f32[2]) while(t), condition=cond, body=body
-  ROOT r = f32[2] get-tuple-element(w), index=1 }
-"""
 
 
 def load(text: str):

@@ -18,8 +18,8 @@ import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.text.mindir.rules import RULES, Args
 from tests.support.attribute_laws import AttributeLaw
+from tests.support.mindir_messages import field, graph, info, load, many, model, node, shape
 from tests.support.relay_reference import convolution, largest, mean, pooling
-from tests.text.mindir.test_mindir import field, graph, info, load, many, model, node, shape
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(6)

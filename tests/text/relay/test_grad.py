@@ -7,8 +7,8 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import VerifyError
+from tests.support.relay_corpus import CORPUS, load
 from tests.support.relay_programs import LIST
-from tests.text.relay.test_read import CORPUS, load
 
 FIRST_ORDER = ["let_chain", "tuple_nested", "if_scalar", "closure_capture", "meta_constants", "mlp", "ref_counter"]
 

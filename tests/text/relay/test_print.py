@@ -17,9 +17,9 @@ from deepx_graph.session.report.diff import diff
 from deepx_graph.text import read, write
 from deepx_graph.types import BOOL, F32, I32, STATE, scalar, tensor
 from deepx_graph.verify import verify
+from tests.support.relay_corpus import CORPUS, SUITE, corpus, load, suite
 from tests.support.relay_operators import EVERY_OPERATOR, OPERATORS, Row, X, program
 from tests.support.relay_programs import PROGRAMS
-from tests.text.relay.test_read import CORPUS, SUITE, corpus, load, suite
 
 
 def reread(text: str) -> Module:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,27 +15,9 @@ from deepx_graph.ops import opaque
 from deepx_graph.text import ReadOptions, detect, read
 from deepx_graph.types import F32, I32, DataType, FunctionType, RefType, scalar, tensor
 from deepx_graph.verify import verify
-from tests.support.paths import SHARED
+from tests.support.relay_corpus import CORPUS, SUITE, corpus, load, suite
 from tests.support.relay_operators import IMAGE, OPERATORS, RNG, X, Y, program
 from tests.support.relay_programs import LIST, PROGRAMS
-
-CORPUS = SHARED / "corpus" / "relay"
-SUITE = SHARED / "suites" / "relay_texts"
-
-
-def corpus() -> list[str]:
-    return sorted(p.name for p in CORPUS.glob("*.relay")) or ["absent"]
-
-
-def suite() -> list[dict[str, str]]:
-    index = SUITE / "index.json"
-    return json.loads(index.read_text()) if index.exists() else []
-
-
-def load(path: Path) -> dx.Module:
-    if not path.exists():
-        pytest.skip(f"{path.name} is not there")
-    return dx.load(path)
 
 
 def run(text: str, *inputs: object, optimised: bool = False) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ from tests.support.generate import random_inputs, random_module
 from tests.support.jax_corpus import arguments, files, load, mismatches, needs_corpus
 from tests.support.one_op import check_attributes
 from tests.support.reference import evaluate, same
-from tests.text.stablehlo.test_read import SUITE, failing, needs_suite, run_section, sections
+from tests.support.stablehlo_suite import SUITE, failing, needs_suite, run_section, sections
 
 needs_jax = pytest.mark.skipif(jax_oracle.VARIABLE not in os.environ,
                                reason=f"{jax_oracle.VARIABLE} does not name a Python that has jaxlib")

@@ -6,9 +6,9 @@ What a name stands for ends with the block that gave it. Only nesting recurses; 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, suggest
 from deepx_graph.ir import Node, Op, Origin, fresh_loop
@@ -23,6 +23,8 @@ from deepx_graph.types import BOOL, FunctionType, TupleType, Type, as_tensor, co
 _MARK = re.compile(rf'{STRING}|;[^\n]*|[()"]')
 _WORD = re.compile(rf"{STRING}|[^\s()]+")
 _SCALAR = re.compile(r'([^\s():;"%@]+):(\w+)', re.ASCII)
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -114,6 +116,13 @@ class Expressions:
         found = _WORD.match(self.cursor.text, start)
         return found.end() if found else start
 
+    def several(self, item: Callable[[], T]) -> list[T]:
+        """Passes what `item` passes, again and again, up to the closing bracket, and that."""
+        found = list[T]()
+        while not self.cursor.accept(")"):
+            found.append(item())
+        return found
+
     # --- nodes
 
     def node(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, word: str, at: int) -> Node:
@@ -184,10 +193,7 @@ class Expressions:
 
     def _atoms(self, scope: NestedScope) -> list[Node]:
         """Passes values up to the closing bracket, and that."""
-        found = []
-        while not self.cursor.accept(")"):
-            found.append(self.atom(scope))
-        return found
+        return self.several(lambda: self.atom(scope))
 
     # --- lets
 
@@ -237,12 +243,7 @@ class Expressions:
     def _names(self) -> tuple[list[str], bool]:
         """Passes `%x`, or `(%x %y)`."""
         c = self.cursor
-        if not c.accept("("):
-            return [c.value_name()], False
-        words = []
-        while not c.accept(")"):
-            words.append(c.value_name())
-        return words, True
+        return (self.several(c.value_name), True) if c.accept("(") else ([c.value_name()], False)
 
     def _bound(self, scope: NestedScope, words: list[str], several: bool, stated: Type | None, at: int) -> list[Node]:
         """The nodes that names are given to."""
@@ -317,10 +318,9 @@ class Expressions:
     def _region(self, scope: NestedScope, at: int, stated: Type | None) -> Node:
         """Passes, behind `(if` or `(case`, a selector and a branch for each value of it."""
         c = self.cursor
-        selector, branches = self.atom(scope), list[list[Node]]()
+        selector = self.atom(scope)
         with c.nested():
-            while not c.accept(")"):
-                branches.append(self.expression(scope))
+            branches = self.several(lambda: self.expression(scope))
         if not branches or len({len(b) for b in branches}) != 1:
             c.fail("the branches do not give equally many values", at, c.at)
         return self.made(REGION, [selector, *(v for b in branches for v in b)], (len(branches),), at, stated)
@@ -353,12 +353,9 @@ class Expressions:
         scope.leave(mark)
         for word, value in zip(variables, self._items(close, words, at), strict=True):
             scope.define(word, value)
-        after = c.at
-        c.at = sides[1] if first else sides[0]
+        after, c.at = c.at, sides[1] if first else sides[0]
         results = self.expression(scope)
-        if first:
-            after = c.at
-        c.at = after
+        c.at = c.at if first else after
         self._close(count + 2)
         scope.leave(mark)
         c.at = end
@@ -371,19 +368,24 @@ class Expressions:
         self._loop_name(name)
         return self.made(LOOP_BEGIN, self._atoms(scope), (fresh_loop(),), at)
 
+    def _variable(self) -> str:
+        """Passes `(%x : T)`, or `(%x)`."""
+        c = self.cursor
+        c.expect("(", "around a variable")
+        word = c.value_name()
+        if c.accept(":"):
+            c.type()
+        c.expect(")")
+        return word
+
     def _variables(self, scope: NestedScope, begin: Node, at: int) -> list[str]:
         """Passes `(lambda ((%x : T) (%y : U))`, and gives the loop variables their names."""
-        c, words = self.cursor, list[str]()
+        c = self.cursor
         if not self.form("lambda"):
             c.mismatch("(lambda ((%x : T)) ...)")
         c.expect("(", "around the variables")
         assert isinstance(begin.type, TupleType)
-        while not c.accept(")"):
-            c.expect("(", "around a variable")
-            words.append(c.value_name())
-            if c.accept(":"):
-                self.cursor.type()
-            c.expect(")")
+        words = self.several(self._variable)
         if len(words) != len(begin.type.items):
             c.fail(f"{len(words)} variables for {len(begin.type.items)} first values")
         for word, value in zip(words, self._items(begin, words, at), strict=True):

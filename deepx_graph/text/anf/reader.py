@@ -63,18 +63,14 @@ class AnfReader:
 
     def _data(self) -> Data:
         """Passes, behind `(data`, `@List ($A) (Cons $A @List<$A>) (Nil))`."""
-        c, params, constructors = self.cursor, list[str](), list[Constructor]()
+        c, constructors = self.cursor, list[Constructor]()
         extern = c.accept_word("extern")
         name = c.at_name("the name of the data type")
         c.expect("(", "around the type parameters")
-        while not c.accept(")"):
-            params.append(c.type_param())
+        params = self.body.several(c.type_param)
         while not c.accept(")"):
             c.expect("(", "around a constructor")
-            made, fields = c.name("the name of a constructor"), list[Type]()
-            while not c.accept(")"):
-                fields.append(self.cursor.type())
-            constructors.append(Constructor(made, tuple(fields)))
+            constructors.append(Constructor(c.name("the name of a constructor"), tuple(self.body.several(c.type))))
         return Data(name, tuple(params), tuple(constructors), extern)
 
     def _define(self) -> None:
@@ -84,10 +80,7 @@ class AnfReader:
         public = c.accept_word("public")
         c.expect("(", "around the function's name and parameters")
         name = c.at_name("the function's name")
-        params = []
-        while not c.accept(")"):
-            params.append(self._param())
-        head = self._signature(name, params, public, start)
+        head = self._signature(name, public, start)
         if name in self.heads:
             c.fail(f"two functions are named '{name}'", start, c.at)
         self.heads[name] = head
@@ -101,19 +94,17 @@ class AnfReader:
         at = c.skip()
         word = c.value_name()
         c.expect(":")
-        found = word, self.cursor.type(), at
+        found = word, c.type(), at
         c.expect(")")
         return found
 
-    def _signature(self, name: str, params: list[tuple[str, Type, int]], public: bool, start: int) -> Head:
-        """Passes `-> ((%y : T)) [vjp @g] [with a = "text"]`."""
+    def _signature(self, name: str, public: bool, start: int) -> Head:
+        """Passes `(%x : T)) -> ((%y : T)) [vjp @g] [with a = "text"]`, the parameters behind their bracket."""
         c = self.cursor
+        params = self.body.several(self._param)
         c.expect("->")
         c.expect("(", "around the results")
-        results = []
-        while not c.accept(")"):
-            word, type, _ = self._param()
-            results.append((c.plain_name(word), type))
+        results = [(c.plain_name(word), type) for word, type, _ in self.body.several(self._param)]
         vjp = c.at_name("the name of the derivative") if c.accept_word("vjp") else None
         said = list[tuple[str, str]]()
         if c.accept_word("with"):
@@ -124,12 +115,8 @@ class AnfReader:
         return Head(name, params, results, public, vjp, tuple(said), start, c.skip())
 
     def _function(self, head: Head) -> Function:
-        self.cursor.at = head.body
-        return self._with_body(head)
-
-    def _with_body(self, head: Head) -> Function:
-        """Passes the body."""
-        scope = NestedScope()
+        """Passes the body of a function."""
+        scope, self.cursor.at = NestedScope(), head.body
         params = [self.body.node(PARAM, (), (k, t), t, word, at) for k, (word, t, at) in enumerate(head.params)]
         for (word, _, at), node in zip(head.params, params, strict=True):
             if word in scope.values:
@@ -151,9 +138,6 @@ class AnfReader:
         self.body.form("lambda")
         name = c.at_name("the function's name") if c.peek("@") else "lambda"
         c.expect("(", "around the parameters")
-        params = []
-        while not c.accept(")"):
-            params.append(self._param())
-        function = self._with_body(self._signature(name, params, True, start))
+        function = self._function(self._signature(name, True, start))
         c.expect(")")
         return function

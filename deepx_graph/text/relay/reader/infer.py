@@ -14,29 +14,10 @@ from typing import Any
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Constructor, Data, Node
 from deepx_graph.literal import Literal
+from deepx_graph.text.relay import syntax as ast
 from deepx_graph.text.relay.reader.unify import Effect, Fun, Unknown, find, is_known, rebuilt, settled, shown, unify
 from deepx_graph.text.relay.rules import RULES, build
 from deepx_graph.text.relay.rules.context import Unsupported
-from deepx_graph.text.relay.syntax import (
-    AnyPattern,
-    Binder,
-    BlockExpression,
-    Call,
-    Constant,
-    ConstructorPattern,
-    Expr,
-    Fn,
-    Global,
-    If,
-    Item,
-    Match,
-    OpRef,
-    Pattern,
-    Program,
-    TupleOf,
-    TuplePattern,
-    VariableUse,
-)
 from deepx_graph.types import ANY, BOOL, DataType, RefType, TensorType, TupleType, Type, scalar, tensor
 
 REFERENCES = {"ref": 1, "ref_read": 1, "ref_write": 2}
@@ -49,15 +30,15 @@ MAX_NESTED = 20
 class Inference:
     """Fills in the types of a program. `eta` gives, for an operator or constructor used as a value, the function it stands for."""
 
-    def __init__(self, source: Source, program: Program) -> None:
+    def __init__(self, source: Source, program: ast.Program) -> None:
         self.source, self.program = source, program
         self.lenient = program.expression is not None
         self.datas = {t.name: Data(t.name, t.params, tuple(Constructor(c.name, tuple(c.fields)) for c in t.constructors), t.extern)
                       for t in program.types}
         self.constructors = {c.name: (d, c) for d in self.datas.values() for c in d.constructors}
-        self.functions: dict[str, tuple[Fn, Fun]] = {}
-        self.eta: dict[OpRef, Fn] = {}
-        self.pending: list[Call] = []
+        self.functions: dict[str, tuple[ast.Fn, Fun]] = {}
+        self.eta: dict[ast.OpRef, ast.Fn] = {}
+        self.pending: list[ast.Call] = []
         self.warnings: list[Diagnostic] = list(program.warnings)
         self.marked: list[Effect] = []
         self._begun: set[str] = set()
@@ -122,7 +103,7 @@ class Inference:
 
     # --- functions
 
-    def signature(self, fn: Fn) -> Fun:
+    def signature(self, fn: ast.Fn) -> Fun:
         for p in fn.params:
             p.type = self.stated(p.stated, p)
         fn.instance = type = Fun((p.type for p in fn.params), self.stated(fn.result, fn))
@@ -139,9 +120,9 @@ class Inference:
         self.resolve()
         self._open.pop()
 
-    def body(self, fn: Fn, type: Fun) -> None:
+    def body(self, fn: ast.Fn, type: Fun) -> None:
         found = self.expr(fn.body, type.effect)
-        result = fn.body.result if isinstance(fn.body, BlockExpression) else fn.body
+        result = fn.body.result if isinstance(fn.body, ast.BlockExpression) else fn.body
         self.unify(found, type.result, result, "the result")
         if isinstance(exact := find(found), TensorType) and exact.is_static:
             type.result = exact
@@ -152,43 +133,43 @@ class Inference:
 
     # --- expressions
 
-    def expr(self, e: Expr, effect: Effect) -> Type:
+    def expr(self, e: ast.Expr, effect: Effect) -> Type:
         """Infers an expression in a function of that effect."""
         e.type = self._expr(e, effect)
         found: Type = e.type
         return found
 
-    def _expr(self, e: Expr, effect: Effect) -> Type:
+    def _expr(self, e: ast.Expr, effect: Effect) -> Type:
         match e:
-            case Constant():
+            case ast.Constant():
                 return e.value.type
-            case VariableUse():
+            case ast.VariableUse():
                 return self.instance(e.binder.type, e.binder.scheme)
-            case Global():
+            case ast.Global():
                 return self._global(e)
-            case OpRef():
+            case ast.OpRef():
                 return self._value_of(e, effect)
-            case TupleOf():
+            case ast.TupleOf():
                 return TupleType(tuple(self.expr(i, effect) for i in e.items))
-            case Item():
+            case ast.Item():
                 return self._item(e, effect)
-            case If():
+            case ast.If():
                 self.unify(self.expr(e.condition, effect), scalar(BOOL), e.condition, "the condition")
                 then = self.expr(e.then, effect)
                 self.unify(self.expr(e.otherwise, effect), then, e.otherwise, "the other branch")
                 return then
-            case BlockExpression():
+            case ast.BlockExpression():
                 return self._block(e, effect)
-            case Fn():
+            case ast.Fn():
                 type = self.signature(e)
                 self.body(e, type)
                 return self.instance(type, e.type_params)
-            case Match():
+            case ast.Match():
                 return self._match(e, effect)
-        assert isinstance(e, Call)
+        assert isinstance(e, ast.Call)
         return self._call(e, effect)
 
-    def _global(self, e: Global) -> Type:
+    def _global(self, e: ast.Global) -> Type:
         known = self.functions.get(e.name)
         if known is None:
             message = f"no function '@{e.name}' is defined"
@@ -199,13 +180,13 @@ class Inference:
         self.define(e.name)
         return self.instance(known[1], known[0].type_params)
 
-    def _block(self, e: BlockExpression, effect: Effect) -> Type:
+    def _block(self, e: ast.BlockExpression, effect: Effect) -> Type:
         for s in e.statements:
             if s.binder is None:
                 self.expr(s.value, effect)
                 continue
             s.binder.type = self.stated(s.binder.stated, s.binder)
-            if isinstance(s.value, Fn):
+            if isinstance(s.value, ast.Fn):
                 s.value.type = type = self.signature(s.value)
                 self.unify(type, s.binder.type, s.binder)
                 s.binder.type = type
@@ -217,7 +198,7 @@ class Inference:
                 s.binder.type = found
         return self.expr(e.result, effect)
 
-    def _item(self, e: Item, effect: Effect) -> Type:
+    def _item(self, e: ast.Item, effect: Effect) -> Type:
         whole = self.expr(e.whole, effect)
         if isinstance(find(whole), Unknown):
             self.resolve()
@@ -228,7 +209,7 @@ class Inference:
             raise self.error(f"item {e.index} of a tuple of {len(whole.items)}", e)
         return whole.items[e.index]
 
-    def _value_of(self, e: OpRef, effect: Effect) -> Type:
+    def _value_of(self, e: ast.OpRef, effect: Effect) -> Type:
         """An operator or constructor where a value is wanted: the function that calls it."""
         made = self.constructors.get(e.name)
         if made is not None:
@@ -240,29 +221,29 @@ class Inference:
         else:
             raise self.error(f"'{e.name}' is neither an operator nor a constructor", e,
                              hint=suggest(e.name, [*self.constructors, *RULES]))
-        params = [Binder(f"a{k}", e.start, e.end) for k in range(count)]
-        call = Call(e.start, e.end, OpRef(e.start, e.end, e.name), [VariableUse(e.start, e.end, p) for p in params], {})
-        fn = self.eta[e] = Fn(e.start, e.end, params, call, None)
+        params = [ast.Binder(f"a{k}", e.start, e.end) for k in range(count)]
+        call = ast.Call(e.start, e.end, ast.OpRef(e.start, e.end, e.name), [ast.VariableUse(e.start, e.end, p) for p in params], {})
+        fn = self.eta[e] = ast.Fn(e.start, e.end, params, call, None)
         return self.expr(fn, effect)
 
     # --- calls
 
-    def _call(self, e: Call, effect: Effect) -> Type:
-        if isinstance(e.callee, OpRef):
+    def _call(self, e: ast.Call, effect: Effect) -> Type:
+        if isinstance(e.callee, ast.OpRef):
             return self._operator(e, e.callee, effect)
         callee = find(self.expr(e.callee, effect))
-        if e.type_args and isinstance(e.callee, Global) and e.callee.name in self.functions:
+        if e.type_args and isinstance(e.callee, ast.Global) and e.callee.name in self.functions:
             callee = e.callee.type = self._applied(e, *self.functions[e.callee.name])
         args = [self.expr(a, effect) for a in e.args]
         return self._apply(e, callee, args, effect)
 
-    def _applied(self, e: Call, fn: Fn, type: Fun) -> Type:
+    def _applied(self, e: ast.Call, fn: ast.Fn, type: Fun) -> Type:
         """A generic function for the types that the call states."""
         if len(e.type_args) != len(fn.type_params):
             raise self.error(f"{len(e.type_args)} types for {len(fn.type_params)} type parameters", e)
         return rebuilt(type, {n: self.stated(t, e) for n, t in zip(fn.type_params, e.type_args, strict=True)})
 
-    def _apply(self, e: Call, callee: Type, args: Sequence[Type], effect: Effect) -> Type:
+    def _apply(self, e: ast.Call, callee: Type, args: Sequence[Type], effect: Effect) -> Type:
         if isinstance(callee, Unknown):
             function = Fun(args, Unknown())
             self.unify(callee, function, e.callee, "the function")
@@ -282,7 +263,7 @@ class Inference:
         function.effect.root().implies.append(effect)
         return function.result
 
-    def _operator(self, e: Call, op: OpRef, effect: Effect) -> Type:
+    def _operator(self, e: ast.Call, op: ast.OpRef, effect: Effect) -> Type:
         args = [self.expr(a, effect) for a in e.args]
         if op.name in REFERENCES:
             return self._reference(e, op.name, args, effect)
@@ -299,7 +280,7 @@ class Inference:
             self.pending.append(e)
         return find(e.type)
 
-    def _reference(self, e: Call, name: str, args: list[Type], effect: Effect) -> Type:
+    def _reference(self, e: ast.Call, name: str, args: list[Type], effect: Effect) -> Type:
         if len(args) != REFERENCES[name]:
             raise self.error(f"{name} takes {REFERENCES[name]} operands and got {len(args)}", e)
         self.marked.append(effect)
@@ -315,7 +296,7 @@ class Inference:
         known: dict[str, Type] = {p: Unknown() for p in data.params}
         return tuple(rebuilt(f, known) for f in made.fields), DataType(data.name, tuple(known[p] for p in data.params))
 
-    def _construct(self, e: Call, name: str, args: list[Type]) -> Type:
+    def _construct(self, e: ast.Call, name: str, args: list[Type]) -> Type:
         fields, type = self._constructed(name)
         if len(fields) != len(args):
             raise self.error(f"{name} has {len(fields)} fields and is given {len(args)}", e)
@@ -336,10 +317,10 @@ class Inference:
                 return
             self.pending = waiting
 
-    def _try(self, e: Call) -> bool:
+    def _try(self, e: ast.Call) -> bool:
         if not all(is_known(a.type) for a in e.args):
             return False
-        assert isinstance(e.callee, OpRef)
+        assert isinstance(e.callee, ast.OpRef)
         try:
             found = relation(e)
         except (InferError, VerifyError) as error:
@@ -350,10 +331,10 @@ class Inference:
         self.unify(found, e.type, e)
         return True
 
-    def _unfit(self, e: Call, error: InferError | VerifyError) -> Type | None:
+    def _unfit(self, e: ast.Call, error: InferError | VerifyError) -> Type | None:
         """What becomes of a call whose operands do not fit: an error, unless nothing is known of them or the text is no program."""
         diagnostic = error.diagnostics[0] if isinstance(error, VerifyError) else error.diagnostic(None, "")
-        assert isinstance(e.callee, OpRef)
+        assert isinstance(e.callee, ast.OpRef)
         message = f"{e.callee.name}: {diagnostic.message.removeprefix(e.callee.name + ': ')}"
         span = Span(self.source, e.start, e.end)
         vague = any(isinstance(t := find(a.type), TensorType) and t.rank is None for a in e.args)
@@ -375,7 +356,7 @@ class Inference:
 
     # --- match
 
-    def _match(self, e: Match, effect: Effect) -> Type:
+    def _match(self, e: ast.Match, effect: Effect) -> Type:
         value = self.expr(e.value, effect)
         result: Type = Unknown()
         for clause in e.clauses:
@@ -384,19 +365,19 @@ class Inference:
             self.unify(found, result, clause.body, "the clause")
         return result
 
-    def pattern(self, p: Pattern, type: Type) -> None:
+    def pattern(self, p: ast.Pattern, type: Type) -> None:
         """Infers a pattern for values of that type."""
         match p:
-            case AnyPattern():
+            case ast.AnyPattern():
                 if p.binder is not None:
                     p.binder.type = self.stated(p.binder.stated, p)
                     self.unify(type, p.binder.type, p)
-            case TuplePattern():
+            case ast.TuplePattern():
                 items: list[Type] = [Unknown() for _ in p.items]
                 self.unify(type, TupleType(tuple(items)), p, "the pattern")
                 for inner, item in zip(p.items, items, strict=True):
                     self.pattern(inner, item)
-            case ConstructorPattern():
+            case ast.ConstructorPattern():
                 if p.name not in self.constructors:
                     raise self.error(f"'{p.name}' is no constructor", p, hint=suggest(p.name, self.constructors))
                 fields, made = self._constructed(p.name)
@@ -413,12 +394,12 @@ Known = Type | Literal | tuple["Known", ...]
 """What is known of an operand: its type, or its value."""
 
 
-def relation(call: Call) -> Type | None:
+def relation(call: ast.Call) -> Type | None:
     """The type of a call whose operands' types are known; None for an operator, or a form of one, that is not known.
 
     Raises InferError, VerifyError.
     """
-    assert isinstance(call.callee, OpRef)
+    assert isinstance(call.callee, ast.OpRef)
     if call.callee.name not in RULES:
         return None
     known = tuple(map(_known, call.args))
@@ -430,12 +411,12 @@ def relation(call: Call) -> Type | None:
         raise InferError(f"the operands or attributes do not fit: {e or type(e).__name__}") from None
 
 
-def _known(e: Expr) -> Known:
-    if isinstance(e, VariableUse) and e.binder.value is not None and isinstance(e.binder.value, (Constant, TupleOf)):
+def _known(e: ast.Expr) -> Known:
+    if isinstance(e, ast.VariableUse) and e.binder.value is not None and isinstance(e.binder.value, (ast.Constant, ast.TupleOf)):
         e = e.binder.value
-    if isinstance(e, Constant):
+    if isinstance(e, ast.Constant):
         return e.value
-    if isinstance(e, TupleOf):
+    if isinstance(e, ast.TupleOf):
         return tuple(map(_known, e.items))
     return settled(e.type, {})
 

@@ -16,26 +16,11 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, Span, VerifyE
 from deepx_graph.ir import Builder, Function, Module, Node, Op, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARTIAL, PHI, REGION, TUPLE, callee_of
 from deepx_graph.literal import Literal
+from deepx_graph.text.relay import syntax as ast
 from deepx_graph.text.relay.reader.infer import REFERENCES, Inference
 from deepx_graph.text.relay.reader.match_tree import Matching
 from deepx_graph.text.relay.reader.unify import Fun, Unknown, find, settled
 from deepx_graph.text.relay.rules import build
-from deepx_graph.text.relay.syntax import (
-    Binder,
-    BlockExpression,
-    Call,
-    Constant,
-    Expr,
-    Fn,
-    FreeVariables,
-    Global,
-    If,
-    Item,
-    Match,
-    OpRef,
-    TupleOf,
-    VariableUse,
-)
 from deepx_graph.text.relay.words import unused
 from deepx_graph.types import STATE, FunctionType, Type
 
@@ -48,8 +33,8 @@ class Lifted:
     """A function literal that is called by name: itself from within, or one that is generic. `captured` are local variables."""
 
     name: str
-    captured: tuple[Binder, ...]
-    fn: Fn
+    captured: tuple[ast.Binder, ...]
+    fn: ast.Fn
 
 
 class ConstantsOnce(Builder):
@@ -84,10 +69,10 @@ class LoweredFunction:
     """One function being built: its name, what its variables are, and the state, where it has one."""
 
     name: str
-    env: dict[Binder, Node | Lifted] = field(default_factory=dict)
+    env: dict[ast.Binder, Node | Lifted] = field(default_factory=dict)
     state: Node | None = None
 
-    def node(self, binder: Binder) -> Node:
+    def node(self, binder: ast.Binder) -> Node:
         found = self.env[binder]
         assert isinstance(found, Node)
         return found
@@ -101,7 +86,7 @@ class Lowering:
         self.b = ConstantsOnce()
         self.functions: list[Function] = []
         self.names: set[str] = {d.name for d in inference.program.definitions}
-        self.free = FreeVariables()
+        self.free = ast.FreeVariables()
         self.unknowns: dict[Unknown, Type] = {}
         self.count = 0
 
@@ -125,7 +110,7 @@ class Lowering:
 
     # --- functions
 
-    def define(self, scope: LoweredFunction, fn: Fn, captured: tuple[tuple[Binder, Type], ...],
+    def define(self, scope: LoweredFunction, fn: ast.Fn, captured: tuple[tuple[ast.Binder, Type], ...],
                span: Span | None, *, public: bool) -> None:
         """Builds a function; what its literals become stands behind it."""
         place, before = len(self.functions), self.b.constants
@@ -154,9 +139,9 @@ class Lowering:
         assert isinstance(found, FunctionType)
         return found
 
-    def lift(self, fn: Fn, scope: LoweredFunction, binder: Binder | None) -> Lifted:
+    def lift(self, fn: ast.Fn, scope: LoweredFunction, binder: ast.Binder | None) -> Lifted:
         """Makes a function of the module of a literal. Returns what it is called by."""
-        captured: dict[Binder, None] = {}
+        captured: dict[ast.Binder, None] = {}
         inner = LoweredFunction(unused(f"{scope.name}.{binder.name if binder and binder.name else 'fn'}", self.names))
         for v in self.free.of(fn):
             known = scope.env.get(v)
@@ -174,52 +159,52 @@ class Lowering:
 
     # --- expressions
 
-    def place(self, e: Expr) -> Origin:
+    def place(self, e: ast.Expr) -> Origin:
         return Origin("", (self.span(e),))
 
-    def make(self, e: Expr, op: Op, *inputs: Node, **attrs: Any) -> Node:
+    def make(self, e: ast.Expr, op: Op, *inputs: Node, **attrs: Any) -> Node:
         """A node with the place of an expression."""
         self.b.origin = self.place(e)
         return self.b(op, *inputs, **attrs)
 
-    def lower(self, e: Expr, scope: LoweredFunction) -> Node:
+    def lower(self, e: ast.Expr, scope: LoweredFunction) -> Node:
         """The node that an expression is; the state of the scope moves on."""
         self.count += 1
         if self.count > self.max_nodes:
             raise LimitError(Diagnostic(f"more than {self.max_nodes} expressions", self.span(e)))
         match e:
-            case Constant():
+            case ast.Constant():
                 self.b.origin = self.place(e)
                 return self.b.literal(e.value)
-            case VariableUse():
+            case ast.VariableUse():
                 known = scope.env[e.binder]
                 return known if isinstance(known, Node) else self.closure(e, known, scope)
-            case Global():
+            case ast.Global():
                 return self._global(e)
-            case OpRef():
+            case ast.OpRef():
                 return self._operator_value(e, scope)
-            case TupleOf():
+            case ast.TupleOf():
                 items = [self.lower(i, scope) for i in e.items]
                 self.b.origin = self.place(e)
                 return self.b.pack(*items)
-            case Item():
+            case ast.Item():
                 whole = self.lower(e.whole, scope)
                 self.b.origin = self.place(e)
                 return self.b.proj(whole, e.index)
-            case If():
+            case ast.If():
                 condition = self.lower(e.condition, scope)
                 parts = [partial(self.lower, part, scope) for part in (e.then, e.otherwise)]
                 return self.branches(e, condition, parts, scope)
-            case BlockExpression():
+            case ast.BlockExpression():
                 return self._block(e, scope)
-            case Fn():
+            case ast.Fn():
                 return self.closure(e, self.lift(e, scope, None), scope)
-            case Match():
+            case ast.Match():
                 return Matching(self, e, scope).lower()
-        assert isinstance(e, Call)
+        assert isinstance(e, ast.Call)
         return self._call(e, scope)
 
-    def closure(self, e: Expr, lifted: Lifted, scope: LoweredFunction) -> Node:
+    def closure(self, e: ast.Expr, lifted: Lifted, scope: LoweredFunction) -> Node:
         """A function value: the lifted function with what it captures."""
         captured, attrs = self._callee(lifted, e.type, scope)
         return self.make(e, PARTIAL, *captured, **attrs)
@@ -230,20 +215,20 @@ class Lowering:
         signature = FunctionType((*(c.type for c in captured), *own.params), own.results)
         return captured, {"callee": lifted.name, "signature": signature}
 
-    def _global(self, e: Global) -> Node:
+    def _global(self, e: ast.Global) -> Node:
         if e.name not in self.inference.functions:
             return self.make(e, ops.opaque, name=f"@{e.name}", type=self.settled(e.type), language="relay")
         return self.make(e, PARTIAL, callee=e.name, signature=self.signature(e.type))
 
-    def _operator_value(self, e: OpRef, scope: LoweredFunction) -> Node:
+    def _operator_value(self, e: ast.OpRef, scope: LoweredFunction) -> Node:
         if e in self.inference.eta:
             fn = self.inference.eta[e]
             return self.closure(fn, self.lift(fn, scope, None), scope)
         return self.make(e, ops.construct, constructor=e.name, type=self.settled(e.type))
 
-    def _block(self, e: BlockExpression, scope: LoweredFunction) -> Node:
+    def _block(self, e: ast.BlockExpression, scope: LoweredFunction) -> Node:
         for s in e.statements:
-            if s.binder is not None and isinstance(s.value, Fn):
+            if s.binder is not None and isinstance(s.value, ast.Fn):
                 lifted = self.lift(s.value, scope, s.binder)
                 s.value.type = s.value.instance
                 known = lifted if s.binder.scheme else self.named(self.closure(s.value, lifted, scope), s.binder)
@@ -255,13 +240,13 @@ class Lowering:
                 scope.env[s.binder] = self.named(value, s.binder, mark)
         return self.lower(e.result, scope)
 
-    def named(self, node: Node, binder: Binder, mark: int | None = None) -> Node:
+    def named(self, node: Node, binder: ast.Binder, mark: int | None = None) -> Node:
         """The node under the name of a variable, if it was made for it and has none; `mark` is a node's number from before."""
         if not binder.name or node.name or node.op is CONSTANT or (mark is not None and node.serial < mark):
             return node
         return Node(node.op, node.inputs, node.attrs, node.type, Origin(binder.name, node.origin.spans))
 
-    def branches(self, e: Expr, selector: Node, parts: list[Any], scope: LoweredFunction) -> Node:
+    def branches(self, e: ast.Expr, selector: Node, parts: list[Any], scope: LoweredFunction) -> Node:
         """The value of the branch that is selected; each part builds one, beginning with the same state."""
         before, values, states = scope.state, [], []
         for part in parts:
@@ -277,21 +262,21 @@ class Lowering:
 
     # --- calls
 
-    def _call(self, e: Call, scope: LoweredFunction) -> Node:
-        if isinstance(e.callee, OpRef):
+    def _call(self, e: ast.Call, scope: LoweredFunction) -> Node:
+        if isinstance(e.callee, ast.OpRef):
             return self._operator(e, e.callee, scope)
         if e.kept:
             inputs = [self.lower(x, scope) for x in (e.callee, *e.args)]
             return self.make(e, ops.opaque, *inputs, name="()", attributes=e.attr_text, type=self.settled(e.type), language="relay")
         return self.apply(e, e.callee, e.args, scope)
 
-    def apply(self, e: Expr, callee: Expr, args: list[Expr], scope: LoweredFunction) -> Node:
+    def apply(self, e: ast.Expr, callee: ast.Expr, args: list[ast.Expr], scope: LoweredFunction) -> Node:
         """The call of a function: by name where it is known, else of a value."""
-        known = scope.env.get(callee.binder) if isinstance(callee, VariableUse) else None
+        known = scope.env.get(callee.binder) if isinstance(callee, ast.VariableUse) else None
         stateful = self.stateful(callee.type)
         if isinstance(known, Lifted):
             op, (head, attrs) = CALL, self._callee(known, callee.type, scope)
-        elif isinstance(callee, Global) and callee.name in self.inference.functions:
+        elif isinstance(callee, ast.Global) and callee.name in self.inference.functions:
             head, op, attrs = [], CALL, {"callee": callee.name, "signature": self.signature(callee.type)}
         else:
             head, op, attrs = [self.lower(callee, scope)], CALL_VALUE, {}
@@ -308,11 +293,11 @@ class Lowering:
         found = find(type)
         return isinstance(found, Fun) and found.effect.root().stateful
 
-    def _operator(self, e: Call, op: OpRef, scope: LoweredFunction) -> Node:
+    def _operator(self, e: ast.Call, op: ast.OpRef, scope: LoweredFunction) -> Node:
         if op.name == "call_lowered" and not e.kept and len(e.args) == 2:
             function, whole = e.args
-            whole = whole.binder.value or whole if isinstance(whole, VariableUse) else whole
-            if isinstance(whole, TupleOf):
+            whole = whole.binder.value or whole if isinstance(whole, ast.VariableUse) else whole
+            if isinstance(whole, ast.TupleOf):
                 return self.apply(e, function, whole.items, scope)
         inputs = [self.lower(a, scope) for a in e.args]
         if op.name in REFERENCES:
@@ -327,7 +312,7 @@ class Lowering:
         except InferError as error:
             raise VerifyError(error.diagnostic(self.span(e), f"{op.name}: ")) from None
 
-    def _reference(self, e: Call, name: str, inputs: list[Node], scope: LoweredFunction) -> Node:
+    def _reference(self, e: ast.Call, name: str, inputs: list[Node], scope: LoweredFunction) -> Node:
         assert scope.state is not None
         if name == "ref_write":
             scope.state = self.make(e, ops.ref_write, scope.state, *inputs)

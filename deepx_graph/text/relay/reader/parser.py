@@ -13,34 +13,9 @@ from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span,
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.cursor import Token
 from deepx_graph.text.common.options import ReadOptions
+from deepx_graph.text.relay import syntax as ast
 from deepx_graph.text.relay.reader.metadata import Metadata
 from deepx_graph.text.relay.reader.tokens import AttributeParser, RelayCursor, Tokens, TypeParser, scan
-from deepx_graph.text.relay.syntax import (
-    AnyPattern,
-    Binder,
-    BlockExpression,
-    Call,
-    Clause,
-    Constant,
-    Constructed,
-    ConstructorPattern,
-    Definition,
-    Expr,
-    Fn,
-    Global,
-    If,
-    Item,
-    Match,
-    OpRef,
-    Pattern,
-    Program,
-    Scopes,
-    Statement,
-    TupleOf,
-    TuplePattern,
-    TypeDefinition,
-    VariableUse,
-)
 from deepx_graph.types import Type
 
 BINARY = {"==": (1, "equal"), "!=": (1, "not_equal"), "<": (2, "less"), "<=": (2, "less_equal"), ">": (2, "greater"),
@@ -58,31 +33,31 @@ class RelayParser:
     def __init__(self, tokens: Tokens, metadata: Metadata, options: ReadOptions) -> None:
         self.c = RelayCursor(tokens, options.max_depth)
         self.types, self.attributes = TypeParser(self.c, options.max_rank), AttributeParser(self.c, metadata)
-        self.max_nodes, self.scopes = options.max_nodes, Scopes()
-        self.warnings: dict[Binder, Diagnostic] = {}
-        self.free: list[Binder] = []
-        self.opening: dict[Binder, bool] = {}
+        self.max_nodes, self.scopes = options.max_nodes, ast.Scopes()
+        self.warnings: dict[ast.Binder, Diagnostic] = {}
+        self.free: list[ast.Binder] = []
+        self.opening: dict[ast.Binder, bool] = {}
         """The variables whose value is being read and may be a function that uses them, and whether it did."""
         self.count = 0
 
     # --- scopes
 
-    def bind(self, token: Token, stated: Type | None = None) -> Binder:
+    def bind(self, token: Token, stated: Type | None = None) -> ast.Binder:
         """A new local variable, visible from here in the innermost scope."""
         name = token.text[1:] if token.kind == "local" else ""
-        binder = self.scopes.innermost[token.text] = Binder(name, token.start, token.end, stated)
+        binder = self.scopes.innermost[token.text] = ast.Binder(name, token.start, token.end, stated)
         return binder
 
-    def use(self, token: Token) -> Expr:
+    def use(self, token: Token) -> ast.Expr:
         """The variable that is meant. Raises ParseError when there is none."""
         binder = self.scopes.visible(token.text)
         if binder is None:
             binder = self._outside(token)
         if binder in self.opening:
             self.opening[binder] = True
-        return VariableUse(token.start, token.end, binder)
+        return ast.VariableUse(token.start, token.end, binder)
 
-    def _outside(self, token: Token) -> Binder:
+    def _outside(self, token: Token) -> ast.Binder:
         """The variable of a block that has ended, with a warning."""
         c, binder = self.c, self.scopes.left(token.text)
         if binder is None:
@@ -94,24 +69,24 @@ class RelayParser:
 
     # --- blocks
 
-    def braces(self) -> Expr:
+    def braces(self) -> ast.Expr:
         """Passes `{ block }`."""
         self.c.expect("{")
         body = self.block()
         self.c.expect("}")
         return body
 
-    def block(self) -> Expr:
+    def block(self) -> ast.Expr:
         """Passes statements and the expression at their end, in a scope of their own."""
         start = self.c.next.start
         with self.c.nested():
             self.scopes.enter()
             statements, result = self._statements()
             self.scopes.leave("all")
-        return BlockExpression(start, result.end, statements, result) if statements else result
+        return ast.BlockExpression(start, result.end, statements, result) if statements else result
 
-    def _statements(self) -> tuple[list[Statement], Expr]:
-        c, statements = self.c, list[Statement]()
+    def _statements(self) -> tuple[list[ast.Statement], ast.Expr]:
+        c, statements = self.c, list[ast.Statement]()
         while True:
             if c.accept("let"):
                 statements.append(self._let())
@@ -124,63 +99,63 @@ class RelayParser:
                 result = self.expression()
                 if not c.peek(";"):
                     return statements, result
-                statements.append(Statement(None, result))
+                statements.append(ast.Statement(None, result))
             c.expect(";", "at the end of the statement")
 
-    def _let(self) -> Statement:
+    def _let(self) -> ast.Statement:
         c = self.c
         token = c.expect_kind("local", "a local variable, like %x")
         stated = self.types.type() if c.accept(":") else None
         c.expect("=")
-        binder = Binder(token.text[1:], token.start, token.end, stated)
+        binder = ast.Binder(token.text[1:], token.start, token.end, stated)
         known = self.scopes.innermost
         if c.peek("fn"):  # a function may call itself
             known[token.text] = binder
             self.opening[binder] = False
         value = self.expression()
-        if self.opening.pop(binder, False) and not isinstance(value, Fn):
+        if self.opening.pop(binder, False) and not isinstance(value, ast.Fn):
             c.fail_at(token, f"{token.text} is used in its own value", expected="a function, where it may be")
         binder.value = value
         known[token.text] = binder
-        return Statement(binder, value)
+        return ast.Statement(binder, value)
 
-    def _graph(self) -> Statement:
+    def _graph(self) -> ast.Statement:
         token = self.c.advance()
         self.c.expect("=")
         value = self.expression()
         binder = self.bind(token)
         binder.value = value
-        return Statement(binder, value)
+        return ast.Statement(binder, value)
 
     def _free_var(self) -> None:
         c = self.c
         c.advance()
         token = c.expect_kind("local", "a local variable, like %x")
         c.expect(":")
-        binder = Binder(token.text[1:], token.start, token.end, self.types.type())
+        binder = ast.Binder(token.text[1:], token.start, token.end, self.types.type())
         self.scopes.outermost[token.text] = binder
         self.free.append(binder)
         c.expect(";")
 
     # --- expressions
 
-    def expression(self, level: int = 0) -> Expr:
+    def expression(self, level: int = 0) -> ast.Expr:
         """Passes an expression of operators that bind stronger than `level`. A long chain becomes statements: no tree is deep."""
         c, left = self.c, self._unary()
-        start, length, links = left.start, 0, list[Statement]()
+        start, length, links = left.start, 0, list[ast.Statement]()
         while c.next.kind == "sign" and (found := BINARY.get(c.next.text)) and found[0] > level:
             sign = c.advance()
             with c.nested():
                 right = self.expression(found[0])
-            left = self._counted(Call(start, right.end, OpRef(sign.start, sign.end, found[1]), [left, right], {}))
+            left = self._counted(ast.Call(start, right.end, ast.OpRef(sign.start, sign.end, found[1]), [left, right], {}))
             length += 1
             if length % CHAIN == 0:
-                links.append(Statement(Binder("", start, right.end, value=left), left))
+                links.append(ast.Statement(ast.Binder("", start, right.end, value=left), left))
                 assert links[-1].binder is not None
-                left = VariableUse(start, right.end, links[-1].binder)
-        return BlockExpression(start, left.end, links, left) if links else left
+                left = ast.VariableUse(start, right.end, links[-1].binder)
+        return ast.BlockExpression(start, left.end, links, left) if links else left
 
-    def _unary(self) -> Expr:
+    def _unary(self) -> ast.Expr:
         """Minus signs before a number are its sign."""
         c, signs = self.c, list[Token]()
         while c.peek("-"):
@@ -190,13 +165,13 @@ class RelayParser:
         negative = len(signs) % 2 == 1
         if signs and c.next.kind == "number":
             token = c.advance()
-            return self._postfix(Constant(signs[0].start, token.end, c.literal(token, negative, signs[0].start)))
+            return self._postfix(ast.Constant(signs[0].start, token.end, c.literal(token, negative, signs[0].start)))
         value = self._postfix(self._primary())
         for sign in reversed(signs):
-            value = Call(sign.start, value.end, OpRef(sign.start, sign.end, "negative"), [value], {})
+            value = ast.Call(sign.start, value.end, ast.OpRef(sign.start, sign.end, "negative"), [value], {})
         return value
 
-    def _postfix(self, value: Expr) -> Expr:
+    def _postfix(self, value: ast.Expr) -> ast.Expr:
         """Passes the suffixes of an expression: `.0`, `(args)`, `[types](args)`."""
         c, length = self.c, 0
         while True:
@@ -207,22 +182,22 @@ class RelayParser:
                 token = c.advance()
                 if len(token.text) > 9:
                     c.fail_at(token, "no tuple has so many items")
-                value = Item(value.start, token.end, value, int(token.text[1:]))
-            elif c.peek("(") and not isinstance(value, (If, Match)) and not self._ended(value):
+                value = ast.Item(value.start, token.end, value, int(token.text[1:]))
+            elif c.peek("(") and not isinstance(value, (ast.If, ast.Match)) and not self._ended(value):
                 value = self.call(value, [])
-            elif c.peek("[") and isinstance(value, (OpRef, Global, VariableUse)):
+            elif c.peek("[") and isinstance(value, (ast.OpRef, ast.Global, ast.VariableUse)):
                 c.advance()
                 value = self.call(value, c.items("]", self.types.type))
             else:
                 return value
 
-    def _ended(self, value: Expr) -> bool:
+    def _ended(self, value: ast.Expr) -> bool:
         """Whether the expression ended with a brace, so that a bracket behind it belongs to something else."""
-        return isinstance(value, Fn) and self.c.last.text == "}"
+        return isinstance(value, ast.Fn) and self.c.last.text == "}"
 
-    def call(self, callee: Expr, type_args: list[Type]) -> Expr:
+    def call(self, callee: ast.Expr, type_args: list[Type]) -> ast.Expr:
         """Passes `(args, name=value, ...)`."""
-        c, args, attrs = self.c, list[Expr](), dict[str, Any]()
+        c, args, attrs = self.c, list[ast.Expr](), dict[str, Any]()
         written, ends = list[int](), [c.next.start]
 
         def argument() -> None:
@@ -241,26 +216,27 @@ class RelayParser:
             c.items(")", argument)
         end = c.last.end
         text = c.text[written[0] : ends[-1]] if written else ""
-        comment = c.comment() if isinstance(callee, OpRef) else None
-        return self._counted(Call(callee.start, end, callee, args, attrs, text, type_args, comment and self.types.stated(comment)))
+        comment = c.comment() if isinstance(callee, ast.OpRef) else None
+        stated = comment and self.types.stated(comment)
+        return self._counted(ast.Call(callee.start, end, callee, args, attrs, text, type_args, stated))
 
-    def _counted(self, value: Expr) -> Expr:
+    def _counted(self, value: ast.Expr) -> ast.Expr:
         self.count += 1
         if self.count > self.max_nodes:
             raise LimitError(Diagnostic(f"more than {self.max_nodes} calls", self.c.span(value.start, value.end)))
         return value
 
-    def _primary(self) -> Expr:
+    def _primary(self) -> ast.Expr:
         c = self.c
         token = c.next
         match token.kind:
             case "number":
-                return Constant(token.start, token.end, c.literal(c.advance()))
+                return ast.Constant(token.start, token.end, c.literal(c.advance()))
             case "local" | "graph":
                 return self.use(c.advance())
             case "globl":
                 c.advance()
-                return Global(token.start, token.end, token.text[1:])
+                return ast.Global(token.start, token.end, token.text[1:])
             case "word":
                 return self._word(token)
             case "sign" if token.text == "(":
@@ -269,7 +245,7 @@ class RelayParser:
                 return self.braces()
         return c.mismatch("an expression")
 
-    def _word(self, token: Token) -> Expr:
+    def _word(self, token: Token) -> ast.Expr:
         c = self.c
         match token.text:
             case "fn":
@@ -281,17 +257,17 @@ class RelayParser:
                 return self._match()
             case "True" | "False":
                 c.advance()
-                return Constant(token.start, token.end, Literal(np.asarray(token.text == "True")))
+                return ast.Constant(token.start, token.end, Literal(np.asarray(token.text == "True")))
             case "meta":
                 return self.attributes.constant()
             case "let":
                 return self.block()
         c.advance()
-        return OpRef(token.start, token.end, token.text)
+        return ast.OpRef(token.start, token.end, token.text)
 
-    def _brackets(self) -> Expr:
+    def _brackets(self) -> ast.Expr:
         """`(e)`, `()`, `(e,)`, `(a, b)`, or a block in brackets."""
-        c, items = self.c, list[Expr]()
+        c, items = self.c, list[ast.Expr]()
         start = c.advance().start
         while not c.peek(")"):
             items.append(self.block())
@@ -300,9 +276,9 @@ class RelayParser:
                 return items[0]
             if not c.peek(")"):
                 c.expect(",", "or ')'")
-        return TupleOf(start, c.advance().end, items)
+        return ast.TupleOf(start, c.advance().end, items)
 
-    def _if(self) -> Expr:
+    def _if(self) -> ast.Expr:
         c = self.c
         start = c.advance().start
         with c.nested():
@@ -312,15 +288,15 @@ class RelayParser:
             then = self._branch()
             c.expect("else")
             otherwise = self._if() if c.peek("if") else self._branch()
-        return If(start, c.last.end, condition, then, otherwise)
+        return ast.If(start, c.last.end, condition, then, otherwise)
 
-    def _branch(self) -> Expr:
+    def _branch(self) -> ast.Expr:
         self.scopes.enter()
         body = self.braces()
         self.scopes.leave("numbered")
         return body
 
-    def function(self, start: int) -> Fn:
+    def function(self, start: int) -> ast.Fn:
         """Behind `fn`, or behind the name of a definition."""
         c, count = self.c, len(self.types.variables)
         with c.nested():
@@ -332,11 +308,11 @@ class RelayParser:
             body = self.braces()
             self.scopes.leave("none")
         del self.types.variables[count:]
-        return Fn(start, c.last.end, params, body, result, type_params, attributes)
+        return ast.Fn(start, c.last.end, params, body, result, type_params, attributes)
 
-    def _params(self) -> tuple[list[Binder], tuple[tuple[str, str], ...]]:
+    def _params(self) -> tuple[list[ast.Binder], tuple[tuple[str, str], ...]]:
         """Passes `(%x: T, %y {virtual_device=...}: T, name=value)`: parameters, and attributes as text."""
-        c, params, attributes = self.c, list[Binder](), dict[str, str]()
+        c, params, attributes = self.c, list[ast.Binder](), dict[str, str]()
 
         def param() -> None:
             if c.next.kind == "local":
@@ -350,7 +326,7 @@ class RelayParser:
         c.items(")", param)
         return params, tuple(attributes.items())
 
-    def _param(self) -> Binder:
+    def _param(self) -> ast.Binder:
         c = self.c
         token = c.advance()
         if token.text in self.scopes.innermost:
@@ -361,7 +337,7 @@ class RelayParser:
 
     # --- match
 
-    def _match(self) -> Expr:
+    def _match(self) -> ast.Expr:
         c = self.c
         start = c.advance().start
         complete = not c.accept("?")
@@ -371,51 +347,51 @@ class RelayParser:
             clauses = c.items("}", self._clause)
         if not clauses:
             c.fail_at(c.last, "a match without clauses")
-        return Match(start, c.last.end, value, clauses, complete)
+        return ast.Match(start, c.last.end, value, clauses, complete)
 
-    def _clause(self) -> Clause:
+    def _clause(self) -> ast.Clause:
         self.scopes.enter()
         pattern = self._pattern()
         self.c.expect("=>")
         body = self.block()
         self.scopes.leave("none")
-        return Clause(pattern, body)
+        return ast.Clause(pattern, body)
 
-    def _pattern(self) -> Pattern:
+    def _pattern(self) -> ast.Pattern:
         c = self.c
         with c.nested():
             token = c.advance()
             if token.kind == "local":
-                return AnyPattern(token.start, token.end, self.bind(token, self.types.type() if c.accept(":") else None))
+                return ast.AnyPattern(token.start, token.end, self.bind(token, self.types.type() if c.accept(":") else None))
             if token.text == "_":
-                return AnyPattern(token.start, token.end, None)
+                return ast.AnyPattern(token.start, token.end, None)
             if token.kind == "word":
                 items = c.items(")", self._pattern) if c.accept("(") else []
-                return ConstructorPattern(token.start, c.last.end, token.text, items)
+                return ast.ConstructorPattern(token.start, c.last.end, token.text, items)
             if token.text == "(":
                 items = c.items(")", self._pattern)
-                return TuplePattern(token.start, c.last.end, items)
+                return ast.TuplePattern(token.start, c.last.end, items)
         return c.fail_at(token, f"found '{token.text}'", expected="a pattern: %x, _, a constructor or a tuple")
 
 
 # --- programs -------------------------------------------------------------------------------------------------------
 
 
-def parse(source: Source, options: ReadOptions) -> Program:
+def parse(source: Source, options: ReadOptions) -> ast.Program:
     """The tree of the text. Raises ParseError, LimitError."""
     tokens = scan(source)
     p = RelayParser(tokens, Metadata(source, tokens.metadata, options.max_rank), options)
-    c, program = p.c, Program([], [])
+    c, program = p.c, ast.Program([], [])
     while c.peek("def") or c.peek("type") or c.peek("extern"):
         if c.accept("def"):
             name = c.expect_kind("globl", "the name of a function, like @main")
-            program.definitions.append(Definition(name.text[1:], name.start, name.end, p.function(name.start)))
+            program.definitions.append(ast.Definition(name.text[1:], name.start, name.end, p.function(name.start)))
         else:
             program.types.append(_type(p))
     if c.next.kind != "end" and not program.definitions and not program.types:
         start = c.next.start
         body = p.block()
-        program.expression = Fn(start, body.end, p.free, body, None)
+        program.expression = ast.Fn(start, body.end, p.free, body, None)
     if c.next.kind != "end":
         c.mismatch("def, type, or the end of the text")
     if program.expression is None and not program.definitions and not program.types:
@@ -425,14 +401,14 @@ def parse(source: Source, options: ReadOptions) -> Program:
     return program
 
 
-def _type(p: RelayParser) -> TypeDefinition:
+def _type(p: RelayParser) -> ast.TypeDefinition:
     c = p.c
     extern = c.accept("extern")
     c.expect("type")
     name = c.expect_kind("word", "the name of a type")
     params = p.types.params()
     p.types.variables += params
-    constructors: list[Constructed] = []
+    constructors: list[ast.Constructed] = []
     if c.accept("{"):
         constructors = c.items("}", lambda: _constructor(p))
     elif extern:
@@ -440,16 +416,16 @@ def _type(p: RelayParser) -> TypeDefinition:
     else:
         c.mismatch("'{' and the constructors")
     p.types.variables.clear()
-    return TypeDefinition(name.text, name.start, name.end, params, constructors, extern)
+    return ast.TypeDefinition(name.text, name.start, name.end, params, constructors, extern)
 
 
-def _constructor(p: RelayParser) -> Constructed:
+def _constructor(p: RelayParser) -> ast.Constructed:
     name = p.c.expect_kind("word", "the name of a constructor")
     fields = p.c.items(")", p.types.type) if p.c.accept("(") else []
-    return Constructed(name.text, name.start, name.end, fields)
+    return ast.Constructed(name.text, name.start, name.end, fields)
 
 
-def _check_names(source: Source, program: Program) -> None:
+def _check_names(source: Source, program: ast.Program) -> None:
     """Raises ParseError where two functions, or two types or constructors, have one name."""
     functions = [("function @", d.name, d.start, d.end) for d in program.definitions]
     types = [("type or constructor ", t.name, t.start, t.end) for t in program.types]

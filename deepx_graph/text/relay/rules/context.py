@@ -17,7 +17,7 @@ from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.structure import CONSTANT, TUPLE, value_of
 from deepx_graph.literal import Array
 from deepx_graph.text.relay.words import dtype_of_name
-from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, mul_dims, same_dim, scalar, tensor
+from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, same_dim, scalar
 
 MAX_COUNT = 1 << 14
 """How many parts or axes one operator makes."""
@@ -70,29 +70,24 @@ class Context:
         value = self.attrs.get(name, default)
         return default if value is None else value
 
-    def number(self, name: str, default: int | None = None) -> int:
+    def _typed(self, name: str, default: Any, kinds: tuple[Any, ...], expected: str) -> Any:
+        """An attribute of one of these kinds; a bool is no number. Raises InferError."""
         value = self.attr(name, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(name, "an integer")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise self.wrong(name, expected)
         return value
+
+    def number(self, name: str, default: int | None = None) -> int:
+        return int(self._typed(name, default, (int,), "an integer"))
 
     def real(self, name: str, default: float | None = None) -> float:
-        value = self.attr(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.wrong(name, "a number")
-        return float(value)
+        return float(self._typed(name, default, (int, float), "a number"))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self.attr(name, default)
-        if not isinstance(value, (bool, int)):
-            raise self.wrong(name, "True or False")
-        return bool(value)
+        return bool(self._typed(name, default, (bool, int), "True or False"))
 
     def text(self, name: str, default: str = "") -> str:
-        value = self.attr(name, default)
-        if not isinstance(value, str):
-            raise self.wrong(name, "a string")
-        return value
+        return str(self._typed(name, default, (str,), "a string"))
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         value = self.attr(name, default)
@@ -236,23 +231,11 @@ def joint_dims(shapes: Sequence[Dims], exact: Dims | None = None) -> Dims:
     return tuple(joint)
 
 
-def product(dims: Sequence[Dim]) -> Dim:
-    """The number of elements."""
-    return mul_dims(dims)
-
-
-Function = Callable[[Context], Node]
-
-
 @dataclass(frozen=True)
 class Operator:
     """How an operator is built. `arity` is how many operands it takes where it is used as a value."""
 
-    build: Function
+    build: Callable[[Context], Node]
     arity: int = 1
     takes_tuple: bool = False
     """Whether an operand may be a tuple."""
-
-
-def vector(dims: Sequence[int], dtype: DType) -> TensorType:
-    return tensor(dtype, tuple(dims))

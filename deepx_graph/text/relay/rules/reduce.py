@@ -6,8 +6,8 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, product, ranked
-from deepx_graph.types import I32, Dim, DType, scalar
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, ranked
+from deepx_graph.types import I32, Dim, DType, mul_dims, scalar
 
 
 def axes_of(c: Context) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ def _monoid(op: Op) -> Operator:
 def count(x: Node, axes: tuple[int, ...]) -> int:
     """How many elements the axes have. Raises Unsupported where that is not known."""
     dims = ranked(x).dims or ()
-    number: Dim = product([dims[k] for k in axes])
+    number: Dim = mul_dims([dims[k] for k in axes])
     if isinstance(number, str):
         raise Unsupported("the mean over an axis whose size is not known")
     return number
@@ -98,7 +98,7 @@ def _place(op: Op, direction: str) -> Operator:
         axes, x = axes_of(c), c.args[0]
         shape = c.known().shape
         if len(axes) == len(shape) != 1:  # over all axes: the place among all elements
-            x, shape, inner = c.shaped(x, (product(shape),)), (c.known().size,), (0,)
+            x, shape, inner = c.shaped(x, (mul_dims(shape),)), (c.known().size,), (0,)
         elif len(axes) == 1:
             inner = axes
         else:
@@ -117,7 +117,7 @@ def _cumulative(op: Op) -> Operator:
     def build(c: Context) -> Node:
         x = c.cast(c.args[0], c.dtype(default=c.type().dtype))
         if c.attr("axis") is None:
-            x = c.shaped(x, (product(c.known().dims or ()),))
+            x = c.shaped(x, (mul_dims(c.known().dims or ()),))
         shape = ranked(x).shape
         at = axis_of(c.number("axis", 0), len(shape))
         ones, none = (1,) * len(shape), (0,) * len(shape)

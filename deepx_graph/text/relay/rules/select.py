@@ -5,8 +5,8 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, product
-from deepx_graph.types import I32, DType, as_tensor, scalar
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of
+from deepx_graph.types import I32, DType, as_tensor, mul_dims, scalar
 
 
 def _take(c: Context) -> Node:
@@ -15,7 +15,7 @@ def _take(c: Context) -> Node:
         raise Unsupported("take with batch_dims")
     dims = c.known().dims or ()
     if c.attr("axis") is None:
-        x, dims, at = c.shaped(x, (product(dims),)), (product(dims),), 0
+        x, dims, at = c.shaped(x, (mul_dims(dims),)), (mul_dims(dims),), 0
     else:
         at = c.axis(len(dims))
     if c.text("mode", "clip") == "wrap":

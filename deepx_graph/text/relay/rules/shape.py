@@ -12,8 +12,8 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CONSTANT, value_of
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, product, ranked
-from deepx_graph.types import I32, Dim, Dims, as_tensor, tensor
+from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, ranked
+from deepx_graph.types import I32, Dim, Dims, as_tensor, mul_dims, tensor
 
 # --- the same elements in another shape ---------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ def new_shape(old: Dims, codes: Sequence[int]) -> Dims:
                 shape += old[at:]
                 at = len(old)
             case -3:
-                shape.append(product(old[at : at + 2]))
+                shape.append(mul_dims(old[at : at + 2]))
                 at += 2
             case -4:
                 shape += _split_axis(old[at], codes[k + 1 : k + 3])
@@ -51,7 +51,7 @@ def new_shape(old: Dims, codes: Sequence[int]) -> Dims:
                 raise InferError(f"{code} in newshape", expected="a size, or one of 0, -1, -2, -3, -4")
         k += 1
     if rest is not None:
-        shape[rest] = _quotient(product(old), product(shape), codes)
+        shape[rest] = _quotient(mul_dims(old), mul_dims(shape), codes)
     return tuple(shape)
 
 
@@ -110,7 +110,7 @@ def _batch_flatten(c: Context) -> Node:
     dims = c.known().dims
     if not dims:
         raise InferError(f"operand 0 is {an(c.type())}", operand=0, expected="a tensor of rank 1 or more")
-    return c.shaped(c.args[0], (dims[0], product(dims[1:])))
+    return c.shaped(c.args[0], (dims[0], mul_dims(dims[1:])))
 
 
 def _layout_transform(c: Context) -> Node:
@@ -285,7 +285,7 @@ def _arange(c: Context) -> Node:
 
 
 def _meshgrid(c: Context) -> Node:
-    items = [c.shaped(i, (product(ranked(i).dims or ()),)) for i in c.items()]
+    items = [c.shaped(i, (mul_dims(ranked(i).dims or ()),)) for i in c.items()]
     dims = tuple((ranked(i).dims or (1,))[0] for i in items)
     order = [1, 0, *range(2, len(items))] if c.text("indexing", "ij") == "xy" and len(items) > 1 else list(range(len(items)))
     shape = tuple(dims[k] for k in order)

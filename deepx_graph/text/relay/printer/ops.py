@@ -119,8 +119,7 @@ def _broadcast(node: Node) -> Text | None:
 
 
 def _slice(node: Node) -> Text:
-    start, limit, strides = node.attrs
-    return call("strided_slice", node.inputs[0], begin=start, end=limit, strides=strides, axes=None)
+    return call("strided_slice", node.inputs[0], **dict(zip(("begin", "end", "strides"), node.attrs, strict=True)), axes=None)
 
 
 def _concatenate(node: Node) -> Text:
@@ -213,13 +212,8 @@ def _sorted_item(node: Node) -> Text | None:
 
 def _top_k(node: Node) -> Text | None:
     """Relay takes 0 for all."""
-    if node.attr("k") == 0:
-        return None
-    return call("topk", node.inputs[0], k=node.attr("k"), axis=-1, ret_type="both", is_ascend=False, dtype="int32")
-
-
-def _take(node: Node) -> Text:
-    return call("take", *node.inputs, axis=node.attr("dim"), mode="clip")
+    attrs = {"axis": -1, "ret_type": "both", "is_ascend": False, "dtype": "int32"}
+    return call("topk", node.inputs[0], k=node.attr("k"), **attrs) if node.attr("k") else None
 
 
 def _gather(node: Node) -> Text | None:
@@ -318,8 +312,9 @@ SAY: dict[Op, Say] = {
     ops.select: _plain("where"), ops.reshape: _reshape, ops.broadcast_in_dim: _broadcast,
     ops.transpose: lambda node: call("transpose", node.inputs[0], axes=node.attr("permutation")), ops.slice_: _slice,
     ops.concatenate: _concatenate, ops.pad: _pad, ops.reverse: _reverse, ops.iota: _iota, ops.reduce: _reduce, ops.sort: _sort,
-    ops.top_k: _top_k, ops.torch_index_select: _take, ops.gather: _gather, ops.dot_general: _dot, **WINDOW,
+    ops.top_k: _top_k, ops.gather: _gather, ops.dot_general: _dot, **WINDOW,
     TUPLE: lambda node: tuple_text(node.inputs), PROJ: _item, ops.construct: _construct, ops.tag: _tag, ops.opaque: _opaque,
+    ops.torch_index_select: lambda node: call("take", *node.inputs, axis=node.attr("dim"), mode="clip"),
     ops.square: lambda node: call("multiply", node.inputs[0], node.inputs[0]), ops.stop_gradient: _plain("copy"),
 }  # fmt: skip
 """Every operation that Relay has words for."""

@@ -47,9 +47,8 @@ class Inference:
     def run(self) -> None:
         """Infers everything. Raises VerifyError with a place for what does not fit."""
         for t in self.program.types:
-            for made in t.constructors:
-                for f in made.fields:
-                    self.check_type(f, t.start, t.end)
+            for f in (f for made in t.constructors for f in made.fields):
+                self.check_type(f, t)
         for d in self.program.definitions:
             self.functions[d.name] = d.fn, self.signature(d.fn)
         for d in self.program.definitions:
@@ -65,8 +64,11 @@ class Inference:
 
     # --- errors
 
+    def span(self, where: Any) -> Span:
+        return Span(self.source, where.start, where.end)
+
     def error(self, message: str, where: Any, expected: str | None = None, hint: str | None = None) -> DeepxGraphError:
-        return VerifyError(Diagnostic(message, Span(self.source, where.start, where.end), expected=expected, hint=hint))
+        return VerifyError(Diagnostic(message, self.span(where), expected=expected, hint=hint))
 
     def unify(self, found: Type, wanted: Type, where: Any, what: str = "") -> None:
         """Makes two types one. Raises VerifyError at `where`; a warning in a text that is no program."""
@@ -74,12 +76,12 @@ class Inference:
             unify(found, wanted)
         except InferError as e:
             message = f"{what}{': ' if what else ''}{e.message}"
-            diagnostic = Diagnostic(message, Span(self.source, where.start, where.end), expected=e.expected or shown(wanted))
+            diagnostic = Diagnostic(message, self.span(where), expected=e.expected or shown(wanted))
             if not self.lenient:
                 raise VerifyError(diagnostic) from None
             self.warnings.append(diagnostic)
 
-    def check_type(self, type: Type, start: int, end: int) -> None:
+    def check_type(self, type: Type, where: Any) -> None:
         """Raises ParseError for a data type that is not defined, or is applied to too many or few types."""
         stack = [type]
         while stack:
@@ -87,18 +89,18 @@ class Inference:
             stack += part.parts
             if isinstance(part, DataType):
                 data = self.datas.get(part.name)
-                span = Span(self.source, start, end)
                 if data is None:
-                    raise ParseError(Diagnostic(f"no type '{part.name}' is defined", span, hint=suggest(part.name, self.datas)))
+                    hint = suggest(part.name, self.datas)
+                    raise ParseError(Diagnostic(f"no type '{part.name}' is defined", self.span(where), hint=hint))
                 if len(part.args) != len(data.params) and not data.extern:
                     message = f"'{part.name}' takes {len(data.params)} types and is given {len(part.args)}"
-                    raise ParseError(Diagnostic(message, span))
+                    raise ParseError(Diagnostic(message, self.span(where)))
 
     def stated(self, type: Type | None, where: Any) -> Type:
         if type is None:
             return Unknown()
         found = rebuilt(type, {})
-        self.check_type(found, where.start, where.end)
+        self.check_type(found, where)
         return found
 
     # --- functions
@@ -175,7 +177,7 @@ class Inference:
             message = f"no function '@{e.name}' is defined"
             if not self.lenient:
                 raise self.error(message, e, hint=suggest(e.name, self.functions))
-            self.warnings.append(Diagnostic(message, Span(self.source, e.start, e.end), severity="warning"))
+            self.warnings.append(Diagnostic(message, self.span(e), severity="warning"))
             return Unknown()
         self.define(e.name)
         return self.instance(known[1], known[0].type_params)
@@ -211,11 +213,11 @@ class Inference:
 
     def _value_of(self, e: ast.OpRef, effect: Effect) -> Type:
         """An operator or constructor where a value is wanted: the function that calls it."""
-        made = self.constructors.get(e.name)
-        if made is not None:
-            if not made[1].fields:
-                return self._constructed(e.name)[1]
-            count = len(made[1].fields)
+        if e.name in self.constructors:
+            fields, type = self._constructed(e.name)
+            if not fields:
+                return type
+            count = len(fields)
         elif e.name in RULES:
             count = RULES[e.name].arity
         else:
@@ -250,8 +252,7 @@ class Inference:
         elif isinstance(callee, Fun):
             function = callee
         elif self.lenient:
-            span = Span(self.source, e.start, e.end)
-            self.warnings.append(Diagnostic(f"this calls {an(shown(callee))}", span, severity="warning"))
+            self.warnings.append(Diagnostic(f"this calls {an(shown(callee))}", self.span(e), severity="warning"))
             e.kept = True
             return Unknown()
         else:
@@ -336,7 +337,7 @@ class Inference:
         diagnostic = error.diagnostics[0] if isinstance(error, VerifyError) else error.diagnostic(None, "")
         assert isinstance(e.callee, ast.OpRef)
         message = f"{e.callee.name}: {diagnostic.message.removeprefix(e.callee.name + ': ')}"
-        span = Span(self.source, e.start, e.end)
+        span = self.span(e)
         vague = any(isinstance(t := find(a.type), TensorType) and t.rank is None for a in e.args)
         if not vague and not self.lenient:
             raise VerifyError(Diagnostic(message, span, expected=diagnostic.expected, hint=diagnostic.hint))

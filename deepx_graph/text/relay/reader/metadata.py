@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -109,10 +110,7 @@ def _array(text: Any, max_rank: int) -> Array:
     shape = struct.unpack_from(f"<{rank}q", blob, _HEAD.size)
     at = _HEAD.size + 8 * rank
     (size,) = struct.unpack_from("<q", blob, at)
-    count = 1
-    for d in shape:
-        count *= d
-    if min(shape, default=0) < 0 or size != count * dtype.itemsize or len(blob) != at + 8 + size:
+    if min(shape, default=0) < 0 or size != math.prod(shape) * dtype.itemsize or len(blob) != at + 8 + size:
         raise ValueError(f"{len(blob) - at - 8} bytes for the shape {list(shape)}")
     return np.frombuffer(blob, dtype, offset=at + 8).reshape(shape)
 

@@ -17,6 +17,7 @@ from deepx_graph.runtime.native import WIDTHS
 if TYPE_CHECKING:
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.query.selection import Subgraph
+    from deepx_graph.text import ReadOptions
 
 Arguments = argparse.Namespace
 AddOptions = Callable[[argparse.ArgumentParser], None]
@@ -171,22 +172,25 @@ def named_values(items: Iterable[str], expected: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def read_program(args: Arguments, file: str | None = None) -> Loaded:
-    """The program a command is about, its warnings written to standard error."""
-    from dataclasses import replace
+def reading_options(args: Arguments) -> ReadOptions:
+    """How the program is to be read."""
     from pathlib import Path
 
-    from deepx_graph.session import programs
     from deepx_graph.text import ReadOptions
 
+    bounds = {name: bound for name in ("max_nodes", "max_file_bytes") if (bound := getattr(args, name)) is not None}
     root = Path(args.data_root) if args.data_root else None
-    options = ReadOptions(broadcast=args.broadcast, weights=args.weights, data_root=root)
-    bounds = {"max_nodes": args.max_nodes, "max_file_bytes": args.max_file_bytes}
-    options = replace(options, **{name: bound for name, bound in bounds.items() if bound is not None})
+    return ReadOptions(broadcast=args.broadcast, weights=args.weights, data_root=root, **bounds)
+
+
+def read_program(args: Arguments, file: str | None = None) -> Loaded:
+    """The program a command is about, its warnings written to standard error."""
+    from deepx_graph.session import programs
+
     path = file if file is not None else args.file
     if path == programs.STDIN and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the program from standard input; Ctrl-D ends it")
-    loaded = programs.load(path, args.format, options)
+    loaded = programs.load(path, args.format, reading_options(args))
     for warning in loaded.warnings:
         say(warning.render())
     if args.entry:

@@ -11,7 +11,18 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, seconds, watch
+from deepx_graph.cli.options import (
+    PICTURES,
+    Arguments,
+    add_part,
+    chosen_part,
+    count,
+    natural,
+    read_program,
+    reading_options,
+    seconds,
+    watch,
+)
 from deepx_graph.cli.output import emit, say, say_notes
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 
@@ -131,14 +142,10 @@ def run_tui(args: Arguments) -> int:
     sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
     gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
     from deepx_graph.session.session import Session
-    from deepx_graph.text import ReadOptions
     from deepx_graph.tui.app import Browser
 
-    limit = {"max_nodes": args.max_nodes} if args.max_nodes is not None else {}
-    options = ReadOptions(broadcast=args.broadcast, weights=args.weights, **limit)
-
     def open_session() -> Session:
-        session = Session.open(args.file, args.format, options, check=False)
+        session = Session.open(args.file, args.format, reading_options(args), check=False)
         if args.entry:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
         return session

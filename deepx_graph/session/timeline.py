@@ -24,13 +24,13 @@ KEPT = 16
 
 @dataclass(frozen=True)
 class Moment:
-    """A point of the time line: the start, after `rewrites` of pass number `stage`, or after that pass as a whole."""
+    """A point of the time line: after `rewrites` of pass number `stage`, or after that pass as a whole; pass -1 is the start."""
 
     stage: int
     rewrites: int
 
     def __str__(self) -> str:
-        return "start" if self.stage < 0 else f"pass {self.stage + 1}, rewrite {self.rewrites}"
+        return f"pass {self.stage + 1}, rewrite {self.rewrites}"
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,6 @@ class Timeline:
         self.before, self.stages = before, tuple(record.stages)
         self._made: OrderedDict[Moment, Module] = OrderedDict()
 
-    @property
-    def start(self) -> Moment:
-        return Moment(-1, 0)
-
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """All events: each pass, then its rewrites."""
@@ -89,7 +85,7 @@ class Timeline:
 
     def _events(self) -> Iterator[Event]:
         for k, stage in enumerate(self.stages):
-            start, end = Moment(k, 0), Moment(k, len(stage.rewrites))
+            end, start = Moment(k, len(stage.rewrites)), Moment(k - 1, len(self.stages[k - 1].rewrites) if k else 0)
             yield Event(k, format_pass(stage.pass_), end, start, None, stage.changed)
             for n, rewrite in enumerate(stage.rewrites):
                 yield Event(k, rewrite.rule, Moment(k, n + 1), Moment(k, n), rewrite)

@@ -30,6 +30,7 @@ from deepx_graph.verify import verify
 from tests.support import viz_modules
 from tests.support.browsing_programs import X, foldable, hunted
 from tests.support.generate import random_module
+from tests.support.paths import ROOT
 
 # --- versions
 
@@ -85,7 +86,7 @@ def test_each_rewrite_is_a_step_and_the_steps_lead_from_first_to_last() -> None:
         assert not diff(at, before)  # every step starts where the last one ended
         at = after
     assert not diff(at, version.module)
-    assert timeline.module_at(timeline.start) is s.module
+    assert timeline.module_at(timeline.events[0].before) is s.module
 
 
 def test_a_step_of_one_rewrite_is_what_the_limit_makes() -> None:
@@ -96,6 +97,18 @@ def test_a_step_of_one_rewrite_is_what_the_limit_makes() -> None:
         if event.rewrite is not None:
             limited = programs.optimise(s.module, "default", programs.Watch(rewrite_limit=event.rewrite.number)).module
             assert not diff(timeline.module_at(event.after), limited) or event.after.rewrites == 0
+
+
+def test_a_step_of_a_pass_is_from_its_input_to_its_result_whether_it_tells_rewrites_or_not() -> None:
+    module = dx.load(ROOT / "examples" / "transformer_block.dx")
+    timeline = Session(module).optimise("cse,internalize,dce").timeline
+    assert timeline is not None
+    wholes = [e for e in timeline.events if e.rewrite is None]
+    modules = [module, *(stage.module for stage in timeline.stages)]
+    assert modules[2] is not modules[1] and not timeline.stages[1].rewrites
+    for event, given, made in zip(wholes, modules, modules[1:], strict=False):
+        before, after, _ = timeline.step(event)
+        assert before is given and after is made
 
 
 def test_passes_that_changed_nothing_are_hidden() -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.cli.main import make_parser
+from deepx_graph.cli.options import reading_options
 
 PROGRAM = """\
 newtensor (vector<int32>:[2]) -> (tensor<float32>:y)
@@ -169,3 +171,9 @@ def test_a_program_with_nothing_to_differentiate_says_so(tmp_path: Path, capsys:
 def test_a_timeout_that_is_none(program: str) -> None:
     with pytest.raises(dx.UsageError, match="timeout of nan"):
         dx.draw(dx.load(program), format="svg", timeout=float("nan"))
+
+
+def test_the_browser_reads_within_the_bounds_of_the_command_line() -> None:
+    args = make_parser().parse_args(["tui", "p.sea", "--max-file-bytes", "1K", "--max-nodes", "7", "--data-root", "d"])
+    found = reading_options(args)
+    assert (found.max_file_bytes, found.max_nodes, str(found.data_root)) == (1024, 7, "d")

@@ -143,11 +143,6 @@ def _known(count: Callable[[], int]) -> int | None:
         return None
 
 
-def rank_of(node: Node) -> int | None:
-    """The rank of a node's value; None for what is no tensor of known rank."""
-    return node.type.rank if isinstance(node.type, TensorType) else None
-
-
 def dtypes_of(node: Node) -> tuple[str, ...]:
     """The element types in a node's value."""
     return tuple(dict.fromkeys(t.dtype.name for t in leaves(node.type) if isinstance(t, TensorType)))
@@ -246,7 +241,7 @@ def _share(facts: Facts, node: Node) -> float | None:
 NUMBERS: Mapping[str, NumberField] = {
     "users": NumberField("how often its value is used", lambda facts, node: facts.users(node)),
     "inputs": NumberField("how many operands it has", lambda facts, node: len(node.inputs)),
-    "rank": NumberField("the rank of its value", lambda facts, node: rank_of(node)),
+    "rank": NumberField("the rank of its value", lambda facts, node: getattr(node.type, "rank", None)),
     "elements": NumberField("the elements of its value", _elements),
     "bytes": NumberField("the bytes of its value; K, M, G are 1024 each", lambda facts, node: size_of(node), binary=True),
     "moved": NumberField("the bytes of its operands and its value", lambda facts, node: moved_by(node), binary=True),

@@ -76,6 +76,8 @@ class Legaliser:
         return self._done[id(function)][1]
 
     def _legal(self, function: Function) -> Function:
+        if not any(self.target.lacks(n) or self._attrs(n) is not n.attrs for n in function.nodes):
+            return function
         changed = False
 
         def step(node: Node, inputs: tuple[Node, ...]) -> Node:  # all are made anew, which keeps their order

@@ -108,13 +108,13 @@ class TextCursor(Cursor):
         return self.at
 
     def peek(self, word: str) -> bool:
-        return self.text.startswith(word, self.skip())
+        return self.text.startswith(word, self.at) or self.text.startswith(word, self.skip())
 
     def accept(self, word: str) -> bool:
-        if self.text.startswith(word, self.skip()):
-            self.at += len(word)
-            return True
-        return False
+        if not self.text.startswith(word, self.at) and not self.text.startswith(word, self.skip()):
+            return False
+        self.at += len(word)
+        return True
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Passes what the pattern matches next, if it does."""

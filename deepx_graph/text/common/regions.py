@@ -10,7 +10,7 @@ from __future__ import annotations
 from deepx_graph.analysis.liveness import everything
 from deepx_graph.analysis.scopes import Scope, ScopeTree
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_END, PARAM
 from deepx_graph.ops import custom_call, opaque
 from deepx_graph.types import is_state
 
@@ -22,6 +22,9 @@ class TextRegions(ScopeTree):
 
     def __init__(self, function: Function) -> None:
         super().__init__(function, everything(function))
+        if not self.live.columns:  # no branch and no loop
+            self.root.nodes = [n for n in reversed(function.nodes) if n.op is not PARAM]
+            return
         self._stays = _staying(function)
         self.place_all()
 

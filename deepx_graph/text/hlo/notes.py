@@ -28,8 +28,8 @@ COMMON_ATTRIBUTES = frozenset({
 NOTED = COMMON_ATTRIBUTES - {"metadata", "origin"} | {"indices_are_sorted", "unique_indices", "domain", "inferred_dimension"}
 """Attributes that nodes keep as notes and that are written back as they stand."""
 
-NAMING = frozenset({"condition", "body", "branch_computations", "true_computation", "false_computation"})
-"""Attributes that name computations which become part of the one around; kept as notes, so that they get these names again."""
+KEPT = NOTED | {"condition", "body", "branch_computations", "true_computation", "false_computation"}
+"""The same and those that name computations which become part of the one around, so that these get their names again."""
 
 
 

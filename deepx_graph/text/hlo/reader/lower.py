@@ -13,7 +13,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, V
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.text.common.cursor import whole
-from deepx_graph.text.hlo.notes import COMMON_ATTRIBUTES, NAMING, NOTED
+from deepx_graph.text.hlo.notes import COMMON_ATTRIBUTES, KEPT
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.rules import RULES, OpcodeRule, opaque
 from deepx_graph.text.hlo.syntax import (
@@ -214,7 +214,7 @@ class HloLowering(DialectLowering):
 
     def origin(self, i: HloInstruction) -> Origin:
         """The instruction's name and place, and what its text says beside what it computes."""
-        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in NOTED or name in NAMING]
+        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in KEPT]
         if i.shape:
             notes.append(("layout", i.shape))
         return Origin(i.name, (self.program.place(i),), (), tuple(notes))

@@ -54,9 +54,10 @@ class HloParser(TextCursor):
         self.fail(f"expected '{word}' {what}", expected=f"'{word}'")
 
     def skip(self) -> int:
-        super().skip()
-        if self.text.startswith("/*", self.at):
-            self.fail("a comment that does not end", end=self.at + 2, expected="*/")
+        if not "/" < self.text[self.at : self.at + 1] <= "~":  # most signs and all words come at once
+            super().skip()
+            if self.text.startswith("/*", self.at):
+                self.fail("a comment that does not end", end=self.at + 2, expected="*/")
         return self.at
 
     def shape(self) -> Type:

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, InferError, VerifyError
+from deepx_graph.errors import Diagnostic, InferError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import (
     CALL,
@@ -32,7 +32,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.stablehlo.literals import dense_text, type_text
 from deepx_graph.text.stablehlo.notes import LocationTable, notes_text
-from deepx_graph.text.stablehlo.printer.legal import legal
+from deepx_graph.text.stablehlo.printer.legal import flattened
 from deepx_graph.text.stablehlo.printer.names import ValueNames, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer.ops import FORMS, TOKENS, programs, respell
 from deepx_graph.text.xla.fields import GenericForm
@@ -49,7 +49,7 @@ Work = Callable[[], None] | Iterator[Node]
 
 
 class MlirWriter:
-    """Writes one function; `symbols` are the functions' names in the text, `checking` those that hide a state.
+    """Writes one function, which is legal; `symbols` are the functions' names in the text, `checking` those that hide a state.
 
     One that `starts` makes the first token itself, and keeps the last one.
     """
@@ -64,12 +64,8 @@ class MlirWriter:
         self.names: dict[Node, str] = {}
         self.parts: dict[Node, Sequence[str]] = {}
         self.work: list[Work] = []
-        try:
-            self.function = legal(function)
-        except VerifyError as e:
-            self.problems += e.diagnostics
-            self.function = function.with_(results=function.params)
-        self.hidden = hidden_states(self.function, checking)
+        self.function = function
+        self.hidden = hidden_states(function, checking)
 
     # --- whole functions
 
@@ -189,7 +185,8 @@ class MlirWriter:
         if node.inputs and node.inputs[0].type == STATE:
             self.effect(node, form)
             return
-        self.line(node, form, self.shown(node.inputs), notes=_dictionary(form.notes, notes_text(node.origin.notes)))
+        notes = _dictionary(form.notes, notes_text(node.origin.notes)) if form.notes or node.origin.notes else ""
+        self.line(node, form, self.shown(node.inputs), notes=notes)
 
     def generic(self, form: GenericForm, inputs: Sequence[Node], more: str = "", more_type: str = "") -> tuple[str, str]:
         """`"name"(operands) <{attributes}> ({regions})`, and the types of the operands; `more` are operands that are no nodes."""
@@ -268,7 +265,7 @@ class MlirWriter:
         """Closed functions as regions."""
         texts = []
         for f in functions:
-            inner = MlirWriter(f, self.symbols, set(), self.locations, self.claims, self.level + 1)
+            inner = MlirWriter(flattened(f), self.symbols, set(), self.locations, self.claims, self.level + 1)
             label = f"{self.indent}^bb0({inner.declared()}):"
             inner.body("stablehlo.return")
             self.problems += inner.problems

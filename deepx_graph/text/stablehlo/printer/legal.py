@@ -26,23 +26,17 @@ from deepx_graph.ir.structure import (
     branch_count,
     index_of,
 )
-from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
+from deepx_graph.rewrite.legalise import ConversionTarget
 from deepx_graph.text.stablehlo.printer.ops import FORMS
 from deepx_graph.text.xla.table import SIGNED
 from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, as_tensor, leaves, scalar
-
-
-def legal(function: Function) -> Function:
-    """The function in StableHLO's operations. Raises VerifyError where a shape that is needed is not known."""
-    return Legaliser(TARGET).function(_flattened(function))
-
 
 # --- loops and branches carry tensors and tokens only ----------------------------------------------------------------
 
 _CONTROL = (REGION, LOOP_BEGIN, LOOP_END)
 
 
-def _flattened(function: Function) -> Function:
+def flattened(function: Function) -> Function:
     """The function with the leaves of tuples in its loops and branches, each tuple made again behind it."""
     if not any(_carries_tuples(n) for n in function.nodes):
         return function

@@ -10,9 +10,11 @@ import re
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module
+from deepx_graph.rewrite.legalise import Legaliser
 from deepx_graph.text.stablehlo.literals import type_text
 from deepx_graph.text.stablehlo.notes import LINE, LocationTable, notes_text
 from deepx_graph.text.stablehlo.printer.function import MlirWriter
+from deepx_graph.text.stablehlo.printer.legal import TARGET, flattened
 from deepx_graph.text.stablehlo.printer.names import hides_state
 from deepx_graph.text.stablehlo.printer.ops import has_tokens
 from deepx_graph.text.stablehlo.syntax import VJP
@@ -29,8 +31,14 @@ def write(module: Module) -> str:
     locations = LocationTable()
     lines = [_module_head(module), *(f"  {text}" for name, text in module.notes if name == LINE)]
     problems: list[Diagnostic] = []
+    legaliser = Legaliser(TARGET)
     for f in module.functions:
-        w = MlirWriter(f, symbols, checking, locations, starts=f is module.entry and not checking)
+        try:
+            legal = legaliser.function(flattened(f))
+        except VerifyError as e:
+            problems += e.diagnostics
+            continue
+        w = MlirWriter(legal, symbols, checking, locations, starts=f is module.entry and not checking)
         lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
         w.body("return")
         lines += [*w.lines, "  }"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
 from deepx_graph.text.stablehlo.notes import is_foreign
 from deepx_graph.text.stablehlo.reader.forms import FORMS
-from deepx_graph.text.stablehlo.reader.rules import canonical, is_mistaken, nearest
+from deepx_graph.text.stablehlo.reader.rules import RULES, canonical, is_mistaken, nearest
 from deepx_graph.text.stablehlo.reader.scanner import STRING, MlirCursor
 from deepx_graph.text.stablehlo.syntax import BlockArgument, Operation, RegionBlock
 from deepx_graph.types import FunctionType
@@ -127,7 +127,10 @@ class MlirParser:
 
     def known(self, written: str, end: int) -> str:
         """The name that rules have for an operation. Raises ParseError where its dialect is one of ours and has none such."""
-        name = canonical(_DEFAULT_DIALECT.get(written, written))
+        name = _DEFAULT_DIALECT.get(written, written)
+        if name in RULES:
+            return name
+        name = canonical(name)
         if is_mistaken(name):
             self.cursor.fail(f"unknown operation '{written}'", end - len(written), end, hint=nearest(written))
         return name
@@ -196,24 +199,19 @@ class MlirParser:
     def _part(self, op: Operation) -> bool:
         """One piece of the pretty form; False where none stands."""
         c = self.cursor
-        mark = c.at
+        first = c.text[c.skip() : c.at + 1]
+        if first.isalpha() or first == "_":
+            return self._word(op)
         if operand := c.value_name():
             op.operands.append(operand)
             if slices := c.match(_SLICE):
                 op.extra["slice"] = slices[0]
-        elif c.peek("loc("):
-            return False
-        elif key := c.match(_KEY):
-            op.attributes[key[1]] = c.attribute(bare=True)
         elif (symbol := c.symbol()) is not None:
             op.extra["symbol"] = symbol
         elif c.accept("("):
             self._parenthesised(op)
         elif c.accept("{"):
             op.attributes |= c.dictionary("}")
-        elif c.accept("dense<"):
-            op.attributes["value"] = c.dense()
-            op.result_types = [op.attributes["value"].type] if op.results and op.attributes["value"].type else []
         elif slices := c.match(_SLICE):
             op.extra["slice"] = slices[0]
         elif is_foreign(op.name) and (c.accept("=") or c.peek("<")):  # a form that another dialect gives its meaning
@@ -223,14 +221,26 @@ class MlirParser:
             op.extra["form"] = c.text[start : c.at]
         elif string := c.match(STRING):
             op.extra["string"] = string[1]
+        else:
+            return False
+        return True
+
+    def _word(self, op: Operation) -> bool:
+        """`name = value`, a dense constant or a bare word; False where none stands."""
+        c, mark = self.cursor, self.cursor.at
+        if c.peek("loc("):
+            return False
+        if key := c.match(_KEY):
+            op.attributes[key[1]] = c.attribute(bare=True)
+        elif c.accept("dense<"):
+            op.attributes["value"] = c.dense()
+            op.result_types = [op.attributes["value"].type] if op.results and op.attributes["value"].type else []
         elif word := c.match(_WORD):
             if "." in c.text[word.end() : word.end() + 1] or c.text.startswith("=", word.end() + 1):
                 c.at = mark
                 return False
             op.words.append(word[0])
-        else:
-            return False
-        return True
+        return c.at > mark
 
     def _parenthesised(self, op: Operation) -> None:
         def part() -> None:

@@ -55,20 +55,24 @@ class GroupsField(AttributeField):
         return f"{self.name} = {mlir_text.rows_text(groups, max(map(len, groups), default=0))}"
 
 
-class SentPairsField(GroupsField):
-    """Such pairs where something is sent: HLO has them among the frontend's attributes."""
+class SentPairsField(AttributeField):
+    """Pairs of devices where something is sent, if any: HLO has them among the frontend's attributes."""
 
     def read_hlo(self, c: InstructionContext) -> Attrs:
         found = _SENT.search(c.raw("frontend_attributes").text if c.has("frontend_attributes") else "")
-        return {self.name: parse_groups(found[1]) if found else ()}
+        return {self.mlir: parse_groups(found[1]) if found else ()}
+
+    def read_mlir(self, c: OperationContext) -> Attrs:
+        return {self.mlir: c.rows(self.mlir)}
 
     def write_hlo(self, w: ComputationWriter, node: Node) -> str:
         is_said = any(name == "frontend_attributes" for name, _ in node.origin.notes)
-        pairs = node.attr(self.name)
-        return f'frontend_attributes={{_xla_send_recv_{self.name}="{groups_text(pairs)}"}}' if pairs and not is_said else ""
+        pairs = node.attr(self.mlir)
+        return f'frontend_attributes={{_xla_send_recv_{self.mlir}="{groups_text(pairs)}"}}' if pairs and not is_said else ""
 
     def write_mlir(self, node: Node) -> str:
-        return super().write_mlir(node) if node.attr(self.name) else ""
+        pairs = node.attr(self.mlir)
+        return f"{self.mlir} = {mlir_text.rows_text(pairs, 2)}" if pairs else ""
 
 
 _SENT = re.compile(r'_xla_send_recv_source_target_pairs\s*=\s*"(\{.*?\}\s*\}|\{\s*\})"')
@@ -99,30 +103,21 @@ class ChannelField(AttributeField):
 
 @dataclass(frozen=True)
 class UnitField(AttributeField):
-    """A flag that is an attribute without a value in MLIR."""
+    """A flag that is an attribute without a value in MLIR; `refusal` says why HLO has none such."""
 
     name: str
+    refusal: str = ""
 
     def read(self, c: DialectContext) -> Attrs:
         return {self.name: c.flag(self.name)}
 
     def write_hlo(self, w: ComputationWriter, node: Node) -> str:
+        if node.attr(self.name) and self.refusal:
+            raise w.fail(node, self.refusal)
         return f"{self.name}=true" if node.attr(self.name) else ""
 
     def write_mlir(self, node: Node) -> str:
         return self.name if node.attr(self.name) else ""
-
-
-class RootField(UnitField):
-    """Whether an operand says who sends, which HLO has not."""
-
-    def read_hlo(self, c: InstructionContext) -> Attrs:
-        return {}
-
-    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
-        if node.attr(self.name):
-            raise w.fail(node, "HLO's collective-broadcast has a fixed root")
-        return ""
 
 
 class SplitField(AttributeField):
@@ -182,7 +177,7 @@ def _channel(host: int = 0) -> ChannelField:
 
 _GROUPS, _FLAT = GroupsField("replica_groups", rank=2), UnitField("use_global_device_ids", rank=3)
 _CHANNEL, _REDUCER = _channel(), body("computation")
-_SENT_TO = (flag("is_host_transfer"), SentPairsField("source_target_pairs", rank=2))
+_SENT_TO = (flag("is_host_transfer"), SentPairsField(mlir="source_target_pairs", rank=2))
 
 COLLECTIVES: tuple[OperationRow, ...] = (
     row(ops.all_reduce, _CHANNEL, _GROUPS, _FLAT, _REDUCER),
@@ -191,7 +186,8 @@ COLLECTIVES: tuple[OperationRow, ...] = (
         derived=_SCATTERED),
     row(ops.all_to_all, _CHANNEL, _GROUPS, SplitField(mlir="concat_dimension")),
     row(ops.collective_permute, _CHANNEL, GroupsField("source_target_pairs", is_required=True, rank=2)),
-    row(ops.collective_broadcast, _CHANNEL, _GROUPS, RootField("has_dynamic_root", rank=3)),
+    row(ops.collective_broadcast, _CHANNEL, _GROUPS,
+        UnitField("has_dynamic_root", "HLO's collective-broadcast has a fixed root", rank=3)),
 )
 """What moves data between devices, in both syntaxes."""
 

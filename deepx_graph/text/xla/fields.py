@@ -131,21 +131,23 @@ def string(name: str) -> ValueField:
 
 @dataclass(frozen=True)
 class StatedField(AttributeField):
-    """An attribute of the text that says nothing of ours: read over, and written as `hlo_value` and `mlir_value`."""
+    """An attribute of the text that says nothing of ours: read over, and written with the values that the node implies."""
 
-    hlo_value: str = ""
-    mlir_value: str = ""
+    hlo_value: Callable[[Node], str]
+    mlir_value: Callable[[Node], str]
 
     def write_hlo(self, w: ComputationWriter, node: Node) -> str:
-        return f"{self.hlo[0]}={self.hlo_value}" if self.hlo_value else ""
+        shown = self.hlo_value(node)
+        return f"{self.hlo[0]}={shown}" if shown else ""
 
     def write_mlir(self, node: Node) -> str:
-        return f"{self.mlir} = {self.mlir_value}" if self.mlir_value else ""
+        shown = self.mlir_value(node)
+        return f"{self.mlir} = {shown}" if shown else ""
 
 
 def stated(name: str, hlo: str = "", mlir: str = "") -> StatedField:
     """An attribute that has one value, or that is not written."""
-    return StatedField(hlo, mlir, hlo=(name,), mlir=name)
+    return StatedField(lambda node: hlo, lambda node: mlir, hlo=(name,), mlir=name)
 
 
 @dataclass(frozen=True)

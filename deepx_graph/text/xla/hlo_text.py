@@ -58,8 +58,8 @@ def _iota_groups(text: str) -> Groups:
 
 
 _QUOTES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPED = {"n": b"\n", "t": b"\t", "r": b"\r"}
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 
 
 def string_text(text: str) -> str:
@@ -74,19 +74,14 @@ def parse_string(text: str) -> str:
 
 def unescaped(text: str) -> str:
     """The string that is between the quotes: C's escapes, whose numbers are bytes of UTF-8, as XLA writes what is not ASCII."""
-    if "\\" not in text:
-        return text
-    found, at = bytearray(), 0
-    for escape in _ESCAPE.finditer(text):
-        found += text[at : escape.start()].encode() + _byte(escape[1])
-        at = escape.end()
-    return (found + text[at:].encode()).decode(errors="replace")
+    return _ESCAPE.sub(_byte, text.encode()).decode(errors="replace") if "\\" in text else text
 
 
-def _byte(code: str) -> bytes:
-    if code[0] == "x" and len(code) > 1:
+def _byte(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    if code[:1] == b"x" and len(code) > 1:
         return bytes([int(code[1:], 16)])
-    return bytes([int(code, 8) & 255]) if code[0] in "01234567" else _ESCAPED.get(code, code.encode())
+    return bytes([int(code, 8) & 255]) if code[:1] in b"01234567" else _ESCAPED.get(code, code)
 
 
 def ints_text(values: Iterable[int]) -> str:

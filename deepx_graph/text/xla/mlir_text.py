@@ -67,21 +67,18 @@ def string_text(text: str) -> str:
     return f'"{plain}"'
 
 
-_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
-_ESCAPED = {"n": b"\n", "t": b"\t"}
+_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2}|.)", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"t": b"\t"}
 
 
 def unescaped(text: str) -> str:
     """The string that is between the quotes: bytes of UTF-8 by two digits, a line's end, a tab, anything else as it is."""
-    if "\\" not in text:
-        return text
-    found, at = bytearray(), 0
-    for escape in _ESCAPE.finditer(text):
-        code = escape[1]
-        found += text[at : escape.start()].encode()
-        found += bytes.fromhex(code) if len(code) == 2 else _ESCAPED.get(code, code.encode())
-        at = escape.end()
-    return (found + text[at:].encode()).decode(errors="replace")
+    return _ESCAPE.sub(_byte, text.encode()).decode(errors="replace") if "\\" in text else text
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    return bytes.fromhex(code.decode()) if len(code) == 2 else _ESCAPED.get(code, code)
 
 
 def word_text(kind: str, word: str) -> str:

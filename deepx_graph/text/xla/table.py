@@ -91,14 +91,8 @@ class ComparisonField(AttributeField):
                        f"compare_type = {word_text('comparison_type', kind)}" if kind else "")
 
 
-class DimensionsField(StatedField):
-    """The dimensions of a map, which are all."""
-
-    def write_hlo(self, w: ComputationWriter, node: Node) -> str:
-        return f"dimensions={hlo_text.ints_text(range(as_tensor(node.type).rank or 0))}"
-
-    def write_mlir(self, node: Node) -> str:
-        return f"dimensions = {mlir_text.ints_text(range(as_tensor(node.type).rank or 0))}"
+def _dimensions(node: Node) -> range:
+    return range(as_tensor(node.type).rank or 0)
 
 
 ALGORITHMS = {"rng_default": "DEFAULT", "rng_three_fry": "THREE_FRY", "rng_philox": "PHILOX"}
@@ -129,6 +123,8 @@ _NORM = (real("epsilon", 32), number("feature_index"))
 _ALGORITHM = value("rng_algorithm", ("algorithm",), "algorithm", _algorithm, lambda v: f"rng_{v.lower()}",
                    lambda v: word_text("rng_algorithm", v))
 _PAD = ("pad", "padding")
+_ALL_DIMENSIONS = StatedField(lambda node: hlo_text.ints_text(_dimensions(node)),
+                              lambda node: mlir_text.ints_text(_dimensions(node)), hlo=("dimensions",), mlir="dimensions")
 _UNSORTED, _REPEATED = stated("indices_are_sorted", mlir="false"), stated("unique_indices", mlir="false")
 
 
@@ -172,7 +168,7 @@ TABLE: tuple[OperationRow, ...] = (
                                 ("rhs_reversal", "window_reversal")), LABELS,
         number("feature_group_count", default=1, hidden=True), number("batch_group_count", default=1, hidden=True),
         build=_accumulated),
-    row(ops.map_, DimensionsField(hlo=("dimensions",), mlir="dimensions"), body("computation"), build=_mapped),
+    row(ops.map_, _ALL_DIMENSIONS, body("computation"), build=_mapped),
     row(ops.sort, number("dimension", hlo="dimensions"), flag("is_stable"), body("comparator")),
     row(ops.top_k, number("k"), stated("largest", hlo="true"), hlo="topk", dialect="chlo"),
     row(ops.cholesky, flag("lower")),

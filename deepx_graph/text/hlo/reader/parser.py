@@ -71,11 +71,9 @@ class HloParser(TextCursor):
     # --- module
 
     def program(self) -> HloProgram:
-        self.skip()
-        match = _HEAD.match(self.text, self.at)
         name, attributes = "", {}
-        if match:
-            name, self.at = match[1], match.end()
+        if match := self.match(_HEAD):
+            name = match[1]
             self.accept(":")
             attributes = self.attributes()
         tables = self.tables()
@@ -90,27 +88,23 @@ class HloParser(TextCursor):
 
     def tables(self) -> dict[str, dict[int, str]]:
         found: dict[str, dict[int, str]] = {}
-        self.skip()
-        while match := _TABLE.match(self.text, self.at):
-            self.at = match.end()
-            self.skip()
+        while match := self.match(_TABLE):
             rows = found.setdefault(match[1], {})
+            self.skip()
             while row := _ROW.match(self.text, self.at):
                 rows[int(row[1])] = row[2]
                 self.at = row.end()
-            self.skip()
         return found
 
     def computation(self) -> Computation:
         start = self.at
-        match = _COMPUTATION.match(self.text, start)
+        match = self.match(_COMPUTATION)
         if not match:
             self.fail("expected a computation", expected="[ENTRY] name { ... }")
-        self.at = match.end()
         params: list[Type] | None = None
         result: Type | None = None
         if self.accept("("):
-            params = self.signature()
+            params = self.items(")", self.parameter)
             self.expect("->", "before the result's shape")
             result = self.shape()
         self.expect("{", f"to open the computation '{match[2]}'")
@@ -119,20 +113,12 @@ class HloParser(TextCursor):
         self.attributes()
         return Computation(match[2], instructions, bool(match[1]), start, end, params, result)
 
-    def signature(self) -> list[Type]:
-        params: list[Type] = []
-        while not self.accept(")"):
-            self.skip()
-            match = _NAMED.match(self.text, self.at)
-            if not match:
-                self.fail("expected a parameter", expected="name: shape")
-            self.at = match.end()
-            self.expect(":", "after the parameter's name")
-            params.append(self.shape())
-            if not self.accept(","):
-                self.expect(")", "after the parameters")
-                break
-        return params
+    def parameter(self) -> Type:
+        """`name: shape`."""
+        if not self.match(_NAMED):
+            self.fail("expected a parameter", expected="name: shape")
+        self.expect(":", "after the parameter's name")
+        return self.shape()
 
     # --- instructions
 
@@ -155,17 +141,14 @@ class HloParser(TextCursor):
         plain = _PLAIN_INSTRUCTION.match(self.text, start)
         if plain and plain[6] not in OPERANDLESS:
             return self.plain(plain, start)
-        match = _INSTRUCTION.match(self.text, start)
+        match = self.match(_INSTRUCTION)
         if not match:
             self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
-        self.at = match.end()
         type = self.shape()
         shape = self.text[match.end() : self.at]
-        self.skip()
-        opcode = _OPCODE.match(self.text, self.at)
+        opcode = self.match(_OPCODE)
         if not opcode:
             self.fail("expected an operation", expected="opcode(")
-        self.at = opcode.end()
         payload = self.parenthesised()
         operands: list[Raw] = []
         operand_types: list[Type | None] = []
@@ -233,8 +216,6 @@ class HloParser(TextCursor):
                 return self.operands_with_shapes(payload)
             found.append(Raw(match[1], payload.start + match.start(1)))
             at = match.end()
-        if len(found) == 1 and not found[0].text.strip():
-            return [], []
         return found, [None] * len(found)
 
     def operands_with_shapes(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deepx_graph import ops
-from deepx_graph.ir import Node, Op
+from deepx_graph.ir import Builder, Node, Op
+from deepx_graph.ir.structure import REGION, branch_count
 from deepx_graph.ops.data.fusion import mapped
 from deepx_graph.text.xla import hlo_text, mlir_text
 from deepx_graph.text.xla.devices import DEVICES
@@ -36,9 +37,10 @@ from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.lowering import DialectContext
 from deepx_graph.text.xla.mlir_text import word_text
 from deepx_graph.text.xla.windows import LABELS, PADDING, SLICES, window
-from deepx_graph.types import as_tensor
+from deepx_graph.types import I32, as_tensor, scalar
 
 if TYPE_CHECKING:
+    from deepx_graph.rewrite.legalise import Rule
     from deepx_graph.text.hlo.printer.body import ComputationWriter
     from deepx_graph.text.hlo.reader.context import InstructionContext
     from deepx_graph.text.stablehlo.reader.context import OperationContext
@@ -186,9 +188,47 @@ ROWS: dict[Op, OperationRow] = {r.op: r for r in TABLE}
 """The rows by op."""
 
 
+# --- uses of operations that the dialect has not ------------------------------------------------------------------
+
+
 def _is_unsigned(node: Node) -> bool:
     return as_tensor(node.type).dtype.kind == "uint"
 
 
-SIGNED: dict[Op, Callable[[Node], bool]] = {ops.abs_: _is_unsigned, ops.sign: _is_unsigned}
-"""Which uses of its ops the dialect has not."""
+def _region(b: Builder, node: Node) -> Node:
+    """A case is selected by an i32; numbers beyond the branches stay beyond them."""
+    narrow = node.inputs[0]
+    selector = as_tensor(narrow.type).dtype
+    least, most = (-1 if selector.kind == "int" else 0), branch_count(node)
+    if selector.bits >= 32:
+        narrow = b(ops.clamp, b.like(least, narrow), narrow, b.like(most, narrow))
+    return b.make(REGION, (b(ops.convert, narrow, dtype=I32), *node.inputs[1:]), node.attrs, node.type)
+
+
+def _draw(b: Builder, node: Node) -> Node:
+    """The bounds of a draw have the dtype of its result."""
+    dtype = as_tensor(node.type).dtype
+    bounds = [x if as_tensor(x.type).dtype is dtype else b(ops.convert, x, dtype=dtype) for x in node.inputs[:2]]
+    return b.make(node.op, (*bounds, node.inputs[2]), node.attrs, node.type)
+
+
+def _selects_otherwise(node: Node) -> bool:
+    selector = as_tensor(node.inputs[0].type).dtype
+    return selector.is_integer and selector is not I32
+
+
+def _draws_otherwise(node: Node) -> bool:
+    return any(as_tensor(x.type).dtype is not as_tensor(node.type).dtype for x in node.inputs[:2])
+
+
+LACKING_IN_BOTH: dict[Op, Callable[[Node], bool]] = {
+    ops.abs_: _is_unsigned, ops.sign: _is_unsigned, ops.iota: lambda node: not node.attr("shape"), REGION: _selects_otherwise,
+    ops.rng_uniform: _draws_otherwise, ops.rng_normal: _draws_otherwise,
+}  # fmt: skip
+"""Which uses of its ops neither syntax has."""
+
+LEGAL_FORMS: dict[Op | None, Rule] = {
+    REGION: _region, ops.rng_uniform: _draw, ops.rng_normal: _draw,
+    ops.iota: lambda b, node: b.splat(0, scalar(node.attr("dtype"))),
+}  # fmt: skip
+"""What is written for them."""

@@ -69,9 +69,9 @@ class ComputationWriter:
         self.lines.append(f"{name} = {shape} {opcode}({', '.join(operands)}){tail}")
         return name
 
-    def write(self, node: Node, opcode: str, operands: Sequence[str], attributes: str = "") -> str:
-        """Writes the instruction of a node, under the node's name, with its notes."""
-        return self.put(legal(node.name or opcode), shape_text(node), opcode, operands, attributes, node.origin)
+    def write(self, node: Node, opcode: str, operands: Sequence[str], attributes: str = "", shape: str = "") -> str:
+        """Writes the instruction of a node, under the node's name, with its notes; the shape is the node's unless it is given."""
+        return self.put(legal(node.name or opcode), shape or shape_text(node), opcode, operands, attributes, node.origin)
 
     def apply(self, node: Node, opcode: str, attributes: str = "") -> str:
         """Writes the instruction of a node on its inputs as they are."""
@@ -131,7 +131,7 @@ class ComputationWriter:
         literal = value_of(node)
         if literal.array.size > REPEATED and literal.array.ndim and (one := literal.splat_value) is not None:
             element = self.step("constant", scalar(literal.dtype), literal_text(Literal(np.asarray(one))))
-            return self.put(legal(node.name or "broadcast"), shape_text(node), "broadcast", [element], "dimensions={}", node.origin)
+            return self.write(node, "broadcast", [element], "dimensions={}")
         return self.write(node, "constant", [literal_text(literal)])
 
     def pack(self, base: str, values: Sequence[Node]) -> str:

@@ -15,7 +15,7 @@ from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, state_tex
 from deepx_graph.text.hlo.printer.place import call_arguments
 from deepx_graph.text.hlo.reader.rules import RULES
 from deepx_graph.text.hlo.shapes import legal, type_text
-from deepx_graph.types import BOOL, I32, TensorType
+from deepx_graph.types import BOOL, TensorType
 
 _STRING = r"\"(?:[^\"\\]|\\.)*\""
 _NAMED = re.compile(_STRING + r"|\b(to_apply|calls|called_computations|select|scatter|condition|body|true_computation"
@@ -42,7 +42,6 @@ def _region(w: ComputationWriter, node: Node) -> str:
     assert isinstance(selector.type, TensorType)
     base = w.fresh(legal(node.name or "conditional"))
     taken = w.printer.region(w, node, base, lambda c: _ordered(w, c))
-    index = w.value(selector) if selector.type.dtype in (BOOL, I32) else _clamped_index(w, selector, len(taken))
     args = [w.value(c[0]) if len(c) == 1 else w.pack("arg", c) for c, _ in taken]
     names = [name for _, name in taken]
     if selector.type.dtype is BOOL:
@@ -51,18 +50,7 @@ def _region(w: ComputationWriter, node: Node) -> str:
         named = f"branch_computations={{{', '.join(names)}}}"
     values = w.placement.of_branches[node][0].roots
     shape = type_text(values[0].type if len(values) == 1 else node.type)
-    return w.put(base, shape, "conditional", [index, *args], named, node.origin)
-
-
-def _clamped_index(w: ComputationWriter, selector: Node, count: int) -> str:
-    """Any integer as s32, out of range as the last branch: a plain conversion could wrap around into the range."""
-    assert isinstance(selector.type, TensorType)
-    dtype, value = selector.type.dtype, w.value(selector)
-    bound, last = w.number(count - 1, dtype), selector.type
-    above = w.step("compare", last.with_dtype(BOOL), value, bound, attributes="direction=GE")
-    below = w.step("compare", last.with_dtype(BOOL), value, w.number(0, dtype), attributes="direction=LT")
-    outside = w.step("or", last.with_dtype(BOOL), above, below)
-    return w.step("convert", last.with_dtype(I32), w.step("select", last, outside, bound, value))
+    return w.put(base, shape, "conditional", [w.value(selector), *args], named, node.origin)
 
 
 def _call(w: ComputationWriter, node: Node) -> str:
@@ -81,8 +69,7 @@ def _called(w: ComputationWriter, node: Node, callee: str, args: Sequence[Node])
     name = w.printer.use(w.name, w.printer.function(function), node)
     results = function.results
     shape = type_text(results[0].type if len(results) == 1 else node.type)
-    return w.put(legal(node.name or "call"), shape, "call", [w.value(a) for a in args], f"to_apply={name}",
-                 node.origin)
+    return w.write(node, "call", [w.value(a) for a in args], f"to_apply={name}", shape)
 
 
 def _fusion(w: ComputationWriter, node: Node) -> str:

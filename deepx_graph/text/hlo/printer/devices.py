@@ -51,10 +51,8 @@ def _data(w: ComputationWriter, inputs: Sequence[Node]) -> str:
 
 def _collective(row: OperationRow) -> Emit:
     def emit(w: ComputationWriter, node: Node) -> str:
-        types, attributes = _plain(node), row.hlo_text(w, node)
-        operands = [w.value(i) for i in node.inputs[1:]]
-        name = w.put(legal(node.name or row.hlo), _noted(node, types), row.hlo, operands, attributes, node.origin)
-        return _spread(w, node, name, types)
+        types, operands = _plain(node), [w.value(i) for i in node.inputs[1:]]
+        return _spread(w, node, w.write(node, row.hlo, operands, row.hlo_text(w, node), _noted(node, types)), types)
 
     return emit
 
@@ -76,29 +74,26 @@ def _received(w: ComputationWriter, node: Node, whole: str) -> str:
 
 def _infeed(w: ComputationWriter, node: Node) -> str:
     shape = tuple_text([_shape(_plain(node)), "token[]"])
-    return _received(w, node, w.put(legal(node.name or "infeed"), shape, "infeed", [w.value(node.inputs[0])],
-                                    _attributes(w, node), node.origin))
+    return _received(w, node, w.write(node, "infeed", [w.value(node.inputs[0])], _attributes(w, node), shape))
 
 
 def _outfeed(w: ComputationWriter, node: Node) -> str:
     state, *inputs = node.inputs
     shape = f"outfeed_shape={_shape([i.type for i in inputs])}"
-    return w.put(legal(node.name or "outfeed"), "token[]", "outfeed", [_data(w, inputs), w.value(state)],
-                 present(shape, _attributes(w, node)), node.origin)
+    return w.write(node, "outfeed", [_data(w, inputs), w.value(state)], present(shape, _attributes(w, node)), "token[]")
 
 
 def _send(w: ComputationWriter, node: Node) -> str:
     state, *inputs = node.inputs
     shape, channel = tuple_text([_shape([i.type for i in inputs]), "u32[]", "token[]"]), _attributes(w, node)
-    begun = w.put(legal(node.name or "send"), shape, "send", [_data(w, inputs), w.value(state)], channel, node.origin)
+    begun = w.write(node, "send", [_data(w, inputs), w.value(state)], channel, shape)
     return w.put("send-done", "token[]", "send-done", [begun], channel)
 
 
 def _recv(w: ComputationWriter, node: Node) -> str:
     data, channel = _shape(_plain(node)), _attributes(w, node)
     begun = w.put("recv", tuple_text([data, "u32[]", "token[]"]), "recv", [w.value(node.inputs[0])], channel)
-    return _received(w, node, w.put(legal(node.name or "recv-done"), tuple_text([data, "token[]"]), "recv-done", [begun], channel,
-                                    node.origin))
+    return _received(w, node, w.write(node, "recv-done", [begun], channel, tuple_text([data, "token[]"])))
 
 
 def _random_state(w: ComputationWriter, node: Node) -> str:
@@ -137,10 +132,8 @@ def custom_call(kept: Callable[[ComputationWriter, Node, str], str]) -> Emit:
         attributes = present(kept(w, node, node.attr("text")) if is_hlo else custom_attributes(node), _backend_config(node))
         if not acts:
             return w.apply(node, "custom-call", attributes)
-        types = _plain(node)
-        operands = [w.value(i) for i in node.inputs[1:]]
-        name = w.put(legal(node.name or "custom-call"), _noted(node, types), "custom-call", operands, attributes, node.origin)
-        return _spread(w, node, name, types)
+        types, operands = _plain(node), [w.value(i) for i in node.inputs[1:]]
+        return _spread(w, node, w.write(node, "custom-call", operands, attributes, _noted(node, types)), types)
 
     return emit
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
@@ -111,14 +112,8 @@ class HloPrinter:
     def _whole(self, function: Function) -> str:
         function = without_fixed_variables(self.legaliser.function(function))
         name = self._reserve(function.name or "computation")
-
-        def job() -> None:
-            placement = Computations(function)
-            w = ComputationWriter(self, name, placement)
-
-            self._finish(w, lambda: w.function(function))
-
-        self._jobs.append(job)
+        writer = partial(ComputationWriter, self, name)
+        self._jobs.append(lambda: self._finish(writer(Computations(function)), lambda w: w.function(function)))
         return name
 
     def loop(self, w: ComputationWriter, end: Node, base: str, order: Order) -> tuple[list[Node], str, str]:
@@ -127,12 +122,9 @@ class HloPrinter:
             scopes = w.placement.of_loops[end]
             captures = order(list(scopes[0].captures))
             said = noted_names(end.origin, "condition", "body") or [f"{base}.condition", f"{base}.body"]
-            names = [self._reserve(name) for name in said]
-            for name, scope in zip(names, scopes, strict=True):
-                more = captures if scope is scopes[1] else ()
-                self._inner(w, name, scope, lambda inner, scope=scope, more=more: (  # type: ignore[misc]
-                    _write_loop(inner, end, scope, captures, more)))
-            self._loops[end] = captures, names[0], names[1]
+            condition, body = (self._inner(w, name, partial(_write_loop, end=end, scope=scope, captures=captures))
+                               for name, scope in zip(said, scopes, strict=True))
+            self._loops[end] = captures, condition, body
         captures, condition, body = self._loops[end]
         return captures, self.use(w.name, condition, end), self.use(w.name, body, end)
 
@@ -144,21 +136,21 @@ class HloPrinter:
             said = noted_names(node.origin, "branch_computations", "true_computation", "false_computation")
             for k, scope in enumerate(scopes):
                 captures = order(list(scope.captures))
-                name = self._reserve(said[k] if len(said) == len(scopes) else f"{base}.branch{k}")
-                self._inner(w, name, scope, lambda inner, scope=scope, captures=captures: (  # type: ignore[misc]
-                    _write_branch(inner, scope, captures)))
+                wish = said[k] if len(said) == len(scopes) else f"{base}.branch{k}"
+                name = self._inner(w, wish, partial(_write_branch, scope=scope, captures=captures))
                 self._regions[node].append((captures, name))
         for _, name in self._regions[node]:
             self.use(w.name, name, node)
         return self._regions[node]
 
-    def _inner(self, outer: ComputationWriter, name: str, scope: ClosedComputation,
-               write: Callable[[ComputationWriter], None]) -> None:
-        w = ComputationWriter(self, name, outer.placement)
-        self._jobs.append(lambda: self._finish(w, lambda: write(w)))
+    def _inner(self, outer: ComputationWriter, wish: str, write: Callable[[ComputationWriter], None]) -> str:
+        """The name of a computation that is written later."""
+        name = self._reserve(wish)
+        self._jobs.append(lambda: self._finish(ComputationWriter(self, name, outer.placement), write))
+        return name
 
-    def _finish(self, w: ComputationWriter, write: Callable[[], None]) -> None:
-        w.guard(write)
+    def _finish(self, w: ComputationWriter, write: Callable[[ComputationWriter], None]) -> None:
+        w.guard(lambda: write(w))
         self.blocks[w.name] = w.text()
 
     def _reserve(self, base: str) -> str:
@@ -193,16 +185,12 @@ class HloPrinter:
         return order
 
 
-def _write_loop(w: ComputationWriter, end: Node, scope: ClosedComputation, captures: Sequence[Node],
-                passed: Sequence[Node]) -> None:
-    """A condition (its one root is the result) or a body (its roots and what it passes on make the state)."""
-    used = captures if passed else [c for c in captures if c in _reached(w, scope)]
-    w.state(end, scope, captures, used)
+def _write_loop(w: ComputationWriter, end: Node, scope: ClosedComputation, captures: Sequence[Node]) -> None:
+    """A condition (its one root is the result) or a body (its roots and what it captures, passed on, make the state)."""
+    is_body = scope is w.placement.of_loops[end][1]
+    w.state(end, scope, captures, captures if is_body else _reached(w, scope))
     w.run(scope)
-    if scope is w.placement.of_loops[end][0]:
-        w.root(w.value(scope.roots[0]))
-    else:
-        w.root(w.pack("next", [*scope.roots, *passed]))
+    w.root(w.pack("next", [*scope.roots, *captures]) if is_body else w.value(scope.roots[0]))
 
 
 def _reached(w: ComputationWriter, scope: ClosedComputation) -> set[Node]:

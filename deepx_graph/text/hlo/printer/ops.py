@@ -18,8 +18,8 @@ from deepx_graph.text.hlo.printer.control import CONTROL, kept
 from deepx_graph.text.hlo.printer.devices import DEVICES, custom_call
 from deepx_graph.text.hlo.reader.rules import IDENTITY
 from deepx_graph.text.xla.hlo_text import ints_text, string_text
-from deepx_graph.text.xla.table import ROWS, SIGNED, TABLE
-from deepx_graph.types import BOOL, DType, as_tensor
+from deepx_graph.text.xla.table import LACKING_IN_BOTH, LEGAL_FORMS, ROWS, TABLE
+from deepx_graph.types import as_tensor
 
 
 def _by_row(w: ComputationWriter, node: Node) -> str:
@@ -55,21 +55,6 @@ def _broadcast(w: ComputationWriter, node: Node) -> str:
     return w.write(node, "broadcast", [value], f"dimensions={ints_text(at[k] for k in wide)}")
 
 
-def _pad(w: ComputationWriter, node: Node) -> str:
-    """A scalar is not padded with anything."""
-    return _by_row(w, node) if node.attr("edge_padding_low") else w.value(node.inputs[0])
-
-
-def _iota(w: ComputationWriter, node: Node) -> str:
-    """A scalar is zero."""
-    type = as_tensor(node.type)
-    return _by_row(w, node) if type.dims else w.write(node, "constant", [_zero(type.dtype)])
-
-
-def _zero(dtype: DType) -> str:
-    return "false" if dtype is BOOL else "(0, 0)" if dtype.kind == "complex" else "0"
-
-
 def _rng(distribution: str) -> Emit:
     """HLO's draw has no seed of its own: only one that is the module's to choose can be left out."""
 
@@ -77,15 +62,9 @@ def _rng(distribution: str) -> Emit:
         low, high, seed = node.inputs
         if seed.op is not ops.module_seed:
             raise w.fail(node, f"HLO's rng takes no seed, and this {node.op.name} has one", hint="write sea, which keeps it")
-        type = as_tensor(node.type)
-        return w.write(node, "rng", [_in_dtype(w, x, type.dtype) for x in (low, high)], f"distribution={distribution}")
+        return w.write(node, "rng", [w.value(low), w.value(high)], f"distribution={distribution}")
 
     return emit
-
-
-def _in_dtype(w: ComputationWriter, node: Node, dtype: DType) -> str:
-    type = as_tensor(node.type)
-    return w.value(node) if type.dtype is dtype else w.helper("convert", type.with_dtype(dtype), w.value(node))
 
 
 def _ensure_type(w: ComputationWriter, node: Node) -> str:
@@ -102,8 +81,6 @@ def _seed(w: ComputationWriter, node: Node) -> None:
 EMITTERS: dict[Op, Emit] = {
     **{row.op: _by_row for row in TABLE if row.hlo},
     ops.broadcast_in_dim: _broadcast,
-    ops.pad: _pad,
-    ops.iota: _iota,
     **CONTROL,
     **DEVICES,
     **dict.fromkeys((ops.custom_call, ops.custom_effect), custom_call(kept)),
@@ -125,8 +102,9 @@ def _drops_imaginary(node: Node) -> bool:
 
 
 LACKING: dict[Op, Callable[[Node], bool]] = {
-    **SIGNED, ops.convert: _drops_imaginary, ops.cosh: lambda node: True,
-    ops.sinh: lambda node: True, **dict.fromkeys((ops.asin, ops.acos, ops.acosh, ops.asinh, ops.atanh), _is_real),
+    **LACKING_IN_BOTH, ops.pad: lambda node: not node.attr("edge_padding_low"), ops.convert: _drops_imaginary,
+    **dict.fromkeys((ops.cosh, ops.sinh), lambda node: True),
+    **dict.fromkeys((ops.asin, ops.acos, ops.acosh, ops.asinh, ops.atanh), _is_real),
 }  # fmt: skip
 """Which uses of ops that have an opcode HLO has not, or XLA parses and cannot run."""
 
@@ -136,5 +114,5 @@ def _has(node: Node) -> bool:
     return (node.op in EMITTERS or node.op in STRUCTURAL) and not (lacking and lacking(node))
 
 
-TARGET = ConversionTarget(_has)
+TARGET = ConversionTarget(_has, {**LEGAL_FORMS, ops.pad: lambda b, node: node.inputs[0]})
 """What HLO has."""

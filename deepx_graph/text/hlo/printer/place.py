@@ -124,8 +124,6 @@ def operands(node: Node) -> Sequence[Node]:
         return node.inputs[:1]
     if is_loop_variable(node):
         return ()
-    if node.op is ops.pad and not node.attr("edge_padding_low"):  # a scalar is not padded with anything
-        return node.inputs[:1]
     if node.op is CALL_VALUE and node.inputs[0].op is PARTIAL:
         return call_arguments(node)[1]
     return node.inputs

@@ -1,5 +1,5 @@
-"""What StableHLO has, and what it says in a way of its own: loops and branches without tuples, broadcasts of scalars, i32
-selectors, calls of closures where they are made.
+"""What StableHLO has, and what it says in a way of its own: loops and branches without tuples, broadcasts of scalars, calls of
+closures where they are made.
 
 A function that has nothing of this is legal as it is; so printing what was read from a printed text changes nothing.
 """
@@ -23,13 +23,12 @@ from deepx_graph.ir.structure import (
     REGION,
     STRUCTURAL,
     TUPLE,
-    branch_count,
     index_of,
 )
 from deepx_graph.rewrite.legalise import ConversionTarget
 from deepx_graph.text.stablehlo.printer.ops import FORMS
-from deepx_graph.text.xla.table import SIGNED
-from deepx_graph.types import I32, FunctionType, TensorType, TupleType, Type, as_tensor, leaves, scalar
+from deepx_graph.text.xla.table import LACKING_IN_BOTH, LEGAL_FORMS
+from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, leaves
 
 # --- loops and branches carry tensors and tokens only ----------------------------------------------------------------
 
@@ -133,36 +132,8 @@ def _call_value(b: Builder, node: Node) -> Node | None:
     return b.make(CALL, (*closure.inputs, *node.inputs[1:]), closure.attrs, TupleType(signature.results))
 
 
-def _region(b: Builder, node: Node) -> Node:
-    """A case is selected by an i32; numbers beyond the branches stay beyond them."""
-    narrow = node.inputs[0]
-    selector = as_tensor(narrow.type).dtype
-    least, most = (-1 if selector.kind == "int" else 0), branch_count(node)
-    if selector.bits >= 32:
-        narrow = b(ops.clamp, b.like(least, narrow), narrow, b.like(most, narrow))
-    return b.make(REGION, (b(ops.convert, narrow, dtype=I32), *node.inputs[1:]), node.attrs, node.type)
-
-
-def _draw(b: Builder, node: Node) -> Node:
-    """The bounds of a draw have the dtype of its result."""
-    assert isinstance(node.type, TensorType)
-    dtype = node.type.dtype
-    bounds = [x if as_tensor(x.type).dtype is dtype else b(ops.convert, x, dtype=dtype) for x in node.inputs[:2]]
-    return b.make(node.op, (*bounds, node.inputs[2]), node.attrs, node.type)
-
-
-def _selects_otherwise(node: Node) -> bool:
-    selector = as_tensor(node.inputs[0].type).dtype
-    return selector.is_integer and selector is not I32
-
-
-def _draws_otherwise(node: Node) -> bool:
-    return any(as_tensor(x.type).dtype is not as_tensor(node.type).dtype for x in node.inputs[:2])
-
-
 LACKING: dict[Op, Callable[[Node], bool]] = {
-    **SIGNED, ops.iota: lambda node: not node.attr("shape"), REGION: _selects_otherwise,
-    ops.rng_uniform: _draws_otherwise, ops.rng_normal: _draws_otherwise, CALL_VALUE: lambda node: node.inputs[0].op is PARTIAL,
+    **LACKING_IN_BOTH, CALL_VALUE: lambda node: node.inputs[0].op is PARTIAL,
 }  # fmt: skip
 """Which uses of ops that StableHLO has it has not."""
 
@@ -175,7 +146,6 @@ def _has(node: Node) -> bool:
 
 
 TARGET = ConversionTarget(_has, {
-    None: _widened, CALL_VALUE: _call_value, REGION: _region, ops.rng_uniform: _draw, ops.rng_normal: _draw,
-    ops.ensure_type: lambda b, node: node.inputs[0], ops.iota: lambda b, node: b.splat(0, scalar(node.attr("dtype"))),
+    **LEGAL_FORMS, None: _widened, CALL_VALUE: _call_value, ops.ensure_type: lambda b, node: node.inputs[0],
 })  # fmt: skip
 """What StableHLO, CHLO and the check dialect have."""

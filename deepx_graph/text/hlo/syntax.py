@@ -15,8 +15,8 @@ from deepx_graph.errors import Diagnostic, ParseError, Source, Span, an, suggest
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.hlo.notes import Places
 from deepx_graph.text.hlo.shapes import ShapeError, parse_shape
-from deepx_graph.text.xla.devices import NOTHING_MOVES, names_single_devices
-from deepx_graph.text.xla.hlo_text import AttributeFault, Groups, parse_groups, parse_names, parse_string
+from deepx_graph.text.xla.devices import COLLECTIVES, moves_nothing
+from deepx_graph.text.xla.hlo_text import AttributeFault, parse_groups, parse_names, parse_string
 from deepx_graph.types import STATE, TupleType, Type, is_state
 
 
@@ -92,10 +92,7 @@ class HloProgram:
         return ParseError(Diagnostic(message, span, expected=expected, hint=hint))
 
 
-COLLECTIVES = frozenset(
-    f"{name}{suffix}" for suffix in ("", "-start") for name in
-    ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast", "collective-permute")
-)  # fmt: skip
+_COLLECTIVES = frozenset(f"{row.hlo}{suffix}" for suffix in ("", "-start") for row in COLLECTIVES)
 _ALWAYS = frozenset({"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all", "rng-get-and-update-state"})
 _RUNS = ("calls", "condition", "body", "true_computation", "false_computation", "branch_computations")
 
@@ -110,15 +107,9 @@ def plain_leaves(type: Type) -> tuple[Type, ...]:
 def is_alone(i: HloInstruction) -> bool:
     """Whether a collective names only groups of one device, so that nothing moves."""
     try:
-        if i.opcode.startswith("collective-permute"):
-            return _groups(i, "source_target_pairs") == NOTHING_MOVES
-        return names_single_devices(_groups(i, "replica_groups"))
+        return moves_nothing(i.opcode, lambda name: parse_groups(i.attributes[name].text) if name in i.attributes else ())
     except (AttributeFault, ValueError):
         return False
-
-
-def _groups(i: HloInstruction, name: str) -> Groups:
-    return parse_groups(i.attributes[name].text) if name in i.attributes else ()
 
 
 def text_of(i: HloInstruction, name: str) -> str:
@@ -138,7 +129,7 @@ def acts_itself(i: HloInstruction) -> bool:
     """Whether the instruction changes or needs the state, apart from what it runs."""
     if i.opcode in _ALWAYS or is_state(i.type):
         return True
-    if i.opcode in COLLECTIVES:
+    if i.opcode in _COLLECTIVES:
         return not is_alone(i)
     return i.opcode == "custom-call" and (
         text_of(i, "custom_call_has_side_effect") == "true" or custom_calls.acts(text_of(i, "custom_call_target")))

@@ -6,6 +6,7 @@ Most act on the state that the lowering threads through the text.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.context import OperationContext
 
 
-def names_single_devices(groups: Groups) -> bool:
-    """Whether there are groups, of one device each, so that nothing moves."""
-    return bool(groups) and all(len(g) == 1 for g in groups)
-
-
-NOTHING_MOVES: Groups = ((0, 0),)
-"""The pairs of a permutation that moves nothing."""
+def moves_nothing(collective: str, groups: Callable[[str], Groups]) -> bool:
+    """Whether a collective of that name is among single devices; `groups` reads an attribute."""
+    if "permute" in collective:
+        return groups("source_target_pairs") == ((0, 0),)
+    found = groups("replica_groups")
+    return bool(found) and all(len(g) == 1 for g in found)
 
 
 @dataclass(frozen=True)

@@ -160,28 +160,25 @@ Rows = Sequence[tuple[int, int, int]]
 @lru_cache(maxsize=4096)
 def parse_padding(text: str) -> Rows:
     """`0_1_0x2_0`: low, high and interior padding of each dimension. Raises AttributeFault."""
-    try:
-        rows = [tuple(int(i) for i in p.split("_")) for p in text.split("x")] if text else []
-    except ValueError:
-        rows = [()]
-    if any(len(r) not in (2, 3) for r in rows):
-        raise AttributeFault(f"'{text}' is not a padding", "low_high or low_high_interior, joined by x")
-    return tuple((*r, 0)[:3] for r in rows)  # type: ignore[misc]
+    return tuple(_triple(p, "_", 0, f"'{text}' is not a padding", "low_high or low_high_interior, joined by x")
+                 for p in (text.split("x") if text else ()))
 
 
 @lru_cache(maxsize=4096)
 def parse_slices(text: str) -> Rows:
     """`{[0:7], [0:8:2]}`: start, limit and stride of each dimension. Raises AttributeFault."""
-    rows = []
-    for part in re.findall(r"\[([^\]]*)\]", text):
-        try:
-            numbers = [int(i) for i in part.split(":")]
-        except ValueError:
-            numbers = []
-        if len(numbers) not in (2, 3):
-            raise AttributeFault(f"'[{part}]' is not a slice", "[start:limit] or [start:limit:stride]")
-        rows.append((*numbers, 1)[:3])
-    return tuple(rows)  # type: ignore[arg-type]
+    return tuple(_triple(part, ":", 1, f"'[{part}]' is not a slice", "[start:limit] or [start:limit:stride]")
+                 for part in re.findall(r"\[([^\]]*)\]", text))
+
+
+def _triple(text: str, sign: str, default: int, fault: str, expected: str) -> tuple[int, int, int]:
+    """Two or three numbers. Raises AttributeFault for any other text."""
+    try:
+        first, second, *rest = map(int, text.split(sign))
+        (third,) = rest or [default]
+    except ValueError:
+        raise AttributeFault(fault, expected) from None
+    return first, second, third
 
 
 class TripleField(AttributeField):

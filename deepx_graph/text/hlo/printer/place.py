@@ -207,13 +207,13 @@ class Computations(ScopeTree):
                 continue
             found.add(node)
             stack.extend(self.needs(node))
-        for node in sorted(found, key=_serial):
+        for node in sorted(found, key=lambda n: n.serial):
             if is_item(node):
                 made.items.setdefault(node.inputs[0], []).append(node)
             else:
                 made.members.append(node)
         for items in made.items.values():
-            items.sort(key=_index)
+            items.sort(key=lambda n: (index_of(n), n.serial))
         return made
 
 
@@ -223,11 +223,3 @@ def _shallow(scope: Scope) -> Scope:
     while scope.depth > MAX_DEPTH and scope.parent.loop is scope.loop:
         scope = scope.parent
     return scope
-
-
-def _serial(node: Node) -> int:
-    return node.serial
-
-
-def _index(node: Node) -> tuple[int, int]:
-    return int(node.attrs[-1]), node.serial

@@ -153,12 +153,9 @@ class HloLowering(DialectLowering):
         return values[c.root.name]
 
     def _twice(self, c: Computation) -> ParseError:
-        seen: set[str] = set()
-        for i in c.instructions:
-            if i.name in seen:
-                return self.program.error(f"a second instruction named '{i.name}'", Raw(i.name, i.start))
-            seen.add(i.name)
-        raise AssertionError("no name stands twice")
+        first = {i.name: i for i in reversed(c.instructions)}
+        second = next(i for i in c.instructions if first[i.name] is not i)
+        return self.program.error(f"a second instruction named '{second.name}'", Raw(second.name, second.start))
 
     def _visit(self, first: HloInstruction, values: dict[str, Node], by_name: dict[str, HloInstruction]) -> None:
         """Lower an instruction, after its operands where those stand further down."""

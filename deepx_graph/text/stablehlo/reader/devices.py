@@ -13,7 +13,7 @@ from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.stablehlo.reader.context import OperationContext
-from deepx_graph.text.stablehlo.reader.effects import is_alone, target
+from deepx_graph.text.stablehlo.reader.effects import is_alone, symbol_name, target
 from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol
 from deepx_graph.text.xla.devices import COLLECTIVES
 from deepx_graph.text.xla.fields import OperationRow
@@ -26,11 +26,6 @@ Rule = Callable[[OperationContext], list[Node]]
 
 def _unless_alone(row: OperationRow) -> Rule:
     return lambda c: list(c.inputs) if is_alone(c.op) else row.results(c)
-
-
-def _token(c: OperationContext) -> list[Node]:
-    """A token is the state as it is; several joined are that too."""
-    return []
 
 
 # --- the interpreter's own ----------------------------------------------------------------------------------------
@@ -51,18 +46,14 @@ def _expect_probed(c: OperationContext) -> list[Node]:
 
 def _run_parallel(c: OperationContext) -> list[Node]:
     """Rows of `programs` are replicas, columns partitions; what `infeed` functions give is fed to all devices."""
-    rows = [[_symbol(f) for f in row] for row in c.op.attributes.get("programs") or ()]
+    rows = [[symbol_name(f) for f in row] for row in c.op.attributes.get("programs") or ()]
     if not rows or any(len(row) != len(rows[0]) for row in rows):
         raise c.fail("run_parallel needs as many programs in every row", "programs = [[@f, @g], ...]")
     programs = [c.b.partial((name, c.lowering.signature(name, c.op))) for row in rows for name in row]
-    fed = [x for f in c.op.attributes.get("infeed") or () for x in call(c, _symbol(f), ())]
+    fed = [x for f in c.op.attributes.get("infeed") or () for x in call(c, symbol_name(f), ())]
     sizes = (1, len(programs), len(fed), len(c.inputs))
     return c.act(ops.run_parallel, *programs, *fed, *c.inputs, replicas=len(rows), partitions=len(rows[0]),
                operand_segment_sizes=sizes)
-
-
-def _symbol(value: Any) -> str:
-    return value.name if isinstance(value, Symbol) else str(value)
 
 
 def call(c: OperationContext, name: str, args: Sequence[Node]) -> list[Node]:
@@ -174,8 +165,7 @@ _MOVING = (*COLLECTIVES, ROWS[ops.collective_reduce])
 
 DEVICES: dict[str, Rule] = {
     **{row.mlir: _unless_alone(row) for row in _MOVING},
-    "stablehlo.after_all": _token,
-    "stablehlo.create_token": _token,
+    **dict.fromkeys(("stablehlo.after_all", "stablehlo.create_token"), lambda c: []),  # a token is the state as it is
     "stablehlo.async_start": lambda c: c.region(0, c.inputs),
     "stablehlo.async_done": lambda c: list(c.inputs),
     "interpreter.print": _print,

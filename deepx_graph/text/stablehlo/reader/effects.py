@@ -10,16 +10,13 @@ from deepx_graph.literal import MAX_BOUNDED
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.stablehlo.literals import parse_dense
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed, plain
-from deepx_graph.text.xla.devices import NOTHING_MOVES, names_single_devices
+from deepx_graph.text.xla.devices import COLLECTIVES, moves_nothing
 from deepx_graph.text.xla.hlo_text import Groups
 from deepx_graph.text.xla.lowering import acting
 from deepx_graph.types import STATE, TensorType, TupleType, Type, is_state
 
 _ALWAYS = re.compile(r"^(check\.|interpreter\.|sdy\.manual_computation$)")
-COLLECTIVES = {
-    f"stablehlo.{n}" for n in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute",
-                               "collective_broadcast", "collective_reduce")
-}  # fmt: skip
+_COLLECTIVES = {row.mlir for row in COLLECTIVES} | {"stablehlo.collective_reduce"}
 
 
 def without_tokens(types: Iterable[Type]) -> list[Type]:
@@ -29,10 +26,8 @@ def without_tokens(types: Iterable[Type]) -> list[Type]:
 
 def is_alone(op: Operation) -> bool:
     """Whether a collective names only groups of one device, so that nothing moves."""
-    if op.name == "stablehlo.collective_permute":
-        return numbers(op.attributes.get("source_target_pairs")) == NOTHING_MOVES
-    groups = numbers(op.attributes.get("replica_groups"))
-    return names_single_devices(groups) and op.operand_types[: len(op.result_types)] == op.result_types
+    is_still = moves_nothing(op.name, lambda name: numbers(op.attributes.get(name)))
+    return is_still and ("permute" in op.name or op.operand_types[: len(op.result_types)] == op.result_types)
 
 
 def numbers(value: Any) -> Groups:
@@ -51,16 +46,17 @@ def callees(op: Operation) -> list[str]:
     found = [op.extra["symbol"]] if op.name == "func.call" and "symbol" in op.extra else []
     names = ("callee",) if op.name == "func.call" else ("decomposition",) if op.name == "stablehlo.composite" else ()
     values = (op.attributes.get(n) for n in names)
-    return found + [v.name if isinstance(v, Symbol) else str(v) for v in values if v is not None]
+    return found + [symbol_name(v) for v in values if v is not None]
 
 
 def target(op: Operation) -> str:
     """The target of a custom call."""
-    return str(op.extra.get("symbol") or _name(op.attributes.get("call_target_name")) or "")
+    return str(op.extra.get("symbol") or symbol_name(op.attributes.get("call_target_name", "")))
 
 
-def _name(value: Any) -> Any:
-    return value.name if isinstance(value, Symbol) else value
+def symbol_name(value: Any) -> str:
+    """What `@name` or a string names."""
+    return value.name if isinstance(value, Symbol) else str(value)
 
 
 class Effects:
@@ -96,7 +92,7 @@ class Effects:
 
 
 def _acts_itself(op: Operation) -> bool:
-    if op.name in COLLECTIVES:
+    if op.name in _COLLECTIVES:
         return not _is_alone_or_odd(op)
     if op.name == "stablehlo.custom_call":
         name = target(op)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import count, takewhile
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node, Origin
@@ -171,9 +172,7 @@ class MlirLowering(DialectLowering):
 
     def region(self, op: Operation, k: int, args: Sequence[Node], scope: Scope) -> list[Node]:
         """Region k of an operation, inlined on the given arguments."""
-        if k >= len(op.regions) or len(op.regions[k]) != 1:
-            raise self.error(f"{op.name} needs region {k}, with one block", op)
-        block = op.regions[k][0]
+        block = self._block(op, k)
         return self.run(block, {**scope, **self.bound(block, args, op)}, op)
 
     def bound(self, block: RegionBlock, args: Sequence[Node], op: Operation) -> Scope:
@@ -194,10 +193,13 @@ class MlirLowering(DialectLowering):
 
     def body(self, op: Operation, k: int, scope: Scope) -> Function:
         """Region k as a closed function of its arguments."""
+        constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
+        return self._closed(f"body{k}", self._block(op, k), lambda params: self.region(op, k, params, constants))
+
+    def _block(self, op: Operation, k: int) -> RegionBlock:
         if k >= len(op.regions) or len(op.regions[k]) != 1:
             raise self.error(f"{op.name} needs region {k}, with one block", op)
-        constants = {name: node for name, node in scope.items() if node.op is CONSTANT}
-        return self._closed(f"body{k}", op.regions[k][0], lambda params: self.region(op, k, params, constants))
+        return op.regions[k][0]
 
     def closed_function(self, name: str, op: Operation) -> Function:
         """A function of the text as the body of an operation."""
@@ -225,7 +227,7 @@ class MlirLowering(DialectLowering):
             if node is None and name.endswith("#0"):
                 node = scope.get(name[:-2])
             if node is None and f"{name}#0" in scope:
-                found += [scope[k] for k in _numbered(name, scope)]
+                found += map(scope.__getitem__, takewhile(scope.__contains__, (f"{name}#{k}" for k in count())))
                 continue
             if node is None:
                 span = Span(self.source, at, at + len(name))
@@ -288,11 +290,3 @@ def _named(op: Operation) -> None:
         op.operand_types, op.result_types = list(type.params), list(type.results)
         op.attributes.setdefault("sym_visibility", "public")
 
-
-def _numbered(name: str, scope: Scope) -> list[str]:
-    found = []
-    k = 0
-    while f"{name}#{k}" in scope:
-        found.append(f"{name}#{k}")
-        k += 1
-    return found

@@ -34,9 +34,9 @@ class LiteralSyntax:
         if type.dtype.kind == "complex":
             text = _PAIR.sub(r"\1~\2", text)
         skeleton, bare = self._bare.sub("", text), text.translate(self._blank)
-        if type.size == 0 and not bare.strip(" ,\n"):
+        if type.size == 0 and not bare.replace(",", " ").strip():
             return Literal(np.zeros(type.shape, type.dtype.np))
-        if not (is_nested(skeleton, type.shape, self.brackets) or (not skeleton and not self.strict)):
+        if not (type.size and is_nested(skeleton, type.shape, self.brackets)) and (skeleton or self.strict):
             wanted = f"nested {self.noun} of {'x'.join(map(str, type.shape))}" if type.dims else "one number"
             raise AttributeFault(f"the {self.noun} do not have the shape of {type}", wanted)
         values = self._values([w.strip() for w in bare.split(",")], type.dtype)

@@ -444,8 +444,8 @@ def _index_select(b: Builder, operand: Node, index: Node, dim: int) -> Node:
 def _index_add(b: Builder, operand: Node, index: Node, updates: Node, dim: int) -> Node:
     """A scatter drops what falls outside, `index_add` clamps it."""
     count, offsets = _around(operand, index, dim)
-    whole, places = as_tensor(operand.type), as_tensor(index.type)
-    last = min(max(whole.shape[dim] - 1, 0), int(np.iinfo(places.dtype.np).max))
+    whole, positions = as_tensor(operand.type), as_tensor(index.type)
+    last = min(max(whole.shape[dim] - 1, 0), int(np.iinfo(positions.dtype.np).max))
     clamped = b(ops.clamp, b.like(0, index), index, b.like(last, index))
     return b(ops.scatter, operand, clamped, updates, update_window_dims=offsets, inserted_window_dims=(dim,),
              scatter_dims_to_operand_dims=(dim,), index_vector_dim=count, update_computation=monoid_body(ops.add, whole.dtype))

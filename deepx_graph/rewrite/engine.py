@@ -89,11 +89,11 @@ def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequ
             raise ValueError(f"rule {action.__name__}: unknown parameters {sorted(set(params) - known)}, or no docstring")
         operands: frozenset[Op] = frozenset()
         if isinstance(pattern, OpPattern):
-            roots, ways, operands = _is(pattern.op), matchers(pattern), operand_ops(pattern)
+            roots, alternatives, operands = _is(pattern.op), matchers(pattern), operand_ops(pattern)
         else:
-            roots, ways = _is(pattern) if isinstance(pattern, Op) else pattern, (_always,)
+            roots, alternatives = _is(pattern) if isinstance(pattern, Op) else pattern, (_always,)
         name = action.__name__.strip("_").replace("_", "-")
-        return Rule(name, action.__doc__.strip().split("\n")[0], roots, ways, action, params, fast_math,
+        return Rule(name, action.__doc__.strip().split("\n")[0], roots, alternatives, action, params, fast_math,
                     operands, frozenset(over), pattern if isinstance(pattern, OpPattern) else None, exact)
 
     return make

@@ -115,7 +115,7 @@ class _Decomposition:
         self.target, self.root = target, root
         self.builder = Builder(intern=True, origin=Origin("", root.origin.spans))
         self.legal: dict[Node, Node] = {i: i for i in root.inputs}
-        self.follows: dict[Node, Node] = {}
+        self.decomposed: dict[Node, Node] = {}
 
     def run(self) -> Node | None:
         stack = [self.root]
@@ -124,7 +124,7 @@ class _Decomposition:
             if node in self.legal:
                 stack.pop()
                 continue
-            pending = [self.follows[node]] if node in self.follows else [i for i in node.inputs if i not in self.legal]
+            pending = [self.decomposed[node]] if node in self.decomposed else [i for i in node.inputs if i not in self.legal]
             pending = [n for n in pending if n not in self.legal]
             if pending:
                 stack.extend(pending)
@@ -134,8 +134,8 @@ class _Decomposition:
 
     def _advance(self, node: Node) -> bool:
         """One step with a node whose operands, or whose decomposition, are legal; False where nothing helps."""
-        if node in self.follows:
-            self.legal[node] = self.legal[self.follows[node]]
+        if node in self.decomposed:
+            self.legal[node] = self.legal[self.decomposed[node]]
             return True
         inputs = tuple([self.legal[i] for i in node.inputs])
         over = node if inputs == node.inputs else self.builder.intern(node.op, inputs, node.attrs, node.type, node.origin)
@@ -144,11 +144,11 @@ class _Decomposition:
             return True
         made = self._step(over)
         if made is not None:
-            self.follows[node] = made
+            self.decomposed[node] = made
         return made is not None
 
     def _step(self, node: Node) -> Node | None:
-        if len(self.follows) > LONGEST:
+        if len(self.decomposed) > LONGEST:
             raise PassError(Diagnostic(f"legalising {self.root!r} does not end at {node!r}", self.root.span))
         try:
             return self.target.decomposed(self.builder, node)

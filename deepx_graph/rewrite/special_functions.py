@@ -270,8 +270,8 @@ def zeta(b: Builder, s: Node, q: Node) -> Node:
 
 def polygamma(b: Builder, n: Node, x: Node) -> Node:
     """(-1)^(n+1) n! zeta(n + 1, x); digamma for n = 0. NaN unless n is a whole number that is not negative."""
-    following = _with(b, ops.add, n, 1)
-    size = b(ops.multiply, b(ops.exponential, lgamma(b, following)), zeta(b, following, x))
+    successor = _with(b, ops.add, n, 1)
+    size = b(ops.multiply, b(ops.exponential, lgamma(b, successor)), zeta(b, successor, x))
     half = _with(b, ops.multiply, n, 0.5)
     even = _is(b, half, "EQ", b(ops.floor, half))
     value = b(ops.select, even, b(ops.negate, size), size)

@@ -157,11 +157,7 @@ class Forward:
     def dual_name(self, name: str) -> str:
         """The name of the function with tangents; it is made when `finish` is called."""
         if name not in self._named:
-            new = f"{name}_jvp"
-            while new in self._names:
-                new += "_"
-            self._names.add(new)
-            self._named[name] = new
+            self._named[name] = unused_name(f"{name}_jvp", self._names)
             self.wanted.append(name)
         return self._named[name]
 

@@ -217,7 +217,7 @@ class _Chunks:
 
     def _counted(self, count: int, inits: Sequence[Node], body: Iteration, *, outer: bool = False,
                  tested: bool = False) -> list[Node]:
-        """A loop of so many iterations; with `tested` of at most so many, while the old loop goes on."""
+        """A loop of so many iterations; with `tested` of at most so many, while the old loop continues."""
         b = self.b
         loop = fresh_loop()
         if outer:
@@ -239,7 +239,7 @@ class _Chunks:
         return [b.proj(end, k) for k in range(len(inits))]
 
     def _test(self, variables: Sequence[Node]) -> Node:
-        """Whether the loop goes on with these."""
+        """Whether the loop continues with these."""
         return self._copy(variables, self.end.inputs[1:2])[0]
 
     def _iteration(self, variables: Sequence[Node]) -> list[Node]:

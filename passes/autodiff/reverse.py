@@ -224,8 +224,7 @@ class ReversePass:
     def _given(self, node: Node, g: Cotangent) -> list[Node]:
         """The cotangents of all results of a call that can have one; zeros of unknown shape are asked of the result."""
         assert isinstance(node.type, TupleType)
-        places = [k for k, t in enumerate(node.type.items) if cotangent_type(t) is not None]
-        return [self.value(g[k], self._result(node, k)) for k in places]
+        return [self.value(g[k], self._result(node, k)) for k, t in enumerate(node.type.items) if cotangent_type(t) is not None]
 
     def _result(self, node: Node, k: int) -> Node:
         return self.forward(self.b(PROJ, node, index=k), self.scopes.home[node])
@@ -270,16 +269,14 @@ class ReversePass:
             yield side
             sides.append(side)
         self.b.origin = Origin("", region.origin.spans, region.origin.rewrites).rewritten("grad")
-        used = list(dict.fromkeys(n for side in sides for n in side.leaks))
         columns: list[list[Node]] = [[] for _ in sides]
-        places: list[tuple[Node, Cotangent]] = []
-        for n in used:
-            shape = numbered(n.type, [side.leaks.get(n) for side in sides], columns, self.b, n)
-            places.append((n, shape))
-        if not used:
+        shapes: dict[Node, Cotangent] = {}
+        for n in dict.fromkeys(n for side in sides for n in side.leaks):
+            shapes[n] = numbered(n.type, [side.leaks.get(n) for side in sides], columns, self.b, n)
+        if not shapes:
             return
         made = self.b(REGION, region.inputs[0], *(v for side in columns for v in side), branches=len(sides))
-        for n, shape in places:
+        for n, shape in shapes.items():
             self._put(frame, n, mapped(shape, lambda k: self.b(PHI, made, index=k)))
 
     # --- loops

@@ -155,7 +155,7 @@ class Grouping:
             self._enter(node)
         for node in function.nodes:
             if node in self.group_of:
-                self._place(node)
+                self._assign(node)
 
     # --- units
 
@@ -241,7 +241,7 @@ class Grouping:
 
     # --- the greedy pass
 
-    def _place(self, node: Node) -> None:
+    def _assign(self, node: Node) -> None:
         makers = [r for r in self.roots[node] if r in self.group_of]
         for maker in sorted(makers, key=lambda r: -self.order.position[self.group_of[r]]):
             reason = self.join(maker, node)

@@ -1,7 +1,7 @@
 """`tail-calls`: a function that calls itself last of all, whatever branches it takes, becomes a loop.
 
 The results are a tree of branches whose leaves are either other values or the results of a call of the function itself. Where one
-side of one branch goes round, the branch's condition becomes that of the loop, and the other side runs after it; any other tree
+side of one branch calls again, the branch's condition becomes that of the loop, and the other side runs after it; any other tree
 becomes a loop that carries the results and whether they are there yet. Functions that call each other become one first, as far as
 each is called from a single place. Source: G. Steele, Lambda: The Ultimate GOTO (1977).
 """
@@ -166,7 +166,7 @@ def _copier(function: Function, params: Sequence[Node]) -> Copier:
 
 
 def _as_while(function: Function, tree: _Fork) -> list[Node] | None:
-    """`while the condition sends it round: arguments`; then the other side. None where the tree is more than that."""
+    """`while the condition leads to the call: arguments`; then the other side. None where the tree is more than that."""
     if len(tree.sides) != 2 or as_tensor(tree.selector.type).dtype is not BOOL:
         return None
     for k in range(2):

@@ -23,7 +23,8 @@ from deepx_graph.ops import (
     slice_,
     transpose,
 )
-from deepx_graph.passes.rules.shape import added_ones, dims_of, is_scalar, static_dims
+from deepx_graph.ops.tensor.layout import reshape_axes
+from deepx_graph.passes.rules.shape import dims_of, is_scalar, static_dims
 from deepx_graph.rewrite.engine import Rule, rule
 from deepx_graph.rewrite.pattern import X, op_of
 from deepx_graph.types import BF16, F16, F32, F64, DType
@@ -38,14 +39,14 @@ Axes = tuple[int, ...]
 def broadcast_of_squeeze(b: Builder, node: Node, x: Node) -> Node | None:
     """broadcast_in_dim(reshape(x)) = broadcast_in_dim(x) where reshape drops axes of size 1 and the result has room for them"""
     old, new = static_dims(x), static_dims(node.inputs[0])
-    kept = added_ones(new, old) if old is not None and new else None  # a scalar stays one: elementwise ops take it as it is
-    if old is None or kept is None:
+    kept = reshape_axes(new, old) if old is not None and new else None  # a scalar stays one: elementwise ops take it as it is
+    if old is None or kept is None or None in kept:
         return None
     shape, at = node.attrs
     free = iter(k for k in range(len(shape)) if k not in at)
     placed = dict(zip(kept, at, strict=True))
-    places = [placed[k] if k in placed else next(free, None) for k in range(len(old))]
-    return None if None in places else b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(places))
+    axes = [placed[k] if k in placed else next(free, None) for k in range(len(old))]
+    return None if None in axes else b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(axes))
 
 
 @rule(op_of(reshape, op_of(broadcast_in_dim, X)))
@@ -62,9 +63,9 @@ def reshape_of_broadcast(b: Builder, node: Node, x: Node) -> Node | None:
 
 
 def _moved_axes(old: Axes, new: Axes) -> dict[int, int] | None:
-    """Where the axes of `old` that are not of size 1 stand in `new`; None when more than axes of size 1 differ."""
-    before, after = [k for k, d in enumerate(old) if d != 1], [k for k, d in enumerate(new) if d != 1]
-    return dict(zip(before, after, strict=True)) if [old[k] for k in before] == [new[k] for k in after] else None
+    """The axes of `old` that are not of size 1, as axes of `new`; None when more than axes of size 1 differ."""
+    axes = reshape_axes(old, new)
+    return None if axes is None else {k: axis for k, axis in enumerate(axes) if axis is not None and old[k] != 1}
 
 
 @rule(lambda op: op.elementwise and bool(op.operands), over=(reshape,))

@@ -7,7 +7,6 @@ scalars beside a full operand are dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -28,6 +27,7 @@ from deepx_graph.ops import (
     slice_,
     transpose,
 )
+from deepx_graph.ops.tensor.layout import reshape_axes
 from deepx_graph.rewrite.engine import Rule, rule
 from deepx_graph.rewrite.pattern import X, is_number, op_of
 from deepx_graph.types import ANY, Dims, TensorType, as_tensor
@@ -144,22 +144,11 @@ def broadcast_of_transpose(b: Builder, node: Node, x: Node) -> Node:
 def broadcast_of_reshape(b: Builder, node: Node, x: Node) -> Node | None:
     """broadcast_in_dim(reshape(x)) = broadcast_in_dim(x) where reshape only adds axes of size 1"""
     old, new = static_dims(x), static_dims(node.inputs[0])
-    places = None if old is None or new is None else added_ones(old, new)
-    if places is None:
+    axes = None if old is None or new is None else reshape_axes(old, new)
+    if axes is None or None in axes:
         return None
     shape, at = node.attrs
-    return b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(at[k] for k in places))
-
-
-def added_ones(old: Sequence[int], new: Sequence[int]) -> list[int] | None:
-    """Where each axis of `old` stands in `new`, when `new` is `old` with axes of size 1 put in; else None."""
-    places: list[int] = []
-    for k, size in enumerate(new):
-        if len(places) < len(old) and old[len(places)] == size:
-            places.append(k)
-        elif size != 1:
-            return None
-    return places if len(places) == len(old) else None
+    return b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=tuple(at[k] for k in axes))
 
 
 @rule(lambda op: op in (reshape, slice_, reverse), over=(broadcast_in_dim,))

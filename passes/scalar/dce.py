@@ -119,19 +119,19 @@ class _Pruner:
         for begin, end in self.ends.items():
             if begin in self.whole:
                 continue
-            followers: dict[int, list[int]] = {}  # variable -> those that take its value next iteration, from the same start
+            copies: dict[int, list[int]] = {}  # variable -> those that take its value next iteration, from the same start
             work = []
             for k, after in enumerate(end.inputs[2:]):
-                follows = index_of(after) if after.op is PHI and after.inputs[0] is begin else None
-                if after is begin.inputs[k] or follows == k:
+                copied = index_of(after) if after.op is PHI and after.inputs[0] is begin else None
+                if after is begin.inputs[k] or copied == k:
                     work.append(k)
-                elif follows is not None and begin.inputs[follows] is begin.inputs[k]:
-                    followers.setdefault(follows, []).append(k)
+                elif copied is not None and begin.inputs[copied] is begin.inputs[k]:
+                    copies.setdefault(copied, []).append(k)
             while work:
                 k = work.pop()
                 if self.control.permit("unchanging-loop-variable", begin, begin.inputs[k]):
                     self.constant.add((begin, k))
-                    work += followers.pop(k, [])
+                    work += copies.pop(k, [])
 
     def _find_equal_values(self) -> None:
         for region in self.function.nodes:

@@ -1,8 +1,8 @@
 """Sparse conditional constant propagation, optimistic, through branches, loops and calls of private functions.
 
-Every value starts as unknown and only falls: to one constant, then to varying. A branch that no selector takes and a loop turn that
-no condition allows do not count, so `x = 1; while ...: x = x * 1` is 1 (Wegman and Zadeck; C. Click). Evaluates through `op.eval`
-within the fold limit. Values that stay unknown are never computed and are left alone.
+Every value starts as unknown and only falls: to one constant, then to varying. A branch that no selector takes and an iteration
+that no condition allows do not count, so `x = 1; while ...: x = x * 1` is 1 (Wegman and Zadeck; C. Click). Evaluates through
+`op.eval` within the fold limit. Values that stay unknown are never computed and are left alone.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
 
 
 def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:
-    """The value of the one branch that is ever taken, or the initial value of a loop that never iterations."""
+    """The value of the one branch that is ever taken, or the initial value of a loop that never iterates."""
     if node.op not in (PHI, PROJ):
         return None
     source, k = node.inputs[0], index_of(node)

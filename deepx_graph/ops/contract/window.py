@@ -97,7 +97,7 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     if op is not None and math.prod(sizes) > math.prod(counts) > 0:
         return _few_windows(op, views[0], xs[1])
     if op is not None:
-        return _place_by_place(op, views[0], xs[1], sizes)
+        return _position_by_position(op, views[0], xs[1], sizes)
     report_fallback("one position of the window after the other")
     totals: Sequence[Array] = [np.broadcast_to(i, counts).copy() for i in xs[half:]]
     for at in np.ndindex(*sizes):
@@ -106,7 +106,7 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     return results[0] if half == 1 else results
 
 
-def _place_by_place(op: Op, view: Array, init: Array, sizes: Axes) -> Array:
+def _position_by_position(op: Op, view: Array, init: Array, sizes: Axes) -> Array:
     """Small windows: all first elements, then all second ones, and so on."""
     assert op.monoid is not None
     rank = view.ndim // 2

@@ -48,8 +48,9 @@ def _reshape_type(types: Sequence[Type], shape: Dims) -> Type:
     return operand.with_dims(shape)
 
 
-def _reshape_axes(old: Dims, new: Dims) -> tuple[int | None, ...] | None:
-    """Of a reshape that only adds and drops axes of size 1."""
+def reshape_axes(old: Dims, new: Dims) -> tuple[int | None, ...] | None:
+    """Along which axis of the new shape each old one lies, None for one of size 1 that is dropped; None in all where more than axes
+    of size 1 are added and dropped."""
     found: list[int | None] = []
     at = 0
     for size in old:
@@ -82,7 +83,7 @@ def _reshape_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: I
 
 reshape: Op = Op(
     "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(shape_attr(),),
-    infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=_reshape_axes,
+    infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=reshape_axes,
     element=_reshape_element,
     vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
     samples=lambda rng: [((rng.random((2, 3)),), {"shape": s}) for s in ((6,), (3, 2), (1, 6, 1))] + [

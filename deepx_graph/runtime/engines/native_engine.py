@@ -12,16 +12,15 @@ from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
-from deepx_graph.ir.structure import LOOP_END
+from deepx_graph.ir.structure import LOOP_END, REGION
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
-from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
-from deepx_graph.runtime.engines.outline import outlined
+from deepx_graph.runtime.engines.outline import as_kernel, outlined
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
@@ -65,6 +64,8 @@ class NativeEngine(KernelEngine):
         super().__init__(threads)
         this_machine()
         self.vector_bits = asked()
+        self._loop_kernels: dict[Any, LoopKernel | None] = {}
+        """Of operations that have other kernels when they run alone."""
         self._singles: dict[Any, NativeKernel | None] = {}
         self._rounding: dict[Any, bool] = {}
         self._quick: dict[Any, KernelFn] = {}
@@ -86,7 +87,7 @@ class NativeEngine(KernelEngine):
 
     @_in_its_width
     def _loop(self, function: Function) -> CompiledKernel:
-        if not any(n.op is LOOP_END for n in function.nodes):
+        if not has_control(function):
             raise Declined
         try:
             return build_per_element(function, self.threads)
@@ -123,18 +124,28 @@ class NativeEngine(KernelEngine):
             from deepx_graph.runtime.native.gemm import small
 
             return small.build(node)
-        if node.op is fusion:
+        if not node.op.view:
             self._own(node)
-        return self._machine_code(node) if self.joins(node) else None
+        if self.joins(node):
+            return self._machine_code(node)
+        key = key_of(node)
+        if key not in self._loop_kernels:
+            try:
+                self._loop_kernels[key] = self._loop_program(alone(node))
+            except Declined:
+                self._loop_kernels[key] = None
+        return self._loop_kernels[key]
 
     # --- kernels of nodes
 
     def canonicalize(self, function: Function) -> Function:
-        """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; some loops are
-        kernels."""
+        """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; a program with
+        control flow is one kernel, or else some of its loops are."""
         function = super().canonicalize(function)
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
+        if has_control(function) and (program := as_kernel(function, self._accepts)) is not None:
+            return program
         return outlined(function, self._accepts)
 
     def _accepts(self, body: Function) -> bool:
@@ -217,6 +228,11 @@ class NativeEngine(KernelEngine):
             except Declined:
                 self._rounding[key] = False
         return self._rounding[key]
+
+
+def has_control(function: Function) -> bool:
+    """Whether there is a loop or a branch."""
+    return any(n.op is LOOP_END or n.op is REGION for n in function.nodes)
 
 
 def _is_single(node: Node) -> bool:

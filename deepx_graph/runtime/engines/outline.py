@@ -8,7 +8,7 @@ function and in the loops that are small enough to be tried, and never recurses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.scopes import Placement, Scope
@@ -16,7 +16,7 @@ from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.rebuild import replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.types import TupleType
+from deepx_graph.types import TensorType, TupleType
 
 MOST_NODES = 4000
 """A loop of more nodes is not tried."""
@@ -32,6 +32,19 @@ class OutlinedLoop:
     body: Function
     captured: tuple[Node, ...]
     columns: tuple[int, ...]
+
+
+def as_kernel(function: Function, accepts: Accepts) -> Function | None:
+    """The function as one node that holds it all; None where that has no kernel, or something in it is no tensor."""
+    if len(function.nodes) > MOST_NODES or not all(isinstance(n.type, TensorType) for n in (*function.params, *function.results)):
+        return None
+    body = Function("program", function.params, function.results, public=False)
+    if not accepts(body):
+        return None
+    b = Builder()
+    kernel = b(fusion, *function.params, body=body)
+    results = (kernel,) if len(function.results) == 1 else tuple(b.proj(kernel, k) for k in range(len(function.results)))
+    return replace(function, results=results)
 
 
 def outlined(function: Function, accepts: Accepts) -> Function:

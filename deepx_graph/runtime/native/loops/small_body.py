@@ -24,14 +24,13 @@ from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.types import TensorType, TupleType
 
-MOST_RUNS = 256
+MOST_RUNS = 16
 """A view of more pieces of memory than this is not copied here."""
 
-MOST_STEPS, MOST_BYTES = 4000, 4 << 20
+MOST_STEPS, MOST_BYTES = 4000, 24 << 20
 """Of a body: instructions, and memory of all its values."""
 
 MachineOf = Callable[[Node], MachineCode | None]
@@ -163,8 +162,9 @@ class _Planner:
                         self.tree[t] = self._storage(self.code.slots[t].type)
 
     def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
-        if not isinstance(type, TensorType) or not type.is_static or type.dtype.np not in lower_primitives.ALL or 0 in type.shape:
+        if not isinstance(type, TensorType) or not type.is_static or 0 in type.shape:
             raise Declined(f"a value of type {type}")
+        assert type.dtype.np is not None
         self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array))
         return len(self.loops.storages) - 1
 
@@ -258,13 +258,16 @@ class _Planner:
         if not isinstance(i, Run) or self._is_alias(i):
             return []
         node, target = i.node, self._leaves(i.target)
-        if (copy := _COPIES.get(node.op)) is not None:
-            return copy(self, i, target[0], alive)
+        try:
+            if (copy := _COPIES.get(node.op)) is not None:
+                return copy(self, i, target[0], alive)
+            if _is_view(node):
+                return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
+        except Declined:  # in more pieces than are worth copying one by one
+            pass
         kernel = self.machine_of(node)
-        if kernel is None and _is_view(node):
-            return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
-        if kernel is None or any(threads for _, threads in kernel.calls):
-            raise Declined(f"{node.op.name}, which is no small kernel")
+        if kernel is None:
+            raise Declined(f"{node.op.name}, which is no machine code")
         sources = [self._leaf(s) for s in i.sources]
         return [Called(kernel, (*(sources[p] for p in kernel.params), *target))]
 

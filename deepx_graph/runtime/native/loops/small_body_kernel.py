@@ -11,6 +11,7 @@ The words of a kernel are its own: it runs once at a time, as kernels of an engi
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,12 +50,14 @@ from deepx_graph.runtime.native.machine_kernel import (
     address_of,
     workspace_bytes,
 )
+from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.straightline import form_of
 
-RESUME, LIMIT, LEFT, SCRATCH = 0, 8, 16, 24
-"""Bytes of the words: where to go on (0 from the start), jumps back in one call, how many are left, and memory for kernels."""
+RESUME, LIMIT, LEFT, SCRATCH, SCRATCHES, COUNTER, SHARE, POOL = range(0, 64, 8)
+"""Bytes of the words: where to go on (0 from the start), jumps back in one call, how many are left, memory for kernels, and what
+threads that share the work of one need (see `threads.WorkerPool`)."""
 
-HEAD, CELL = 32, 32
+HEAD, CELL = 64, 32
 """Bytes before the storages, and of a storage."""
 
 
@@ -140,11 +143,8 @@ class _Writer:
     def _action(self, action: Action) -> None:
         match action:
             case Called(kernel):
-                for _ in kernel.calls:
-                    at = calls_at(self.loops) + 16 * self._calls
-                    self._calls += 1
-                    function, table = (self.t.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
-                    self.t.line(f"call void {function}(ptr {table}, ptr %inner)")
+                for _, threads in kernel.calls:
+                    self._call(threads)
             case Copied(source, target, runs):
                 a, b = self.buffer(source), self.buffer(target)
                 for start, to, nbytes in runs:
@@ -155,6 +155,19 @@ class _Writer:
                 a, b = self.buffer(one), self.buffer(other)
                 self.t.line(f"store ptr {b}, ptr {self.word(cell(one) + DATA)}")
                 self.t.line(f"store ptr {a}, ptr {self.word(cell(other) + DATA)}")
+
+    def _call(self, threads: int) -> None:
+        """The next of the functions, on one thread or by several that share its work."""
+        at = calls_at(self.loops) + 16 * self._calls
+        self._calls += 1
+        function, table = (self.t.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
+        if not threads:
+            self.t.line(f"call void {function}(ptr {table}, ptr %inner)")
+            return
+        counter = self.word(COUNTER)
+        self.t.line(f"store i64 0, ptr {counter}")
+        share, pool, scratches = (self.t.let(f"load ptr, ptr {self.word(w)}") for w in (SHARE, POOL, SCRATCHES))
+        self.t.line(f"call void {share}(ptr {pool}, i64 {threads}, ptr {function}, ptr {table}, ptr {counter}, ptr {scratches})")
 
     def _at(self, pointer: str, offset: str) -> str:
         return self.t.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
@@ -247,9 +260,6 @@ class _Writer:
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most."""
 
-KERNEL_NANOSECONDS = 50_000
-"""A kernel that takes longer gains nothing by being called from machine code, and more from several threads."""
-
 STEP_NANOSECONDS = 5.0
 """What a step costs beside its kernel."""
 
@@ -270,8 +280,9 @@ class SmallBodyKernel(MachineCode):
 
     def __init__(self, body: Function, loops: LoopPlan) -> None:
         kernels = [c.kernel for c in kernels_of(loops)]
-        if any(k.nanoseconds > KERNEL_NANOSECONDS for k in kernels):
-            raise Declined("kernels that take long")
+        self.threads = max((threads for k in kernels for _, threads in k.calls), default=0) or 1
+        if self.threads > 1 and pool() is None:
+            raise Declined("kernels in shares, and no workers that machine code can call")
         self.params = tuple(range(len(body.params)))
         self._forms = tuple(form_of(p.type) for p in body.params)
         self.results = tuple(form_of(r.type) for r in body.results)
@@ -280,14 +291,13 @@ class SmallBodyKernel(MachineCode):
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)
         self.nanoseconds = self._iteration_ns * max(1, known)
-        self.is_short = None not in trips and self.nanoseconds <= CALL_NANOSECONDS
+        self.is_short = None not in trips and self.nanoseconds <= CALL_NANOSECONDS and self.threads == 1
         """Whether one call does it all."""
-        self._words = _Words(loops, kernels, 1 << 60 if self.is_short else max(1, int(CALL_NANOSECONDS / self._iteration_ns)))
+        self._words = _Words(loops, kernels, 1 << 60 if None not in trips and self.nanoseconds <= CALL_NANOSECONDS else max(1, int(CALL_NANOSECONDS / self._iteration_ns)))
         self.constants: tuple[Array, ...] = (self._words.array,)
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
         self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
-        self.threads = 1
         address = machine_code.functions(function_text(loops, self.params), ["iterate"], self)["iterate"]
         self.calls = ((address, 0),)
         self._call = ALONE(address)
@@ -317,6 +327,8 @@ class SmallBodyKernel(MachineCode):
         arrays = [np.asarray(args[k], order="C") for k in self.params]
         workspace.fill([*arrays, *results])
         self._words.array[RESUME // 8] = 0
+        if self.threads > 1 and (workers := pool()) is not None:
+            workers.hire(self.threads - 1)
         while True:
             self._call(workspace.address, None)
             if not self._words.array[RESUME // 8]:
@@ -335,6 +347,9 @@ class _Words:
         self._kept: list[Any] = [memory, kernels]
         self.array[LIMIT // 8] = limit
         self.array[SCRATCH // 8] = memory.scratch[0]
+        self.array[SCRATCHES // 8] = ctypes.addressof(memory.scratches)
+        if (workers := pool()) is not None:
+            self.array[SHARE // 8], self.array[POOL // 8] = workers.share_address, workers.address
         self._fill_storages(loops)
         at = calls_at(loops) // 8
         for called in kernels_of(loops):

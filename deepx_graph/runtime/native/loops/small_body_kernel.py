@@ -291,9 +291,11 @@ class SmallBodyKernel(MachineCode):
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)
         self.nanoseconds = self._iteration_ns * max(1, known)
-        self.is_short = None not in trips and self.nanoseconds <= CALL_NANOSECONDS and self.threads == 1
-        """Whether one call does it all."""
-        self._words = _Words(loops, kernels, 1 << 60 if None not in trips and self.nanoseconds <= CALL_NANOSECONDS else max(1, int(CALL_NANOSECONDS / self._iteration_ns)))
+        in_one_call = None not in trips and self.nanoseconds <= CALL_NANOSECONDS
+        self.is_short = in_one_call and self.threads == 1
+        """Whether one call does it all, on one thread."""
+        limit = 1 << 60 if in_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
+        self._words = _Words(loops, kernels, limit)
         self.constants: tuple[Array, ...] = (self._words.array,)
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)

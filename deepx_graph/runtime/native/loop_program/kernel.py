@@ -6,7 +6,6 @@ A parallel loop with work enough is shared out among the threads in chunks that 
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,6 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
@@ -74,7 +72,6 @@ class LoopKernel(MachineCode):
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
         self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
         self._functions(module_text(program, self.shares, this_machine()))
-        self._pack = struct.Struct(f"{objects}N").pack_into
 
     def _chunks(self, body: Sequence[Statement]) -> int:
         """In how many shares a part is done; 0 for one that one thread does."""
@@ -92,10 +89,9 @@ class LoopKernel(MachineCode):
         at = machine_code.functions(ir, names, self, optimise=True)
         alone = not any(s.chunks for s in self.shares)
         kind = ALONE if self.nanoseconds > LONG_NANOSECONDS else ALONE_AND_SHORT
-        self._all = kind(at["all"]) if alone else None
         self.calls = ((at["all"], 0),) if alone else tuple(
             (at[f"work{k}"], min(self.threads, s.chunks)) if s.chunks else (at[f"whole{k}"], 0) for k, s in enumerate(self.shares))
-        self._steps = [SHARED(address) if threads else ALONE(address) for address, threads in self.calls]
+        self._steps = [SHARED(address) if threads else kind(address) for address, threads in self.calls]
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
@@ -111,24 +107,10 @@ class LoopKernel(MachineCode):
         """Its workspace, and copies of what does not lie in order."""
         return self.workspace_bytes + sum(loose.values())
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The results for the arguments; in the arrays of `out`, where one is given."""
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """Part after part."""
         arrays = [np.ascontiguousarray(a) if np.ndim(a) else np.asarray(a) for a in args]
-        if out is None:
-            results = [RESULTS.empty(form.shape, form.dtype) for form in self.results]
-        else:
-            results = [result_memory(form.shape, form.dtype, args, o, may)
-                       for form, o, may in zip(self.results, out, self.in_place, strict=True)]
-        workspace: Workspace = self.workspace()
-        self._pack(workspace.table, 0, *map(id, arrays), *map(id, results))
-        if self._all is not None:
-            self._all(workspace.address, workspace.memory.scratch[0])
-        else:
-            self._run(workspace)
-        self.give_back(workspace)
-        return delivered(results, out)
-
-    def _run(self, workspace: Workspace) -> None:
+        workspace.fill([*arrays, *results])
         table, memory = workspace.address, workspace.memory
         for step, (_, threads) in zip(self._steps, self.calls, strict=True):
             if threads:

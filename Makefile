@@ -38,8 +38,9 @@ bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes,
 	$(BIN)/python -m bench $(if $(filter full,$(BENCH)),--hugepages --threads 1$(comma)2 --table docs/performance.md,--quick)
 	$(if $(DEEPX_GRAPH_PEERS),$(BIN)/python -m bench.race $(if $(filter full,$(BENCH)),,--every 15 --rounds 3))
 
-counts: $(STAMP)  ## write bench/counts.md: kernels, bytes and allocations of the measured programs
+counts: $(STAMP)  ## write bench/counts.md and bench/race/counts.md: kernels, bytes, allocations, steps of Python
 	$(BIN)/python -m bench.counts
+	$(BIN)/python -m bench.race counts
 
 docs: $(DOCS_STAMP)  ## write docs/ops.md from the declarations, draw the map of packages, build the site in out/site
 	$(BIN)/deepx-graph ops --markdown -o docs/ops.md

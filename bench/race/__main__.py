@@ -6,7 +6,8 @@
     python -m bench.race --every 10 --below 1.5 --worst 20
     python -m bench.race --rows A.json B.json --table docs/performance.md
     python -m bench.race texts FOLDER                 # the StableHLO texts as files
-    python -m bench.race counts                       # Python steps, kernels and bytes, in counts.md
+    python -m bench.race steps --kind sorting         # what Python does in a call
+    python -m bench.race counts                       # that, kernels and bytes, in counts.md
     PYTHON_WITH_JAX -m bench.race lower               # lower the programs again and store them
 
 Times are microseconds a call, minimum and median over rounds; a ratio is ours / XLA, below 1 where we are ahead.
@@ -33,7 +34,7 @@ NO_XLA = "no XLA, so we run alone: python3 -m venv .peers && .peers/bin/pip inst
 def parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(prog="python -m bench.race", description=__doc__, formatter_class=layout)
-    p.add_argument("command", nargs="?", choices=("run", "lower", "texts", "counts"), default="run")
+    p.add_argument("command", nargs="?", choices=("run", "lower", "texts", "steps", "counts"), default="run")
     p.add_argument("folder", nargs="?", type=Path, default=Path("out") / "race", help="where `texts` writes")
     p.add_argument("--only", default="", metavar="REGEX", help="programs in whose name (function.size) it is found")
     p.add_argument("--kind", type=lambda text: text.split(","), help="kinds of programs, separated by commas")
@@ -86,22 +87,29 @@ def raced(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def count(options: argparse.Namespace) -> None:
+    """Prints the steps of programs, or writes the table of counts."""
+    from bench.race import counts  # needs our package, which need not be where programs are lowered
+
+    if options.command == "counts":
+        counts.write()
+    else:
+        for p in chosen(options):
+            print(counts.told(p, options.engine, options.threads), flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    if options.command == "texts":
-        unpack(chosen(options), options.folder)
-    elif options.command == "counts":
-        from bench.race.counts import write  # not where only JAX is installed
-
-        write()
-    elif options.command == "lower":
-        if jax is None:
-            print("this Python has no JAX", file=sys.stderr)
-            return 2
+    if options.command == "lower" and jax is None:
+        print("this Python has no JAX", file=sys.stderr)
+        return 2
+    if options.command == "lower":
         lower(chosen(options))
-    else:
-        return run(options)
-    return 0
+    elif options.command == "texts":
+        unpack(chosen(options), options.folder)
+    elif options.command in ("steps", "counts"):
+        count(options)
+    return run(options) if options.command == "run" else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the programs of the race cost our native engine, in counts and not in time.
 
-    python -m bench.race counts       # writes counts.md; a test holds a sample of it as upper bounds
+    python -m bench.race counts       # writes counts.md (`make counts`); a test holds a sample of it as upper bounds
+    python -m bench.race steps        # prints the steps of every program, by any engine
 
 - Python steps: what Python does beside the one call of machine code that a program would be at best: instructions of the
   interpreter, those of every iteration of a loop, or the calls that a program without control flow is made of.
@@ -23,6 +24,7 @@ from bench.race.store import stored_text
 from bench.table import markdown
 from deepx_graph.ir import Node
 from deepx_graph.runtime.bytecode import Instruction, Run
+from deepx_graph.runtime.engines.base import Explains
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel
 from deepx_graph.runtime.straightline import NONE, KernelStep
@@ -51,7 +53,7 @@ def _label(instruction: Instruction, unit: Unit) -> str:
     node = instruction.node
     if not _makes(node):
         return node.op.name
-    how = unit.engine.lowering(node)  # type: ignore[attr-defined]
+    how = unit.engine.lowering(node) if isinstance(unit.engine, Explains) else "eval"
     return f"{node.op.name} by {re.split('[:,]', how)[0]}"
 
 
@@ -95,6 +97,12 @@ def counts(p: Program) -> tuple[Counter[str], int, int]:
     nodes = [i.node for unit in function._latest().units.values() for i in unit.instructions if isinstance(i, Run)]
     made = [n for n in nodes if _makes(n)]
     return steps, len(made), sum(nbytes(n.type) for k in made for n in (k, *k.inputs))
+
+
+def told(p: Program, engine: str, threads: int) -> str:
+    """A line that says of which steps a call consists."""
+    steps = python_steps(dx.compile(dx.optimize(dx.loads(stored_text(p))), engine=engine, threads=threads), p.inputs)
+    return f"{p.name:34} {steps.total():6} {', '.join(f'{name} {count}' for name, count in steps.most_common())}".rstrip()
 
 
 def row(p: Program) -> list[str]:

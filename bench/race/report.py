@@ -50,9 +50,13 @@ def summary(rows: Sequence[Row]) -> str:
     means = {kind: [ratio(row) for row in raced] for kind, raced in by_kind(rows).items()}
     lines = [f"{kind:14} geometric mean {geometric_mean(found):6.2f} of {len(found)}, slower than XLA {_slower(found)}"
              for kind, found in means.items() if found]
-    starts = [row["ours"]["start"] / row["xla"]["start"] for row in by_kind(rows)["all"]]
-    compiling = [f"compiling and the first call: geometric mean {geometric_mean(starts):.2f} of XLA's time"] if starts else []
+    compiling = [_starts(raced)] if (raced := by_kind(rows)["all"]) else []
     return "\n".join([*lines, *compiling, f"failed: {sum('fails' in row for row in rows)}"])
+
+
+def _starts(raced: Sequence[Row]) -> str:
+    found = geometric_mean(row["ours"]["start"] / row["xla"]["start"] for row in raced)
+    return f"Compiling and the first call take {found:.2f} of XLA's time, by geometric mean."
 
 
 def _slower(ratios: Sequence[float]) -> int:
@@ -69,6 +73,7 @@ def rendered(rows: Sequence[Row]) -> str:
     failed = [f"- {row['name']}: {row['fails']}" for row in rows if "fails" in row]
     return "\n\n".join([
         markdown(("kind", "geometric mean", "small", "medium", "slower than XLA", "ratio of each program, small / medium"), kinds),
+        _starts(groups["all"]),
         f"The {len(worst)} rows in which we are furthest behind, microseconds a call:",
         markdown(("program", "ours", "median", "XLA", "median", "ratio", "of medians"), furthest),
         *(["Failed:", "\n".join(failed)] if failed else []),

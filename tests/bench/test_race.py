@@ -159,6 +159,14 @@ def test_programs_are_chosen() -> None:
 # --- counts
 
 
+def test_steps_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sort alone is one step; a loop of 20 iterations is interpreted by the numpy engine."""
+    assert command.main(["steps", "--only", "^(sort|heat_padded).small", "--engine", "numpy"]) == 0
+    heat, sort = (line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines())
+    assert sort == ["sort.small", "1", "sort by eval 1"]
+    assert int(heat[1]) > 20 * 4 and "control" in heat[2]
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_counts_do_not_grow(name: str) -> None:
     """One that falls belongs into the table: `python -m bench.race counts`."""

@@ -132,7 +132,7 @@ def switch_in_scan(choices, x):
     return lax.scan(lambda x, c: (lax.switch(c, branches, x), x[0]), x, choices)
 
 
-@program(small=case(integers(2, 3), n=300), medium=case(integers(2, 3), n=100_000))
+@program(small=case(integers(2, 3), n=300), medium=case(integers(2, 3), n=20_000))
 def sieve(start, n):
     def step(state):
         p, prime = state

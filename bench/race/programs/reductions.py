@@ -58,7 +58,7 @@ def cumulative_max_rows(x):
     return lax.cummax(x, axis=1)
 
 
-@program(small=case(normal(20, 50)), medium=case(normal(500, 500)), bound=1e-3)
+@program(small=case(normal(20, 50)), medium=case(normal(64, 400)), bound=1e-3)
 def cumulative_logsumexp(x):
     return lax.cumlogsumexp(x, axis=1)
 

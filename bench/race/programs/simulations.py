@@ -27,9 +27,9 @@ def lorenz_slope(s):
     return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
 
 
-@program(small=case(normal(3), steps=100), medium=case(normal(3), steps=10_000), bound=1.0)
+@program(small=case(normal(3), steps=100), medium=case(normal(3), steps=10_000), bound=1e-2)
 def lorenz(s, steps):
-    return lax.scan(lambda s, _: ((s := s + 0.005 * lorenz_slope(s)), s), s, length=steps)[1]
+    return lax.scan(lambda s, _: ((s := s + 0.0005 * lorenz_slope(s)), s), s, length=steps)[1]
 
 
 def rk4(slope, y, dt, steps):
@@ -47,7 +47,7 @@ def rk4_lorenz(s, steps):
     return rk4(lorenz_slope, s, 0.001, steps)
 
 
-@program(x64=True, small=case(normal(64, dtype=np.float64), steps=20), medium=case(normal(20_000, dtype=np.float64), steps=50))
+@program(x64=True, small=case(normal(64, dtype=np.float64), steps=20), medium=case(normal(5000, dtype=np.float64), steps=50))
 def rk4_pendulum_f64(angle, steps):
     return rk4(lambda s: jnp.stack([s[1], -jnp.sin(s[0])]), jnp.stack([angle, jnp.zeros_like(angle)]), 0.01, steps)
 

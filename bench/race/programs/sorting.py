@@ -15,12 +15,12 @@ def argsort_rows(x):
     return jnp.argsort(x, axis=1)
 
 
-@program(small=case(normal(8, 400)), medium=case(normal(64, 4000)))
+@program(small=case(normal(8, 400)), medium=case(normal(64, 1000)))
 def median_rows(x):
     return jnp.median(x, axis=1)
 
 
-@program(small=case(integers(0, 20, 1000), normal(1000)), medium=case(integers(0, 100, 50_000), normal(50_000)))
+@program(small=case(integers(0, 20, 1000), normal(1000)), medium=case(integers(0, 100, 20_000), normal(20_000)))
 def sort_two_keys(k, x):
     return lax.sort((k, x, jnp.arange(k.size)), num_keys=2)
 
@@ -35,7 +35,7 @@ def searchsorted(a, x):
     return jnp.searchsorted(a, x)
 
 
-@program(small=case(ordered(256), uniform(0, 1, 1000)), medium=case(ordered(256), uniform(0, 1, 200_000)))
+@program(small=case(ordered(256), uniform(0, 1, 1000)), medium=case(ordered(256), uniform(0, 1, 20_000)))
 def digitize_by_sort(edges, x):
     return jnp.searchsorted(edges, x, method="sort")
 

@@ -188,7 +188,7 @@ class KernelEngine(ABC):
 
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
-        return updated(node) if is_tensor(node) else None
+        return updated() if is_tensor(node) else None
 
 
 Rule = Callable[[KernelEngine, Node], "KernelFn | None"]
@@ -262,7 +262,7 @@ def _shape(node: Node) -> tuple[int, ...]:
 # --- updates of a part of an array, done in the array itself where nobody else can see it
 
 
-def updated(node: Node) -> KernelFn:
+def updated() -> KernelFn:
     """The kernel of a `dynamic_update_slice`. It wants its first operand out of the frame before it is called, if it dies there."""
 
     def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:

@@ -2,7 +2,7 @@
 
 A worker is a Python thread that never comes back from machine code: it waits for a job number to change, at first awake, for some
 tens of microseconds, then in a futex, so that it takes no core from the matrix products that follow. The caller works too, and
-waits for the others. Linux on x86-64 alone; elsewhere `pool()` is None and the threads of `runtime.kernels.workers` do it.
+waits for the others. Linux on x86-64 alone; elsewhere `pool()` is None and the threads of `runtime.kernels.threads` do it.
 """
 
 from __future__ import annotations

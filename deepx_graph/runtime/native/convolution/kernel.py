@@ -153,7 +153,7 @@ class WeightPacker:
     """Brings weights into the order in which tiles read them."""
 
     def __init__(self, plan: ConvolutionPlan, pack: Any, threads: int) -> None:
-        self._pack, self._threads, self._shares = pack, min(threads, pack_shares(plan)), pack_shares(plan)
+        self._pack, self._threads = pack, min(threads, pack_shares(plan))
         self._size, self._dtype = packed_size(plan), plan.problem.dtype
 
     def __call__(self, w: Array) -> Array:

@@ -209,7 +209,7 @@ class Fields(IntEnum):
     """Chunks down and `ACROSS` a matrix."""
     ACROSS = 20
     EPILOGUE = 21
-    """What is done with a finished chunk (see `product_following`), or 0; its table, and where its scratch memory begins."""
+    """What is done with a finished chunk (`EpilogueFunction`), or 0; its table, and where its scratch memory begins."""
     EPILOGUE_TABLE = 22
     EPILOGUE_SCRATCH = 23
 

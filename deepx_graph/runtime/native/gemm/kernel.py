@@ -60,21 +60,21 @@ def fits(gemm: BatchedGemm) -> bool:
     return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
 
 
-StridedStack = tuple[Any, int, int]
-"""A stack of matrices in memory: their addresses (of one alone, a number), and the distances between rows and between columns, in
+StridedMatrices = tuple[Any, int, int]
+"""A batch of matrices in memory: their addresses (of one alone, a number), and the distances between rows and between columns, in
 elements."""
 
 
-def _strided(stack: Array) -> StridedStack | None:
+def _strided(batch: Array) -> StridedMatrices | None:
     """None where neither axis is dense, or a distance is not a whole number of elements forward."""
-    *dims, rows, columns = stack.shape
-    *outer, row, column = stack.strides
-    size = stack.itemsize
+    *dims, rows, columns = batch.shape
+    *outer, row, column = batch.strides
+    size = batch.itemsize
     row = columns * size if rows == 1 else row
     column = (size if row != size else rows * size) if columns == 1 else column
     if (row != size and column != size) or row < size or column < size or row % size or column % size:
         return None
-    start = stack.__array_interface__["data"][0]
+    start = batch.__array_interface__["data"][0]
     offsets = _offsets(tuple(dims), tuple(outer)) if dims else _NONE
     return start if len(offsets) == 1 else start + offsets, row // size, column // size
 

@@ -7,11 +7,11 @@ panels and for convolutions of any layout. Nothing is masked: all that the loops
 A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `depth` deep:
 
     lanes, tile = machine.register_bytes // dtype.itemsize, Tile(14, 2)
-    a = Operand(tuple(range(tile.rows)), 0, spread=True)
-    b = Operand((0,) * tile.rows, lanes, spread=False)
+    a = TileOperand(tuple(range(tile.rows)), 0, spread=True)
+    b = TileOperand((0,) * tile.rows, lanes, spread=False)
     steps = [(k * tile.rows, k * tile.vectors * lanes) for k in range(4)]
-    loop = Loop("%depth_by_4", str(4 * tile.rows), str(4 * tile.vectors * lanes))
-    sums = accumulate(t, dtype, tile, (a, b), ("%a", "%b"), [loop], steps)      # sums[row][vector]: Values
+    loop = PointerLoop("%depth_by_4", (str(4 * tile.rows), str(4 * tile.vectors * lanes)))
+    sums = accumulate(t, dtype, tile, (a, b), ("%a", "%b"), [loop], steps)      # sums[row][vector]
 """
 
 from __future__ import annotations

@@ -207,8 +207,7 @@ class NativeKernel(MachineCode):
         self.own_bytes = temporary_bytes + self._partial_bytes(nests)
         self.nanoseconds = sum(alone_ns(program, nests, n) for n in nests.nests)
         self._functions(module_text(program, nests, self.layout, self.chunks, this_machine()), len(nests.nests))
-        self._leaves = tuple((leaf.param, program.registers[leaf.register].shape,
-                              leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
+        self._leaves = tuple((leaf.param, leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
         self.results = tuple(ArrayType(program.registers[r].dtype, shape)
                              for r, shape in zip(program.results, program.result_shapes, strict=True))
         self.in_place = (in_place_params(program, nests),) * len(program.results)
@@ -264,7 +263,7 @@ class NativeKernel(MachineCode):
 
     def leaves(self, args: Sequence[Any]) -> list[Array]:
         """The arrays that come first in the table."""
-        return [self._leaf(args[param], shape, leaf) for param, shape, leaf in self._leaves]
+        return [self._leaf(args[param], leaf) for param, leaf in self._leaves]
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
@@ -283,7 +282,7 @@ class NativeKernel(MachineCode):
                 copies[leaf.register] = register.size * register.dtype.itemsize
         return self.workspace_bytes + sum(copies.values())
 
-    def _leaf(self, array: Any, shape: tuple[int, ...], leaf: Any) -> Array:
+    def _leaf(self, array: Any, leaf: Leaf | None) -> Array:
         """An argument, its elements in the order of the register."""
         if type(array) is not np.ndarray:
             array = np.asarray(array)

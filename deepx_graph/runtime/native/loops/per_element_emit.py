@@ -74,7 +74,7 @@ def plain_table_slots(loop: MaskedLoop) -> TableSlots:
                   at["left", 0], at["rows", 0], at["control", 0], objects, len(order))
 
 
-def lanes_of(loop: MaskedLoop, program: KernelProgram, machine: Target) -> int:
+def lanes_of(program: KernelProgram, machine: Target) -> int:
     """Elements of a vector: as many as registers hold of the widest array in the loop."""
     widest = max((r.dtype.itemsize for r in program.registers if r.size > 1), default=4)
     return machine.register_bytes // max(4, min(8, widest))
@@ -103,7 +103,7 @@ class _LoopEmitter:
         self.loop, self.program, self.piece, self.slots, self.machine = loop, program, piece, table_slots, machine
         self.size = max(r.size for r in program.registers)
         self.dtypes = [r.dtype for r in program.registers]
-        self.lanes = lanes_of(loop, program, machine)
+        self.lanes = lanes_of(program, machine)
         self.t = IRBuilder(self.lanes, machine.register_bytes == 64)
         arrays, scalars = len(loop.arrays), len(loop.scalars)
         self.leaf_of = {leaf.param: leaf.register for leaf in program.leaves}

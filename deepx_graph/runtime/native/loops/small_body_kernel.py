@@ -284,7 +284,6 @@ class SmallBodyKernel(MachineCode):
         if self.threads > 1 and pool() is None:
             raise Declined("kernels in shares, and no workers that machine code can call")
         self.params = tuple(range(len(body.params)))
-        self._forms = tuple(form_of(p.type) for p in body.params)
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = (frozenset[int](),) * len(self.results)
         self._iteration_ns = STEP_NANOSECONDS * len(loops.actions) + sum(k.nanoseconds for k in kernels)

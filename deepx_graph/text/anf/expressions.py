@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, LOO
 from deepx_graph.literal import Literal
 from deepx_graph.ops import OPS, not_
 from deepx_graph.text.sea.cursor import STRING, SeaCursor
-from deepx_graph.text.sea.reader import told
+from deepx_graph.text.sea.reader import bound
 from deepx_graph.text.sea.words import literal_of, name_text
 from deepx_graph.types import BOOL, FunctionType, TupleType, Type, as_tensor, compatible, dtype_named, scalar
 
@@ -276,22 +276,22 @@ class Expressions:
             with c.nested():
                 return self._loop(scope, words, at)
         if self.form("partial") and c.peek("@"):
-            name, place = self._callee()
-            return [self.made(PARTIAL, self._atoms(scope), (name, self._type_of(name, place)), at, stated, *words[:1])]
+            name, start = self._callee()
+            return [self.made(PARTIAL, self._atoms(scope), (name, self._type_of(name, start)), at, stated, *words[:1])]
         c.at = at
         c.expect("(")
         if c.peek("@"):
-            name, place = self._callee()
-            signature = self._type_of(name, place)
+            name, start = self._callee()
+            signature = self._type_of(name, start)
             return self._items(self.made(CALL, self._atoms(scope), (name, signature), at, whole), words, at)
         if c.peek("%"):
             return self._items(self.made(CALL_VALUE, self._atoms(scope), (), at, whole), words, at)
         return self._primitive(scope, at, stated, words, several)
 
     def _callee(self) -> tuple[str, int]:
-        place = self.cursor.skip()
+        start = self.cursor.skip()
         self.cursor.expect("@", "and the name of a function")
-        return self.cursor.name("the name of a function"), place
+        return self.cursor.name("the name of a function"), start
 
     def _primitive(self, scope: NestedScope, at: int, stated: Type | None, words: Sequence[str],
                    several: bool) -> list[Node]:
@@ -307,7 +307,7 @@ class Expressions:
         given = self.cursor.attributes() if c.peek("{") else {}
         c.expect(")")
         try:
-            attrs = op.bind(told(op, given, stated))
+            attrs = bound(op, given, stated)
         except InferError as e:
             raise VerifyError(e.diagnostic(c.span(at, c.at), f"{op.name}: ")) from None
         if op is CALL or op is CALL_VALUE or several:

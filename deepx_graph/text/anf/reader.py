@@ -106,13 +106,8 @@ class AnfReader:
         c.expect("(", "around the results")
         results = [(c.plain_name(word), type) for word, type, _ in self.body.several(self._param)]
         vjp = c.at_name("the name of the derivative") if c.accept_word("vjp") else None
-        said = list[tuple[str, str]]()
-        if c.accept_word("with"):
-            while not c.peek("(") and not c.peek("%") and not c.peek("@"):
-                key = c.name("the name of an attribute of the function")
-                c.expect("=")
-                said.append((key, c.string()))
-        return Head(name, params, results, public, vjp, tuple(said), start, c.skip())
+        attributes = c.function_attributes("(", "%", "@")
+        return Head(name, params, results, public, vjp, attributes, start, c.skip())
 
     def _function(self, head: Head) -> Function:
         """Passes the body of a function."""

@@ -1,6 +1,6 @@
 """Position in a text of the sea form, or of one with its words: names, strings, types and attribute values.
 
-The form needs no separate list of tokens: the reader asks for the word or the pattern that it expects at the place where it is.
+The form needs no separate list of tokens: the reader asks for the word or the pattern that it expects where it stands.
 A type that was met before is taken from a table by its text. Functions as values are read through the callback that the reader
 gives, as they hold whole graphs.
 """
@@ -201,23 +201,33 @@ class SeaCursor(TextCursor):
 
     def _dims(self, text: str, at: int) -> tuple[int | str, ...]:
         dims: list[int | str] = []
-        place = 0
-        while place < len(text):
-            found = _DIM.match(text, place)
-            word = found[1] if found else text[place:]
+        start = 0
+        while start < len(text):
+            found = _DIM.match(text, start)
+            word = found[1] if found else text[start:]
             if word.isdecimal() and word.isascii() and len(word) < 20:
                 dims.append(int(word))
             elif found and (word.startswith('"') or is_bare_dim(word)):
                 dims.append(self.unquote(word, at))
             else:
                 self.fail(f"'{word}' is no dimension", at, at + len(text), expected="a size or a symbol")
-            place = found.end() if found else len(text)
+            start = found.end() if found else len(text)
         if len(dims) > self.max_rank:
             raise LimitError(Diagnostic(f"a tensor of rank {len(dims)}", self.span(at, at + len(text)),
                                         expected=f"at most {self.max_rank} dimensions"))
         return tuple(dims)
 
-    # --- attribute values
+    # --- attributes
+
+    def function_attributes(self, *ends: str) -> tuple[tuple[str, str], ...]:
+        """Passes `with name = "text" ...` if it comes, up to one of these signs. Raises ParseError."""
+        found = []
+        if self.accept_word("with"):
+            while not any(map(self.peek, ends)):
+                name = self.name(f"the name of an attribute of the function, or '{ends[0]}'")
+                self.expect("=")
+                found.append((name, self.string()))
+        return tuple(found)
 
     def attributes(self) -> dict[str, Any]:
         """Passes `{name = value, ...}`. Raises ParseError for a name that is given twice."""

@@ -109,22 +109,13 @@ class SeaReader:
         c.expect("(")
         results = c.items(")", self._result)
         vjp = c.at_name("the name of the derivative") if c.accept_word("vjp") else None
-        attributes = self._said() if c.accept_word("with") else ()
+        attributes = c.function_attributes("{")
         end = c.at
         c.expect("{")
         nodes = self._body(scope)
         self._check_results(nodes, [t for _, t in results], start, end)
         return Function(name, tuple(self._param(scope, p, k, at) for k, (p, at) in enumerate(params)), nodes,
                         tuple(n for n, _ in results), public, vjp, c.span(start, end), attributes)
-
-    def _said(self) -> tuple[tuple[str, str], ...]:
-        """Passes `name = "text"` as often as it comes."""
-        c, said = self.cursor, list[tuple[str, str]]()
-        while not c.peek("{"):
-            name = c.name("the name of an attribute of the function, or '{'")
-            c.expect("=")
-            said.append((name, c.string()))
-        return tuple(said)
 
     def _params(self, scope: FunctionScope) -> list[tuple[str, int]]:
         """The parameters' names and places. One without a type is made by a `param` line in the body."""
@@ -186,7 +177,7 @@ class SeaReader:
             elif stated is None and c.accept(":"):
                 stated = self.cursor.type()
                 end = c.at
-                attrs = op.bind(told(op, {} if attr_text is None else self._simple(attr_text, found), stated))
+                attrs = bound(op, {} if attr_text is None else self._simple(attr_text, found), stated)
             else:
                 attrs = self._simple_attrs(op, attr_text, found, stated)
             c.at = end
@@ -219,7 +210,7 @@ class SeaReader:
             with c.nested():
                 given |= self.cursor.attributes()
         stated = self.cursor.type() if c.accept(":") else None
-        return inputs, op.bind(told(op, given, stated)), stated
+        return inputs, bound(op, given, stated), stated
 
     def _simple_attrs(self, op: Op, text: str | None, found: re.Match[str], stated: Type | None) -> tuple[Any, ...]:
         """Attributes without strings and functions, which recur often, by their text."""
@@ -228,7 +219,7 @@ class SeaReader:
         key = (op, text, stated)
         attrs = self._attrs.get(key)
         if attrs is None:
-            attrs = self._attrs[key] = op.bind(told(op, {} if text is None else self._simple(text, found), stated))
+            attrs = self._attrs[key] = bound(op, {} if text is None else self._simple(text, found), stated)
         return attrs
 
     def _simple(self, text: str, found: re.Match[str]) -> dict[str, Any]:
@@ -274,12 +265,10 @@ class SeaReader:
         return self.cursor.span(*(ranges[operand] if operand is not None and operand < len(ranges) else found.span()))
 
 
-def told(op: Op, given: dict[str, Any], stated: Type | None) -> dict[str, Any]:
-    """The attributes with those that the stated type tells, where they are not given."""
+def bound(op: Op, given: dict[str, Any], stated: Type | None) -> tuple[Any, ...]:
+    """Attribute values in declared order; one that is not given is taken from the stated type, where that tells it."""
     if stated is not None:
         for attr in op.attrs:
-            if attr.from_type is not None and attr.name not in given:
-                value = attr.from_type(stated)
-                if value is not None:
-                    given = {**given, attr.name: value}
-    return given
+            if attr.from_type is not None and attr.name not in given and (value := attr.from_type(stated)) is not None:
+                given = {**given, attr.name: value}
+    return op.bind(given)

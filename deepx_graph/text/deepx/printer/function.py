@@ -156,7 +156,7 @@ class FunctionWriter:
         """Makes a tensor; one whose shape is not known is made by the instruction that writes it."""
         if out.type.dtype is not ANY:
             self.word(out.type.dtype, node)
-        dims = self.spelled(out.type.dims)
+        dims = self.written_dims(out.type.dims)
         if dims is not None and out.type.dtype is not ANY:
             element = (Text(self.form.dtypes[out.type.dtype]),) if self.form.has_functions else ()
             self.made.append(Instruction("newtensor", (Vector(dims), *element), (out,), out.type.dtype))
@@ -179,7 +179,7 @@ class FunctionWriter:
         value = self.values[node]
         if isinstance(value, Tensor):
             if value.type.dims == () and dims:
-                return self.apply("broadcastTo", value.type.with_dims(dims), value, Vector(self._spell(dims, node)))
+                return self.apply("broadcastTo", value.type.with_dims(dims), value, Vector(self._known_dims(dims, node)))
             return value
         if not isinstance(value, (Literal, Argument)):
             self.fail(node, f"deepx has no values of type {node.type}")
@@ -228,8 +228,8 @@ class FunctionWriter:
         return Number(number_text(value, dtype, self.form.infinity), dtype)
 
     def dims(self, node: Node) -> Dims:
-        """The shape of a node as it is spelled. Raises VerifyError when it is not known."""
-        return self._spell(as_tensor(node.type).dims, node)
+        """The shape of a node as the form writes it. Raises VerifyError when it is not known."""
+        return self._known_dims(as_tensor(node.type).dims, node)
 
     def shape(self, node: Node) -> tuple[int, ...]:
         """The shape as ints. Raises VerifyError when it is not known."""
@@ -237,13 +237,13 @@ class FunctionWriter:
             self.fail(node, "the shape is not known", hint="give the inputs' shapes first")
         return node.type.shape
 
-    def _spell(self, dims: Dims | None, node: Node) -> Dims:
-        spelled = self.spelled(dims)
-        if spelled is None:
+    def _known_dims(self, dims: Dims | None, node: Node) -> Dims:
+        found = self.written_dims(dims)
+        if found is None:
             self.fail(node, "the shape is not known", hint="give the inputs' shapes first")
-        return spelled
+        return found
 
-    def spelled(self, dims: Dims | None) -> Dims | None:
+    def written_dims(self, dims: Dims | None) -> Dims | None:
         """A shape as the form writes it; None where it cannot."""
         found = None if dims is None else tuple(map(self.symbol, dims))
         return None if found is None or "?" in found else found

@@ -46,22 +46,14 @@ def parse_functions(problems: Problems, max_depth: int) -> tuple[FunctionText, .
     """The functions of the text; errors go to `problems`."""
     found: list[FunctionText] = []
     try:
-        _check_lines(problems)
+        for line in re.finditer(r"[^\n]+", problems.source.text):
+            problems.check_length(*line.span())
         parser = _Parser(problems, max_depth)
         while parser.skip_newlines() and not problems.is_full:
             found.append(parser.function())
     except ParseError as e:
         problems.errors += e.diagnostics
     return tuple(found)
-
-
-def _check_lines(problems: Problems) -> None:
-    text, start = problems.source.text, 0
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        problems.check_length(start, end)
-        start = end + 1
 
 
 class _Parser(TokenCursor):

@@ -12,6 +12,7 @@ from deepx_graph.errors import ParseError
 from deepx_graph.text.deepx.reader.instr import CATEGORIES, DTYPE_WORDS, Arg, Instr, Problems
 from deepx_graph.types import DType
 
+_LINE = re.compile(r"[^\n]+")
 _OP = re.compile(r"([A-Za-z_][\w.]*)(?:@([^\s(),]*))?[ \t\r]*")
 _TAG = re.compile(r"([A-Za-z]+(?:\|[A-Za-z]+)*)\s*(?:<([^<>]*)>)?\s*(?::|(?<=>)[ \t]+|(?<=>)(?=\[))[ \t]*")
 _TOKEN = re.compile(r"(?:([^\s()\[\],]+)(?:\(([^()\s]*)\))?|(\[([^\[\]]*)\])|,)[ \t\r]*")
@@ -27,16 +28,15 @@ def parse_lines(problems: Problems) -> tuple[Instr, ...]:
     """The instructions of the text; errors go to `problems`."""
     text = problems.source.text
     found: list[Instr] = []
-    start = 0
-    while start < len(text) and not problems.is_full:
-        end = _find(text, "\n", start, len(text))
+    for line in _LINE.finditer(text):
+        if problems.is_full:
+            break
         try:
-            instr = _line(problems, text, start, end)
+            instr = _line(problems, text, *line.span())
             if instr is not None:
                 found.append(instr)
         except ParseError as e:
             problems.errors += e.diagnostics
-        start = end + 1
     return tuple(found)
 
 
@@ -61,8 +61,8 @@ def _line(problems: Problems, text: str, start: int, end: int) -> Instr | None:
         return Instr(op, dtype, inputs, outputs, start, end, backward, True, metadata)
     if text.startswith("(", at, end):
         close = text.find(")", at, end)
-        what, place = ("'(' without ')'", at) if close < 0 else ("the arrow '->' is missing", close)
-        raise problems.parse_error(what, place, place + 1, expected="(operands) -> (results)")
+        what, start = ("'(' without ')'", at) if close < 0 else ("the arrow '->' is missing", close)
+        raise problems.parse_error(what, start, start + 1, expected="(operands) -> (results)")
     return Instr(op, dtype, _operands(problems, text, at, end), (), start, end, False, False, metadata)
 
 

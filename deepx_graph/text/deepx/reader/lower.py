@@ -66,7 +66,7 @@ def finish(problems: Problems, error: type[ParseError] | type[VerifyError]) -> N
 
 
 def created_names(body: Sequence[Instr]) -> dict[str, int]:
-    """The names that instructions create, with the place where each is first created."""
+    """The names that instructions create, with the offset at which each is first created."""
     found: dict[str, int] = {}
     for instr in body:
         rule = rule_named(instr.op.text)
@@ -320,11 +320,11 @@ def match_dims(formal: TensorType, actual: TensorType, symbols: dict[str, Dim]) 
             symbols[want] = have
 
 
-def instantiate(type: TensorType, symbols: Mapping[str, Dim], place: int) -> TensorType:
+def instantiate(type: TensorType, symbols: Mapping[str, Dim], offset: int) -> TensorType:
     """The type with symbols replaced; one that no argument fixes becomes a symbol of this call."""
     if type.dims is None:
         return type
-    return tensor(type.dtype, tuple(symbols.get(d, f"{d}@{place}") if isinstance(d, str) else d for d in type.dims))
+    return tensor(type.dtype, tuple(symbols.get(d, f"{d}@{offset}") if isinstance(d, str) else d for d in type.dims))
 
 
 def _with_effects(functions: Mapping[str, FunctionText]) -> set[str]:
@@ -383,7 +383,7 @@ def run_backward(line: Line) -> None:
 
 
 def gradient_name(arg: Arg) -> Arg | None:
-    """The operand naming the gradient of this one, its place that of the operand where it is not written; None for `name()`."""
+    """The operand naming the gradient of this one, its position that of the operand where it is not written; None for `name()`."""
     if arg.grad is None:
         return Arg(f"{arg.text}.grad", arg.start, arg.end)
     return arg.grad if arg.grad.text else None

@@ -141,13 +141,12 @@ class Printer:
         found = self.names[node] = self.fresh(node.name)
         return found
 
-    def bind(self, source: Node, key: Node | None = None) -> list[str]:
-        """Names the values of a call, branch or loop; those of a loop's iteration under the key of its begin."""
-        key = key or source
+    def bind(self, source: Node) -> list[str]:
+        """Names the values of a call, branch or loop; those of a loop's iteration are its begin's."""
         assert isinstance(source.type, TupleType)
         alone = source.name if len(source.type.items) == 1 else ""
-        found = [self.fresh(self.named.get((key, k), "") or alone) for k in range(len(source.type.items))]
-        self.items.update({(key, k): name for k, name in enumerate(found)})
+        found = [self.fresh(self.named.get((source, k), "") or alone) for k in range(len(source.type.items))]
+        self.items.update({(source, k): name for k, name in enumerate(found)})
         return found
 
     def atom(self, node: Node) -> str:
@@ -167,8 +166,7 @@ class Printer:
 
     def values(self, nodes: Sequence[Node]) -> str:
         """One value, or several."""
-        atoms = [self.atom(n) for n in nodes]
-        return atoms[0] if len(atoms) == 1 else f"({' '.join(['values', *atoms])})"
+        return several(list(map(self.atom, nodes)))
 
     # --- blocks
 
@@ -180,13 +178,13 @@ class Printer:
         """The lets of the nodes around the results. A last call or branch whose values are the results stands in their place."""
         shown = [n for n in nodes if not self.is_silent(n)]
         last = shown.pop() if shown and self.ends(shown[-1], results) else None
-        for node in shown:
-            yield self.let(node, pad)
-        if last is None:
-            yield pad + self.values(results)
-        else:
-            yield self.compound(last, pad)
-        yield ")" * sum(1 + (n in self.wholes) for n in shown)
+        yield from (self.let(node, pad) for node in shown)
+        yield iter([pad + self.values(results)]) if last is None else self.compound(last, pad)
+        yield self.closing(shown)
+
+    def closing(self, nodes: Sequence[Node]) -> str:
+        """The brackets that close the lets of the nodes."""
+        return ")" * sum(1 + (n in self.wholes) for n in nodes)
 
     def ends(self, node: Node, results: Sequence[Node]) -> bool:
         """Whether the results are the values of the node, all without names and of types that it tells."""
@@ -214,7 +212,8 @@ class Printer:
 
     def gathered(self, node: Node) -> str:
         """The values of a call, branch or loop as one tuple: `(let (%t : (T, U) (tuple %x %y))`."""
-        items = " ".join(self.items[node, k] for k in range(len(self.wholes[node])))
+        assert isinstance(node.type, TupleType)
+        items = " ".join(self.items[node, k] for k in range(len(node.type.items)))
         return f"(let ({self.name(node)} : {self.type(node.type)} (tuple {items}))"
 
     def heads(self, node: Node) -> str:
@@ -270,17 +269,19 @@ class Printer:
         yield f"{pad}(letrec ({name} (lambda ({heads})"
         test = [n for n in self.place.iteration(self.place.headers[node]) if not self.is_silent(n)]
         inner = pad + "    "
-        for n in test:
-            yield self.let(n, inner)
+        yield from (self.let(n, inner) for n in test)
         yield f"{inner}(if {self.atom(node.inputs[1])}"
         body = [n for n in self.place.bodies[node].nodes[::-1] if not self.is_silent(n)]
-        for n in body:
-            yield self.let(n, inner + "  ")
+        yield from (self.let(n, inner + "  ") for n in body)
         yield f"{inner}  ({' '.join([name, *map(self.atom, node.inputs[2:])])})"
-        yield ")" * sum(1 + (n in self.wholes) for n in body)
-        yield f"{inner}  {variables[0] if len(variables) == 1 else '(' + ' '.join(['values', *variables]) + ')'}"
-        yield ")" * (3 + sum(1 + (n in self.wholes) for n in test))
+        yield self.closing(body)
+        yield f"{inner}  {several(variables)}"
+        yield ")))" + self.closing(test)
         yield f"{pad}  ({' '.join([name, *map(self.atom, begin.inputs)])}))"
+
+
+def several(atoms: Sequence[str]) -> str:
+    return atoms[0] if len(atoms) == 1 else f"({' '.join(['values', *atoms])})"
 
 
 def opens(node: Node) -> bool:
@@ -316,13 +317,9 @@ def _items(function: Function) -> dict[tuple[Node, int], str]:
     return found
 
 
-def _wholes(function: Function) -> dict[Node, Sequence[Type]]:
+def _wholes(function: Function) -> set[Node]:
     """The calls, branches and loops whose values are used as one tuple."""
-    found: dict[Node, Sequence[Type]] = {}
-    for source in (*function.results, *(i for n in function.nodes if not is_item(n) for i in n.inputs)):
-        if isinstance(source.type, TupleType) and opens(source):
-            found[source] = source.type.items
-    return found
+    return set(filter(opens, (*function.results, *(i for n in function.nodes if not is_item(n) for i in n.inputs))))
 
 
 def are_items(nodes: Sequence[Node], source: Node) -> bool:

@@ -202,7 +202,7 @@ def _product(a: Args, x: Node, y: Node) -> Node:
     leading, lhs, rhs = 0, len(left) - 1, max(0, len(right) - 2)
     if len(right) > 2:
         batch = joint_dims([left[:-2], right[:-2]])
-        x, y = a.context.spread(x, (*batch, *left[-2:])), a.context.spread(y, (*batch, *right[-2:]))
+        x, y = a.context.broadcast_to(x, (*batch, *left[-2:])), a.context.broadcast_to(y, (*batch, *right[-2:]))
         leading, lhs, rhs = len(batch), len(batch) + 1, len(batch)
     axes = tuple(range(leading))
     return a.b(ops.dot_general, x, y, lhs_batching_dimensions=axes, rhs_batching_dimensions=axes,

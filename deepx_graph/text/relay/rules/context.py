@@ -147,9 +147,9 @@ class Context:
         dims = joint_dims([t.dims or () for t in types])
         if all(t.dims == () or _may_equal(t.dims, dims) for t in types):
             return list(nodes)
-        return [n if t.dims in ((), dims) else self.spread(n, dims) for n, t in zip(nodes, types, strict=True)]
+        return [n if t.dims in ((), dims) else self.broadcast_to(n, dims) for n, t in zip(nodes, types, strict=True)]
 
-    def spread(self, x: Node, dims: Dims) -> Node:
+    def broadcast_to(self, x: Node, dims: Dims) -> Node:
         """The operand broadcast to `dims`, its axes being the last ones; ones are stretched. Raises InferError."""
         old = ranked(x).dims or ()
         if old == dims:
@@ -166,7 +166,7 @@ class Context:
             x = self.shaped(x, [old[axes.index(k)] if k in axes else 1 for k in range(first, len(dims))])
         return self(ops.broadcast_in_dim, x, shape=dims, broadcast_dimensions=tuple(range(first, len(dims))))
 
-    def places(self, dtype: DType, dims: Dims, axis: int) -> Node:
+    def indices(self, dtype: DType, dims: Dims, axis: int) -> Node:
         """0, 1, 2, ... along one axis of a tensor of that shape."""
         line = self(ops.iota, dtype=dtype, shape=(dims[axis],), iota_dimension=0)
         return line if len(dims) == 1 else self.along(line, dims, (axis,))
@@ -175,14 +175,14 @@ class Context:
         """The operand in another shape of as many elements; itself when it has that shape."""
         return x if ranked(x).dims == tuple(dims) else self(ops.reshape, x, shape=tuple(dims))
 
-    def turned(self, x: Node, order: Sequence[int]) -> Node:
+    def transposed(self, x: Node, order: Sequence[int]) -> Node:
         """The operand with its axes in another order; itself when that is the one it has."""
         return x if tuple(order) == tuple(range(len(order))) else self(ops.transpose, x, permutation=tuple(order))
 
     def cast(self, x: Node, dtype: DType) -> Node:
         return x if as_tensor(x.type).dtype is dtype else self(ops.convert, x, dtype=dtype)
 
-    def cut(self, x: Node, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None) -> Node:
+    def sliced(self, x: Node, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None) -> Node:
         return self(ops.slice_, x, start_indices=tuple(start), limit_indices=tuple(limit),
                     strides=tuple(strides) if strides is not None else (1,) * len(tuple(start)))
 

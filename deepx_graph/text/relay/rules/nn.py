@@ -40,9 +40,9 @@ def _batch_matmul(c: Context) -> Node:
         raise InferError(f"operands {c.type()} and {c.type(1)}", expected="two tensors of rank 3")
     (n, *a), (m, *b) = c.known().dims or (), c.known(1).dims or ()
     if n == 1 and m != 1:
-        x = c.spread(x, (m, *a))
+        x = c.broadcast_to(x, (m, *a))
     elif m == 1 and n != 1:
-        y = c.spread(y, (n, *b))
+        y = c.broadcast_to(y, (n, *b))
     return product_of(c, x, y, (1, 1), (1 if c.flag("transpose_a") else 2, 2 if c.flag("transpose_b", True) else 1))
 
 

@@ -66,7 +66,7 @@ def _variance(c: Context) -> Node:
     axes = axes_of(c)
     x = c.args[0]
     center = c.args[1] if len(c.args) > 1 else back(c, mean(c, x, axes), x, axes)
-    off = c(ops.subtract, x, c.spread(center, c.known().dims or ()) if len(c.args) > 1 else center)
+    off = c(ops.subtract, x, c.broadcast_to(center, c.known().dims or ()) if len(c.args) > 1 else center)
     total = ops.reduction(c.b, ops.add, c(ops.multiply, off, off), axes)
     number = count(x, axes) - int(c.flag("unbiased"))
     return kept(c, c(ops.divide, total, c.like(number, x)), axes)
@@ -103,7 +103,7 @@ def _place(op: Op, direction: str) -> Operator:
             inner = axes
         else:
             raise InferError(f"{c.name} over axes {list(axes)}", expected="one axis, or all")
-        places = c.places(I32, shape, inner[0])
+        places = c.indices(I32, shape, inner[0])
         body = place_body(c.type().dtype, direction, c.flag("select_last_index"))
         start = op.identity_for(c.type().dtype)
         none = c.b.constant(-1 if c.flag("select_last_index") else 2**31 - 1, I32)

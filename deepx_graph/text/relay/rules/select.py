@@ -48,7 +48,7 @@ def _one_hot(c: Context) -> Node:
     at = axis_of(c.number("axis", -1), len(dims) + 1)
     shape = (*dims[:at], depth, *dims[at:])
     spread = c.along(c.args[0], shape, [k for k in range(len(shape)) if k != at])
-    classes = c.places(c.type().dtype, shape, at)
+    classes = c.indices(c.type().dtype, shape, at)
     hot = c(ops.compare, classes, spread, direction="EQ")
     on, off = (c.along(c.cast(c.args[k], dtype), shape, ()) for k in (1, 2))
     return c(ops.select, hot, on, off)
@@ -72,15 +72,15 @@ def _sort(c: Context) -> Node:
     return c(ops.sort, c.args[0], dimension=at, comparator=comparator((c.type().dtype,), _direction(c)))
 
 
-def sorted_places(c: Context, at: int, direction: str) -> Node:
+def sorted_indices(c: Context, at: int, direction: str) -> Node:
     """The operand sorted, and the places where its elements were."""
-    places = c.places(I32, c.known().shape, at)
+    places = c.indices(I32, c.known().shape, at)
     return c(ops.sort, c.args[0], places, dimension=at, comparator=comparator((c.type().dtype, I32), direction))
 
 
 def _argsort(c: Context) -> Node:
     at = c.axis(c.known().rank or 0, default=-1)
-    return c.cast(c.b.proj(sorted_places(c, at, _direction(c)), 1), c.dtype(default=I32))
+    return c.cast(c.b.proj(sorted_indices(c, at, _direction(c)), 1), c.dtype(default=I32))
 
 
 def _topk(c: Context) -> Node:
@@ -94,7 +94,7 @@ def _topk(c: Context) -> Node:
         if kind == "both" and dtype is I32:
             return whole
     else:
-        whole = sorted_places(c, at, "LT" if c.flag("is_ascend", False) else "GT")
+        whole = sorted_indices(c, at, "LT" if c.flag("is_ascend", False) else "GT")
     limit = [k if j == at else d for j, d in enumerate(shape)]
     wanted = {"both": (0, 1), "values": (0,), "indices": (1,)}.get(kind)
     if wanted is None:
@@ -102,7 +102,7 @@ def _topk(c: Context) -> Node:
     found = []
     for j in wanted:
         item = c.b.proj(whole, j)
-        item = item if as_tensor(item.type).shape == tuple(limit) else c.cut(item, (0,) * len(shape), limit)
+        item = item if as_tensor(item.type).shape == tuple(limit) else c.sliced(item, (0,) * len(shape), limit)
         found.append(c.cast(item, dtype) if j else item)
     return c.b.pack(*found) if kind == "both" else found[0]
 
@@ -115,7 +115,7 @@ def _triangle(c: Context) -> Node:
     if len(dims) < 2:
         raise InferError(f"operand 0 is {an(c.type())}", operand=0, expected="a matrix, or several")
     k = int(c.static(1).reshape(()).item()) if len(c.args) > 1 else c.number("k", 0)
-    rows, columns = (c.places(I32, dims, len(dims) - 2 + j) for j in range(2))
+    rows, columns = (c.indices(I32, dims, len(dims) - 2 + j) for j in range(2))
     off = c(ops.subtract, columns, rows)
     kept = c(ops.compare, off, c.like(k, off), direction="GE" if c.flag("upper", True) else "LE")
     return c(ops.select, kept, c.args[0], c.like(0, c.args[0]))
@@ -128,7 +128,7 @@ def _sequence_mask(c: Context) -> Node:
     if axis > 1 or len(dims) < 2:
         raise InferError(f"axis {axis}", expected="0 or 1 of a tensor of rank 2 or more")
     lengths = c.along(c.cast(c.args[1], I32), dims, (1 - axis,))
-    inside = c(ops.compare, c.places(I32, dims, axis), lengths, direction="LT")
+    inside = c(ops.compare, c.indices(I32, dims, axis), lengths, direction="LT")
     return c(ops.select, inside, c.args[0], c.like(c.real("mask_value", 0), c.args[0]))
 
 
@@ -136,7 +136,7 @@ def _set_diagonal(c: Context) -> Node:
     dims = c.known().dims or ()
     if c.attr("k1", 0) != 0 or c.attr("k2", 0) != 0 or len(dims) < 2 or dims[-1] != dims[-2]:
         raise Unsupported("matrix_set_diag of another diagonal")
-    rows, columns = (c.places(I32, dims, len(dims) - 2 + j) for j in range(2))
+    rows, columns = (c.indices(I32, dims, len(dims) - 2 + j) for j in range(2))
     diagonal = c.along(c.args[1], dims, tuple(range(len(dims) - 1)))
     return c(ops.select, c(ops.compare, rows, columns, direction="EQ"), diagonal, c.args[0])
 

@@ -152,7 +152,7 @@ def _split(c: Context) -> Node:
     for low, high in pairwise(ends):
         start, limit = [0] * len(shape), list(shape)
         start[at], limit[at] = min(low, shape[at]), min(max(low, high), shape[at])
-        parts.append(c.cut(c.args[0], start, limit))
+        parts.append(c.sliced(c.args[0], start, limit))
     return c.b.pack(*parts)
 
 
@@ -185,7 +185,7 @@ def _strided_slice(c: Context) -> Node:
         start[k], limit[k], strides[k] = (places[0], places[-1] + 1, abs(step)) if places else (0, 0, 1)
     if any(isinstance(d, str) for d in limit):
         raise Unsupported("a slice beside an axis whose size is not known")
-    cut = c.cut(c.args[0], start, [int(d) for d in limit], strides)
+    cut = c.sliced(c.args[0], start, [int(d) for d in limit], strides)
     for axis in sorted(backwards):
         cut = c(ops.reverse, cut, dimensions=(axis,))
     return cut
@@ -195,7 +195,7 @@ def _slice_like(c: Context) -> Node:
     shape, other = c.known().shape, c.known(1).shape
     axes = [axis_of(a, len(shape)) for a in c.ints("axes")] if c.attr("axes") else range(len(shape))
     limit = [other[k] if k in axes else d for k, d in enumerate(shape)]
-    return c.cut(c.args[0], (0,) * len(shape), limit)
+    return c.sliced(c.args[0], (0,) * len(shape), limit)
 
 
 def _tile(c: Context) -> Node:
@@ -301,8 +301,8 @@ SHAPE: dict[str, Operator] = {
     "strided_slice": Operator(_strided_slice), "slice_like": Operator(_slice_like, 2), "tile": Operator(_tile),
     "repeat": Operator(_repeat), "reverse": Operator(_reverse), "flip": Operator(_reverse), "nn.pad": Operator(_pad),
     "zeros": _filled(0), "ones": _filled(1), "full": Operator(_full), "arange": Operator(_arange, 3),
-    "broadcast_to": Operator(lambda c: c.spread(c.args[0], c.sizes("shape", 1))),
-    "broadcast_to_like": Operator(lambda c: c.spread(c.args[0], c.known(1).dims or ()), 2),
+    "broadcast_to": Operator(lambda c: c.broadcast_to(c.args[0], c.sizes("shape", 1))),
+    "broadcast_to_like": Operator(lambda c: c.broadcast_to(c.args[0], c.known(1).dims or ()), 2),
     "collapse_sum_to": Operator(lambda c: collapse(c, c.args[0], c.sizes("shape", 1))),
     "collapse_sum_like": Operator(lambda c: collapse(c, c.args[0], c.known(1).dims or ()), 2),
     "full_like": Operator(lambda c: c.along(c.cast(c.args[1], c.type().dtype), c.known().dims or (), ()), 2),

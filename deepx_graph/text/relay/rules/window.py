@@ -54,18 +54,18 @@ def each(c: Context, name: str, n: int, default: int = 1) -> tuple[int, ...]:
 
 
 def convolved(c: Context, x: Node, w: Node, layouts: Sequence[str], letters: str, **attrs: Any) -> Node:
-    """A convolution whose operands and result have these layouts, kernels with O and I."""
+    """A convolution in `out_dtype` whose operands and result have these layouts, kernels with O and I."""
     data, kernel, out = layouts
     n = len(letters)
     plain: dict[str, Any] = {"lhs_dilation": (1,) * n, "rhs_dilation": (1,) * n, "window_strides": (1,) * n,
                              "window_reversal": (0,) * n, "feature_group_count": 1, "batch_group_count": 1}
-    return c(ops.convolution, x, w, **{
-        **plain, **attrs, "input_batch_dimension": data.index("N"), "input_feature_dimension": data.index("C"),
-        "input_spatial_dimensions": tuple(data.index(s) for s in letters), "kernel_input_feature_dimension": kernel.index("I"),
-        "kernel_output_feature_dimension": kernel.index("O"), "kernel_spatial_dimensions": tuple(kernel.index(s) for s in letters),
-        "output_batch_dimension": out.index("N"), "output_feature_dimension": out.index("C"),
-        "output_spatial_dimensions": tuple(out.index(s) for s in letters),
-    })  # fmt: skip
+    axes = {f"{side}_{what}_dimension": layout.index(letter) for side, layout in (("input", data), ("output", out))
+            for what, letter in (("batch", "N"), ("feature", "C"))}
+    spatial = {f"{side}_spatial_dimensions": tuple(map(layout.index, letters))
+               for side, layout in (("input", data), ("kernel", kernel), ("output", out))}
+    dtype = c.dtype("out_dtype", ranked(x).dtype)
+    return c(ops.convolution, c.cast(x, dtype), c.cast(w, dtype), **{**plain, **attrs}, **axes, **spatial,
+             kernel_input_feature_dimension=kernel.index("I"), kernel_output_feature_dimension=kernel.index("O"))
 
 
 def _conv(n: int) -> Operator:
@@ -78,10 +78,9 @@ def _conv(n: int) -> Operator:
         out = layout_of(c, "out_layout", "NC" + letters, n + 2) if c.attr("out_layout") else data
         low, high = paddings(c, n)
         groups = c.number("groups", 1)
-        dtype = c.dtype("out_dtype", ranked(x).dtype)
         if groups > 1 and (c.known(1).shape[kernel.index("I")] * groups != c.known().shape[data.index("C")]):
             w, kernel = _depthwise(c, w, kernel, groups)
-        return convolved(c, c.cast(x, dtype), c.cast(w, dtype), (data, kernel, out), letters, window_strides=each(c, "strides", n),
+        return convolved(c, x, w, (data, kernel, out), letters, window_strides=each(c, "strides", n),
                          padding_low=low, padding_high=high, rhs_dilation=each(c, "dilation", n), feature_group_count=groups)
 
     return Operator(build, 2)
@@ -93,7 +92,7 @@ def _depthwise(c: Context, w: Node, kernel: str, groups: int) -> tuple[Node, str
     o, i = kernel.index("O"), kernel.index("I")
     if shape[o] != groups:
         raise InferError(f"operand 1 is {an(c.type(1))}", operand=1, expected=f"a kernel for {groups} groups")
-    front = c.turned(w, (o, i, *(k for k in range(len(shape)) if k not in (o, i))))
+    front = c.transposed(w, (o, i, *(k for k in range(len(shape)) if k not in (o, i))))
     rest = "".join(s for s in kernel if s not in "OI")
     return c.shaped(front, (shape[o] * shape[i], 1, *(d for k, d in enumerate(shape) if k not in (o, i)))), "OI" + rest
 
@@ -111,9 +110,8 @@ def _conv_transpose(n: int) -> Operator:
         dilation, extra = each(c, "dilation", n), c.ints("output_padding", (0,))
         extra = extra * n if len(extra) == 1 else extra
         reach = [(c.known(1).shape[kernel.index(s)] - 1) * d for s, d in zip(letters, dilation, strict=True)]
-        dtype = c.dtype("out_dtype", ranked(x).dtype)
         return convolved(
-            c, c.cast(x, dtype), c.cast(w, dtype), (data, kernel, data), letters, window_reversal=(1,) * n,
+            c, x, w, (data, kernel, data), letters, window_reversal=(1,) * n,
             lhs_dilation=each(c, "strides", n), rhs_dilation=dilation,
             padding_low=tuple(r - p for r, p in zip(reach, low, strict=True)),
             padding_high=tuple(r - p + e for r, p, e in zip(reach, high, extra, strict=True)),
@@ -255,7 +253,7 @@ def _depth_to_space(c: Context) -> Node:
         split, order = (n, size, size, inner, height, width), (0, 3, 4, 1, 5, 2)
     else:
         split, order = (n, inner, size, size, height, width), (0, 1, 4, 2, 5, 3)
-    return c.shaped(c.turned(c.shaped(c.args[0], split), order), (n, inner, height * size, width * size))
+    return c.shaped(c.transposed(c.shaped(c.args[0], split), order), (n, inner, height * size, width * size))
 
 
 def _space_to_depth(c: Context) -> Node:
@@ -267,7 +265,7 @@ def _space_to_depth(c: Context) -> Node:
         raise InferError(f"{height} by {width} does not split in blocks of {size} by {size}", operand=0)
     rows, columns = height // size, width // size
     split = c.shaped(c.args[0], (n, depth, rows, size, columns, size))
-    return c.shaped(c.turned(split, (0, 3, 5, 1, 2, 4)), (n, depth * size * size, rows, columns))
+    return c.shaped(c.transposed(split, (0, 3, 5, 1, 2, 4)), (n, depth * size * size, rows, columns))
 
 
 def _lrn(c: Context) -> Node:

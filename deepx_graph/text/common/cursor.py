@@ -118,7 +118,8 @@ class TextCursor(Cursor):
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Passes what the pattern matches next, if it does."""
-        found = pattern.match(self.text, self.skip())
+        first = self.text[self.at : self.at + 1]
+        found = pattern.match(self.text, self.at if " " < first <= "~" and first != self.COMMENT else self.skip())
         if found is not None:
             self.at = found.end()
         return found

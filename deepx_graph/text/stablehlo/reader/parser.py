@@ -264,4 +264,4 @@ class MlirParser:
 
 
 def _total(results: list[tuple[str, int | None]]) -> int:
-    return sum(1 if count is None else count for _, count in results)
+    return sum([1 if count is None else count for _, count in results])

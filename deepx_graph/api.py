@@ -20,12 +20,12 @@ from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.ir.function import show_with
 from deepx_graph.ops.host.custom_calls import register_custom_call
-from deepx_graph.session import programs
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
+    from deepx_graph.session.programs import Loaded
     from deepx_graph.viz.draw import Drawing
 
 P = ParamSpec("P")
@@ -43,10 +43,14 @@ show_with(_bundle)
 
 def _pickled(module: Module) -> tuple[Any, ...]:
     """A module pickles as text that reads back exactly."""
+    from deepx_graph.session import programs
+
     return _unpickled, (programs.dumps(module, "sea"),)
 
 
 def _unpickled(text: str) -> Module:
+    from deepx_graph.session import programs
+
     return programs.loads(text, "sea", ReadOptions()).module
 
 
@@ -105,6 +109,8 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
     Tolerated irregularities of the text are issued as Python warnings. Raises ParseError, VerifyError and LimitError with file,
     line and column, UsageError when the file cannot be opened.
     """
+    from deepx_graph.session import programs
+
     return _warned(programs.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
@@ -113,6 +119,8 @@ def loads(text: str | bytes | bytearray | memoryview, format: str | None = None,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
           data_root: str | Path | None = None) -> Module:
     """The program in a text, or in the bytes of a binary file; otherwise as `load`."""
+    from deepx_graph.session import programs
+
     return _warned(programs.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
 
 
@@ -126,7 +134,7 @@ def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_byte
                        max_file_bytes=usual.max_file_bytes if max_file_bytes is None else max_file_bytes)
 
 
-def _warned(loaded: programs.Loaded) -> Module:
+def _warned(loaded: Loaded) -> Module:
     for diagnostic in loaded.warnings:
         warnings.warn(diagnostic.render(), stacklevel=4)
     return loaded.module
@@ -139,6 +147,8 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
     """
+    from deepx_graph.session import programs
+
     return programs.dumps(module, format, **options)
 
 
@@ -149,6 +159,8 @@ def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, 
     It is verified after every pass unless `verify` is false. `fast_math` allows rewrites that change floating-point results
     slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.
     """
+    from deepx_graph.session import programs
+
     return programs.optimise(module, pipeline, programs.Watch(verify=verify, fast_math=fast_math)).module
 
 
@@ -162,6 +174,8 @@ def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = 
     iterations; `auto` is the first of them that stores at most `budget` bytes (1 GiB). Raises UsageError for an unknown input,
     VerifyError, with the place, for an operation without a gradient.
     """
+    from deepx_graph.session import programs
+
     return programs.gradient(module, _names(wrt), loop, budget)
 
 
@@ -176,6 +190,8 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
     The derivative takes the arguments of the function and one cotangent for each floating or complex result, and gives one for each
     floating or complex argument; `grad` checks that. Raises UsageError when there is no function of that name.
     """
+    from deepx_graph.session import programs
+
     return programs.with_derivative(module, name, vjp_name)
 
 

@@ -12,15 +12,17 @@ from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
-from deepx_graph.ir.structure import LOOP_END, REGION
+from deepx_graph.ir.structure import LOOP_END, PROJ, REGION, TUPLE
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
+from deepx_graph.ops.tensor.layout import reshape
+from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
-from deepx_graph.runtime.engines.outline import as_kernel, outlined
+from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
@@ -87,7 +89,7 @@ class NativeEngine(KernelEngine):
 
     @_in_its_width
     def _loop(self, function: Function) -> CompiledKernel:
-        if not has_control(function):
+        if not has_control(function) and not is_program(function):
             raise Declined
         try:
             return build_per_element(function, self.threads)
@@ -144,9 +146,19 @@ class NativeEngine(KernelEngine):
         function = super().canonicalize(function)
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
-        if has_control(function) and (program := as_kernel(function, self._accepts)) is not None:
+        if not self._runs_in_one_call(function) and (program := as_kernel(function, self._accepts)) is not None:
             return program
         return outlined(function, self._accepts)
+
+    def _runs_in_one_call(self, function: Function) -> bool:
+        """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""
+        if has_control(function):
+            return False
+        for node in function.nodes:
+            named = not node.inputs or node.op in (PROJ, TUPLE, reshape)
+            if node.op is iota or not (named or (not node.op.view and self._own(node) is not None and self.joins(node))):
+                return False
+        return True
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""

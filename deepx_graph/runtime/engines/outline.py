@@ -21,6 +21,9 @@ from deepx_graph.types import TensorType, TupleType
 MOST_NODES = 4000
 """A loop of more nodes is not tried."""
 
+PROGRAM = "program"
+"""The name of a body that holds a whole function."""
+
 Accepts = Callable[[Function], bool]
 
 
@@ -34,11 +37,16 @@ class OutlinedLoop:
     columns: tuple[int, ...]
 
 
+def is_program(body: Function) -> bool:
+    """Whether `as_kernel` made the body."""
+    return body.name == PROGRAM
+
+
 def as_kernel(function: Function, accepts: Accepts) -> Function | None:
     """The function as one node that holds it all; None where that has no kernel, or something in it is no tensor."""
     if len(function.nodes) > MOST_NODES or not all(isinstance(n.type, TensorType) for n in (*function.params, *function.results)):
         return None
-    body = Function("program", function.params, function.results, public=False)
+    body = Function(PROGRAM, function.params, function.results, public=False)
     if not accepts(body):
         return None
     b = Builder()

@@ -115,6 +115,18 @@ class LoopPlan:
     """The storage that the test or selector at a position looks at."""
     results: tuple[int, ...] = ()
 
+    @property
+    def direct(self) -> frozenset[int]:
+        """The storages that lie in the results from the start: their own, in code where no buffers change hands."""
+        if self.swaps or not all(isinstance(i, (Run, Pack, Return)) for i in self.code.instructions):
+            return frozenset()
+        return frozenset(s for s in self.results if self.storages[s].is_owned and self.results.count(s) == 1)
+
+    @property
+    def swaps(self) -> bool:
+        """Whether some storages exchange buffers."""
+        return any(isinstance(a, Swapped) for actions in self.actions for a in actions)
+
 
 def planned(body: Function, machine_of: MachineOf) -> LoopPlan:
     """The plan of a body. Raises Declined."""

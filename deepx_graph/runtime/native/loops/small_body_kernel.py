@@ -98,6 +98,7 @@ class _Writer:
         self.t = IRBuilder(1)
         self._calls = 0
         self.marks = marks_of(loops)
+        self.direct = loops.direct
 
     def text(self) -> str:
         stops = sorted({i.to for at, i in enumerate(self.loops.code.instructions) if isinstance(i, Jump) and i.to <= at})
@@ -131,6 +132,9 @@ class _Writer:
         for k, param in enumerate(self.params):
             found = next(n for n, s in enumerate(self.loops.storages) if s.param == param)
             self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
+        for k, storage in enumerate(self.loops.results):
+            if storage in self.direct:
+                self.t.line(f"store ptr {self._object(len(self.params) + k)}, ptr {self.word(cell(storage) + DATA)}")
         self.t.line("br label %at0")
 
     def _object(self, slot: int) -> str:
@@ -252,7 +256,8 @@ class _Writer:
 
     def _return(self) -> None:
         for k, storage in enumerate(self.loops.results):
-            self._copy(self._object(len(self.params) + k), self.buffer(storage), self.loops.storages[storage].nbytes)
+            if storage not in self.direct:
+                self._copy(self._object(len(self.params) + k), self.buffer(storage), self.loops.storages[storage].nbytes)
         self.t.line(f"store i64 0, ptr {self.word(RESUME)}")
         self.t.line("ret void")
 
@@ -363,7 +368,8 @@ class _Words:
                 at += 2
 
     def _fill_storages(self, loops: LoopPlan) -> None:
-        sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT if s.is_owned else 0 for s in loops.storages]
+        owned = [s.is_owned and k not in loops.direct for k, s in enumerate(loops.storages)]
+        sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT * mine for s, mine in zip(loops.storages, owned, strict=True)]
         buffers = aligned(sum(sizes) + ALIGNMENT)
         self._kept.append(buffers)
         self.bytes += buffers.nbytes

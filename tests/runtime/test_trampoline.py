@@ -300,7 +300,7 @@ def want_mixed(x: Array, y: Array) -> list[Array]:
 
 
 def test_kernels_between_matmuls() -> None:
-    x, y = f4(40, 40), f4(40, 40)
+    x, y = f4(160, 160), f4(160, 160)
     f = compiled(mixed, x, y)
     f(x, y)
     assert not f._entries and f._straight_line is not None

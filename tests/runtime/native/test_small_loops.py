@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import (
     add,
@@ -362,3 +363,36 @@ def test_small_matmuls(left: tuple[int, ...], right: tuple[int, ...], axes: tupl
     form = f"{''.join(of_x)},{''.join(of_y)}->{''.join([of_x[i] for i in lhs_batch] + free)}"
     tolerance = 1e-5 if dtype == "f4" else 1e-13
     np.testing.assert_allclose(kernel([x, y])[0], np.einsum(form, x, y), rtol=tolerance, atol=tolerance)
+
+
+def test_a_result_that_is_the_beginning_of_a_value_takes_no_more_than_its_memory() -> None:
+    """Of a loop that hands the first part of a longer value on: buffers of different sizes are not exchanged."""
+    text = """HloModule m
+body {
+  s = (s32[], f32[2]) parameter(0)
+  k = s32[] get-tuple-element(s), index=0
+  x = f32[2] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(k, one)
+  twice = f32[4] concatenate(x, x), dimensions={0}
+  sum = f32[4] add(twice, twice)
+  part = f32[2] slice(sum), slice={[0:2]}
+  ROOT t = (s32[], f32[2]) tuple(next, part)
+}
+test {
+  s = (s32[], f32[2]) parameter(0)
+  k = s32[] get-tuple-element(s), index=0
+  most = s32[] constant(5)
+  ROOT less = pred[] compare(k, most), direction=LT
+}
+ENTRY e {
+  x = f32[2] parameter(0)
+  zero = s32[] constant(0)
+  start = (s32[], f32[2]) tuple(zero, x)
+  end = (s32[], f32[2]) while(start), condition=test, body=body
+  ROOT y = f32[2] get-tuple-element(end), index=1
+}
+"""
+    x = np.array([1, -3], np.float32)
+    (found,) = dx.compile(dx.loads(text), engine="native")(x)
+    np.testing.assert_array_equal(found, x * 32)

@@ -192,7 +192,7 @@ class _Planner:
         if _is_view(node):
             source = self.tree[run.sources[0]]
             seen, whole = _seen(node)
-            if seen.flags.c_contiguous and seen.nbytes and seen.ctypes.data == whole.ctypes.data:
+            if seen.flags.c_contiguous and seen.nbytes == whole.nbytes and seen.ctypes.data == whole.ctypes.data:
                 return source
         if isinstance(node.type, TensorType):
             return self._storage(node.type)

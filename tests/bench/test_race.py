@@ -28,19 +28,17 @@ def small(name: str) -> Program:
     return programs()[f"{name}.small"]
 
 
+def sampled() -> list[Any]:
+    """The names of all functions; those outside of the sample are part of the long suites."""
+    names = [n.removesuffix(".small") for n, p in programs().items() if p.size == "small"]
+    return [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.conformance) for n in names]
+
+
 @pytest.mark.parametrize("engine", ["numpy", "auto"])
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", sampled())
 def test_a_program_computes_what_xla_computed(name: str, engine: str) -> None:
     p = small(name)
     results = dx.compile(dx.optimize(dx.loads(stored_text(p))), engine=engine)(*p.inputs)
-    assert digest_fault([np.asarray(r) for r in results], stored_digests(p), p.bound) == ""
-
-
-@pytest.mark.conformance
-@pytest.mark.parametrize("name", [n for n, p in programs().items() if p.size == "small"])
-def test_every_small_program_computes_what_xla_computed(name: str) -> None:
-    p = programs()[name]
-    results = dx.compile(dx.optimize(dx.loads(stored_text(p))))(*p.inputs)
     assert digest_fault([np.asarray(r) for r in results], stored_digests(p), p.bound) == ""
 
 
@@ -167,7 +165,7 @@ def test_steps_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert int(heat[1]) > 20 * 4 and "control" in heat[2]
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", sampled())
 def test_counts_do_not_grow(name: str) -> None:
     """One that falls belongs into the table: `python -m bench.race counts`."""
     pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")

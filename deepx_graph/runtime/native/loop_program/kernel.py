@@ -25,6 +25,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
+from deepx_graph.runtime.native.loop_program.primitives import array_dtype
 from deepx_graph.runtime.native.machine_kernel import (
     ALONE,
     ALONE_AND_SHORT,
@@ -66,7 +67,7 @@ class LoopKernel(MachineCode):
         self.layout = Layout({}, {}, {}, 0, 0, objects, size)
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
-        self.results = tuple(ArrayType(np.dtype(t.dtype.np), t.shape) for t in types)
+        self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)
         self.in_place = tuple(frozenset(copied_only(program, r)) for r in program.results)
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
         self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)

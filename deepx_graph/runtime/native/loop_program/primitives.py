@@ -41,6 +41,12 @@ def np_dtype(dtype: DType) -> NumpyDType:
     return _U2 if dtype is BF16 else dtype.np
 
 
+def array_dtype(dtype: DType) -> NumpyDType:
+    """How an array holds elements: bf16 as itself."""
+    assert dtype.np is not None
+    return dtype.np
+
+
 def _narrow(source: DType, target: DType, machine: Target) -> Write | None:
     """Conversions between a narrow float and single precision."""
     if {source, target} == {BF16, F32}:

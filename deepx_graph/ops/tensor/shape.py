@@ -112,7 +112,7 @@ def _concatenate_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], a
         first = b.less(at[axis], parts[middle][0])
         return b.choose(first, lambda: among(low, middle), lambda: among(middle, high), computed_dtype(xs[0].dtype))
 
-    return among(0, len(parts))
+    return among(0, len(parts)) if parts else b.const(0, xs[0].dtype)
 
 
 concatenate: Op = Op(

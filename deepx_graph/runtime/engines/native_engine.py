@@ -146,9 +146,18 @@ class NativeEngine(KernelEngine):
         function = super().canonicalize(function)
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
+        function = outlined(function, self._is_per_element)
         if not self._runs_in_one_call(function) and (program := as_kernel(function, self._accepts)) is not None:
             return program
         return outlined(function, self._accepts)
+
+    def _is_per_element(self, loop: Function) -> bool:
+        """Whether the iterations of a loop can be done element by element, which no other kernel equals."""
+        try:
+            kernel = build_per_element(loop, self.threads)
+        except Declined:
+            return False
+        return self._remembered(loop, lambda: kernel) is not None
 
     def _runs_in_one_call(self, function: Function) -> bool:
         """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""
@@ -156,9 +165,13 @@ class NativeEngine(KernelEngine):
             return False
         for node in function.nodes:
             named = not node.inputs or node.op in (PROJ, TUPLE, reshape)
-            if node.op is iota or not (named or (not node.op.view and self._own(node) is not None and self.joins(node))):
+            if node.op is iota or not (named or self._joins_made(node)):
                 return False
         return True
+
+    def _joins_made(self, node: Node) -> bool:
+        """Whether a kernel for the node, made if need be, joins others."""
+        return not node.op.view and (self.joins(node) or (self._own(node) is not None and self.joins(node)))
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""

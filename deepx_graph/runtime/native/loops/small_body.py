@@ -30,6 +30,9 @@ from deepx_graph.types import TensorType, TupleType
 MOST_RUNS = 16
 """A view of more pieces of memory than this is not copied here."""
 
+MOST_REPEATED = 256 << 10
+"""Bytes of a broadcast that may be put in memory: who reads it as a view needs none."""
+
 MOST_STEPS, MOST_BYTES = 4000, 24 << 20
 """Of a body: instructions, and memory of all its values."""
 
@@ -277,6 +280,8 @@ class _Planner:
                 return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
         except Declined:  # in more pieces than are worth copying one by one
             pass
+        if _is_view(node) and _repeats(node):
+            raise Declined(f"{node.op.name}, which repeats elements of a large tensor")
         kernel = self.machine_of(node)
         if kernel is None:
             raise Declined(f"{node.op.name}, which is no machine code")
@@ -365,12 +370,19 @@ def _is_view(node: Node) -> bool:
     return node.op.view and len(node.inputs) == 1 and node.op not in (PROJ, TUPLE, PARAM, CONSTANT)
 
 
+def _repeats(node: Node) -> bool:
+    """Whether a view is large only because elements stand in it more than once."""
+    type, source = node.type, node.inputs[0].type
+    assert isinstance(type, TensorType) and isinstance(source, TensorType)
+    return type.nbytes > MOST_REPEATED and type.nbytes > source.nbytes
+
+
 def _seen(node: Node) -> tuple[Array, Array]:
     """What the view sees of an array, and the array."""
     type = node.inputs[0].type
     assert isinstance(type, TensorType) and type.dtype.np is not None and node.op.eval is not None
     array = _unused(type)
-    return node.op.eval([array], *node.attrs), array
+    return np.asarray(node.op.eval([array], *node.attrs)), array
 
 
 def pieces(seen: tuple[Array, Array]) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
@@ -281,13 +282,13 @@ def build(body: Function, machine_of: MachineOf, allowance: Allowance) -> SmallB
 class SmallBodyKernel(MachineCode):
     """The compiled function and its words."""
 
-    lowering = "machine code: a loop as a whole"
 
     def __init__(self, body: Function, loops: LoopPlan) -> None:
         kernels = [c.kernel for c in kernels_of(loops)]
         self.threads = max((threads for k in kernels for _, threads in k.calls), default=0) or 1
         if self.threads > 1 and pool() is None:
             raise Declined("kernels in shares, and no workers that machine code can call")
+        self.lowering = "machine code: the whole program" if is_program(body) else "machine code: a loop as a whole"
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = (frozenset[int](),) * len(self.results)

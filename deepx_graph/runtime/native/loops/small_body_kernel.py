@@ -266,6 +266,9 @@ class _Writer:
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most."""
 
+WHOLE_PROGRAM, WHOLE_LOOP = "machine code: the whole program", "machine code: a loop as a whole"
+"""How such a kernel runs, in words."""
+
 STEP_NANOSECONDS = 5.0
 """What a step costs beside its kernel."""
 
@@ -288,7 +291,7 @@ class SmallBodyKernel(MachineCode):
         self.threads = max((threads for k in kernels for _, threads in k.calls), default=0) or 1
         if self.threads > 1 and pool() is None:
             raise Declined("kernels in shares, and no workers that machine code can call")
-        self.lowering = "machine code: the whole program" if is_program(body) else "machine code: a loop as a whole"
+        self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = (frozenset[int](),) * len(self.results)

@@ -30,9 +30,7 @@ from deepx_graph.ir.constraint import (
 )
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, fold
-from deepx_graph.loops.scalar import Index
-from deepx_graph.ops.helpers import one, shape_attr, written_in
+from deepx_graph.ops.helpers import loops_in, one, shape_attr, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply, negate, select
 from deepx_graph.ops.tensor.layout import dims_of, reshape, show_dims, transpose
@@ -83,11 +81,6 @@ def _broadcast_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return (total if total.type == node.inputs[0].type else b(reshape, total, shape=old),)
 
 
-def _broadcast_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    dims = node.attr("broadcast_dimensions")
-    return xs[0].at(b, [at[d] if n > 1 else Affine() for n, d in zip(xs[0].shape, dims, strict=True)])
-
-
 broadcast_in_dim: Op = Op(
     "broadcast_in_dim", "Repeated along new or size-1 axes: operand axis k becomes result axis broadcast_dimensions[k].",
     operands=one(TENSOR), attrs=(shape_attr(), Attr("broadcast_dimensions", "ints", check=NON_NEGATIVE & DISTINCT)),
@@ -96,7 +89,7 @@ broadcast_in_dim: Op = Op(
                           lambda at, shape: all(k < len(shape) for k in at))),
     infer=_broadcast_type,
     eval=_broadcast_eval, view=True, axes=lambda dims, shape, at: at,
-    element=_broadcast_element, vjp=_broadcast_vjp,
+    element=loops_in("layout", "broadcast_element"), vjp=_broadcast_vjp,
     assembly="operands, dims = $broadcast_dimensions",
     source="StableHLO broadcast_in_dim",
     samples=lambda rng: [
@@ -143,20 +136,6 @@ def _reduce_eval(xs: Sequence[Array], dimensions: tuple[int, ...], body: Functio
         total = combine(body, total, [x[row] for x in flat])
     results = tuple(np.broadcast_to(t, kept).astype(x.dtype, copy=False) for t, x in zip(total, xs, strict=False))
     return results[0] if half == 1 else results
-
-
-def _reduce_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    dims, half = node.attr("dimensions"), len(xs) // 2
-    shape = xs[0].shape
-
-    def elements(inner: Index) -> list[Any]:
-        outer, reduced = iter(at), dict(zip(dims, inner, strict=True))
-        index = [reduced[k] if k in reduced else next(outer) for k in range(len(shape))]
-        return [x.at(b, index) for x in xs[:half]]
-
-    starts = [x.at(b, ()) for x in xs[half:]]
-    found = fold(b, node.attr("body"), starts, [x.dtype for x in xs[:half]], [shape[d] for d in dims], elements)
-    return found[0] if half == 1 else found
 
 
 def _reduce_scratch(types: Sequence[Type], result: Type, dimensions: tuple[int, ...], body: Function) -> int:
@@ -225,7 +204,8 @@ reduce: Op = Op(
     operands=REDUCED, attrs=(Attr("dimensions", "ints"), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
-    infer=_reduce_type, eval=_reduce_eval, element=_reduce_element, scratch=_reduce_scratch, vjp=written_in("reduce", "reduce_vjp"),
+    infer=_reduce_type, eval=_reduce_eval, element=loops_in("layout", "reduce_element"),
+    scratch=_reduce_scratch, vjp=written_in("reduce", "reduce_vjp"),
     assembly="operands, dims = $dimensions, by $body",
     results=MANY, source="StableHLO reduce", samples=_reduce_samples,
 )  # fmt: skip

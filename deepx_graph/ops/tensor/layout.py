@@ -6,16 +6,13 @@ Attributes that hold dimensions have kind `dims`: ints, or symbols that are repl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Node, Op, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
-from deepx_graph.loops.scalar import Index
-from deepx_graph.ops.helpers import one, shape_attr
+from deepx_graph.ops.helpers import loops_in, one, shape_attr
 from deepx_graph.types import F32, I32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, scalar, tensor
 
 _X = one(TENSOR)
@@ -66,25 +63,10 @@ def reshape_axes(old: Dims, new: Dims) -> tuple[int | None, ...] | None:
     return tuple(found) if all(d == 1 for d in new[at:]) else None
 
 
-def _reshape_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    """Axes of equal size at both ends keep their subscripts; those between are counted in the order of C."""
-    old, new = xs[0].shape, node.attr("shape")
-    if not old:
-        return xs[0].at(b, ())
-    front = next((k for k, (p, q) in enumerate(zip(old, new, strict=False)) if p != q), min(len(old), len(new)))
-    most = min(len(old), len(new)) - front
-    back = next((k for k, (p, q) in enumerate(zip(reversed(old), reversed(new), strict=False)) if p != q or k == most), most)
-    flat = Affine()
-    for i, size in zip(at[front : len(new) - back], new[front : len(new) - back], strict=True):
-        flat = flat * size + i
-    middle = b.unflattened(flat, old[front : len(old) - back])
-    return xs[0].at(b, (*at[:front], *middle, *at[len(new) - back :]))
-
-
 reshape: Op = Op(
     "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(shape_attr(),),
     infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=reshape_axes,
-    element=_reshape_element,
+    element=loops_in("layout", "reshape_element"),
     vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
     samples=lambda rng: [((rng.random((2, 3)),), {"shape": s}) for s in ((6,), (3, 2), (1, 6, 1))] + [
         ((rng.random((2, 0)),), {"shape": (0, 5)}), ((rng.random(1),), {"shape": ()})],
@@ -134,13 +116,9 @@ get_dimension_size: Op = Op(
 # --- types and gradients ------------------------------------------------------------------------------------------
 
 
-def _itself(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    return xs[0].at(b, at)
-
-
 ensure_type: Op = Op(
     "ensure_type", "The operand, which must be of the given type; tells what the text knows and the graph does not yet.",
-    operands=_X, attrs=(Attr("type", "type"),), element=_itself,
+    operands=_X, attrs=(Attr("type", "type"),), element=lambda b, node, xs, at: xs[0].at(b, at),
     infer=lambda types, type: merge_types(types[0], type), eval=lambda xs, type: xs[0], view=True,
     vjp=lambda b, node, g: (g,), source="deepx typed operands",
     samples=lambda rng: [((rng.random((2, 3)).astype("f4"),), {"type": t}) for t in (tensor(F32, None), tensor(F32, ("?1", 3)))],
@@ -150,14 +128,15 @@ ensure_type: Op = Op(
 stop_gradient: Op = Op(
     "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE),
     results=(Result(type=VALUE),), infer=lambda types: types[0],
-    eval=lambda xs: xs[0], element=_itself,
+    eval=lambda xs: xs[0], element=lambda b, node, xs, at: xs[0].at(b, at),
     view=True, stops_gradient=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
 )  # fmt: skip
 
 identity: Op = Op(
     "identity", "The operand. A text marks it as a copy, a barrier or the border of a domain; its value is the same.", operands=_X,
     attrs=(Attr("role", "str", "copy", "what the text calls it"),), infer=lambda types, role: types[0],
-    eval=lambda xs, role: xs[0], view=True, element=_itself, vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
+    eval=lambda xs, role: xs[0], view=True, element=lambda b, node, xs, at: xs[0].at(b, at),
+    vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
     samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
 )  # fmt: skip
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,10 +28,6 @@ from deepx_graph.ir.constraint import (
 )
 from deepx_graph.ir.evaluation import WORD, nothing, wide
 from deepx_graph.literal import Array
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar
-from deepx_graph.loops.builder import computed_dtype
-from deepx_graph.loops.elements import settled
-from deepx_graph.loops.scalar import Index, affine
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, loops_in, one, shape_attr, wider
 from deepx_graph.ops.math.elementwise import add, subtract
@@ -98,28 +93,12 @@ def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return parts
 
 
-def _concatenate_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    """The element of the operand in whose range the subscript lies, found by bisection."""
-    axis = node.attr("dimension")
-    ends = list(accumulate(x.shape[axis] for x in xs))
-    parts = [(end - x.shape[axis], end, x) for end, x in zip(ends, xs, strict=True) if x.shape[axis]]
-
-    def among(low: int, high: int) -> Any:
-        if high - low == 1:
-            start, _, x = parts[low]
-            return x.at(b, [*at[:axis], at[axis] - start, *at[axis + 1 :]])
-        middle = (low + high) // 2
-        first = b.less(at[axis], parts[middle][0])
-        return b.choose(first, lambda: among(low, middle), lambda: among(middle, high), computed_dtype(xs[0].dtype))
-
-    return among(0, len(parts)) if parts else b.const(0, xs[0].dtype)
-
-
 concatenate: Op = Op(
     "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
     constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
-    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), element=_concatenate_element, scratch=nothing,
+    eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), element=loops_in("layout", "concatenate_element"),
+    scratch=nothing,
     vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
     source="StableHLO concatenate",
     samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1}),
@@ -215,20 +194,6 @@ def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return taken, rest
 
 
-def _pad_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    """The operand's element where the subscript is one of its own, else the value."""
-    inside: list[Scalar] = []
-    index: list[Affine] = []
-    for i, low, gap, size in zip(at, node.attr("edge_padding_low"), node.attr("interior_padding"), xs[0].shape, strict=True):
-        spread = i - low
-        inside.append(b.within(spread, 0, dilated(size, gap + 1)))
-        if gap and size > 1:
-            inside.append(b.apply("eq", b.apply("modulo", spread, affine(gap + 1)), affine(0)))
-        index.append(b.quotient(spread, gap + 1) if gap else spread)
-    dtype = computed_dtype(xs[0].dtype)
-    return b.choose(b.both(*inside), lambda: xs[0].at(b, index), lambda: xs[1].at(b, ()), dtype)
-
-
 pad: Op = Op(
     "pad", "Surrounded, and interspersed, with a value; negative edge padding cuts off.",
     operands=(Operand("operand", type=TENSOR), Operand("padding_value", type=TENSOR & SCALAR)),
@@ -239,7 +204,7 @@ pad: Op = Op(
                  one_for_each_axis("operand", "edge_padding_low")),
     infer=_pad_type,
     eval=lambda xs, low, high, interior: spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior)),
-    element=_pad_element, scratch=nothing, vjp=_pad_vjp,
+    element=loops_in("layout", "pad_element"), scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
     source="StableHLO pad",
     samples=lambda rng: [
@@ -254,16 +219,12 @@ def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_d
     return np.broadcast_to(steps.reshape([-1 if k == iota_dimension else 1 for k in range(len(shape))]), shape)
 
 
-def _iota_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    dtype = node.attr("dtype")
-    return settled(b, b.number(at[node.attr("iota_dimension")], dtype), dtype)
-
-
 iota: Op = Op(
     "iota", "0, 1, 2, ... along one axis.",
     attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
     constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
-    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval, element=_iota_element,
+    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
+    element=loops_in("layout", "iota_element"),
     vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
     source="StableHLO iota",
     samples=lambda rng: [((), {"dtype": d, "shape": s, "iota_dimension": k})
@@ -290,17 +251,10 @@ def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     return b(index_add, zeros, node.inputs[1], g, dim=node.attr("dim")), None
 
 
-def _take_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    dim, (x, index) = node.attr("dim"), xs
-    rank = len(index.shape)
-    row = b.clamped(index.at(b, at[dim : dim + rank]), 0, max(0, x.shape[dim] - 1))
-    return x.at(b, [*at[:dim], row, *at[dim + rank :]])
-
-
 torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
-    constraints=(axes_of("operand", "dim"),), infer=_take_type, element=_take_element,
+    constraints=(axes_of("operand", "dim"),), infer=_take_type, element=loops_in("layout", "take_element"),
     eval=lambda xs, dim: np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim), vjp=_take_vjp,
     scratch=lambda types, result, dim: 2 * WORD * types[1].size + types[0].nbytes,
     assembly="operands, dim = $dim",

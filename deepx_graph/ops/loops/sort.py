@@ -1,27 +1,75 @@
-"""Sorting by a comparator and the greatest elements, as loop programs: a stable merge sort of each row, the comparator inlined."""
+"""Sorting by a comparator and the greatest elements, as loop programs.
+
+Short rows across others are sorted by exchanges of neighbours, which become vectors; rows by keys (`ops.tensor.sort.keys_of`) by
+counting what precedes each element where they are short, else by radix; other rows are merged. All are stable.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.ir import Node
+from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, ScalarConst, call
+from deepx_graph.loops.program import Buffer
 from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import in_memory
-from deepx_graph.types import BOOL, I32, I64
+from deepx_graph.ops.tensor.sort import Key, keys_of
+from deepx_graph.types import BOOL, I32, I64, U8, U16, U32, U64, scalar
 
 RUN = 16
 """Runs of so many elements are sorted by insertion."""
 
-Rows = list[Callable[[Affine], list[Affine]]]
+MOST_EXCHANGED, MOST_EXCHANGED_ALONE = 16, 4
+"""Rows of so many elements are sorted by exchanges: where neighbours in memory belong to different rows, and where they do not."""
+
+MOST_COUNTED = 128
+"""Rows of so many elements are sorted by counting."""
+
+LONG = 1 << 14
+"""Rows of so many elements are sorted by 11 bits at once, shorter ones by 8."""
+
+MOST_LOCAL = 64 << 10
+"""Bytes of a row that is sorted on the stack."""
+
+MOST_INSERTED = 64
+"""So many greatest elements are kept in order by insertion."""
+
+BLOCK = 32
+"""So many elements are looked at together, whether one is greater than those that are kept."""
+
+FALSE = ScalarConst(False, BOOL)
+UNSIGNED = {1: U8, 2: U16, 4: U32, 8: U64}
+
+RowIndex = Callable[[Affine], Index]
 Less = Callable[[Sequence[Any], Sequence[Any]], Scalar]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One row of each tensor: `x.at(b, index(i))` is its i-th element; `at` is which row, of as many as `counts` says."""
+
+    n: int
+    index: RowIndex
+    at: Index
+    counts: tuple[int, ...]
+
+    def read(self, b: LoopBuilder, xs: Sequence[LazyTensor], i: Affine) -> list[Any]:
+        """The i-th elements of operands."""
+        return [x.at(b, self.index(i)) for x in xs]
+
+    def write(self, b: LoopBuilder, outs: Sequence[LazyTensor], i: Affine, values: Sequence[Any]) -> None:
+        """Assigns the i-th elements of results."""
+        for out, value in zip(outs, values, strict=True):
+            b.put(out, self.index(i), value)
 
 
 def sort_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
     """Each row along the dimension, by the comparator."""
     shape, axis, comparator = xs[0].shape, node.attr("dimension"), node.attr("comparator")
-    if not shape:
+    if math.prod(shape[axis : axis + 1]) < 2:
         for out, x in zip(outs, xs, strict=True):
             b.copy(out, x)
         return
@@ -31,31 +79,261 @@ def sort_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seque
         found: Scalar = call(b, comparator, pairs)[0]
         return found
 
-    spare = [in_memory(b.buffer(x.dtype, shape), x.dtype) for x in xs]
-    with b.nest((*shape[:axis], *shape[axis + 1 :])) as at:
-        _sort_row(b, lambda i: [*at[:axis], i, *at[axis:]], shape[axis], less, [xs, list(outs), spare])
+    keys, n, counts = keys_of(comparator), shape[axis], (*shape[:axis], *shape[axis + 1 :])
+    last = axis == len(shape) - 1
+    if n <= (MOST_EXCHANGED_ALONE if last else MOST_EXCHANGED):
+        with b.nest(counts) as at:
+            _exchange(b, Rows(n, lambda i: [*at[:axis], i, *at[axis:]], at, counts), keys, less, xs, outs)
+    elif keys is not None:
+        _sort_by_keys(b, keys, xs, outs, axis)
+    else:
+        spare = [in_memory(b.buffer(x.dtype, shape), x.dtype) for x in xs]
+        with b.nest(counts) as at:
+            _merge(b, lambda i: [*at[:axis], i, *at[axis:]], n, less, [xs, list(outs), spare])
+
+
+def _sort_by_keys(b: LoopBuilder, keys: Sequence[Key], xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], axis: int) -> None:
+    """Each row along the axis, by keys."""
+    shape = xs[0].shape
+    n, counts = shape[axis], (*shape[:axis], *shape[axis + 1 :])
+    sides = None if n <= MOST_COUNTED else [_sides(b, x, n, counts, len(xs)) for x in xs]
+    with b.nest(counts) as at:
+        rows = Rows(n, lambda i: [*at[:axis], i, *at[axis:]], at, counts)
+        if sides is None:
+            _count(b, rows, keys, xs, outs)
+        else:
+            _radix(b, rows, keys, xs, outs, sides)
+
+
+# --- keys
+
+
+def key_bits(b: LoopBuilder, key: Key, values: Sequence[Any]) -> Any:
+    """An unsigned integer in the order of the key of these elements."""
+    x = call(b, key.value, [values[k] for k in key.operands])[0]
+    if x.dtype.is_float and not key.total:
+        x = b.apply("where", b.apply("eq", x, b.const(0, x.dtype)), b.const(0, x.dtype), x)
+        x = b.apply("where", b.apply("ne", x, x), b.const(float("nan"), x.dtype), x)
+    order = b.total_order(x)
+    unsigned = UNSIGNED[order.dtype.itemsize]
+    if order.dtype.kind == "int":
+        top = b.const(1 << (order.dtype.bits - 1), unsigned)
+        order = b.apply("xor", b.apply("bitcast", order, dtype=unsigned), top)
+    return b.apply("not", order) if key.descending else order
+
+
+def _precedes(b: LoopBuilder, one: Sequence[Scalar], other: Sequence[Scalar], *, or_equals: bool) -> Scalar:
+    """Whether keys precede others, the most important first."""
+    found: Scalar = b.apply("le" if or_equals else "lt", one[-1], other[-1])
+    for x, y in zip(reversed(one[:-1]), reversed(other[:-1]), strict=True):
+        found = b.apply("or", b.apply("lt", x, y), b.apply("and", b.apply("eq", x, y), found))
+    return found
+
+
+# --- exchanges of neighbours
+
+
+def _exchange(b: LoopBuilder, rows: Rows, keys: Sequence[Key] | None, less: Less, xs: Sequence[LazyTensor],
+              outs: Sequence[LazyTensor]) -> None:
+    """A row in registers: insertion without branches."""
+    held: list[list[Any]] = []
+    for i in range(rows.n):
+        new = rows.read(b, xs, Affine((), i))
+        held.append([*new, *(key_bits(b, k, new) for k in keys or ())])
+        for j in range(i, 0, -1):
+            one, other = held[j - 1], held[j]
+            precedes = less(other, one) if keys is None else _precedes(b, other[len(xs) :], one[len(xs) :], or_equals=False)
+            held[j - 1] = [b.apply("where", precedes, y, x) for x, y in zip(one, other, strict=True)]
+            held[j] = [b.apply("where", precedes, x, y) for x, y in zip(one, other, strict=True)]
+    for i, values in enumerate(held):
+        rows.write(b, outs, Affine((), i), values[: len(outs)])
+
+
+# --- counting
+
+
+def _count(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """Each element goes to the position that as many elements precede."""
+    kept: list[Buffer] = []
+    with b.loop(rows.n) as i:
+        values = rows.read(b, xs, i)
+        for k, bits in enumerate(key_bits(b, key, values) for key in keys):
+            if len(kept) == k:
+                kept.append(b.buffer(bits.dtype, (rows.n,), "local"))
+            b.store(kept[k], [i], bits)
+    counter = I32 if all(k.dtype.itemsize <= I32.itemsize for k in kept) else I64
+    with b.loop(rows.n) as i:
+        mine = [b.load(k, [i]) for k in kept]
+        before = b.cell(counter, b.const(0, counter))
+        for low, high, or_equals in ((Affine(), i, True), (i + 1, Affine((), rows.n), False)):
+            with b.loop(high, low) as j:
+                found = _precedes(b, [b.load(k, [j]) for k in kept], mine, or_equals=or_equals)
+                b.combine(before, "add", b.cast(found, counter))
+        rows.write(b, outs, b.index(b.get(before), 0, rows.n - 1), rows.read(b, xs, i))
+
+
+# --- radix
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Some bits of a key."""
+
+    key: Key
+    shift: int
+    bits: int
+
+    def of(self, b: LoopBuilder, values: Sequence[Any]) -> Affine:
+        """The digit of these elements."""
+        found = b.apply("lshr", x := key_bits(b, self.key, values), b.const(self.shift, x.dtype))
+        return b.index(b.apply("and", found, b.const((1 << self.bits) - 1, x.dtype)), 0, (1 << self.bits) - 1)
+
+
+def digits_of(b: LoopBuilder, keys: Sequence[Key], values: Sequence[Any], most: int) -> list[Digit]:
+    """The digits of keys, of at most so many bits, the least important first."""
+    found = []
+    for key in reversed(keys):
+        width = key_bits(b, key, values).dtype.bits
+        found += [Digit(key, k, min(most, width - k)) for k in range(0, width, most)]
+    return found
+
+
+def _sides(b: LoopBuilder, x: LazyTensor, n: int, counts: tuple[int, ...], operands: int) -> LazyTensor:
+    """Memory for each row of a tensor, twice."""
+    if 2 * n * x.dtype.itemsize * operands <= MOST_LOCAL:
+        return in_memory(b.buffer(x.dtype, (*(1 for _ in counts), 2, n), "local"), x.dtype)
+    return in_memory(b.buffer(x.dtype, (*counts, 2, n)), x.dtype)
+
+
+def _radix(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTensor], outs: Sequence[LazyTensor],
+           sides: Sequence[LazyTensor]) -> None:
+    """Digit after digit, the least important first; a digit in which all elements agree is passed over."""
+    n = rows.n
+    of_row = [Affine() if size == 1 else i for i, size in zip(rows.at, sides[0].shape, strict=False)]
+    digits = digits_of(b, keys, rows.read(b, xs, Affine()), 11 if n >= LONG else 8)
+    counts = b.buffer(I64, (len(digits), 1 << max(d.bits for d in digits)), "local")
+    with b.loops(counts.shape) as at:
+        b.store(counts, at, b.const(0, I64))
+    with b.loop(n) as i:
+        values = rows.read(b, xs, i)
+        for x, value in zip(sides, values, strict=True):
+            b.put(x, [*of_row, Affine(), i], value)
+        for k, digit in enumerate(digits):
+            _next_of(b, counts, [Affine((), k), digit.of(b, values)])
+    side = b.cell(I64, b.const(0, I64))
+
+    def read(i: Affine | int) -> list[Any]:
+        return [b.fetch(x, [*of_row, b.index(b.get(side), 0, 1), i]) for x in sides]
+
+    def move(k: int, digit: Digit) -> None:
+        total = b.cell(I64, b.const(0, I64))
+        with b.loop(1 << digit.bits) as bucket:
+            count, start = b.load(counts, [Affine((), k), bucket]), b.get(total)
+            b.store(counts, [Affine((), k), bucket], start)
+            b.set(total, b.apply("add", start, count))
+        here = b.index(b.get(side), 0, 1)
+        with b.loop(n) as i:
+            values = [b.fetch(x, [*of_row, here, i]) for x in sides]
+            to = _next_of(b, counts, [Affine((), k), digit.of(b, values)])
+            for x, value in zip(sides, values, strict=True):
+                b.put(x, [*of_row, 1 - here, b.index(to, 0, n - 1)], value)
+        b.set(side, 1 - here)
+
+    for k, digit in enumerate(digits):
+        first = b.load(counts, [Affine((), k), digit.of(b, read(0))])
+        b.when(b.apply("lt", first, b.const(n, I64)), lambda k=k, digit=digit: move(k, digit))  # type: ignore[misc]
+    here = b.index(b.get(side), 0, 1)
+    with b.loop(n) as i:
+        rows.write(b, outs, i, [b.fetch(x, [*of_row, here, i]) for x in sides])
+
+
+def _next_of(b: LoopBuilder, counts: Buffer, at: Index) -> Scalar:
+    """The number that stands there, which is one more from now on."""
+    found = b.load(counts, at)
+    b.store(counts, at, b.apply("add", found, b.const(1, I64)))
+    return found
+
+
+# --- the greatest elements
 
 
 def top_k_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The rows sorted with their positions, greatest first in the total order; then the first k."""
-    (x,), k, shape = xs, node.attr("k"), xs[0].shape
-    positions = LazyTensor(I32, shape, lambda b, at: b.cast(at[-1], I32))
-    sources = [x, positions]
-    first = [in_memory(b.buffer(s.dtype, shape), s.dtype) for s in sources]
-    spare = [in_memory(b.buffer(s.dtype, shape), s.dtype) for s in sources]
-
-    def less(one: Sequence[Any], other: Sequence[Any]) -> Scalar:
-        found: Scalar = b.apply("gt", b.total_order(one[0]), b.total_order(other[0]))
-        return found
-
-    with b.nest(shape[:-1]) as at:
-        _sort_row(b, lambda i: [*at, i], shape[-1], less, [sources, first, spare])
-        with b.loop(k) as i:
-            for out, y in zip(outs, first, strict=True):
-                b.put(out, [*at, i], b.fetch(y, [*at, i]))
+    """The greatest elements of each row in the total order, and their positions, greatest first."""
+    (x,), k, n = xs, node.attr("k"), xs[0].shape[-1]
+    if k == 0:
+        return
+    if k <= MOST_INSERTED:
+        with b.nest(x.shape[:-1]) as at:
+            _greatest(b, x, at, k, outs)
+        return
+    positions = LazyTensor(I32, x.shape, lambda b, at: b.cast(at[-1], I32))
+    first = [in_memory(b.buffer(s.dtype, x.shape), s.dtype) for s in (x, positions)]
+    _sort_by_keys(b, [_greatest_first(x)], [x, positions], first, len(x.shape) - 1)
+    with b.nest((*x.shape[:-1], k)) as at:
+        for out, y in zip(outs, first, strict=True):
+            b.put(out, at, b.fetch(y, at))
 
 
-def _sort_row(b: LoopBuilder, row: Callable[[Affine], Index], n: int, less: Less, tensors: Sequence[Sequence[LazyTensor]]) -> None:
+def _greatest_first(x: LazyTensor) -> Key:
+    p = Builder().param(0, scalar(x.dtype))
+    return Key(Function("key", (p,), (p,), public=False), (0,), descending=True, total=True)
+
+
+def _greatest(b: LoopBuilder, x: LazyTensor, at: Index, k: int, outs: Sequence[LazyTensor]) -> None:
+    """The greatest of a row so far are kept in order; blocks in which nothing is greater than the least of them are passed over."""
+    def key(i: Affine) -> Any:
+        return b.total_order(x.at(b, [*at, i]))
+
+    n, least = x.shape[-1], [Affine((), k - 1)]
+    best, positions = b.buffer(key(Affine()).dtype, (k,), "local"), b.buffer(I64, (k,), "local")
+
+    def insert(i: Affine, end: Affine) -> None:
+        new, position = key(i), b.cell(I64, end)
+
+        def goes_on() -> Scalar:
+            p = b.index(b.get(position))
+            found: Scalar = b.choose(b.less(0, p), lambda: b.apply("lt", b.load(best, [p - 1]), new), lambda: FALSE, BOOL)
+            return found
+
+        def shift() -> None:
+            p = b.index(b.get(position))
+            for kept in (best, positions):
+                b.store(kept, [p], b.load(kept, [p - 1]))
+            b.set(position, p - 1)
+
+        b.repeat(goes_on, shift)
+        p = b.index(b.get(position))
+        b.store(best, [p], new)
+        b.store(positions, [p], i)
+
+    def offer(i: Affine) -> None:
+        b.when(b.apply("gt", key(i), b.load(best, least)), lambda: insert(i, least[0]))
+
+    def offer_all(low: Affine) -> None:
+        with b.loop(BLOCK) as j:
+            offer(low + j)
+
+    with b.loop(k) as i:
+        insert(i, i)
+    blocks = (n - k) // BLOCK
+    with b.loop(blocks) as block:
+        low = block * BLOCK + k
+        greatest = b.cell(best.dtype, key(low))
+        with b.loop(BLOCK) as j:
+            b.combine(greatest, "max", key(low + j))
+        b.when(b.apply("gt", b.get(greatest), b.load(best, least)), lambda: offer_all(low))
+    with b.loop(n, blocks * BLOCK + k) as i:
+        offer(i)
+    with b.loop(k) as i:
+        p = b.index(b.load(positions, [i]), 0, n - 1)
+        b.put(outs[0], [*at, i], x.at(b, [*at, p]))
+        b.put(outs[1], [*at, i], b.cast(p, I32))
+
+
+# --- merging
+
+
+def _merge(b: LoopBuilder, row: RowIndex, n: int, less: Less, tensors: Sequence[Sequence[LazyTensor]]) -> None:
     """One row of the first tensors sorted into the second; the third are as large, and to work in."""
     sources, outs, spare = tensors
     widths: list[int] = []
@@ -71,7 +349,7 @@ def _sort_row(b: LoopBuilder, row: Callable[[Affine], Index], n: int, less: Less
         here, there = there, here
 
 
-def _sort_runs(b: LoopBuilder, row: Callable[[Affine], Index], n: int, less: Less, rows: Sequence[LazyTensor]) -> None:
+def _sort_runs(b: LoopBuilder, row: RowIndex, n: int, less: Less, rows: Sequence[LazyTensor]) -> None:
     """Insertion sort of each run."""
     with b.loop(-(-n // RUN)) as run:
         low = run * RUN
@@ -83,7 +361,7 @@ def _sort_runs(b: LoopBuilder, row: Callable[[Affine], Index], n: int, less: Les
             def goes_on() -> Scalar:
                 at = b.index(b.get(position))
                 found: Scalar = b.choose(b.less(low, at), lambda: less(new, [b.fetch(x, row(at - 1)) for x in rows]),
-                                         lambda: ScalarConst(False, BOOL), BOOL)
+                                         lambda: FALSE, BOOL)
                 return found
 
             def shift() -> None:
@@ -98,9 +376,9 @@ def _sort_runs(b: LoopBuilder, row: Callable[[Affine], Index], n: int, less: Les
                 b.put(x, row(at), value)
 
 
-def _merge_runs(b: LoopBuilder, row: Callable[[Affine], Index], n: int, width: int, less: Less, here: Sequence[LazyTensor],
+def _merge_runs(b: LoopBuilder, row: RowIndex, n: int, width: int, less: Less, here: Sequence[LazyTensor],
                 there: Sequence[LazyTensor]) -> None:
-    """Pairs of sorted runs of a width merged, the left one first where neither precedes."""
+    """Pairs of sorted runs of a width merged without branches, the left one first where neither precedes."""
     end = Affine((), n)
     with b.loop(-(-n // (2 * width))) as pair:
         low = pair * (2 * width)
@@ -109,13 +387,10 @@ def _merge_runs(b: LoopBuilder, row: Callable[[Affine], Index], n: int, width: i
         left, right = b.cell(I64, low), b.cell(I64, middle)
         with b.loop(high, low) as k:
             i, j = b.index(b.get(left)), b.index(b.get(right))
-            has_both = b.both(b.less(i, middle), b.less(j, high))
-            takes_right = b.choose(
-                has_both, lambda: less([b.fetch(x, row(j)) for x in here], [b.fetch(x, row(i)) for x in here]),
-                lambda: b.less(j, high), BOOL)
-            source = b.index(b.apply("where", takes_right, j, i))
-            for x, y in zip(here, there, strict=True):
-                b.put(y, row(k), b.fetch(x, row(source)))
-            step = b.cast(takes_right, I64)
+            one, other = ([b.fetch(x, row(b.index(b.apply("min", p, last - 1)))) for x in here] for p, last in ((i, middle), (j, high)))
+            precedes = b.both(b.less(j, high), b.apply("or", b.apply("ge", i, middle), less(other, one)))
+            for x, mine, its in zip(there, one, other, strict=True):
+                b.put(x, row(k), b.apply("where", precedes, its, mine))
+            step = b.cast(precedes, I64)
             b.set(right, b.apply("add", j, step))
             b.set(left, b.apply("add", i, b.apply("sub", Affine((), 1), step)))

@@ -399,6 +399,14 @@ def _compare(xs: Sequence[Array], direction: str, compare_type: str) -> Array:
     return np.asarray(_COMPARE[direction][0](x, y), dtype=np.bool_)
 
 
+def _compare_element(b: Any, node: Node, xs: Sequence[Any], at: Sequence[Any]) -> Any:
+    direction, compare_type = node.attrs
+    sides = [x.at(b, at if x.shape else ()) for x in xs]
+    if compare_type == "TOTALORDER":
+        sides = [b.total_order(x) for x in sides]
+    return b.expression(_COMPARE[direction][1], sides, BOOL)
+
+
 compare: Op = Op(
     "compare", "Whether lhs stands in the given relation to rhs.", operands=pair(tensor_of(*EVERY)),
     attrs=(
@@ -413,7 +421,7 @@ compare: Op = Op(
     ),
     infer=truth, eval=_compare,
     kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1],
-    elementwise=True, assembly="$direction, operands",
+    element=_compare_element, elementwise=True, assembly="$direction, operands",
     results=(Result(type=BOOLS),), source="StableHLO compare",
     samples=lambda rng: [((rng.integers(0, 3, (2, 3)).astype("f4"), rng.integers(0, 3, (2, 3)).astype("f4")),
                           {"direction": d, "compare_type": t}) for d in _COMPARE for t in ("", "TOTALORDER")],

@@ -22,7 +22,7 @@ from deepx_graph.ir.constraint import NON_NEGATIVE, ORDERED, TENSOR, rank, same_
 from deepx_graph.ir.evaluation import WORD
 from deepx_graph.ir.node import reachable
 from deepx_graph.ir.op import Cotangents
-from deepx_graph.ir.rebuild import rebuild
+from deepx_graph.ir.rebuild import on_demand
 from deepx_graph.ir.signature import MANY
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
@@ -104,14 +104,18 @@ def _key(comparator: Function, node: Node, directions: tuple[str, ...] = ("LT", 
 
 def _side(comparator: Function, node: Node) -> tuple[tuple[int, ...], Function]:
     """The parameters that a value depends on, and the value as a function of them."""
-    cone = reachable([node])
-    used = set(cone)
+    used = set(reachable([node]))
     positions = tuple(k for k, p in enumerate(comparator.params) if p in used)
     b = Builder()
     new = {comparator.params[k]: b.param(n, comparator.params[k].type) for n, k in enumerate(positions)}
     params = tuple(new.values())
-    rebuild(cone, new)
-    return positions, Function("key", params, (new[node],), public=False)
+    results = on_demand([node], new, lambda n: n.inputs, _anew)
+    return positions, Function("key", params, tuple(results), public=False)
+
+
+def _anew(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The node made again, so that equal functions have their nodes in one order."""
+    return Node(node.op, inputs, node.attrs, node.type)
 
 
 # --- arrays -------------------------------------------------------------------------------------------------------

@@ -195,6 +195,8 @@ class NativeEngine(KernelEngine):
         """The kernel of an operation whose declaration says its elements or its loops."""
         if node.op.view or (node.op.element is None and node.op.loops is None):
             return None
+        if node.op.elementwise and node.op.kernel is not None and node.op.kernel(*node.attrs) is not None:
+            return None  # one numpy call: nothing to gain
         return self._kernel(node, key_of(node), lambda: alone(node))
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:

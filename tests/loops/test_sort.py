@@ -134,7 +134,7 @@ def test_one_long_row_in_falling_order(n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [F32, I32, BOOL, BF16], ids=str)
-@pytest.mark.parametrize("n, k", [(5, 0), (5, 5), (40, 3), (200, 64), (200, 70)])
+@pytest.mark.parametrize(("n", "k"), [(5, 0), (5, 5), (40, 3), (200, 64), (200, 70)])
 def test_the_greatest_elements_and_where_they_are(dtype: DType, n: int, k: int) -> None:
     x = numbers(np.random.default_rng(11), (3, n), dtype)
     if dtype.is_float:

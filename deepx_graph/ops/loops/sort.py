@@ -222,9 +222,6 @@ def _radix(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTen
             _next_of(b, counts, [Affine((), k), digit.of(b, values)])
     side = b.cell(I64, b.const(0, I64))
 
-    def read(i: Affine | int) -> list[Any]:
-        return [b.fetch(x, [*of_row, b.index(b.get(side), 0, 1), i]) for x in sides]
-
     def move(k: int, digit: Digit) -> None:
         total = b.cell(I64, b.const(0, I64))
         with b.loop(1 << digit.bits) as bucket:
@@ -240,8 +237,9 @@ def _radix(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTen
         b.set(side, 1 - here)
 
     for k, digit in enumerate(digits):
-        first = b.load(counts, [Affine((), k), digit.of(b, read(0))])
-        b.when(b.apply("lt", first, b.const(n, I64)), lambda k=k, digit=digit: move(k, digit))  # type: ignore[misc]
+        first = [b.fetch(x, [*of_row, b.index(b.get(side), 0, 1), Affine()]) for x in sides]
+        count = b.load(counts, [Affine((), k), digit.of(b, first)])
+        b.when(b.apply("lt", count, b.const(n, I64)), lambda k=k, digit=digit: move(k, digit))  # type: ignore[misc]
     here = b.index(b.get(side), 0, 1)
     with b.loop(n) as i:
         rows.write(b, outs, i, [b.fetch(x, [*of_row, here, i]) for x in sides])
@@ -259,7 +257,7 @@ def _next_of(b: LoopBuilder, counts: Buffer, at: Index) -> Scalar:
 
 def top_k_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
     """The greatest elements of each row in the total order, and their positions, greatest first."""
-    (x,), k, n = xs, node.attr("k"), xs[0].shape[-1]
+    (x,), k = xs, node.attr("k")
     if k == 0:
         return
     if k <= MOST_INSERTED:
@@ -287,34 +285,15 @@ def _greatest(b: LoopBuilder, x: LazyTensor, at: Index, k: int, outs: Sequence[L
     n, least = x.shape[-1], [Affine((), k - 1)]
     best, positions = b.buffer(key(Affine()).dtype, (k,), "local"), b.buffer(I64, (k,), "local")
 
-    def insert(i: Affine, end: Affine) -> None:
-        new, position = key(i), b.cell(I64, end)
-
-        def goes_on() -> Scalar:
-            p = b.index(b.get(position))
-            found: Scalar = b.choose(b.less(0, p), lambda: b.apply("lt", b.load(best, [p - 1]), new), lambda: FALSE, BOOL)
-            return found
-
-        def shift() -> None:
-            p = b.index(b.get(position))
-            for kept in (best, positions):
-                b.store(kept, [p], b.load(kept, [p - 1]))
-            b.set(position, p - 1)
-
-        b.repeat(goes_on, shift)
-        p = b.index(b.get(position))
-        b.store(best, [p], new)
-        b.store(positions, [p], i)
-
     def offer(i: Affine) -> None:
-        b.when(b.apply("gt", key(i), b.load(best, least)), lambda: insert(i, least[0]))
+        b.when(b.apply("gt", key(i), b.load(best, least)), lambda: _insert(b, best, positions, key(i), i, least[0]))
 
     def offer_all(low: Affine) -> None:
         with b.loop(BLOCK) as j:
             offer(low + j)
 
     with b.loop(k) as i:
-        insert(i, i)
+        _insert(b, best, positions, key(i), i, i)
     blocks = (n - k) // BLOCK
     with b.loop(blocks) as block:
         low = block * BLOCK + k
@@ -328,6 +307,27 @@ def _greatest(b: LoopBuilder, x: LazyTensor, at: Index, k: int, outs: Sequence[L
         p = b.index(b.load(positions, [i]), 0, n - 1)
         b.put(outs[0], [*at, i], x.at(b, [*at, p]))
         b.put(outs[1], [*at, i], b.cast(p, I32))
+
+
+def _insert(b: LoopBuilder, best: Buffer, positions: Buffer, new: Scalar, i: Affine, end: Affine) -> None:
+    """Puts an element behind those that are not less; what is from there to the end moves on."""
+    position = b.cell(I64, end)
+
+    def goes_on() -> Scalar:
+        p = b.index(b.get(position))
+        found: Scalar = b.choose(b.less(0, p), lambda: b.apply("lt", b.load(best, [p - 1]), new), lambda: FALSE, BOOL)
+        return found
+
+    def shift() -> None:
+        p = b.index(b.get(position))
+        for kept in (best, positions):
+            b.store(kept, [p], b.load(kept, [p - 1]))
+        b.set(position, p - 1)
+
+    b.repeat(goes_on, shift)
+    p = b.index(b.get(position))
+    b.store(best, [p], new)
+    b.store(positions, [p], i)
 
 
 # --- merging
@@ -379,15 +379,14 @@ def _sort_runs(b: LoopBuilder, row: RowIndex, n: int, less: Less, rows: Sequence
 def _merge_runs(b: LoopBuilder, row: RowIndex, n: int, width: int, less: Less, here: Sequence[LazyTensor],
                 there: Sequence[LazyTensor]) -> None:
     """Pairs of sorted runs of a width merged without branches, the left one first where neither precedes."""
-    end = Affine((), n)
     with b.loop(-(-n // (2 * width))) as pair:
         low = pair * (2 * width)
-        middle = b.index(b.apply("min", low + width, end))
-        high = b.index(b.apply("min", low + 2 * width, end))
+        middle, high = (b.index(b.apply("min", low + size, Affine((), n))) for size in (width, 2 * width))
         left, right = b.cell(I64, low), b.cell(I64, middle)
         with b.loop(high, low) as k:
             i, j = b.index(b.get(left)), b.index(b.get(right))
-            one, other = ([b.fetch(x, row(b.index(b.apply("min", p, last - 1)))) for x in here] for p, last in ((i, middle), (j, high)))
+            one, other = ([b.fetch(x, row(b.index(b.apply("min", p, end - 1)))) for x in here]
+                          for p, end in ((i, middle), (j, high)))
             precedes = b.both(b.less(j, high), b.apply("or", b.apply("ge", i, middle), less(other, one)))
             for x, mine, its in zip(there, one, other, strict=True):
                 b.put(x, row(k), b.apply("where", precedes, its, mine))

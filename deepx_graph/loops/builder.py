@@ -245,8 +245,8 @@ class LoopBuilder:
         """The primitive of scalars of one dtype; of integers `div` gives -1 where the divisor is 0, and wraps."""
         if any(isinstance(a, Complex) for a in args):
             return complex_rules(self, primitive, args)
-        if args[0].dtype.is_integer and primitive in _INTEGER:
-            return _INTEGER[primitive](self, *args)
+        if (rule := _RULES.get((primitive, args[0].dtype.is_float))) is not None and args[0].dtype is not BOOL:
+            return rule(self, *args)
         result = dtype or primitives.result_dtype(primitive, tuple(a.dtype for a in args))
         if (known := _decided(primitive, args, result)) is not None:
             return known
@@ -276,6 +276,8 @@ class LoopBuilder:
         if dtype.kind == "complex":
             pair = whole(x)
             return Complex(self.cast(pair.real, part_of(dtype)), self.cast(pair.imag, part_of(dtype)))
+        if isinstance(x, Complex) and dtype is BOOL:
+            return self.apply("ne", x, whole(ScalarConst(primitives.cast(0, x.dtype), x.dtype)))
         return self.cast(x.real if isinstance(x, Complex) else x, dtype)
 
     def cast(self, x: Scalar, dtype: DType) -> Any:
@@ -390,12 +392,57 @@ def _integer_floor_mod(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
     return b.apply("where", b.apply("and", b.apply("ne", rest, zero), opposite), b.apply("add", rest, y), rest)
 
 
-def _integer_pow(b: LoopBuilder, x: Scalar, y: Scalar) -> Scalar:
-    raise NotExpressible("pow of integers")
+def _float_floor_mod(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
+    """A zero takes the sign of the divisor."""
+    zero = ScalarConst(primitives.cast(0, x.dtype), x.dtype)
+    rest = b.apply("fmod", x, y)
+    opposite = b.apply("ne", b.apply("lt", rest, zero), b.apply("lt", y, zero))
+    moved = b.apply("where", opposite, b.apply("add", rest, y), rest)
+    nothing = b.apply("where", b.apply("eq", y, zero), rest, b.apply("copysign", zero, y))
+    return b.apply("where", b.apply("eq", rest, zero), nothing, moved)
 
 
-_INTEGER: dict[str, Callable[..., Any]] = {"div": _integer_div, "floor_mod": _integer_floor_mod, "pow": _integer_pow}
-"""Primitives that are more than one instruction of integers."""
+def _integer_pow(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
+    """By repeated squaring. A power below 0 is 0, unless x is 1 or -1."""
+    dtype = x.dtype
+    zero, one = (ScalarConst(primitives.cast(v, dtype), dtype) for v in (0, 1))
+    if dtype.kind == "uint":
+        return _squared_up(b, x, y, one)
+    minus_one = ScalarConst(primitives.cast(-1, dtype), dtype)
+    below = b.apply("lt", y, zero)
+    found = _squared_up(b, x, b.apply("where", below, zero, y), one)
+    odd = b.apply("eq", b.apply("and", y, one), one)
+    inverse = b.apply("where", b.apply("eq", x, minus_one), b.apply("where", odd, minus_one, one), zero)
+    inverse = b.apply("where", b.apply("eq", x, one), one, inverse)
+    return b.apply("where", below, inverse, found)
+
+
+def _squared_up(b: LoopBuilder, x: Scalar, y: Scalar, one: ScalarConst) -> Any:
+    """A power that is not below 0."""
+    if isinstance(y, ScalarConst):
+        found: Any = one
+        for k in range(int(y.value).bit_length()):
+            found = b.apply("mul", found, x) if int(y.value) >> k & 1 else found
+            x = b.apply("mul", x, x)
+        return found
+    power, rest, total = b.cell(x.dtype, x), b.cell(x.dtype, y), b.cell(x.dtype, one)
+
+    def step() -> None:
+        base, bits = b.get(power), b.get(rest)
+        odd = b.apply("eq", b.apply("and", bits, one), one)
+        b.set(total, b.apply("mul", b.get(total), b.apply("where", odd, base, one)))
+        b.set(power, b.apply("mul", base, base))
+        b.set(rest, b.apply("lshr", bits, one))
+
+    b.repeat(lambda: b.apply("ne", b.get(rest), ScalarConst(primitives.cast(0, x.dtype), x.dtype)), step)
+    return b.get(total)
+
+
+_RULES: dict[tuple[str, bool], Callable[..., Any]] = {
+    ("div", False): _integer_div, ("floor_mod", False): _integer_floor_mod, ("pow", False): _integer_pow,
+    ("floor_mod", True): _float_floor_mod,
+}  # fmt: skip
+"""Primitives that are more than one instruction of integers (False), or of floats (True)."""
 
 
 def _decided(primitive: str, args: tuple[Scalar, ...], dtype: DType) -> Scalar | None:

@@ -9,7 +9,9 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.loops.builder import LoopBuilder, computed_dtype, memory
+from deepx_graph.loops.complex import RULES as COMPLEX_RULES
 from deepx_graph.loops.complex import Complex
+from deepx_graph.loops.complex import apply as apply_complex
 from deepx_graph.loops.scalar import Affine, NotExpressible
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import DType, TensorType, TupleType, is_static
@@ -58,10 +60,17 @@ def element(b: LoopBuilder, node: Node, operands: Sequence[LazyTensor], at: tupl
     tree = node.op.kernel(*node.attrs) if node.op.elementwise and node.op.kernel is not None else None
     if tree is None:
         raise NotExpressible(f"{node.op.name} has no element")
-    values = [x.at(b, at if x.shape else ()) for x in operands]
+    values = scalars(b, operands, at)
+    if node.op.name in COMPLEX_RULES and any(isinstance(v, Complex) for v in values):
+        return apply_complex(b, node.op.name, values)
     dtype = tensor_type(node.type).dtype
     found = b.expression(tree, values, dtype if dtype.kind == "complex" else computed_dtype(dtype))
     return settled(b, found, dtype)
+
+
+def scalars(b: LoopBuilder, operands: Sequence[LazyTensor], at: Sequence[Affine]) -> list[Any]:
+    """The elements of the operands of an elementwise op: those of rank 0 stand for all."""
+    return [x.at(b, at if x.shape else ()) for x in operands]
 
 
 def settled(b: LoopBuilder, x: Any, dtype: DType) -> Any:

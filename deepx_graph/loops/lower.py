@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.scalar_expr import price
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
+from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import Buffer, For, Let, Load, LoopProgram, Statement, While, blocks_of
 from deepx_graph.loops.scalar import NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory

@@ -10,12 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.ir.scalar_expr import price as kernel_price
 from deepx_graph.types import BOOL, DType
 
-MORE: dict[str, int] = {"quotient": 2, "modulo": 2, "bitcast": 1, "popcount": 1, "clz": 1}
+COMPLEX = {"log": "log", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
+           "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+           "pow": "power"}  # fmt: skip
+"""Functions of complex numbers, and numpy's names. The parts of what they give are two primitives, such as `log.real`, of the
+parts of the operands."""
+
+MORE: dict[str, int] = {
+    "quotient": 2, "modulo": 2, "bitcast": 1, "popcount": 1, "clz": 1, "fmod": 2, "copysign": 2, "hypot": 2, "atan2": 2,
+    "lgamma": 1, **{f"{name}.{part}": 4 if name == "pow" else 2 for name in COMPLEX for part in ("real", "imag")},
+}
 """Name and arity. `quotient` rounds toward zero and `modulo` has the sign of the dividend; of a divisor 0, or of the least integer
 and -1, nothing is said. `bitcast` takes the bits for another dtype of the same width; `clz` counts the zeros before the first one
 bit."""
+
+PRICES = {"quotient": 20, "modulo": 20, "fmod": 60, "hypot": 40, "atan2": 80, "lgamma": 150, **dict.fromkeys(
+    (name for name in MORE if "." in name), 150)}
+"""What these cost beside those of kernels (`ir.scalar_expr.PRICES`)."""
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -44,6 +58,11 @@ def _special(name: str, x: Any) -> Any:
     return getattr(special, name)(x)
 
 
+def _part_of_complex(name: str, part: str) -> Callable[..., Any]:
+    function = getattr(np, COMPLEX[name])
+    return lambda *x: getattr(function(*(complex(re, im) for re, im in zip(x[::2], x[1::2], strict=True))), part)
+
+
 def _bits(x: Any) -> int:
     return int(np.asarray(x).view(f"u{x.dtype.itemsize}"))
 
@@ -63,7 +82,14 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "quotient": _quotient, "modulo": lambda x, y: x - _quotient(x, y) * y,
     "popcount": lambda x: x.dtype.type(_bits(x).bit_count()),
     "clz": lambda x: x.dtype.type(8 * x.dtype.itemsize - _bits(x).bit_length()),
+    "fmod": np.fmod, "copysign": np.copysign, "hypot": np.hypot, "atan2": np.arctan2, "lgamma": lambda x: _special("gammaln", x),
+    **{f"{name}.{part}": _part_of_complex(name, part) for name in COMPLEX for part in ("real", "imag")},
 }  # fmt: skip
+
+
+def price(primitive: str) -> float:
+    """What a primitive costs an element, in additions."""
+    return PRICES.get(primitive) or kernel_price(primitive)
 
 
 def result_dtype(primitive: str, args: tuple[DType, ...]) -> DType:

@@ -1,7 +1,7 @@
 """Legalisation: a function of our operations as one of those that a target has, meaning the same.
 
 A `ConversionTarget` tells of a node over legal operands whether it has it as it stands. What it lacks is decomposed: by a
-rule of the target's own, by the op's decomposition (`rewrite/decompositions.py`), or by the kernel expression of its declaration,
+rule of the target's own, by the op's decomposition (`ops/decompositions.py`), or by the kernel expression of its declaration,
 until everything is legal. A node for which that does not succeed stays as it is, for the target to refuse by the name that its user
 knows; so every node of the result is either legal or one of the program's own. Only bodies of functions in attributes recurse.
 """
@@ -16,8 +16,8 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ir.node import Origin
 from deepx_graph.ir.rebuild import new_item, rebuilt
 from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ops.decompositions import decomposed
 from deepx_graph.rewrite.base import PassError
-from deepx_graph.rewrite.decompositions import decomposed
 
 Rule = Callable[[Builder, Node], Node | None]
 """`rule(b, node)` makes what the node means out of other nodes, or gives None where it does not apply."""

@@ -5,24 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.ir import Builder, Op
 from deepx_graph.loops import NotExpressible
 from deepx_graph.loops.interpret import interpret, reals
 from deepx_graph.loops.lower import lower
-from deepx_graph.ops import OPS
-from deepx_graph.types import TensorType, TupleType
-from tests.support.laws import constants, samples
-
-EXPRESSIBLE = [op for op in OPS.values() if op.element or op.loops or (op.elementwise and op.kernel)]
-
-
-def alone(node: Node) -> Function:
-    """A function of that node, with a result for each item of a tuple."""
-    b = Builder()
-    params = tuple(b.param(k, i.type) for k, i in enumerate(node.inputs))
-    made = Node(node.op, params, node.attrs, node.type)
-    several = isinstance(node.type, TupleType)
-    return Function("alone", params, tuple(b.proj(made, k) for k in range(len(node.type.items))) if several else (made,))
+from deepx_graph.types import TensorType
+from tests.support.laws import EXPRESSIBLE, alone, constants, samples
 
 
 @pytest.mark.parametrize("op", EXPRESSIBLE, ids=lambda op: op.name)

@@ -10,7 +10,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops import FAMILIES, OPS
-from deepx_graph.types import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U8, U32, DType, type_of_array
+from deepx_graph.types import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U8, U32, DType, TupleType, type_of_array
 
 SAMPLED_DTYPES = (BOOL, I8, I32, I64, U8, U32, F16, BF16, F32, F64, C64)
 
@@ -31,6 +31,9 @@ ELSEWHERE = {
 """Ops that the sampled laws leave out, and where they are tested instead."""
 
 LAWFUL = [op for op in OPS.values() if op not in ELSEWHERE]
+
+EXPRESSIBLE = [op for op in OPS.values() if op.element or op.loops or (op.elementwise and op.kernel)]
+"""Ops that have loop programs."""
 
 Sample = tuple[Sequence[np.ndarray[Any, Any]], dict[str, Any]]
 
@@ -70,6 +73,15 @@ def one_op(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> Function:
     """The function of all operands whose result is the op."""
     params = [(f"x{k}", type_of_array(a)) for k, a in enumerate(arrays)]
     return Builder().function("law", params, lambda *nodes: (Builder()(op, *nodes, **attrs),))
+
+
+def alone(node: Node) -> Function:
+    """A function of that node, with a result for each item of a tuple."""
+    b = Builder()
+    params = tuple(b.param(k, i.type) for k, i in enumerate(node.inputs))
+    made = Node(node.op, params, node.attrs, node.type)
+    several = isinstance(node.type, TupleType)
+    return Function("alone", params, tuple(b.proj(made, k) for k in range(len(node.type.items))) if several else (made,))
 
 
 def constants(b: Builder, arrays: Sequence[Any]) -> list[Node]:

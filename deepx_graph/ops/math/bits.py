@@ -16,7 +16,7 @@ from deepx_graph.ir import Attr, Op, Result, at_least
 from deepx_graph.ir.constraint import FLOATS, TENSOR
 from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
-from deepx_graph.ops.helpers import EVERY, binary, dtype_attr, like, one, unary
+from deepx_graph.ops.helpers import EVERY, binary, dtype_attr, like, loops_in, one, unary
 from deepx_graph.types import (
     ANY,
     BF16,
@@ -109,8 +109,10 @@ def _clz(xs: Sequence[Array]) -> Array:
     return like(width - np.bitwise_count(bits).astype(np.int8), x.dtype)
 
 
-popcnt: Op = unary("popcnt", "The number of bits that are 1.", _popcnt, kinds=INTEGER)
-count_leading_zeros: Op = unary("count_leading_zeros", "The number of zero bits above the highest 1.", _clz, kinds=INTEGER)
+popcnt: Op = unary("popcnt", "The number of bits that are 1.", _popcnt, kinds=INTEGER,
+                   element=loops_in("math", "popcnt_element"))
+count_leading_zeros: Op = unary("count_leading_zeros", "The number of zero bits above the highest 1.", _clz, kinds=INTEGER,
+                                element=loops_in("math", "clz_element"))
 
 
 def _high_half(xs: Sequence[Array]) -> Array:
@@ -123,7 +125,7 @@ def _high_half(xs: Sequence[Array]) -> Array:
 
 
 mulhi: Op = binary("mulhi", "The upper half of the product of twice the width.", _high_half, kinds=INTEGER, commutative=True,
-                   source="CHLO mulhi")
+                   element=loops_in("math", "formula_element"), source="CHLO mulhi")
 
 
 # --- representation -----------------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def _bitcast_scratch(types: Sequence[Type], result: Type, dtype: DType) -> int:
 bitcast_convert: Op = Op(
     "bitcast_convert", "The same bits read as another type; a wider one takes its parts from the last dimension.",
     operands=one(TENSOR), attrs=(dtype_attr(*EVERY),), infer=_bitcast_type, eval=_bitcast,
-    scratch=_bitcast_scratch, source="StableHLO bitcast_convert",
+    element=loops_in("math", "bitcast_element"), scratch=_bitcast_scratch, source="StableHLO bitcast_convert",
     samples=lambda rng: [
         ((rng.standard_normal((2, 3)).astype("f4"),), {"dtype": d}) for d in (I32, U8, BF16)
     ] + [((rng.integers(0, 100, (3, 4)).astype("i1"),), {"dtype": d}) for d in (U32, U8)] + [
@@ -213,7 +215,7 @@ reduce_precision: Op = Op(
     attrs=(Attr("exponent_bits", "int", check=at_least(1)), Attr("mantissa_bits", "int", check=at_least(0))),
     infer=lambda types, exponent_bits, mantissa_bits: types[0], eval=_reduce_precision, elementwise=True, vjp=lambda b, node, g: (
         b(reduce_precision, g, exponent_bits=node.attr("exponent_bits"), mantissa_bits=node.attr("mantissa_bits")),),
-    source="StableHLO reduce_precision",
+    element=loops_in("math", "reduce_precision_element"), source="StableHLO reduce_precision",
     samples=lambda rng: [((rng.standard_normal((2, 3)).astype("f4"),), {"exponent_bits": e, "mantissa_bits": m})
                          for e, m in ((5, 10), (8, 7), (8, 23), (4, 3))],
 )  # fmt: skip

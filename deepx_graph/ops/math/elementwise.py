@@ -30,6 +30,7 @@ from deepx_graph.ops.helpers import (
     is_int,
     joint_type,
     like,
+    loops_in,
     lowest,
     one,
     pair,
@@ -119,6 +120,7 @@ def _trunc_div(b: Builder, x: Node, y: Node) -> Node:
 
 remainder: Op = binary(
     "remainder", "Remainder with the sign of the dividend; x rem 0 = x for integers.", _remainder, kinds=REAL,
+    element=loops_in("math", "remainder_element"),
     vjp=lambda b, x, y, node, g: (g, b(negate, b(multiply, g, _trunc_div(b, x, y)))), domain=(1.1, 1.9),
 )  # fmt: skip
 
@@ -205,7 +207,7 @@ def _atan2_vjp(b: Builder, x: Node, y: Node, node: Node, g: Node) -> Sequence[No
 
 
 atan2: Op = binary("atan2", "The angle of the point (rhs, lhs).", split(np.arctan2, complex_math.atan2), kinds=FLOATING,
-                   vjp=_atan2_vjp, domain=(0.5, 2.0))
+                   element=loops_in("math", "formula_element"), vjp=_atan2_vjp, domain=(0.5, 2.0))
 
 # --- logic --------------------------------------------------------------------------------------------------------
 
@@ -265,14 +267,14 @@ def is_complex(type: Type) -> bool:
 
 complex_: Op = Op(
     "complex", "The complex number of a real and an imaginary part.", operands=pair(_PARTS),
-    infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex",
+    infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex", element=loops_in("math", "complex_element"),
     vjp=lambda b, node, g: (b(real, g), b(negate, b(imag, g))),
 )  # fmt: skip
-real: Op = unary("real", "The real part.", lambda xs: xs[0].real.copy(),
+real: Op = unary("real", "The real part.", lambda xs: xs[0].real.copy(), element=loops_in("math", "real_element"),
                  infer=_part_type, vjp=lambda b, x, y, g: b(complex_, g, b.like(0, g)) if is_complex(x.type) else g)
 imag: Op = unary(
     "imag", "The imaginary part; 0 for a real number.",
-    lambda xs: xs[0].imag.copy(),
+    lambda xs: xs[0].imag.copy(), element=loops_in("math", "imag_element"),
     infer=_part_type,
     vjp=lambda b, x, y, g: b(complex_, b.like(0, g), b(negate, g)) if is_complex(x.type) else b.like(0, g),
 )  # fmt: skip
@@ -329,7 +331,7 @@ round_nearest_even: Op = unary(
 round_nearest_afz: Op = unary(
     "round_nearest_afz", "Rounded to the nearest integer, halves away from zero.",
     ufunc(lambda x: np.where(np.abs(x - np.trunc(x)) == 0.5, np.trunc(x) + np.copysign(np.ones((), x.dtype), x), np.rint(x))),
-    kinds=("float",), vjp=flat,
+    kinds=("float",), element=loops_in("math", "formula_element"), vjp=flat,
 )  # fmt: skip
 exponential: Op = unary("exponential", "e to the x.", split(np.exp, complex_math.exp), kernel="exp(x)",
                        vjp=lambda b, x, y, g: b(multiply, g, y))

@@ -15,7 +15,7 @@ import numpy as np
 from deepx_graph.ir import Builder, Node, Op, Result
 from deepx_graph.ir.constraint import BOOLS
 from deepx_graph.literal import Array
-from deepx_graph.ops.helpers import binary, like, truth, unary
+from deepx_graph.ops.helpers import binary, like, loops_in, truth, unary
 from deepx_graph.ops.math import complex_math
 from deepx_graph.ops.math.elementwise import (
     abs_,
@@ -37,6 +37,9 @@ from deepx_graph.ops.math.elementwise import (
 from deepx_graph.types import Kind
 
 FLOAT: tuple[Kind, ...] = ("float",)
+
+_FORMULA = loops_in("math", "formula_element")
+_IN_DOUBLE = loops_in("math", "double_element")
 
 
 def _in_f64(function: Callable[..., Any]) -> Callable[[Sequence[Array]], Array]:
@@ -77,24 +80,32 @@ def _times(b: Builder, g: Node, by: Node) -> Node:
     return b(multiply, g, by)
 
 
-cosh: Op = _chlo("cosh", "The hyperbolic cosine.", np.cosh, vjp=lambda b, x, y, g: _times(b, g, b(sinh, x)))
-sinh: Op = _chlo("sinh", "The hyperbolic sine.", np.sinh, vjp=lambda b, x, y, g: _times(b, g, b(cosh, x)))
-acos: Op = _chlo("acos", "The angle with that cosine.", np.arccos, domain=(-0.9, 0.9), vjp=lambda b, x, y, g: b(
+cosh: Op = _chlo("cosh", "The hyperbolic cosine.", np.cosh, element=_FORMULA,
+                 vjp=lambda b, x, y, g: _times(b, g, b(sinh, x)))
+sinh: Op = _chlo("sinh", "The hyperbolic sine.", np.sinh, element=_FORMULA,
+                 vjp=lambda b, x, y, g: _times(b, g, b(cosh, x)))
+acos: Op = _chlo("acos", "The angle with that cosine.", np.arccos, domain=(-0.9, 0.9), element=_FORMULA,
+                 vjp=lambda b, x, y, g: b(
     negate, _times(b, g, b(rsqrt, b(subtract, b.like(1, x), _square(b, x))))))
-asin: Op = _chlo("asin", "The angle with that sine.", np.arcsin, domain=(-0.9, 0.9), vjp=lambda b, x, y, g: _times(
+asin: Op = _chlo("asin", "The angle with that sine.", np.arcsin, domain=(-0.9, 0.9), element=_FORMULA,
+                 vjp=lambda b, x, y, g: _times(
     b, g, b(rsqrt, b(subtract, b.like(1, x), _square(b, x)))))
-atan: Op = _chlo("atan", "The angle with that tangent.", np.arctan, vjp=lambda b, x, y, g: b(
+atan: Op = _chlo("atan", "The angle with that tangent.", np.arctan, element=_FORMULA,
+                 vjp=lambda b, x, y, g: b(
     divide, g, b(add, b.like(1, x), _square(b, x))))
-acosh: Op = _chlo("acosh", "The inverse of the hyperbolic cosine.", np.arccosh, domain=(1.2, 3.0), vjp=lambda b, x, y, g: _times(
+acosh: Op = _chlo("acosh", "The inverse of the hyperbolic cosine.", np.arccosh, domain=(1.2, 3.0), element=_FORMULA,
+                  vjp=lambda b, x, y, g: _times(
     b, g, b(rsqrt, b(subtract, _square(b, x), b.like(1, x)))))
-asinh: Op = _chlo("asinh", "The inverse of the hyperbolic sine.", np.arcsinh, vjp=lambda b, x, y, g: _times(
+asinh: Op = _chlo("asinh", "The inverse of the hyperbolic sine.", np.arcsinh, element=_FORMULA,
+                  vjp=lambda b, x, y, g: _times(
     b, g, b(rsqrt, b(add, _square(b, x), b.like(1, x)))))
-atanh: Op = _chlo("atanh", "The inverse of the hyperbolic tangent.", np.arctanh, domain=(-0.9, 0.9), vjp=lambda b, x, y, g: b(
+atanh: Op = _chlo("atanh", "The inverse of the hyperbolic tangent.", np.arctanh, domain=(-0.9, 0.9), element=_FORMULA,
+                  vjp=lambda b, x, y, g: b(
     divide, g, b(subtract, b.like(1, x), _square(b, x))))
 square: Op = _chlo("square", "The product with itself.", lambda x: complex_math.square(x) if x.dtype.kind == "c" else np.square(x),
                    kernel="x * x",
                    vjp=lambda b, x, y, g: _times(b, g, b(multiply, b.like(2, x), x)))
-conj: Op = unary("conj", "The complex conjugate.", lambda xs: np.conj(xs[0]), source="CHLO conj", involution=True,
+conj: Op = unary("conj", "The complex conjugate.", lambda xs: np.conj(xs[0]), source="CHLO conj", involution=True, element=_FORMULA,
                  vjp=lambda b, x, y, g: b(complex_, b(real, g), b(negate, b(imag, g))) if is_complex(x.type) else g)
 
 
@@ -117,6 +128,7 @@ erf: Op = _chlo("erf", "The error function.", _scipy("erf"), kernel="erf(x)", ki
 erfc: Op = _chlo("erfc", "One minus the error function.", _erfc, kernel="erfc(x)", kinds=FLOAT,
                  vjp=lambda b, x, y, g: _times(b, g, _gauss(b, x, -_SLOPE)))
 erf_inv: Op = _chlo("erf_inv", "The inverse of the error function.", _odd(_scipy("erfinv")), kinds=FLOAT, domain=(-0.9, 0.9),
+                    element=_FORMULA,
                     vjp=lambda b, x, y, g: _times(b, g, b(multiply, b.like(1 / _SLOPE, x), b(exponential, _square(b, y)))))
 
 
@@ -148,21 +160,26 @@ def _polygamma(n: Array, x: Array) -> Any:
 
 
 lgamma: Op = _chlo("lgamma", "The logarithm of the absolute value of the gamma function.", _lgamma, kinds=FLOAT, domain=(0.5, 3.0),
+                   element=loops_in("math", "lgamma_element"),
                    vjp=lambda b, x, y, g: _times(b, g, b(digamma, x)))
 digamma: Op = _chlo("digamma", "The derivative of lgamma.", _digamma, kinds=FLOAT, domain=(0.5, 3.0),
+                    element=_IN_DOUBLE,
                     vjp=lambda b, x, y, g: _times(b, g, b(polygamma, b.like(1, x), x)))
 polygamma: Op = binary(
     "polygamma", "The derivative of digamma, lhs times.", _in_f64(_polygamma), kinds=FLOAT, source="CHLO polygamma",
+    element=loops_in("math", "single_element"),
     vjp=lambda b, n, x, y, g: (None, _times(b, g, b(polygamma, b(add, n, b.like(1, n)), x))), no_gradient_by=("lhs",),
     domain=(1.0, 3.0), samples=lambda rng: [((np.float64(n), rng.uniform(0.5, 3, (2, 3))), {}) for n in (0, 1, 2)],
 )  # fmt: skip
 zeta: Op = binary(
     "zeta", "The Hurwitz zeta function.", _in_f64(_scipy("zeta")), kinds=FLOAT, source="CHLO zeta", domain=(1.5, 3.0),
+    element=_IN_DOUBLE,
     vjp=lambda b, s, q, y, g: (None, b(negate, _times(b, g, b(multiply, s, b(zeta, b(add, s, b.like(1, s)), q))))),
     no_gradient_by=("lhs",),
 )  # fmt: skip
 bessel_i0e: Op = _chlo(
     "bessel_i0e", "The modified Bessel function of order 0, scaled by e^-|x|.", _scipy("i0e"), kinds=FLOAT,
+    element=_IN_DOUBLE,
     vjp=lambda b, x, y, g: _times(b, g, b(subtract, b(bessel_i1e, x), b(multiply, b(sign, x), y))),
 )  # fmt: skip
 
@@ -176,7 +193,7 @@ def _i1e_vjp(b: Builder, x: Node, y: Node, g: Node) -> Node:
 
 
 bessel_i1e: Op = _chlo("bessel_i1e", "The modified Bessel function of order 1, scaled by e^-|x|.", _odd(_scipy("i1e")), kinds=FLOAT,
-                       vjp=_i1e_vjp)
+                       element=_IN_DOUBLE, vjp=_i1e_vjp)
 
 
 def _next_after(xs: Sequence[Array]) -> Array:
@@ -194,13 +211,14 @@ def _next_after(xs: Sequence[Array]) -> Array:
 
 
 next_after: Op = binary("next_after", "The next number from lhs on the way to rhs.", _next_after, kinds=FLOAT,
+                        element=_FORMULA,
                         vjp=lambda b, x, y, node, g: (None, None),
                         source="CHLO next_after")
 
 
 def _class_of(name: str, summary: str, function: Callable[[Array], Any]) -> Op:
     return unary(name, summary, lambda xs: np.asarray(function(xs[0])), infer=truth, kinds=FLOAT, results=(Result(type=BOOLS),),
-                 source=f"CHLO {name}")
+                 source=f"CHLO {name}", element=_FORMULA)
 
 
 is_inf: Op = _class_of("is_inf", "Whether it is infinite.", np.isinf)

@@ -73,9 +73,21 @@ class Target:
 
     def vector_function(self, name: str, dtype: DType, arity: int) -> str | None:
         """The symbol of a vector function that takes whole registers; None where there is none."""
-        width = {64: "e", 32: "d", 16: "b"}[self.register_bytes]
-        symbol = f"_ZGV{width}N{self.register_bytes // dtype.itemsize}{'v' * arity}_{name}{'f' if dtype == F4 else ''}"
-        return symbol if self._has_library and llvm.address_of_symbol(symbol) is not None else None
+        symbols = {lanes: symbol for symbol, lanes in self.vector_functions(name, dtype, arity).items()}
+        return symbols.get(self.register_bytes // dtype.itemsize)
+
+    def vector_functions(self, name: str, dtype: DType, arity: int) -> dict[str, int]:
+        """The symbols of a vector function and how many lanes each takes, for registers of every width that the machine has."""
+        found = {}
+        for letter, register in (("b", 16), ("d", 32), ("e", 64)):
+            symbol = f"_ZGV{letter}N{register // dtype.itemsize}{'v' * arity}_{name}{'f' if dtype == F4 else ''}"
+            if register <= self.register_bytes and self._has_library and llvm.address_of_symbol(symbol) is not None:
+                found[symbol] = register // dtype.itemsize
+        return found
+
+    def complex_function(self, name: str) -> str | None:
+        """The symbol of a function of complex numbers in double precision, which takes and gives their parts in registers."""
+        return self.scalar_function(f"c{name}", F8) if self._has_library else None
 
     def call(self, t: IRBuilder, symbol: str, args: Sequence[VectorValue]) -> VectorValue:
         """A call of a vector function, once for every register that the lanes take."""

@@ -7,7 +7,8 @@ registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.loops.program import (
@@ -293,7 +294,14 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
         functions.append("\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"]))
         everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
     functions.append("\n".join(["define void @all(ptr %table, ptr %scratch) nounwind {", *everything, "  ret void", "}"]))
-    return "\n".join([*functions, *declarations, ""])
+    return "\n".join([*functions, *declarations, *_kept(declarations), ""])
+
+
+def _kept(declarations: Iterable[str]) -> Iterator[str]:
+    """Keeps LLVM from dropping the vector functions that it may call in the place of scalar ones."""
+    vectors = [f"ptr {name}" for d in declarations for name in re.findall(r"@_ZGV\w+", d)]
+    if vectors:
+        yield f'@llvm.compiler.used = appending global [{len(vectors)} x ptr] [{", ".join(vectors)}], section "llvm.metadata"'
 
 
 def _copy(k: int, copy: Copy, loads: Sequence[str], arguments: Sequence[str]) -> str:

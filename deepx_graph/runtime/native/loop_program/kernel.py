@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function
-from deepx_graph.ir.scalar_expr import price
 from deepx_graph.loops.elements import tensor_type
 from deepx_graph.loops.lower import lower, weighted
+from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.runtime.cost import model as cost

@@ -8,13 +8,19 @@ import numpy as np
 
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.runtime.native.llvm import primitives as kernel
-from deepx_graph.runtime.native.llvm.builder import BOOL, F4, IRBuilder, VectorValue, scalar_type
+from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, VectorValue, scalar_type
 from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
 from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.types import BF16, F16, F32, DType
 
-_U2, _U4 = np.dtype("u2"), np.dtype("u4")
+_U2 = np.dtype("u2")
+
+_LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc": 1, "hypot": 2, "atan2": 2, "lgamma": 1}
+"""Functions of the C library, and their arity."""
+_LOOSE = (("erfc", F8),)
+"""Those whose form for vectors is not within our bound."""
+_PURE = "nounwind willreturn memory(none)"
 
 
 class NoPrimitive(NotExpressible):
@@ -28,6 +34,10 @@ def lower_primitive(primitive: str, sources: Sequence[DType], target: DType, mac
         found = _narrow(sources[0], target, machine)
     elif primitive in _MORE:
         found = _MORE[primitive](sources[0], target)
+    elif primitive in _LIBRARY and sources[0].is_float:
+        found = _library(primitive, np_dtype(sources[0]), machine)
+    elif "." in primitive:
+        found = _part_of_complex(primitive, machine)
     else:
         found = kernel.lower_primitive(primitive, [np_dtype(s) for s in sources], np_dtype(target), machine)
     if found is None:
@@ -87,6 +97,41 @@ def _bitcast(source: DType, target: DType) -> Write | None:
     return lambda t, v: t.convert("bitcast", v[0], np_dtype(target))
 
 
+def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None:
+    """A function of the C library, with what LLVM may call for several iterations at once."""
+    symbol = machine.scalar_function(primitive, dtype)
+    if symbol is None:
+        return None
+    arity = _LIBRARY[primitive]
+    vectors = {} if (primitive, dtype) in _LOOSE else machine.vector_functions(primitive, dtype, arity)
+    type = scalar_type(dtype)
+    declared = {symbol: type, **{vector: f"<{lanes} x {type}>" for vector, lanes in vectors.items()}}
+    mappings = ",".join(f"{vector}({vector})" for vector in vectors)
+    variants = f' "vector-function-abi-variant"="{mappings}"' if vectors else ""
+
+    def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+        for each, form in declared.items():
+            t.declare(f"declare {form} @{each}({', '.join([form] * arity)}) {_PURE}")
+        return VectorValue(t.let(f"call {type} @{symbol}({', '.join(f'{type} {x.text}' for x in v)}){variants}"), dtype)
+
+    return write
+
+
+def _part_of_complex(primitive: str, machine: Target) -> Write | None:
+    """A part of what a function of complex numbers gives; LLVM makes one call of that for both."""
+    name, part = primitive.split(".")
+    symbol = machine.complex_function(name)
+    if symbol is None:
+        return None
+
+    def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+        t.declare(f"declare {{ double, double }} @{symbol}({', '.join(['double'] * len(v))}) {_PURE}")
+        both = t.let(f"call {{ double, double }} @{symbol}({', '.join(f'double {x.text}' for x in v)})")
+        return VectorValue(t.let(f"extractvalue {{ double, double }} {both}, {int(part == 'imag')}"), v[0].dtype)
+
+    return write
+
+
 def _count_zeros(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
     type = scalar_type(v[0].dtype)
     t.declare(f"declare {type} @llvm.ctlz.{type}({type}, i1)")
@@ -97,4 +142,6 @@ _MORE: dict[str, Callable[[DType, DType], Write | None]] = {
     "quotient": lambda s, t: _division("div", s, t), "modulo": lambda s, t: _division("rem", s, t), "bitcast": _bitcast,
     "popcount": lambda s, t: (lambda b, v: b.intrinsic("ctpop", v[0])) if s.is_integer else None,
     "clz": lambda s, t: _count_zeros if s.is_integer else None,
+    "fmod": lambda s, t: (lambda b, v: b.binary("frem", *v)) if s.is_float else None,
+    "copysign": lambda s, t: (lambda b, v: b.intrinsic("copysign", *v)) if s.is_float else None,
 }  # fmt: skip

@@ -166,8 +166,9 @@ _ERF_INV = (
 
 
 def erf_inv(b: Builder, x: Node) -> Node:
-    """x times a polynomial of w = -log(1 - x^2), or of its root where w is large; infinite at -1 and 1."""
-    w = b(ops.negate, b(ops.log_plus_one, b(ops.negate, b(ops.multiply, x, x))))
+    """x times a polynomial of w = -log((1 - x) (1 + x)), or of its root where w is large; infinite at -1 and 1."""
+    one = b.like(1, x)
+    w = b(ops.negate, b(ops.log, b(ops.multiply, b(ops.subtract, one, x), b(ops.add, one, x))))
     root = b(ops.sqrt, w)
     pieces, limits, shifts = (_ERF_INV_F32, (5.0,), (2.5, 3.0)) if _single(x) else (_ERF_INV, (6.25, 16.0), (3.125, 3.25, 5.0))
     values = [_polynomial(b, _with(b, ops.subtract, root if k else w, shift), piece)
@@ -203,7 +204,8 @@ def _lanczos(b: Builder, z: Node) -> tuple[Node, Node]:
 
 
 def lgamma(b: Builder, x: Node) -> Node:
-    """log |gamma(x)|; below 1/2 by log pi - log |sin pi x| - lgamma(1 - x). Infinite at the poles and at both infinities."""
+    """log |gamma(x)|; below 1/2 by log pi - log |sin pi x| - lgamma(1 - x). Infinite at the poles and at both infinities,
+    and 0 at 1 and 2 to the bit."""
     below, z = _reflected(b, x)
     total, log_t = _lanczos(b, z)
     t = _with(b, ops.add, z, _G)
@@ -215,7 +217,9 @@ def lgamma(b: Builder, x: Node) -> Node:
     log_sine = b(ops.log, b(ops.sine, _with(b, ops.multiply, part, math.pi)))
     mirrored = b(ops.subtract, b(ops.subtract, b.like(math.log(math.pi), x), log_sine), above)
     mirrored = b(ops.select, b(ops.is_finite, log_sine), mirrored, b(ops.negate, log_sine))
-    return _choose(b, _is(b, a, "EQ", math.inf), math.inf, b(ops.select, below, mirrored, above))
+    value = b(ops.select, below, mirrored, above)
+    value = _choose(b, b(ops.or_, _is(b, x, "EQ", 1), _is(b, x, "EQ", 2)), 0, value)
+    return _choose(b, _is(b, a, "EQ", math.inf), math.inf, value)
 
 
 def digamma(b: Builder, x: Node) -> Node:

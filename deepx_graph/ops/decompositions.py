@@ -18,8 +18,8 @@ from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
+from deepx_graph.ops import special_functions as special
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.rewrite import special_functions as special
 from deepx_graph.types import BOOL, F32, DType, TensorType, as_tensor, dtype_named
 
 Formula = Callable[..., Node | None]

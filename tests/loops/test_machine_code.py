@@ -1,0 +1,140 @@
+"""The law of loop programs as machine code: what a declaration says of elements, compiled, is what its `eval` gives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepx_graph.ir import Builder, Op
+from deepx_graph.loops import NotExpressible
+from deepx_graph.loops.interpret import reals
+from deepx_graph.loops.lower import lower
+from deepx_graph.types import C64, F64, I16, U16, U64, DType, TensorType, tensor, type_of_array
+from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, alone, constants, random_array, samples
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+Array = np.ndarray[Any, Any]
+POINTS = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 1e-30, -1e30)
+"""Where functions have limits, and operations ends."""
+
+
+def check(op: Op, arrays: list[Array], attrs: dict[str, Any]) -> bool:
+    """Compares machine code with `eval`; False where there is none."""
+    from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
+
+    b = Builder()
+    node = b(op, *constants(b, arrays), **attrs)
+    if not all(isinstance(i.type, TensorType) for i in node.inputs):
+        return False
+    function = alone(node)
+    try:
+        kernel = LoopKernel(function, lower(function), 1)
+    except NotExpressible:
+        return False
+    assert op.eval is not None
+    with np.errstate(all="ignore"):
+        wanted = op.eval(arrays, *node.attrs)
+    for got, want in zip(kernel(arrays), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        got, want = reals(got), reals(want)
+        if want.dtype.kind in "iub":
+            np.testing.assert_array_equal(got, want)
+        else:
+            within = 1e-12 if want.dtype.itemsize == 8 else 4e-6 if want.dtype.itemsize == 4 else 1e-2
+            np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=within, atol=within)
+    return True
+
+
+@pytest.mark.parametrize("op", EXPRESSIBLE, ids=lambda op: op.name)
+def test_machine_code_is_what_eval_gives(op: Op) -> None:
+    """Over the samples of the declaration, or arrays of each dtype that it takes."""
+    tried = [check(op, [np.asarray(a) for a in arrays], attrs) for arrays, attrs in samples(op)]
+    if not any(tried):
+        pytest.skip("no sample has machine code")
+
+
+ELEMENTWISE = [op for op in EXPRESSIBLE if op.elementwise and op.samples is None]
+
+
+
+
+def takes(op: Op, dtype: DType) -> bool:
+    """Whether operands may have that dtype."""
+    return all(o.type.holds(tensor(dtype, (1,))) for o in op.operands)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 67])
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
+def test_machine_code_around_the_width_of_vectors(op: Op, size: int) -> None:
+    """Of every dtype."""
+    rng = np.random.default_rng(size)
+    for dtype in filter(partial(takes, op), (*SAMPLED_DTYPES, I16, U16, U64)):
+        arrays = [random_array(rng, dtype, (size,), op.domain) for _ in op.operands]
+        assert check(op, arrays, {}) or (op.name == "polygamma" and dtype is F64)
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+@pytest.mark.parametrize("op", [op for op in ELEMENTWISE if len(op.operands) == 1 and takes(op, C64)], ids=lambda op: op.name)
+def test_functions_of_complex_numbers_at_their_limits(op: Op, dtype: str) -> None:
+    """All pairs of points; parts that are no numbers are so in both."""
+    kind = {"c64": np.complex64, "c128": np.complex128}[dtype]
+    whole = np.array([complex(re, im) for re in POINTS for im in POINTS]).astype(kind)
+    assert check(op, [whole], {})
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    *((name, kind) for name in ("divide", "maximum", "minimum", "multiply", "atan2") for kind in (np.complex64, np.complex128)),
+    ("power", np.complex128),
+])
+def test_pairs_of_complex_numbers_at_their_limits(name: str, kind: Any) -> None:
+    """Not of powers in single precision, in which numpy loses places."""
+    (op,) = (op for op in ELEMENTWISE if op.name == name)
+    points = POINTS[:8] if name in ("divide", "maximum", "minimum", "multiply") else (0.0, 1.0, -1.0, 0.5, -2.5, 3.0)
+    whole = np.array([complex(re, im) for re in points for im in points]).astype(kind)
+    x, y = (np.ascontiguousarray(a.reshape(-1)) for a in np.meshgrid(whole, whole))
+    assert check(op, [x, y], {})
+
+
+@pytest.mark.parametrize("tag", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize("name", ["divide", "remainder", "floor_mod", "power", "mulhi", "shift_left", "shift_right_logical",
+                                  "shift_right_arithmetic"])
+def test_integers_at_their_ends(name: str, tag: str) -> None:
+    (op,) = (op for op in ELEMENTWISE if op.name == name)
+    info = np.iinfo(tag)
+    ends = (info.min, info.min + 1, info.max - 1, info.max, *(v for v in (-7, -2, -1, 0, 1, 2, 3, 8) if v >= info.min))
+    points = np.array(sorted(set(ends)), tag)
+    x, y = (np.ascontiguousarray(a.reshape(-1)) for a in np.meshgrid(points, points))
+    assert check(op, [x, y], {})
+
+
+@pytest.mark.parametrize("tag", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("name", ["remainder", "floor_mod", "power", "atan2", "next_after", "maximum", "minimum"])
+def test_floats_at_their_ends(name: str, tag: str) -> None:
+    (op,) = (op for op in ELEMENTWISE if op.name == name)
+    with np.errstate(over="ignore"):
+        x, y = (np.ascontiguousarray(a.reshape(-1)).astype(tag) for a in np.meshgrid(POINTS, POINTS))
+    assert check(op, [x, y], {})
+
+
+def test_the_loop_of_a_library_function_is_one_of_vectors() -> None:
+    """LLVM calls the vector function in the place of the scalar one."""
+    from deepx_graph.ops import cosine
+    from deepx_graph.runtime.native.llvm.target import this_machine
+    from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
+
+    machine = this_machine()
+    (symbol,) = [name for name, lanes in machine.vector_functions("cos", np.dtype("f8"), 1).items() if lanes == 2] or [""]
+    if not symbol:
+        pytest.skip("no vector functions here")
+    b = Builder()
+    x = np.zeros(1000)
+    node = b(cosine, b.param(0, type_of_array(x)))
+    program = lower(alone(node))
+    text = module_text(program, [CodePart(tuple(p)) for p in parts(program)], machine)
+    code = machine.compile(text, optimise=True)
+    assert b"_cos" in code and any(name.encode() in code for name in machine.vector_functions("cos", np.dtype("f8"), 1))

@@ -11,6 +11,7 @@ declared order:
 - `element(b, node, operands, at) -> scalar`: one element of the result of `node`, at the subscripts `at`, as a loop program
   (`loops/`) computes it from elements of the operands; a tuple for a TupleType. An elementwise op with a kernel needs none.
 - `loops(b, node, operands, results)`: statements of a loop program that fill the results, where an element alone says too little.
+  Of an op that has both they may raise NotExpressible before the first statement: then the element is taken.
 - `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
   None where it does none, or the kernel or the body of the op says.
 - `scratch(types, result, *attrs) -> int`: the most bytes that one `eval` of operands whose sizes are known, and which lie in any

@@ -73,10 +73,16 @@ class LoopBuilder:
     @contextmanager
     def loops(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
         """Serial loops over a shape, the last axis innermost; gives the axes."""
-        if not shape:
+        with self.boxes([(Affine(), Affine((), n)) for n in shape]) as axes:
+            yield axes
+
+    @contextmanager
+    def boxes(self, ranges: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, ...]]:
+        """Serial loops, each from one subscript up to below another, the last innermost; gives the axes."""
+        if not ranges:
             yield ()
             return
-        with self.loop(shape[0]) as axis, self.loops(shape[1:]) as rest:
+        with self.loop(ranges[0][1], ranges[0][0]) as axis, self.boxes(ranges[1:]) as rest:
             yield (axis, *rest)
 
     @contextmanager
@@ -217,7 +223,7 @@ class LoopBuilder:
     def copy(self, target: LazyTensor, source: LazyTensor) -> None:
         """All elements of a tensor into memory; nothing where they are there already."""
         assert target.buffer is not None
-        if source.buffer is not None and len(self._blocks) == 1:
+        if source.buffer is not None and source.dtype is target.dtype and len(self._blocks) == 1:
             self.emit(Copy(target.buffer, source.buffer))
             return
         with self.nest(source.shape) as at:
@@ -358,6 +364,31 @@ class LoopBuilder:
         above = self.apply("max", wide, _i64(low))
         return self.index(self._let("min", (above, _i64(high)), I64), low, high)
 
+    def least(self, x: Affine, most: int) -> Affine:
+        """The lesser of a subscript of known range and a number."""
+        low, high = _ends(x)
+        if low >= most or high <= most:
+            return x if high <= most else Affine((), most)
+        return self.index(self._let("min", (x, _i64(most)), I64), low, most)
+
+    def greatest(self, x: Affine, least: int) -> Affine:
+        """The greater of a subscript of known range and a number."""
+        return -self.least(-x, -least)
+
+    def lesser(self, x: Affine, y: Affine) -> Affine:
+        """The lesser of two subscripts of known range."""
+        if not y.terms:
+            return self.least(x, y.constant)
+        (low, high), (other_low, other_high) = _ends(x), _ends(y)
+        if high <= other_low:
+            return x
+        return self.index(self._let("min", (x, y), I64), min(low, other_low), min(high, other_high))
+
+    def known(self, x: Affine, low: int, high: int) -> Affine:
+        """A subscript which is known to lie within bounds, where its terms do not say so."""
+        ends = x.bounds
+        return x if ends is not None and low <= ends[0] and ends[1] <= high else self.index(self._let("copy", (x,), I64), low, high)
+
     def quotient(self, x: Affine, divisor: int) -> Affine:
         """A subscript that is not negative, divided by a positive number and rounded down."""
         if divisor < 2:  # of no elements nobody asks for one
@@ -374,6 +405,12 @@ class LoopBuilder:
             return Affine(((target, 1),))
 
         return self.shared(("quotient", x, divisor), make)
+
+
+def _ends(x: Affine) -> tuple[int, int]:
+    ends = x.bounds
+    assert ends is not None
+    return ends
 
 
 def _i64(value: int) -> ScalarConst:

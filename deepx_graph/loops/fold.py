@@ -1,23 +1,33 @@
-"""Folds: many scalars combined into one by a loop."""
+"""Folds: many scalars combined into one by a loop, alone or side by side.
+
+Side by side, the totals of neighbouring elements of a result lie in a row of local memory, and each step of the fold goes over the
+row: a loop of which a compiler makes vectors, whatever the reducer is.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from deepx_graph.ir import Function
 from deepx_graph.ir.scalar_expr import Apply, Variable
-from deepx_graph.loops.builder import LoopBuilder
+from deepx_graph.loops.builder import COMPUTED, LoopBuilder
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import call, settled
-from deepx_graph.loops.scalar import Affine
+from deepx_graph.loops.scalar import Affine, Index
+from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import F32, F64, DType
 
 LONG_SUM = 4096
 """A float sum of more terms than this is carried in double precision."""
 
+ROW = 256
+"""The most totals side by side: they stay in the nearest cache."""
+
 Elements = Callable[[tuple[Affine, ...]], Sequence[Any]]
+Combine = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 def fold(b: LoopBuilder, body: Function, starts: Sequence[Any], dtypes: Sequence[DType], extents: Sequence[int],
@@ -40,12 +50,17 @@ def accumulate(b: LoopBuilder, primitive: str, start: Any, extents: Sequence[int
                element: Callable[[tuple[Affine, ...]], Any]) -> Any:
     """Elements combined by a primitive in any order. Long float sums are carried in double precision."""
     dtype = start.dtype
-    wide = F64 if dtype is F32 and primitive in ("add", "mul") and math.prod(extents) > LONG_SUM else dtype
+    wide = sum_dtype(dtype, primitive, math.prod(extents))
     cells = [b.cell(wide, b.cast(part, wide)) for part in parts(start)]
     with b.loops(extents) as at:
         for cell, part in zip(cells, parts(element(at)), strict=True):
             b.combine(cell, primitive, b.cast(part, wide))
     return joined([b.cast(b.get(cell), dtype) for cell in cells])
+
+
+def sum_dtype(dtype: DType, primitive: str, terms: int) -> DType:
+    """The dtype in which so many terms of a dtype are combined."""
+    return F64 if dtype is F32 and primitive in ("add", "mul") and terms > LONG_SUM else dtype
 
 
 def primitive_of(body: Function, dtypes: Sequence[DType]) -> str | None:
@@ -57,3 +72,71 @@ def primitive_of(body: Function, dtypes: Sequence[DType]) -> str | None:
     if dtypes[0].kind == "complex" and tree != Apply("add", (Variable(0), Variable(1))):
         return None
     return tree.primitive if isinstance(tree, Apply) and tree.args == (Variable(0), Variable(1)) else None
+
+
+class RowFold:
+    """A row of totals in local memory, of some dtypes each; `combine` takes totals and elements and gives totals."""
+
+    def __init__(self, b: LoopBuilder, dtypes: Sequence[DType], width: int, combine: Combine) -> None:
+        self.b, self.combine = b, combine
+        self.dtypes = [COMPUTED.get(d.name, d) for d in dtypes]
+        self.rows = [in_memory(b.buffer(d, (width,), "local"), d) for d in self.dtypes]
+
+    def at(self, k: Affine | int) -> list[Any]:
+        """The totals at a position, as they are now."""
+        return [self.b.fetch(row, [k]) for row in self.rows]  # type: ignore[list-item]
+
+    def put(self, k: Affine | int, values: Sequence[Any]) -> None:
+        """Assigns the totals at a position."""
+        for row, dtype, x in zip(self.rows, self.dtypes, values, strict=True):
+            self.b.put(row, [k], self.b.converted(x, dtype))  # type: ignore[list-item]
+
+    def add(self, k: Affine | int, elements: Sequence[Any]) -> None:
+        """Combines elements into the totals at a position."""
+        self.put(k, self.combine(self.at(k), elements))
+
+    def store(self, k: Affine, outs: Sequence[LazyTensor], index: Index) -> None:
+        """Stores the totals at a position as elements of tensors in memory."""
+        for out, x in zip(outs, self.at(k), strict=True):
+            self.b.put(out, index, x if out.dtype.name in COMPUTED else self.b.converted(x, out.dtype))
+
+
+def row_fold(b: LoopBuilder, body: Function, dtypes: Sequence[DType], terms: int, width: int) -> RowFold:
+    """A row of totals by a reducer, of so many terms each."""
+    primitive = primitive_of(body, dtypes)
+    if primitive is None:
+        return RowFold(b, dtypes, width, lambda totals, xs: call(b, body, [*totals, *xs]))
+    return row_sums(b, dtypes[0], terms, width, primitive)
+
+
+def row_sums(b: LoopBuilder, dtype: DType, terms: int, width: int, primitive: str = "add") -> RowFold:
+    """A row of sums of so many terms each, or of what another primitive makes of them."""
+    wide = sum_dtype(COMPUTED.get(dtype.name, dtype), primitive, terms)
+    return RowFold(b, [wide], width, lambda totals, xs: [b.apply(primitive, totals[0], b.converted(xs[0], wide))])
+
+
+@contextmanager
+def tiles(b: LoopBuilder, shape: Sequence[int], width: int = ROW) -> Iterator[tuple[tuple[Affine, ...], Affine, Affine]]:
+    """Parallel loops over a shape, over its last axis by tiles; gives the outer subscripts, where a tile begins, and its width."""
+    size = shape[-1]
+    count = -(-size // width)
+    with b.nest((*shape[:-1], count)) as at:
+        first = at[-1] * width if count > 1 else Affine()
+        yield at[:-1], first, b.least(Affine((), size) - first, min(size, width))
+
+
+def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], RowFold], starts: Callable[[], Sequence[Any]],
+              extents: Sequence[int], elements: Callable[[Index, Index], Sequence[Any]], most: int = ROW) -> None:
+    """Fills results with folds over extents, those of at most so many neighbours along the last axis side by side.
+
+    `row` makes as many totals; `elements` gives what is combined at a subscript of the results and one of the extents.
+    """
+    shape = outs[0].shape
+    with tiles(b, shape, most) as (outer, first, width):
+        totals, values = row(min(most, shape[-1])), starts()
+        with b.loop(width) as k:
+            totals.put(k, values)
+        with b.loops(extents) as inner, b.loop(width) as k:
+            totals.add(k, elements((*outer, first + k), inner))
+        with b.loop(width) as k:
+            totals.store(k, outs, (*outer, first + k))

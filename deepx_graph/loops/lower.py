@@ -96,9 +96,9 @@ class _Lowering:
         """The value of a node: computed where it is read, or in memory."""
         operands = [self.values[i] for i in node.inputs]
         self.needs[node] = frozenset[Node]().union(*(self.needs[i] for i in node.inputs))
-        if node.op.loops is not None:
-            self._run(node, operands)
-        elif node.op in (CONSTANT, PROJ, TUPLE):
+        if node.op.loops is not None and self._run(node, operands):
+            return
+        if node.op in (CONSTANT, PROJ, TUPLE):
             self.values[node] = value(self.b, node, operands)
         elif not has_element(node):
             raise NotExpressible(f"{node.op.name} has no loops")
@@ -107,15 +107,23 @@ class _Lowering:
             if self._is_kept(node):
                 self._keep(node)
 
-    def _run(self, node: Node, operands: Sequence[Value]) -> None:
-        """Fills the results of a node by the loops of its op."""
+    def _run(self, node: Node, operands: Sequence[Value]) -> bool:
+        """Fills the results of a node by the loops of its op; not where these decline at once, and an element will do."""
         assert node.op.loops is not None
         self._flush()
+        written, scratch = len(self.b.body), len(self.b.scratch)
         types = [tensor_type(t) for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
         outs = [in_memory(self._memory(node, k, t), t.dtype) for k, t in enumerate(types)]
-        node.op.loops(self.b, node, operands, outs)
+        try:
+            node.op.loops(self.b, node, operands, outs)
+        except NotExpressible:
+            if len(self.b.body) > written or not has_element(node):
+                raise
+            del self.b.scratch[scratch:]
+            return False
         self.values[node] = tuple(outs) if isinstance(node.type, TupleType) else outs[0]
         self.needs[node] = frozenset()
+        return True
 
     def _memory(self, node: Node, item: int, type: TensorType) -> Buffer:
         """Memory for an item of a node's results: that of a result of the function, where it is one."""

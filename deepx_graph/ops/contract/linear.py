@@ -15,14 +15,15 @@ from deepx_graph.ir import Attr, Builder, Node, Op
 from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
 from deepx_graph.ir.evaluation import WORD, size
 from deepx_graph.literal import Array
-from deepx_graph.ops.helpers import is_int, pair, wider
+from deepx_graph.ops.helpers import is_int, loops_in, pair, wider
 from deepx_graph.ops.tensor.layout import dims_of, transpose
 from deepx_graph.types import TensorType, Type, as_tensor, nbytes, same_dim, tensor
 
 Axes = tuple[int, ...]
 
 
-def _free(rank: int, *taken: Axes) -> Axes:
+def free_axes(rank: int, *taken: Axes) -> Axes:
+    """The axes that are none of those."""
     return tuple(k for k in range(rank) if not any(k in axes for axes in taken))
 
 
@@ -33,23 +34,23 @@ def _dot_type(types: Sequence[Type], lhs_batch: Axes, rhs_batch: Axes, lhs_contr
     for i, j in zip(lhs_batch + lhs_contract, rhs_batch + rhs_contract, strict=True):
         if not same_dim(lhs.dims[i], rhs.dims[j]):
             raise InferError(f"dimension {i} of {lhs} and dimension {j} of {rhs} differ", operand=1, expected=f"size {lhs.dims[i]}")
-    lhs_free, rhs_free = _free(len(lhs.dims), lhs_batch, lhs_contract), _free(len(rhs.dims), rhs_batch, rhs_contract)
+    lhs_free, rhs_free = free_axes(len(lhs.dims), lhs_batch, lhs_contract), free_axes(len(rhs.dims), rhs_batch, rhs_contract)
     return lhs.with_dims([lhs.dims[k] for k in lhs_batch + lhs_free] + [rhs.dims[k] for k in rhs_free])
 
 
 def _dot_eval(xs: Sequence[Array], lhs_batch: Axes, rhs_batch: Axes, lhs_contract: Axes, rhs_contract: Axes) -> Array:
     x, y = xs
-    lhs_free, rhs_free = _free(x.ndim, lhs_batch, lhs_contract), _free(y.ndim, rhs_batch, rhs_contract)
+    lhs_free, rhs_free = free_axes(x.ndim, lhs_batch, lhs_contract), free_axes(y.ndim, rhs_batch, rhs_contract)
     batch = [x.shape[k] for k in lhs_batch]
     rows, columns = [x.shape[k] for k in lhs_free], [y.shape[k] for k in rhs_free]
     depth = math.prod(x.shape[k] for k in lhs_contract)
     left = np.transpose(x, lhs_batch + lhs_free + lhs_contract).reshape(*batch, math.prod(rows), depth)
     right = np.transpose(y, rhs_batch + rhs_contract + rhs_free).reshape(*batch, depth, math.prod(columns))
-    product = _in_order(left, right) if depth <= _FEW_TERMS and _adds_in_itself(x.dtype) else products(left, right)
+    product = _in_order(left, right) if depth <= FEW_TERMS and _adds_in_itself(x.dtype) else products(left, right)
     return np.asarray(product).astype(x.dtype, copy=False).reshape((*batch, *rows, *columns))
 
 
-_FEW_TERMS = 8
+FEW_TERMS = 8
 """Sums of so many terms are what the specification writes, a `reduce` of products. Of more terms no order is promised."""
 
 
@@ -118,8 +119,8 @@ def _inverse(order: Sequence[int]) -> Axes:
 def _dot_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     x, y = node.inputs
     lhs_batch, rhs_batch, lhs_contract, rhs_contract = node.attrs
-    lhs_free = _free(len(dims_of(x)), lhs_batch, lhs_contract)
-    rhs_free = _free(len(dims_of(y)), rhs_batch, rhs_contract)
+    lhs_free = free_axes(len(dims_of(x)), lhs_batch, lhs_contract)
+    rhs_free = free_axes(len(dims_of(y)), rhs_batch, rhs_contract)
     nb, nl = len(lhs_batch), len(lhs_free)
     g_batch, g_left = tuple(range(nb)), tuple(range(nb, nb + nl))
     g_right = tuple(range(nb + nl, nb + nl + len(rhs_free)))
@@ -160,7 +161,7 @@ def _dot_scratch(types: Sequence[Type], result: Type, lhs_batch: Axes, rhs_batch
     shapes = [as_tensor(t).shape for t in types]
     axes = ((lhs_batch, lhs_contract), (rhs_batch, rhs_contract))
     copies = sum(nbytes(t) for t, s, (batch, contract) in zip(types, shapes, axes, strict=True)
-                 if any(sum(s[k] != 1 for k in group) > 1 for group in (_free(len(s), batch, contract), contract)))
+                 if any(sum(s[k] != 1 for k in group) > 1 for group in (free_axes(len(s), batch, contract), contract)))
     depth = max(1, math.prod(shapes[0][k] for k in lhs_contract)) if dtype.is_differentiable else 1
     pieces = sum(min(size(t), max(_PIECE, size(t) // depth)) for t in types)
     return copies + each * (pieces + 2 * size(result))
@@ -176,7 +177,8 @@ dot_general: Op = Op(
         axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
         axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
     ),
-    infer=_dot_type, eval=_dot_eval, scratch=_dot_scratch, vjp=_dot_vjp, flops=_dot_flops,
+    infer=_dot_type, eval=_dot_eval, element=loops_in("contract", "dot_general_element"),
+    loops=loops_in("contract", "dot_general_loops"), scratch=_dot_scratch, vjp=_dot_vjp, flops=_dot_flops,
     assembly="operands (, batching = $lhs_batching_dimensions x $rhs_batching_dimensions)?"
              " (, contracting = $lhs_contracting_dimensions x $rhs_contracting_dimensions)?",
     source="StableHLO dot_general",

@@ -31,7 +31,7 @@ from deepx_graph.ir.evaluation import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import REDUCED, REDUCER, monoid_body
-from deepx_graph.ops.helpers import written_in
+from deepx_graph.ops.helpers import loops_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.tensor.index import in_rounds
@@ -88,7 +88,7 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     half = len(xs) // 2
     op = body.reducer if half == 1 else None
     if op is not None and xs[1] == op.identity_for(dtype_of(xs[0].dtype)):
-        axis = _running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)
+        axis = running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)
         if axis is not None:
             return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
     padded = [spread_and_pad(x, init, low, high, base) for x, init in zip(xs[:half], xs[half:], strict=True)]
@@ -124,7 +124,7 @@ def _few_windows(op: Op, view: Array, init: Array) -> Array:
     return np.asarray(op.eval([totals, init]), dtype=view.dtype)
 
 
-def _running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
+def running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
     """The axis along which every window reaches from one end of the operand to its own position; None where they do not.
 
     Padding holds the initial value, so only where that is the identity are such windows running results.
@@ -151,7 +151,7 @@ def _reduce_window_scratch(types: Sequence[Type], result: Type, sizes: Axes, str
     """The padded operands, totals before and after a position of the window, and one window in the type that sums are taken in."""
     inputs = [as_tensor(t) for t in types[: len(types) // 2]]
     padded = _padded_size(inputs[0].shape, low, high, base)
-    running = _running_axis(inputs[0].shape, sizes, (strides, base, dilations), low, high) is not None
+    running = running_axis(inputs[0].shape, sizes, (strides, base, dilations), low, high) is not None
     copies = 4 if running else 1
     return sum(copies * padded * x.dtype.itemsize for x in inputs) + nbytes(result) + 2 * wide(result) + WORD * min(
         padded, math.prod(sizes))
@@ -172,7 +172,8 @@ reduce_window: Op = Op(
     operands=REDUCED, attrs=(*window_attrs_of(*_WINDOW), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
-    infer=_reduce_window_type, eval=_reduce_window, scratch=_reduce_window_scratch,
+    infer=_reduce_window_type, eval=_reduce_window, element=loops_in("window", "reduce_window_element"),
+    loops=loops_in("window", "reduce_window_loops"), scratch=_reduce_window_scratch,
     vjp=written_in("reduce", "reduce_window_vjp"),
     results=MANY, source="StableHLO reduce_window",
     samples=lambda rng: [
@@ -256,7 +257,8 @@ select_and_scatter: Op = Op(
            Attr("scatter", "function", summary="(total, source element) -> total")),
     constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
                  combines("select", "operand"), combines("scatter", "source")),
-    infer=_select_and_scatter_type, eval=_select_and_scatter, scratch=_select_and_scatter_scratch,
+    infer=_select_and_scatter_type, eval=_select_and_scatter, loops=loops_in("window", "select_and_scatter_loops"),
+    scratch=_select_and_scatter_scratch,
     vjp=written_in("reduce", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
     samples=lambda rng: [((rng.random((4, 6)), rng.random(counts), np.float64(0.5)), {
         "window_dimensions": sizes, "window_strides": strides, "padding_low": low, "padding_high": high,

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from deepx_graph.ir import Node
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, fold
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call, fold
 from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.elements import settled
 from deepx_graph.loops.scalar import Index, affine
@@ -89,3 +89,8 @@ def reduce_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Ind
     starts = [x.at(b, ()) for x in xs[half:]]
     found = fold(b, node.attr("body"), starts, [x.dtype for x in xs[:half]], [shape[d] for d in dims], elements)
     return found[0] if half == 1 else found
+
+
+def map_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    """The function of the operands' elements."""
+    return call(b, node.attr("computation"), [x.at(b, at) for x in xs])[0]

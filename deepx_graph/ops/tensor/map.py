@@ -12,6 +12,7 @@ from deepx_graph.ir.constraint import TENSOR, same_shape, some
 from deepx_graph.ir.op import Cotangents
 from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.literal import Array
+from deepx_graph.ops.helpers import loops_in
 from deepx_graph.ops.interpret import combine
 from deepx_graph.ops.math.elementwise import add, compare
 from deepx_graph.ops.vjp.accumulate import carries, pullback
@@ -67,6 +68,7 @@ def _vjp(b: Builder, node: Node, g: Node) -> Cotangents:
 map_: Op = Op(
     "map", "A function of scalars applied to every element.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("computation", "function"),), constraints=(some("inputs"), same_shape("inputs")), infer=_type, eval=_eval,
+    element=loops_in("layout", "map_element"),
     scratch=lambda types, result, computation: 2 * nbytes(result),
     vjp=_vjp,
     samples=_sample, source="StableHLO map",

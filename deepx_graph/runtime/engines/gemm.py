@@ -18,14 +18,14 @@ from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
-from deepx_graph.ops import dot_general, transpose
+from deepx_graph.ops import convert, dot_general, transpose
 from deepx_graph.ops.contract.linear import is_copied, transposed
 from deepx_graph.ops.helpers import wider
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
-from deepx_graph.types import TensorType, is_static
+from deepx_graph.types import BF16, F16, F32, TensorType, is_static
 
 MatrixView = tuple[tuple[int, ...], tuple[int, ...]]
 """The axis order and the shape by which an operand becomes a batch of matrices: batch, rows, columns."""
@@ -198,6 +198,24 @@ def canonicalized(function: Function) -> Function:
         if other is None:
             return with_inputs(node, inputs)
         return Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
+
+    return rebuilt(function, step)
+
+
+def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
+    """The function with products and convolutions of narrow floats as those of f32, rounded once, where that pays; itself where
+    there is none."""
+    found = {n for n in function.nodes if isinstance(n.type, TensorType) and n.type.dtype in (BF16, F16) and pays(n)}
+    if not found:
+        return function
+    b = Builder()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node not in found:
+            return with_inputs(node, inputs)
+        assert isinstance(node.type, TensorType)
+        wide = (b(convert, i, dtype=F32) for i in inputs)
+        return b(convert, Node(node.op, tuple(wide), node.attrs, node.type.with_dtype(F32), node.origin), dtype=node.type.dtype)
 
     return rebuilt(function, step)
 

@@ -20,7 +20,7 @@ from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
-from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply
+from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
 from deepx_graph.runtime.kernels.execute import build as build_blocks
@@ -110,7 +110,15 @@ class NativeEngine(KernelEngine):
 
     @_in_its_width
     def _loop_program(self, function: Function) -> LoopKernel:
+        if any(_is_better_elsewhere(n) for n in function.nodes):
+            raise Declined
         return build_loops(function, self.threads)
+
+    def product(self, node: Node) -> CompiledKernel:
+        try:
+            return super().product(node)
+        except Declined:
+            return self._loop_program(alone(node))
 
     @_in_its_width
     def multiply(self, gemm: BatchedGemm) -> Multiply | None:
@@ -125,7 +133,8 @@ class NativeEngine(KernelEngine):
         if node.op is dot_general:
             from deepx_graph.runtime.native.gemm import small
 
-            return small.build(node)
+            if (kernel := small.build(node)) is not None:
+                return kernel
         if not node.op.view:
             self._own(node)
         if self.joins(node):
@@ -143,7 +152,7 @@ class NativeEngine(KernelEngine):
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; a program with
         control flow is one kernel, or else some of its loops are."""
-        function = super().canonicalize(function)
+        function = super().canonicalize(widened(function, _is_widened))
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         function = outlined(function, self._is_per_element)
@@ -255,6 +264,25 @@ class NativeEngine(KernelEngine):
             except Declined:
                 self._rounding[key] = False
         return self._rounding[key]
+
+
+_MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 18, (convolution, "float"): 1 << 18}
+_MOST_EXACT_WORK = 1 << 24
+"""Multiplications that loop programs do: of floats others are better, by dtype; BLAS is also of large products of integers."""
+
+
+def _is_better_elsewhere(node: Node) -> bool:
+    """Whether the node is a product or a convolution of so many terms that tuned kernels, BLAS or `eval` do it better."""
+    type = node.type
+    if node.op not in (dot_general, convolution) or not isinstance(type, TensorType) or node.op.flops is None:
+        return False
+    limit = _MOST_WORK.get((node.op, type.dtype.kind), _MOST_EXACT_WORK)
+    return node.op.flops([i.type for i in node.inputs], type, *node.attrs) // 2 > limit
+
+
+def _is_widened(node: Node) -> bool:
+    """Whether the node is a product or a convolution of narrow floats that pays for conversions."""
+    return _is_better_elsewhere(node) or node.op is convolution
 
 
 def has_control(function: Function) -> bool:

@@ -167,8 +167,12 @@ class KernelEngine(ABC):
         return self._built[key]
 
     def _dot(self, node: Node) -> KernelFn | None:
-        kernel = self._remembered(key_of(node), lambda: GemmNodeKernel(node, self.threads, self.multiply))
+        kernel = self._remembered(key_of(node), lambda: self.product(node))
         return kernel.product if isinstance(kernel, GemmNodeKernel) else None
+
+    def product(self, node: Node) -> CompiledKernel:
+        """The kernel of a `dot_general`. Raises Declined for one that has none."""
+        return GemmNodeKernel(node, self.threads, self.multiply)
 
     def _reshape(self, node: Node) -> KernelFn | None:
         """A view where the elements lie in order, else a copy in memory that is used again."""

@@ -268,7 +268,7 @@ def test_the_engine_runs_convolutions_with_it() -> None:
     assert engine.lowering(node).startswith("direct convolution")
     other = laws.one_op(convolution, [numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], conv_attrs(0)).results[0]
     assert engine.kernel(other)([numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], None).shape == (2, 4)
-    assert engine.lowering(other) == "eval: a product"
+    assert engine.lowering(other) == "machine code of loops: a product"
 
 
 # --- what follows -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,129 @@
+"""Factorisations and solves as loop programs, a matrix of a batch in each iteration of the outermost loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from deepx_graph.ir import Node
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, ScalarConst
+from deepx_graph.loops.builder import COMPUTED
+from deepx_graph.loops.complex import Complex, joined, parts
+from deepx_graph.loops.fold import ROW, RowFold, tiles
+from deepx_graph.loops.tensor import in_memory
+from deepx_graph.types import BOOL, DType
+
+LEAST_COLUMNS = 4
+"""From so many right-hand sides on, they are solved for side by side."""
+
+
+def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """The lower factor row by row; NaN where a pivot is not positive."""
+    (a,), (out,), lower = xs, outs, node.attr("lower")
+    *batch, n, _ = a.shape
+    dtype = COMPUTED.get(a.dtype.name, a.dtype)
+    factor = in_memory(b.buffer(dtype, a.shape), dtype)
+    with b.nest(batch) as at:
+        failed = b.cell(BOOL, _flag(False))
+
+        def rest(i: Affine, j: Affine) -> Any:
+            """An element without what the columns before it contribute."""
+            own = a.at(b, (*at, i, j)) if lower else _conjugate(b, a.at(b, (*at, j, i)))
+            return b.apply("sub", own, _inner(b, dtype, j, lambda k: b.fetch(factor, (*at, i, k)),
+                                              lambda k: _conjugate(b, b.fetch(factor, (*at, j, k)))))
+
+        with b.loop(n) as i:
+            with b.loop(i) as j:
+                b.put(factor, (*at, i, j), b.apply("div", rest(i, j), b.fetch(factor, (*at, j, j))))
+            pivot = rest(i, i)
+            pivot = pivot.real if isinstance(pivot, Complex) else pivot
+            positive = b.apply("gt", pivot, b.const(0, pivot.dtype))
+            b.set(failed, b.apply("or", b.get(failed), b.apply("not", positive)))
+            b.put(factor, (*at, i, i), b.converted(b.apply("sqrt", pivot), dtype))
+        none, zero = b.const(float("nan"), a.dtype), b.const(0, a.dtype)
+        with b.loop(n) as i, b.loop(n) as j:
+            row, column = (i, j) if lower else (j, i)
+            inside = b.less(column, row + 1)
+            found = b.choose(inside, lambda: b.fetch(factor, (*at, row, column)), lambda: zero, dtype)
+            found = found if lower else _conjugate(b, found)
+            b.put(out, (*at, i, j), b.apply("where", b.get(failed), none, found))
+
+
+def triangular_solve_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """Substitution, forward or back: of several right-hand sides that are columns side by side, of others one by one."""
+    (a, right), (out,) = xs, outs
+    left, lower, unit, how = node.attrs
+    dtype = COMPUTED.get(out.dtype.name, out.dtype)
+    solved = out if dtype is out.dtype else in_memory(b.buffer(dtype, out.shape), dtype)
+    n, forward = a.shape[-1], (lower == (how == "NO_TRANSPOSE")) == left
+
+    def weight(batch: Sequence[Affine], i: Affine, k: Affine) -> Any:
+        """How much of unknown k is in equation i."""
+        found = a.at(b, (*batch, i, k) if left == (how == "NO_TRANSPOSE") else (*batch, k, i))
+        return _conjugate(b, found) if how == "ADJOINT" else found
+
+    if left and out.shape[-1] >= LEAST_COLUMNS:
+        _solve_columns(b, weight, right, solved, n, forward, unit)
+    else:
+        _solve_each(b, weight, right, solved, left, forward, unit)
+    if solved is not out:
+        b.copy(out, solved)
+
+
+Weight = Callable[[Sequence[Affine], Affine, Affine], Any]
+
+
+def _order(step: Affine, n: int, forward: bool) -> tuple[Affine, Affine | int, Affine | int]:
+    """The unknown of a step, and which are known by then: from, and up to."""
+    return (step, 0, step) if forward else (n - 1 - step, n - step, n)
+
+
+def _solve_columns(b: LoopBuilder, weight: Weight, right: LazyTensor, out: LazyTensor, n: int, forward: bool, unit: bool) -> None:
+    *batch, _, columns = out.shape
+    with tiles(b, (*batch, columns)) as (at, first, width):
+        row = RowFold(b, [out.dtype], min(ROW, columns), lambda totals, xs: [b.apply("sub", totals[0], xs[0])])
+        with b.loop(n) as step:
+            i, low, high = _order(step, n, forward)
+            with b.loop(width) as c:
+                row.put(c, [right.at(b, (*at, i, first + c))])
+            with b.loop(high, low) as k:
+                factor = weight(at, i, k)
+                with b.loop(width) as c:
+                    row.add(c, [b.apply("mul", factor, b.fetch(out, (*at, k, first + c)))])
+            pivot = None if unit else weight(at, i, i)
+            with b.loop(width) as c:
+                found = row.at(c)[0]
+                b.put(out, (*at, i, first + c), found if pivot is None else b.apply("div", found, pivot))
+
+
+def _solve_each(b: LoopBuilder, weight: Weight, right: LazyTensor, out: LazyTensor, left: bool, forward: bool, unit: bool) -> None:
+    """Each right-hand side for itself: the columns, or from the right the rows."""
+    *batch, rows, columns = out.shape
+    n, sides = (rows, columns) if left else (columns, rows)
+    with b.nest((*batch, sides)) as (*at, side), b.loop(n) as step:
+        i, low, high = _order(step, n, forward)
+
+        def index(k: Affine) -> tuple[Affine, ...]:
+            return (*at, k, side) if left else (*at, side, k)
+
+        known = _inner(b, out.dtype, high, lambda k: weight(at, i, k), lambda k: b.fetch(out, index(k)), low)
+        found = b.apply("sub", right.at(b, index(i)), known)
+        b.put(out, index(i), found if unit else b.apply("div", found, weight(at, i, i)))
+
+
+def _inner(b: LoopBuilder, dtype: DType, high: Affine | int, x: Callable[[Affine], Any], y: Callable[[Affine], Any],
+           low: Affine | int = 0) -> Any:
+    """The sum of products from a subscript up to another."""
+    cells = [b.cell(p.dtype, p) for p in parts(b.const(0, dtype))]
+    with b.loop(high, low) as k:
+        for cell, term in zip(cells, parts(b.apply("mul", x(k), y(k))), strict=True):
+            b.combine(cell, "add", term)
+    return joined([b.get(cell) for cell in cells])
+
+
+def _conjugate(b: LoopBuilder, x: Any) -> Any:
+    return Complex(x.real, b.apply("neg", x.imag)) if isinstance(x, Complex) else x
+
+
+def _flag(value: bool) -> Scalar:
+    return ScalarConst(BOOL.np.type(value), BOOL)  # type: ignore[union-attr]

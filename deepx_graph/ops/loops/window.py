@@ -1,0 +1,242 @@
+"""Windows as loop programs: pooling, running results, and what a selection within each window scatters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, ScalarConst, call, fold
+from deepx_graph.loops.builder import computed_dtype
+from deepx_graph.loops.fold import ROW, RowFold, row_fold, tiles
+from deepx_graph.loops.scalar import Index, affine
+from deepx_graph.ops.contract.window import running_axis
+from deepx_graph.ops.tensor.shape import dilated
+from deepx_graph.types import BOOL, I64
+
+FEW_ROWS = 16
+"""So many scans along the last axis go on side by side."""
+
+SHORT_WINDOW = 8
+"""A window of so many elements along the last axis is written out."""
+
+
+@dataclass(frozen=True)
+class WindowAxis:
+    """The windows along an axis of `size` elements, which lie `base` apart; those of a window are `dilation` apart."""
+
+    size: int
+    window: int
+    stride: int
+    low: int
+    base: int = 1
+    dilation: int = 1
+
+    def position(self, number: Affine, element: Affine) -> Affine:
+        """Where an element of a window lies, among elements and the gaps between them."""
+        return number * self.stride + element * self.dilation - self.low
+
+    def element(self, b: LoopBuilder, number: Affine, element: Affine) -> tuple[Scalar, Affine]:
+        """Whether an element of a window is one of the operand's, and its subscript if it is."""
+        at = self.position(number, element)
+        inside = b.within(at, 0, dilated(self.size, self.base))
+        if self.base == 1:
+            return inside, at
+        on_element = b.apply("eq", b.apply("modulo", at, affine(self.base)), affine(0))
+        return b.both(inside, on_element), b.quotient(at, self.base)
+
+    def inner(self, b: LoopBuilder, number: Affine, count: int) -> tuple[Affine, Affine]:
+        """Which elements of a window lie inside, from and up to; of elements without gaps."""
+        start = b.known(number, 0, count - 1) * self.stride - self.low
+        first = b.quotient(b.greatest(-start + (self.dilation - 1), 0), self.dilation)
+        last = b.quotient(b.greatest(-start + (self.size + self.dilation - 1), 0), self.dilation)
+        return b.least(first, self.window), b.least(last, self.window)
+
+    def windows(self, b: LoopBuilder, element: Affine, first: Affine, width: Affine, most: int) -> tuple[Affine, Affine]:
+        """Of which windows, counted from `first`, an element lies inside, from and up to at most `width`."""
+        start = element * self.dilation - self.low + first * self.stride
+        low = b.quotient(b.greatest(-start + (self.stride - 1), 0), self.stride)
+        high = b.quotient(b.greatest(-start + (self.size + self.stride - 1), 0), self.stride)
+        return b.least(low, most), b.lesser(b.least(high, most), width)
+
+
+def _axes(node: Node, shape: Sequence[int]) -> list[WindowAxis]:
+    names = ("window_dimensions", "window_strides", "padding_low", "base_dilations", "window_dilations")
+    return [WindowAxis(*numbers) for numbers in zip(shape, *map(node.attr, names), strict=True)]
+
+
+def reduce_window_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    """A fold over the window, the initial value standing for what is outside."""
+    half = len(xs) // 2
+    axes, starts = _axes(node, xs[0].shape), [x.at(b, ()) for x in xs[half:]]
+
+    def elements(inner: Index) -> list[Any]:
+        found = [axis.element(b, i, w) for axis, i, w in zip(axes, at, inner, strict=True)]
+        inside, index = b.both(*(inside for inside, _ in found)), [i for _, i in found]
+        return [b.choose(inside, lambda x=x: x.at(b, index), lambda start=start: start, _chosen(x))  # type: ignore[misc]
+                for x, start in zip(xs[:half], starts, strict=True)]
+
+    totals = fold(b, node.attr("body"), starts, [x.dtype for x in xs[:half]], [a.window for a in axes], elements)
+    return totals[0] if half == 1 else totals
+
+
+def _chosen(x: LazyTensor) -> Any:
+    return x.dtype if x.dtype.kind == "complex" else computed_dtype(x.dtype)
+
+
+def reduce_window_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """Running results as scans; other windows position by position, neighbours along the last axis side by side."""
+    sizes, strides, base, dilations, low, high, _ = node.attrs
+    shape = xs[0].shape
+    axis = running_axis(shape, sizes, (strides, base, dilations), low, high)
+    if axis is not None:
+        _scan(b, node, xs, outs, axis, backwards=high[axis] > 0)
+    elif not shape or set(base) - {1} or outs[0].shape[-1] < min(SHORT_WINDOW, sizes[-1]):
+        raise NotExpressible("windows that have no neighbours along the last axis, or lie among gaps")
+    else:
+        _rows(b, node, xs, outs)
+
+
+def _neutral(b: LoopBuilder, body: Function, starts: Sequence[Any]) -> Scalar:
+    """Whether initial values make no difference among themselves, as identities do: then padding is left out."""
+    return b.both(*(b.apply("eq", x, y) for x, y in zip(call(b, body, [*starts, *starts]), starts, strict=True)))
+
+
+def _rows(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """Tiles of the results; where there is padding that matters, element by element."""
+    axes, counts = _axes(node, xs[0].shape), outs[0].shape
+    padded = any(a.low > 0 or a.position(affine(n - 1), affine(a.window - 1)).constant >= a.size
+                 for a, n in zip(axes, counts, strict=True))
+    with tiles(b, counts) as (outer, first, width):
+        starts = [x.at(b, ()) for x in xs[len(outs) :]]
+
+        def slow() -> None:
+            with b.loop(width) as k:
+                _put_element(b, node, xs, outs, (*outer, first + k))
+
+        neutral = _neutral(b, node.attr("body"), starts) if padded else ScalarConst(True, BOOL)
+        b.when(neutral, lambda: _pool(b, node, xs, outs, starts, (outer, first, width)), slow)
+
+
+def _pool(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], starts: Sequence[Any],
+          tile: tuple[Index, Affine, Affine]) -> None:
+    """A tile of the results by all elements that a window has inside, one after the other."""
+    operands, counts, axes = xs[: len(outs)], outs[0].shape, _axes(node, xs[0].shape)
+    (outer, first, width), last = tile, axes[-1]
+    most = min(ROW, counts[-1])
+    row = row_fold(b, node.attr("body"), [x.dtype for x in operands], math.prod(a.window for a in axes), most)
+    with b.loop(width) as k:
+        row.put(k, starts)
+
+    def add(inner: Index) -> None:
+        start, end = last.windows(b, inner[-1], first, width, most)
+        with b.loop(end, start) as k:
+            at = [a.position(i, w) for a, i, w in zip(axes, (*outer, first + k), inner, strict=True)]
+            row.add(k, [x.at(b, at) for x in operands])
+
+    with b.boxes([a.inner(b, i, n) for a, i, n in zip(axes, outer, counts, strict=False)]) as inner:
+        if last.window <= SHORT_WINDOW:
+            for w in range(last.window):
+                add((*inner, affine(w)))
+        else:
+            with b.loop(last.window) as axis:
+                add((*inner, axis))
+    with b.loop(width) as k:
+        row.store(k, outs, (*outer, first + k))
+
+
+def _put_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], at: Index) -> None:
+    found = reduce_window_element(b, node, xs, at)
+    for out, x in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
+        b.put(out, at, x)
+
+
+def _scan(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], axis: int, *, backwards: bool) -> None:
+    """Running results along an axis: those of neighbours along the last axis, or of some rows, side by side."""
+    shape, half, body = outs[0].shape, len(outs), node.attr("body")
+    rank, n = len(shape), shape[axis]
+    lane = rank - 1 if axis < rank - 1 else rank - 2
+    lanes = (shape[lane], ROW if lane > axis else FEW_ROWS) if rank > 1 else (1, 1)
+    others = [k for k in range(rank) if k not in (axis, lane)]
+    with tiles(b, (*(shape[k] for k in others), lanes[0]), lanes[1]) as (outer, first, width):
+        starts = [x.at(b, ()) for x in xs[half:]]
+
+        def index(i: Affine, k: Affine) -> list[Affine]:
+            at = dict(zip(others, outer, strict=True)) | ({lane: first + k} if rank > 1 else {}) | {axis: i}
+            return [at[j] for j in range(rank)]
+
+        def quick() -> None:
+            row = row_fold(b, body, [x.dtype for x in xs[:half]], n, min(*lanes))
+            row = _backwards(row, min(*lanes)) if backwards else row
+            with b.loop(width) as k:
+                row.put(k, starts)
+            with b.loop(n) as step, b.loop(width) as k:
+                at = index(n - 1 - step if backwards else step, k)
+                row.add(k, [x.at(b, at) for x in xs[:half]])
+                row.store(k, outs, at)
+
+        def slow() -> None:
+            with b.loop(n) as step, b.loop(width) as k:
+                _put_element(b, node, xs, outs, index(step, k))
+
+        b.when(_neutral(b, body, starts), quick, slow)
+
+
+def _backwards(row: RowFold, width: int) -> RowFold:
+    """Totals of what is met going backwards: each element stands before those that were met by then."""
+    def combine(totals: Sequence[Any], found: Sequence[Any]) -> Sequence[Any]:
+        return row.combine([row.b.converted(x, d) for x, d in zip(found, row.dtypes, strict=True)], totals)
+
+    return RowFold(row.b, row.dtypes, width, combine)
+
+
+def select_and_scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """The initial value everywhere; then window after window, axes that have none of more than an element being independent."""
+    operand, source, init = xs
+    sizes, strides, low, high, _, _ = node.attrs
+    if operand.dtype.kind == "complex":
+        raise NotExpressible("selection among complex numbers")
+    with b.nest(operand.shape) as at:
+        b.put(outs[0], at, init.at(b, ()))
+    moving = [k for k in range(len(sizes)) if (sizes[k], strides[k], low[k], high[k]) != (1, 1, 0, 0)]
+    still = [k for k in range(len(sizes)) if k not in moving]
+    outer = [k for k in still if k < min(moving, default=len(sizes))]
+    if math.prod(source.shape[k] for k in outer) == 1:
+        outer = still
+    rest = [*moving, *(k for k in still if k not in outer)]
+    with b.nest([source.shape[k] for k in outer]) as before, b.loops([source.shape[k] for k in rest]) as behind:
+        places = dict(zip((*outer, *rest), (*before, *behind), strict=True))
+        _scatter_selected(b, node, xs, outs[0], [places[k] for k in range(len(sizes))], moving)
+
+
+def _scatter_selected(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], out: LazyTensor, at: Index,
+                      moving: Sequence[int]) -> None:
+    """The source's element of one window, combined into the position that the window selects."""
+    operand, source, _ = xs
+    sizes, strides, low, _, select, scatter = node.attrs
+    dtype, no = computed_dtype(operand.dtype), ScalarConst(BOOL.np.type(False), BOOL)  # type: ignore[union-attr]
+    best, has_one = b.cell(dtype, b.const(0, operand.dtype)), b.cell(BOOL, no)
+    chosen = {k: b.cell(I64, Affine()) for k in moving}
+    with b.loops([sizes[k] for k in moving]) as inner:
+        index, inside = list(at), list[Scalar]()
+        for k, w in zip(moving, inner, strict=True):
+            index[k] = at[k] * strides[k] + w - low[k]
+            inside.append(b.within(index[k], 0, operand.shape[k]))
+
+        def consider() -> None:
+            value, old = operand.at(b, index), b.get(best)
+            keep = b.both(b.get(has_one), call(b, select, [old, value])[0])
+            b.set(best, b.apply("where", keep, old, value))
+            for k, cell in chosen.items():
+                b.set(cell, b.apply("where", keep, b.get(cell), index[k]))
+            b.set(has_one, ScalarConst(BOOL.np.type(True), BOOL))  # type: ignore[union-attr]
+
+        b.when(b.both(*inside), consider)
+
+    def combine() -> None:
+        position = [b.index(b.get(chosen[k]), 0, operand.shape[k] - 1) if k in chosen else at[k] for k in range(len(at))]
+        b.put(out, position, call(b, scatter, [b.fetch(out, position), source.at(b, at)])[0])
+
+    b.when(b.get(has_one), combine)

@@ -1,0 +1,39 @@
+"""Loop programs of single operations: interpreted, and as machine code, beside `eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Builder, Op
+from deepx_graph.loops.interpret import interpret, reals
+from deepx_graph.loops.lower import lower
+from tests.support.laws import alone, constants
+
+
+def agrees(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], *, interpreted: bool = True) -> None:
+    """Asserts that the interpreted loop program and its machine code give what `eval` gives, up to rounding."""
+    from deepx_graph.runtime.native.loop_program.kernel import build
+
+    given = [np.asarray(a) for a in arrays]
+    b = Builder()
+    function = alone(b(op, *constants(b, given), **attrs))
+    node = function.results[0].inputs[0] if len(function.results) > 1 else function.results[0]
+    assert op.eval is not None
+    found = op.eval(given, *node.attrs)
+    expected = [reals(w) for w in (found if isinstance(found, tuple) else (found,))]
+    if interpreted:
+        _equal(interpret(lower(function), given), expected)
+    _equal([reals(np.asarray(r)) for r in build(function, 2)(given)], expected)
+
+
+def _equal(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    for got, want in zip(found, expected, strict=True):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        if want.dtype.kind in "iub":
+            np.testing.assert_array_equal(got, want)
+        else:
+            bound = 1e-11 if want.dtype.itemsize == 8 else 2e-5 if want.dtype.itemsize == 4 else 2e-2
+            np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=bound, atol=bound)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call
+from deepx_graph.loops.builder import computed_dtype
+from deepx_graph.loops.fold import primitive_of
 from deepx_graph.loops.scalar import Index
+from deepx_graph.loops.tensor import in_memory
+from deepx_graph.types import BOOL, DType
 
 Axes = tuple[int, ...]
+
+MOST_SHARES, WORTH, LEAST_SHARED = 8, 16, 1 << 15
+"""Updates are combined in at most so many shares, each for at least so many elements of the operand, and not below so many."""
 
 
 def dynamic_slice_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
@@ -64,36 +73,136 @@ def _start(b: LoopBuilder, indices: LazyTensor, batch: Sequence[Affine], vector_
     return indices.at(b, [*batch[:vector_dim], Affine((), k), *batch[vector_dim:]])
 
 
-def scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The operands, then update after update in order; elements that fall outside are dropped."""
-    window, inserted, batching, indices_batching, index_map, vector_dim, body = node.attrs
-    count = len(xs) // 2
-    indices, updates, shape = xs[count], xs[count + 1 :], outs[0].shape
-    for out, x in zip(outs, xs[:count], strict=True):
-        b.copy(out, x)
-    kept = [k for k in range(len(shape)) if k not in inserted + batching]
-    batch_axes = [k for k in range(len(updates[0].shape)) if k not in window]
-    windows = [updates[0].shape[k] for k in window]
-    with b.loops([updates[0].shape[k] for k in batch_axes]) as batch:
-        starts: list[Affine] = [Affine()] * len(shape)
-        for k, axis in enumerate(index_map):
-            starts[axis] = b.position(_start(b, indices, batch, vector_dim, k))
-        for axis, k in zip(batching, indices_batching, strict=True):
-            starts[axis] = batch[k - (k > vector_dim)]
-        extents = [windows[kept.index(axis)] if axis in kept else 1 for axis in range(len(shape))]
-        whole = b.both(*(b.within(starts[axis], 0, shape[axis] - extents[axis] + 1) for axis in range(len(shape))))
+@dataclass(frozen=True)
+class Updates:
+    """Which element of the operands each element of the updates goes to. Axes are those of the updates."""
 
-        def write(checked: bool) -> None:
-            with b.loops(windows) as inner:
-                index = [starts[axis] + (inner[kept.index(axis)] if axis in kept else 0) for axis in range(len(shape))]
-                place = dict(zip(window, inner, strict=True)) | dict(zip(batch_axes, batch, strict=True))
-                at = [place[k] for k in range(len(updates[0].shape))]
-                limits = zip(index, shape, strict=True) if checked else ()
+    indices: LazyTensor
+    values: tuple[LazyTensor, ...]
+    shape: Axes
+    """Of an operand."""
+    window: dict[int, int]
+    """The operand's axis of each window axis."""
+    batching: dict[int, int]
+    """The operand's axis of each axis over which operands and updates go together."""
+    batch: Axes
+    """The other axes, all of which together count index vectors."""
+    index_map: Axes
+    vector_dim: int
+    body: Function
+
+    @staticmethod
+    def of(node: Node, xs: Sequence[LazyTensor]) -> Updates:
+        """Those of a scatter."""
+        window, inserted, batching, indices_batching, index_map, vector_dim, body = node.attrs
+        count, shape = len(xs) // 2, xs[0].shape
+        kept = [k for k in range(len(shape)) if k not in inserted + batching]
+        axes = [k for k in range(len(xs[-1].shape)) if k not in window]
+        together = {axes[i - (i > vector_dim)]: axis for axis, i in zip(batching, indices_batching, strict=True)}
+        return Updates(xs[count], tuple(xs[count + 1 :]), shape, dict(zip(window, kept, strict=True)), together,
+                       tuple(k for k in axes if k not in together), index_map, vector_dim, body)
+
+    @property
+    def extents(self) -> Axes:
+        return self.values[0].shape
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one window, or one for each of what operands and updates go over together."""
+        return all(self.extents[k] == 1 for k in self.batch)
+
+    @property
+    def apart(self) -> Axes:
+        """Axes along which no two updates meet in one element."""
+        return tuple(sorted((*self.batching, *(k for k, axis in self.window.items() if self.alone or axis not in self.index_map))))
+
+    def starts(self, b: LoopBuilder, at: dict[int, Affine]) -> list[Affine]:
+        """Where the window of an index vector begins; `at` are its batch subscripts."""
+        found: list[Affine] = [Affine()] * len(self.shape)
+        for k, axis in enumerate(self.index_map):
+            found[axis] = b.position(_start(b, self.indices, [at[k] for k in sorted(at)], self.vector_dim, k))
+        for k, axis in self.batching.items():
+            found[axis] = at[k]
+        return found
+
+    def write(self, b: LoopBuilder, outs: Sequence[LazyTensor], at: dict[int, Affine], into: Index = ()) -> None:
+        """The updates of an index vector and some window subscripts, one after the other; what falls outside is dropped. `into` are
+        subscripts of the results before those of the operands."""
+        starts = self.starts(b, {k: i for k, i in at.items() if k not in self.window})
+        sizes = {axis: self.extents[k] for k, axis in self.window.items()}
+        whole = b.both(*(b.within(starts[axis], 0, n - sizes.get(axis, 1) + 1) for axis, n in enumerate(self.shape)))
+        inner = [k for k in self.window if k not in at]
+
+        def write(*, checked: bool) -> None:
+            with b.loops([self.extents[k] for k in inner]) as rest:
+                place = at | dict(zip(inner, rest, strict=True))
+                index = list(starts)
+                for k, axis in self.window.items():
+                    index[axis] = index[axis] + place[k]
+                limits = zip(index, self.shape, strict=True) if checked else ()
                 inside = b.both(*(b.within(i, 0, n) for i, n in limits))
-                b.when(inside, lambda: combined(b, body, outs, index, [u.at(b, at) for u in updates]))
+                source = [place[k] for k in range(len(self.extents))]
+                b.when(inside, lambda: combined(b, self.body, outs, [*into, *index], [u.at(b, source) for u in self.values]))
 
-        single = all(n == 1 for n in windows)
-        b.when(whole, lambda: write(False), lambda: None if single else write(True))
+        single = all(n == 1 for n in sizes.values())
+        b.when(whole, lambda: write(checked=False), lambda: None if single else write(checked=True))
+
+
+def scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """The operands, then update after update in order, by threads that do not meet; elements that fall outside are dropped."""
+    updates = Updates.of(node, xs)
+    for out, x in zip(outs, xs, strict=False):
+        b.copy(out, x)
+    shares, primitive = _shares(updates), primitive_of(updates.body, [x.dtype for x in outs])
+    if shares > 1 and primitive in NEUTRAL and computed_dtype(outs[0].dtype) is outs[0].dtype is not BOOL:
+        _scatter_apart(b, updates, primitive, shares, outs[0])
+        return
+    last = len(updates.extents) - 1
+    split = tuple(k for k in updates.apart if updates.alone or k != last)
+    if len(split) > 1 and split[-1] == last:
+        split = split[:-1]
+    serial = [k for k in range(last + 1) if k not in updates.window and k not in split]
+    with b.nest([updates.extents[k] for k in split]) as outer, b.loops([updates.extents[k] for k in serial]) as batch:
+        updates.write(b, outs, dict(zip(split, outer, strict=True)) | dict(zip(serial, batch, strict=True)))
+
+
+NEUTRAL: dict[str, Callable[[DType], Any]] = {
+    "add": lambda t: -0.0 if t.is_float else 0, "mul": lambda t: 1, "max": lambda t: _end(t, -1), "min": lambda t: _end(t, 1),
+}
+"""What a primitive combines with any number to that number."""
+
+
+def _end(dtype: DType, sign: int) -> Any:
+    """The least or the greatest number."""
+    if dtype.is_float:
+        return sign * math.inf
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+    return low if sign < 0 else low + (1 << dtype.bits) - 1
+
+
+def _shares(updates: Updates) -> int:
+    """In how many shares updates are combined apart from each other: many for few elements of the operand."""
+    count, size = math.prod(updates.extents), math.prod(updates.shape)
+    most = max((updates.extents[k] for k in updates.batch), default=1)
+    return min(MOST_SHARES, most, count // (WORTH * max(1, size))) if count >= LEAST_SHARED else 1
+
+
+def _scatter_apart(b: LoopBuilder, updates: Updates, primitive: str, shares: int, out: LazyTensor) -> None:
+    """Shares of the updates are combined each in memory of its own, and these with the operand."""
+    own = in_memory(b.buffer(out.dtype, (shares, *out.shape)), out.dtype)
+    split = max(updates.batch, key=lambda k: updates.extents[k])
+    others = [k for k in range(len(updates.extents)) if k not in updates.window and k != split]
+    with b.loop(shares, parallel=True) as share:
+        with b.loops(out.shape) as at:
+            b.put(own, [share, *at], b.const(NEUTRAL[primitive](out.dtype), out.dtype))
+        low, high = (b.quotient(s * updates.extents[split], shares) for s in (share, share + 1))
+        with b.loop(high, low) as i, b.loops([updates.extents[k] for k in others]) as rest:
+            updates.write(b, [own], {split: i} | dict(zip(others, rest, strict=True)), [share])
+    with b.nest(out.shape) as at:
+        total = b.fetch(out, at)
+        for k in range(shares):
+            total = b.apply(primitive, total, b.fetch(own, [Affine((), k), *at]))
+        b.put(out, at, total)
 
 
 def combined(b: LoopBuilder, body: Function, outs: Sequence[LazyTensor], index: Index, updates: Sequence[Scalar]) -> None:
@@ -112,9 +221,8 @@ def index_add_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: 
     dim = node.attr("dim")
     b.copy(outs[0], x)
     outer, inner = x.shape[:dim], x.shape[dim + 1 :]
-    with b.loops(index.shape) as at:
-        row = b.clamped(index.at(b, at), 0, max(0, x.shape[dim] - 1))
-        with b.loops((*outer, *inner)) as rest:
-            place = [*rest[:dim], row, *rest[dim:]]
-            update = updates.at(b, [*rest[:dim], *at, *rest[dim:]])
-            b.put(outs[0], place, b.apply("add", b.fetch(outs[0], place), update))
+    with b.nest(outer) as at, b.loops(index.shape) as i:
+        row = b.clamped(index.at(b, i), 0, max(0, x.shape[dim] - 1))
+        with b.loops(inner) as rest:
+            place = [*at, row, *rest]
+            b.put(outs[0], place, b.apply("add", b.fetch(outs[0], place), updates.at(b, [*at, *i, *rest])))

@@ -23,17 +23,18 @@ from deepx_graph.ops import (
     logistic,
     multiply,
     reshape,
+    scatter,
     select,
     slice_,
     subtract,
     tanh,
 )
 from deepx_graph.ops.contract.linear import matmul
-from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.contract.reduce import monoid_body, reduction
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.loops import small_body_kernel
+from deepx_graph.runtime.native.loops import small_body, small_body_kernel
 from deepx_graph.types import type_of_array
 
 Array = np.ndarray[Any, Any]
@@ -180,6 +181,31 @@ def test_rows_are_read_and_written() -> None:
         return counted(b, 7, (b.splat(1, xs.type.with_dims((8,))), ys), body)  # type: ignore[attr-defined]
 
     check(make, np.arange(48, dtype=np.int32).reshape(6, 8), np.zeros((5, 8), np.int32))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[small_body.LoopPlan] = []
+
+    def planned(*args: Any) -> small_body.LoopPlan:
+        plans.append(small_body.planned(*args))
+        return plans[-1]
+
+    monkeypatch.setattr(small_body_kernel, "planned", planned)
+
+    def make(b: Builder, y: Node, at: Node) -> Sequence[Node]:
+        def body(k: Node, before: Node, now: Node) -> Sequence[Node]:
+            row = b(multiply, b(slice_, now, start_indices=(1,), limit_indices=(4,), strides=(1,)), b.splat(3, before.type))
+            new = b(scatter, now, at, row, update_window_dims=(0,), scatter_dims_to_operand_dims=(0,),
+                    update_computation=monoid_body(add, now.type.dtype))  # type: ignore[attr-defined]
+            return b(slice_, now if kept else new, start_indices=(0,), limit_indices=(3,), strides=(1,)), new
+
+        return counted(b, 5, (b(slice_, y, start_indices=(0,), limit_indices=(3,), strides=(1,)), y), body)
+
+    check(make, np.arange(7, dtype=np.int32), np.array([2], np.int32))
+    called = [a.objects for actions in plans[0].actions for a in actions if isinstance(a, small_body.Called)]
+    (objects,) = [o for o in called if len(o) == 4]
+    assert (objects[0] == objects[-1]) != kept
 
 
 def test_an_array_that_is_written_and_kept() -> None:

@@ -143,6 +143,7 @@ class _Planner:
     def __init__(self, code: Code, machine_of: MachineOf) -> None:
         self.code, self.machine_of = code, machine_of
         self.loops = LoopPlan(code)
+        self.has_moves = any(isinstance(i, Move) for i in code.instructions)
         self.tree: dict[int, Tree] = {}
 
     def plan(self) -> LoopPlan:
@@ -285,8 +286,21 @@ class _Planner:
         kernel = self.machine_of(node)
         if kernel is None:
             raise Declined(f"{node.op.name}, which is no machine code")
-        sources = [self._leaf(s) for s in i.sources]
-        return [Called(kernel, (*(sources[p] for p in kernel.params), *target))]
+        return self._called(kernel, [self._leaf(s) for s in i.sources], target, alive)
+
+    def _called(self, kernel: MachineCode, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:
+        """A kernel; a result that it would only copy an operand into takes over the buffer of that operand, where it ends here."""
+        swaps: list[Action] = []
+        for result, over in zip(target, kernel.in_place, strict=True):
+            ends = [k for k in sorted(over) if self._ends(sources[k], alive) and sources.count(sources[k]) == 1]
+            if ends and self.has_moves:
+                swaps.append(Swapped(result, sources[ends[0]]))
+                sources[ends[0]] = result
+        return [*swaps, Called(kernel, (*(sources[p] for p in kernel.params), *target))]
+
+    def _ends(self, storage: int, alive: int) -> bool:
+        """Whether nobody looks at a storage any more."""
+        return self.loops.storages[storage].is_owned and not alive >> storage & 1
 
     def _sliced(self, run: Run, target: int, alive: int) -> list[Action]:
         return [self._row(run.node, run.sources[0], run.sources[1:], run.node.type, target, reads=True)]
@@ -323,7 +337,7 @@ class _Planner:
         operand, update = self._leaf(run.sources[0]), self._leaf(run.sources[1])
         row = self._row(run.node, run.target, run.sources[2:], run.node.inputs[1].type, update, reads=False)
         others = {update, *(self._leaf(s) for s in run.sources[2:])}
-        ends = self.loops.storages[operand].is_owned and not alive >> operand & 1 and operand not in others
+        ends = self._ends(operand, alive) and operand not in others
         whole = self.loops.storages[operand].nbytes
         return [Swapped(target, operand) if ends else Copied(operand, target, ((0, 0, whole),)), row]
 
@@ -337,7 +351,7 @@ class _Planner:
         late: list[tuple[int, int]] = []
         taken: set[int] = set()
         for t, s in pairs:
-            ends = self.loops.storages[s].is_owned and (s in targets or not alive >> s & 1)
+            ends = self._ends(s, alive) or (self.loops.storages[s].is_owned and s in targets)
             if not ends or s in taken:
                 late.append((t, s))
                 continue

@@ -70,6 +70,15 @@ def test_a_box_is_written_by_all_threads(name: str, corner: tuple[int, int]) -> 
     assert parallel(program) == [5]
 
 
+@pytest.mark.parametrize(("width", "columns"), [(64, [2]), (128, [2]), (32, []), (72, [])])
+def test_long_rows_are_cut_at_cache_lines(width: int, columns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "LEAST_SHARED", 1)
+    program = check(scatter, [floats(6, width), RNG.integers(-2, 8, (20, 1), "i4"), floats(20, width)], update_window_dims=(1,),
+                    inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,), index_vector_dim=1,
+                    update_computation=combiner("", type_of_array(floats(1)).dtype))
+    assert parallel(program) == columns
+
+
 @pytest.mark.parametrize("name", ["", "add", "maximum"])
 def test_rows_may_meet_and_lie_outside(name: str) -> None:
     program = check(scatter, [floats(6, 5), RNG.integers(-2, 8, (20, 1), "i4"), floats(20, 5)], update_window_dims=(1,),

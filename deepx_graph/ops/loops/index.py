@@ -18,7 +18,10 @@ from deepx_graph.types import BOOL, DType
 Axes = tuple[int, ...]
 
 MOST_SHARES, WORTH, LEAST_SHARED = 8, 16, 1 << 15
-"""Updates are combined in at most so many shares, each for at least so many elements of the operand, and not below so many."""
+"""Updates are combined in at most so many shares, of so many for each element of the operand; fewer than the last are not shared."""
+
+LINE = 128
+"""Bytes of two cache lines, which processors fetch together."""
 
 
 def dynamic_slice_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
@@ -125,17 +128,27 @@ class Updates:
             found[axis] = at[k]
         return found
 
-    def write(self, b: LoopBuilder, outs: Sequence[LazyTensor], at: dict[int, Affine], into: Index = ()) -> None:
+    @property
+    def columns(self) -> int:
+        """In how many parts, of whole cache lines, the last axis is cut: in halves where updates do not meet along it."""
+        last = len(self.extents) - 1
+        nbytes = self.extents[last] * self.values[0].dtype.itemsize if last in self.apart else 0
+        return 1 if nbytes % (2 * LINE) or not nbytes else 2
+
+    def write(self, b: LoopBuilder, outs: Sequence[LazyTensor], at: dict[int, Affine], *, into: Index = (),
+              column: Affine | None = None) -> None:
         """The updates of an index vector and some window subscripts, one after the other; what falls outside is dropped. `into` are
-        subscripts of the results before those of the operands."""
+        subscripts of the results before those of the operands; `column` is the part of the last axis, where that is cut."""
         starts = self.starts(b, {k: i for k, i in at.items() if k not in self.window})
         sizes = {axis: self.extents[k] for k, axis in self.window.items()}
         whole = b.both(*(b.within(starts[axis], 0, n - sizes.get(axis, 1) + 1) for axis, n in enumerate(self.shape)))
-        inner = [k for k in self.window if k not in at]
+        inner, last = {k: self.extents[k] for k in self.window if k not in at}, len(self.extents) - 1
 
         def write(*, checked: bool) -> None:
-            with b.loops([self.extents[k] for k in inner]) as rest:
+            with b.loops([n // self.columns if column and k == last else n for k, n in inner.items()]) as rest:
                 place = at | dict(zip(inner, rest, strict=True))
+                if column is not None:
+                    place[last] = place[last] + column * (self.extents[last] // self.columns)
                 index = list(starts)
                 for k, axis in self.window.items():
                     index[axis] = index[axis] + place[k]
@@ -162,6 +175,10 @@ def scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Se
     if len(split) > 1 and split[-1] == last:
         split = split[:-1]
     serial = [k for k in range(last + 1) if k not in updates.window and k not in split]
+    if not split and updates.columns > 1 and math.prod(updates.extents) >= LEAST_SHARED:
+        with b.loop(updates.columns, parallel=True) as column, b.loops([updates.extents[k] for k in serial]) as batch:
+            updates.write(b, outs, dict(zip(serial, batch, strict=True)), column=column)
+        return
     with b.nest([updates.extents[k] for k in split]) as outer, b.loops([updates.extents[k] for k in serial]) as batch:
         updates.write(b, outs, dict(zip(split, outer, strict=True)) | dict(zip(serial, batch, strict=True)))
 
@@ -197,7 +214,7 @@ def _scatter_apart(b: LoopBuilder, updates: Updates, primitive: str, shares: int
             b.put(own, [share, *at], b.const(NEUTRAL[primitive](out.dtype), out.dtype))
         low, high = (b.quotient(s * updates.extents[split], shares) for s in (share, share + 1))
         with b.loop(high, low) as i, b.loops([updates.extents[k] for k in others]) as rest:
-            updates.write(b, [own], {split: i} | dict(zip(others, rest, strict=True)), [share])
+            updates.write(b, [own], {split: i} | dict(zip(others, rest, strict=True)), into=[share])
     with b.nest(out.shape) as at:
         total = b.fetch(out, at)
         for k in range(shares):

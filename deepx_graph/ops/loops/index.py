@@ -18,7 +18,7 @@ from deepx_graph.types import BOOL, DType
 Axes = tuple[int, ...]
 
 MOST_SHARES, WORTH, LEAST_SHARED = 8, 16, 1 << 15
-"""Updates are combined in at most so many shares, of so many for each element of the operand; fewer than the last are not shared."""
+"""Updates are combined in at most so many shares, of so many for each element of the operand; below the last none are shared."""
 
 LINE = 128
 """Bytes of two cache lines, which processors fetch together."""

@@ -3,8 +3,8 @@
     python -m bench.race counts       # writes counts.md (`make counts`); a test holds a sample of it as upper bounds
     python -m bench.race steps        # prints the steps of every program, by any engine
 
-- Python steps: what Python does beside the one call of machine code that a program would be at best: instructions of the
-  interpreter, those of every iteration of a loop, or the calls that a program without control flow is made of.
+- Python steps: what Python does beside the one call of machine code that a program would be at best (`Compiled.python_steps`); of a
+  loop whose number of iterations is not known before it runs, those of one iteration (`x ?`); of branches, those of all sides.
 - kernels and bytes: nodes that make memory, in all functions, and what they read and write, each once.
 
 Counted at the small sizes, for two threads and vectors of 128 bits, which every machine has.
@@ -12,22 +12,18 @@ Counted at the small sizes, for two threads and vectors of 128 bits, which every
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import deepx_graph as dx
 from bench.race.program import Program, programs
 from bench.race.store import stored_text
 from bench.table import markdown
 from deepx_graph.ir import Node
-from deepx_graph.runtime.bytecode import Instruction, Run
-from deepx_graph.runtime.engines.base import Explains
+from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.program import Unit, is_kernel
-from deepx_graph.runtime.straightline import NONE, KernelStep
+from deepx_graph.runtime.program import call_order, is_kernel
 from deepx_graph.types import nbytes
 
 GOLDEN = Path(__file__).with_name("counts.md")
@@ -35,73 +31,29 @@ HEAD = ("program", "Python steps", "kernels", "bytes", "most frequent steps")
 FREQUENT = 3
 
 
-class _Watched(tuple[Instruction, ...]):
-    """Instructions that are counted when they are fetched, by what they are."""
-
-    steps: Counter[str]
-    unit: Unit
-
-    def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        self.steps[_label(found, self.unit)] += 1
-        return found
-
-
-def _label(instruction: Instruction, unit: Unit) -> str:
-    if not isinstance(instruction, Run):
-        return "control"
-    node = instruction.node
-    if not _makes(node):
-        return node.op.name
-    how = unit.engine.lowering(node) if isinstance(unit.engine, Explains) else "eval"
-    return f"{node.op.name} by {re.split('[:,]', how)[0]}"
-
-
 def _makes(node: Node) -> bool:
-    return is_kernel(node) and makes_memory(node) and not node.op.view
+    return is_kernel(node) and makes_memory(node) and not node.op.view and node.op not in STRUCTURAL
 
 
-def python_steps(function: Any, args: Sequence[Any]) -> Counter[str]:
+def python_steps(function: Compiled) -> Counter[str]:
     """The steps of one call of a compiled program, by what they are; none where it is one call of machine code."""
-    for _ in range(2):  # what is joined is made for what has been called before
-        function(*args)
-    ready = function._latest()
-    straight = ready.straight
-    if straight is None:
-        return _interpreted(ready.units.values(), function, args)
-    if straight.entry() is not None:
-        return Counter()
-    return Counter(_label(Run(step.node, 0, ()), ready.unit) if isinstance(step, KernelStep) else "machine code"
-                   for step in straight._program(NONE))
-
-
-def _interpreted(units: Iterable[Unit], function: Any, args: Sequence[Any]) -> Counter[str]:
     steps: Counter[str] = Counter()
-    kept = [(unit, unit.instructions) for unit in units]
-    for unit, instructions in kept:
-        watched = _Watched(instructions)
-        watched.steps, watched.unit = steps, unit
-        unit.instructions = watched
-    try:
-        function(*args)
-    finally:
-        for unit, instructions in kept:
-            unit.instructions = instructions
-    return steps
+    for step in function.python_steps:
+        steps[step.kind if step.times.is_known else f"{step.kind} x ?"] += step.times.count
+    return +steps
 
 
 def counts(p: Program) -> tuple[Counter[str], int, int]:
     """Python steps, kernels and bytes of a program."""
     function = dx.compile(dx.optimize(dx.loads(stored_text(p))), engine="native", threads=2, vector_bits=128)
-    steps = python_steps(function, p.inputs)
-    nodes = [i.node for unit in function._latest().units.values() for i in unit.instructions if isinstance(i, Run)]
-    made = [n for n in nodes if _makes(n)]
-    return steps, len(made), sum(nbytes(n.type) for k in made for n in (k, *k.inputs))
+    module = function.lowered
+    made = [n for name in call_order(module)[0] for n in module[name].nodes if _makes(n)]
+    return python_steps(function), len(made), sum(nbytes(n.type) for k in made for n in (k, *k.inputs))
 
 
 def told(p: Program, engine: str, threads: int) -> str:
     """A line that says of which steps a call consists."""
-    steps = python_steps(dx.compile(dx.optimize(dx.loads(stored_text(p))), engine=engine, threads=threads), p.inputs)
+    steps = python_steps(dx.compile(dx.optimize(dx.loads(stored_text(p))), engine=engine, threads=threads))
     return f"{p.name:34} {steps.total():6} {', '.join(f'{name} {count}' for name, count in steps.most_common())}".rstrip()
 
 

@@ -64,6 +64,8 @@ COMMANDS: dict[str, Command] = {
                     (add_engine, add_json, add_reading)),
     "check": Command("check a program against budgets", reports.add_check, reports.run_check, (add_input,),
                      (add_json, add_reading, add_pipeline)),
+    "loops": Command("show the loops that kernels are machine code of", reports.add_loops, reports.run_loops, (),
+                     (add_engine, add_json, add_reading)),
     "why": Command("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why, (),
                    (add_engine, add_json, add_reading)),
     "diff": Command("compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading)),

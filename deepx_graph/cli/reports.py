@@ -1,4 +1,4 @@
-"""The commands that tell of programs, for CI too: `info`, `why`; `diff` compares two programs, `check` a program with budgets."""
+"""The commands that tell of programs, for CI too: `info`, `loops`, `why`; `diff` compares two, `check` holds one to budgets."""
 
 from __future__ import annotations
 
@@ -40,6 +40,26 @@ def run_info(args: Arguments) -> int:
         facts = info.lines(None) if args.all else info.lines()
         lines = [*facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
         emit("\n".join(map(printable, lines)) + "\n", None)
+    return 0
+
+
+def add_loops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the program; - reads standard input")
+    parser.add_argument("node", nargs="?", help="only the kernels that compute this: a name in the program")
+    parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE", help="passes before (default: default)")
+
+
+def run_loops(args: Arguments) -> int:
+    from deepx_graph.session import programs
+    from deepx_graph.session.report.kernels import loop_programs
+
+    module = programs.optimise(read_program(args).module, args.pass_pipeline).module
+    stage("kernels")
+    found = loop_programs(module, args.engine, args.threads, args.node)
+    if args.json:
+        emit_json({"kernels": [k.to_json() for k in found]})
+    else:
+        emit("".join(f"{k}\n" for k in found), None)
     return 0
 
 

@@ -34,6 +34,7 @@ from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, engine_plans
+from deepx_graph.runtime.python_steps import PythonStep, python_steps
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
 from deepx_graph.types import Type, is_static
@@ -145,6 +146,19 @@ class Compiled:
     def schedule(self) -> Schedule:
         """The schedule of the entry, for the last signature. Raises RunError before the first call where types are unknown."""
         return self.plan.code.schedule
+
+    @property
+    def lowered(self) -> Module:
+        """The module as it runs, of static types and as the engine arranged it; for the last signature, and raises, as `plan`."""
+        return self._latest().module
+
+    @property
+    def python_steps(self) -> tuple[PythonStep, ...]:
+        """What Python does in a call, from the second on, beside one call of machine code, in order; nothing where all of the
+        program is machine code. For the last signature, and raises, as `plan`. May compile kernels that were not called yet."""
+        ready = self._latest()
+        with self._lock:
+            return python_steps(ready.module, ready.units, ready.straight if self.grid.count == 1 else None)
 
     def __call__(self, *arrays: Any, donate: Sequence[str] = (), **named: Any) -> tuple[Any, ...]:
         """Runs it. Raises RunError, before anything runs, for missing, extra or ill-typed inputs.

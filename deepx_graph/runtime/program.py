@@ -79,7 +79,8 @@ class Unit:
         """Whether some kernel is not the engine's own, and neither a view nor elementwise."""
         nodes = [i.node for i in self.instructions if isinstance(i, Run) and is_kernel(i.node)]
         others = [n for n in nodes if not n.op.view and not n.op.elementwise]
-        return any(not isinstance(self.engine, Explains) or self.engine.lowering(n) in ("BLAS", "eval") for n in others)
+        return any(not isinstance(self.engine, Explains) or self.engine.lowering(n).partition(":")[0] in ("BLAS", "eval")
+                   for n in others)
 
     def take_outs(self) -> Outs:
         """Memory for one activation: for each position the arrays that its results go to, or None."""

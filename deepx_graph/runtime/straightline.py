@@ -412,12 +412,20 @@ class StraightLine:
         It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and
         for some others.
         """
-        if not self._calls:
-            return None
+        return self._entry(donated) if self._calls else None
+
+    def _entry(self, donated: frozenset[int]) -> EntryFn | None:
         if donated not in self._entries:
             self._entries[donated] = (
                 self._joined(self._steps, self._params, self._last, donated, whole=True) if all(self._joins) else None)
         return self._entries[donated]
+
+    @property
+    def steps(self) -> Sequence[KernelStep | SegmentCall]:
+        """What Python runs one after the other in every call but the first: nothing where all of it is one call."""
+        if all(self._joins):
+            return () if self._entry(NONE) is not None else self._steps
+        return self._program(NONE)
 
     def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
         """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""

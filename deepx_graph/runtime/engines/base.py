@@ -15,6 +15,7 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.cost.model import Forecast
 
 if TYPE_CHECKING:
+    from deepx_graph.loops.program import LoopProgram
     from deepx_graph.runtime.straightline import Segment, SegmentGroup
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
@@ -67,6 +68,19 @@ class Explains(Protocol):
 
     def lowering(self, node: Node) -> str:
         """In a few words, and why not faster."""
+        ...
+
+
+@runtime_checkable
+class WritesLoops(Protocol):
+    """An engine that runs functions as one kernel each where it can, and single kernels from loop programs."""
+
+    def why_apart(self, function: Function) -> str:
+        """Why a function that it canonicalized is not one kernel; empty where nothing speaks against it, or nobody asked."""
+        ...
+
+    def loop_program(self, node: Node) -> LoopProgram | None:
+        """The loops of a node's kernel, which has been made, alone or inside a kernel; None where it is of another kind."""
         ...
 
 

@@ -31,7 +31,7 @@ def split_epilogue(function: Function, op: Op) -> WithEpilogue:
     """A function taken apart. Raises Declined where it is not one such operation and its epilogue."""
     nodes = [n for n in function.nodes if n.op is op]
     if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in nodes[0].inputs) or len(function.results) != 1:
-        raise Declined(f"not one {op.name} of what is given")
+        raise Declined
     node, result = nodes[0], function.results[0]
     if node is result:
         return WithEpilogue(node, None, ())

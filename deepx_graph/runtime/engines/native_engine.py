@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import LOOP_END, PROJ, REGION, TUPLE
+from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
+from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
@@ -70,6 +72,8 @@ class NativeEngine(KernelEngine):
         """Of operations that have other kernels when they run alone."""
         self._singles: dict[Any, NativeKernel | None] = {}
         self._rounding: dict[Any, bool] = {}
+        self._apart: dict[Function, str] = {}
+        """Why functions are not one kernel."""
         self._quick: dict[Any, KernelFn] = {}
 
     # --- kernels of functions
@@ -156,9 +160,23 @@ class NativeEngine(KernelEngine):
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         function = outlined(function, self._is_per_element)
-        if not self._runs_in_one_call(function) and (program := as_kernel(function, self._accepts)) is not None:
-            return program
-        return outlined(function, self._accepts)
+        if self._runs_in_one_call(function):
+            return function
+        try:
+            return as_kernel(function, self._required)
+        except Declined as e:
+            found = outlined(function, self._accepts)
+            self._apart[found] = str(e)
+            return found
+
+    def why_apart(self, function: Function) -> str:
+        """Why a function that it canonicalized is not one kernel."""
+        return self._apart.get(function, "")
+
+    def loop_program(self, node: Node) -> LoopProgram | None:
+        """The loops of a node's kernel, alone or inside a kernel."""
+        kernel = self._compiled(node) or self._loop_kernels.get(key_of(node))
+        return kernel.program if isinstance(kernel, LoopKernel) else None
 
     def _is_per_element(self, loop: Function) -> bool:
         """Whether the iterations of a loop can be done element by element, which no other kernel equals."""
@@ -186,9 +204,19 @@ class NativeEngine(KernelEngine):
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
         return self._remembered(body, lambda: self.build(body)) is not None
 
+    def _required(self, body: Function) -> None:
+        """Makes the kernel of a function. Raises Declined where there is none."""
+        if not self._accepts(body):
+            raise Declined(self._declined[body])
+
     def lowering(self, node: Node) -> str:
-        """How the node's kernel runs; of a convolution that is computed by its eval, also why."""
-        found, reason = super().lowering(node), self._declined.get(key_of(node)) if node.op is convolution else None
+        """How the node's kernel runs; of one that is computed by its eval, also why, where that is not a matter of its size."""
+        found = super().lowering(node)
+        if found != "eval":
+            return found
+        reason = self._declined.get(node.attr("body") if node.op is fusion else key_of(node))
+        if not reason and not (node.op.elementwise or node.op.element or node.op.loops):
+            reason = "no element and no loops are declared"
         return f"{found}: {reason}" if reason else found
 
     def _own(self, node: Node) -> KernelFn | None:

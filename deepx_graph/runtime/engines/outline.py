@@ -16,6 +16,7 @@ from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.rebuild import replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.types import TensorType, TupleType
 
 MOST_NODES = 4000
@@ -42,13 +43,14 @@ def is_program(body: Function) -> bool:
     return body.name == PROGRAM
 
 
-def as_kernel(function: Function, accepts: Accepts) -> Function | None:
-    """The function as one node that holds it all; None where that has no kernel, or something in it is no tensor."""
-    if len(function.nodes) > MOST_NODES or not all(isinstance(n.type, TensorType) for n in (*function.params, *function.results)):
-        return None
+def as_kernel(function: Function, build: Callable[[Function], object]) -> Function:
+    """The function as one node that holds it all. Raises Declined, as `build` does, where there is no kernel for that."""
+    if len(function.nodes) > MOST_NODES:
+        raise Declined(f"more than {MOST_NODES} nodes")
+    if not all(isinstance(n.type, TensorType) for n in (*function.params, *function.results)):
+        raise Declined("inputs or outputs that are no tensors")
     body = Function(PROGRAM, function.params, function.results, public=False)
-    if not accepts(body):
-        return None
+    build(body)
     b = Builder()
     kernel = b(fusion, *function.params, body=body)
     results = (kernel,) if len(function.results) == 1 else tuple(b.proj(kernel, k) for k in range(len(function.results)))

@@ -35,7 +35,7 @@ def lower(function: Function, apart: int = 0) -> KernelProgram:
     """
     space = axes_.assign(function)
     if space is None or not function.results or any(0 in axes_.dims(n) for n in function.nodes):
-        raise Declined("no kernel")
+        raise Declined
     lowering = _Lowering(function, space)
     for node in function.nodes:
         lowering.add(node)

@@ -11,10 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from deepx_graph.errors import InferError, counted, printable, sized
+from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, Span, UsageError, counted, printable, sized, suggest
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import PARAM, STRUCTURAL
+from deepx_graph.loops.printer import show
+from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.passes.fusion.fuse import Fuse
 from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
@@ -23,10 +25,11 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import NEVER, Times, bytes_moved, flops, function_times, is_open, node_times
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
-from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
+from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting, WritesLoops
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
+from deepx_graph.runtime.python_steps import PythonStep
 from deepx_graph.session.inputs import random_inputs
 from deepx_graph.types import is_static
 
@@ -65,6 +68,21 @@ class KernelRow:
 
 
 @dataclass(frozen=True)
+class StepRow:
+    """Steps of Python of one kind (see `PythonStep`): how many one call takes, for what reason, and the first of their nodes."""
+
+    kind: str
+    count: int
+    count_known: bool
+    reason: str
+    nodes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        nodes = f": {', '.join(map(printable, self.nodes))}" if self.nodes else ""
+        return f"{Times(self.count, self.count_known)} {self.kind}{f' ({self.reason})' if self.reason else ''}{nodes}"
+
+
+@dataclass(frozen=True)
 class Kernels:
     """The kernels of a module, the longest first, on one engine; `left` are those that were not looked at."""
 
@@ -78,6 +96,8 @@ class Kernels:
     """The most that values of one run have at once; None, as `peak_bytes`, where not all kernels were made."""
     peak_bytes: int | None = None
     """The same with the scratch memory of the kernels, which `--max-bytes` bounds."""
+    python_steps: tuple[StepRow, ...] | None = None
+    """What one call takes of Python beside one call of machine code; None where not all kernels were made, or it cannot run."""
 
     @property
     def predicted_us(self) -> float:
@@ -96,11 +116,15 @@ class Kernels:
                f"{self.predicted_us:,.1f} us for one run{unknown}")
         if self.value_bytes is not None and self.peak_bytes is not None:
             yield f"  memory on {self.engine}: {in_words(self.value_bytes, self.peak_bytes)}"
+        if self.python_steps is not None:
+            count = Times(sum(r.count for r in self.python_steps), all(r.count_known for r in self.python_steps))
+            yield f"  Python steps: {count} a call"
+            yield from (f"    {row}" for row in self.python_steps)
         if self.note:
             yield f"  note: {self.note}"
         if self.rows:
-            count = Counter(r.lowering.partition(':')[0] for r in self.rows)
-            yield "  " + ", ".join(f"{n} {how}" for how, n in count.most_common())
+            ways = Counter(r.lowering.partition(':')[0] for r in self.rows)
+            yield "  " + ", ".join(f"{n} {how}" for how, n in ways.most_common())
             yield f"  {'share':>6} {'runs':>9} {'us per run':>12} {'bytes':>9} {'operations':>14}  kernel"
         for r in self.rows[:SHOWN]:
             predicted = "-" if r.predicted_us is None else f"{r.predicted_us:,.2f}"
@@ -129,7 +153,7 @@ def _version(package: str) -> str:
 
 def kernels(module: Module, engine: str = "auto", threads: int | None = None) -> Kernels | None:
     """The kernels of all functions of a module; None where sizes are not known. Raises UsageError for an engine that is none."""
-    chosen = engines.get(engine, threads)
+    chosen, original = engines.get(engine, threads), module
     if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         return None
     if isinstance(chosen, Canonicalizes):
@@ -143,7 +167,33 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     if found.left:
         return found
     plan = engine_plans(module, chosen)[module.entry_name]
-    return replace(found, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes)
+    return replace(found, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes, python_steps=_step_rows(original, chosen))
+
+
+STEP_NODES = 4
+"""Nodes that a row of steps names."""
+
+
+def _step_rows(module: Module, engine: Engine) -> tuple[StepRow, ...] | None:
+    """The steps of one call, by kind and reason, the most first; None where the program cannot run as it is."""
+    try:
+        steps = compile(module, engine=engine).python_steps
+    except DeepxGraphError:
+        return None
+    groups: dict[tuple[str, str], list[PythonStep]] = {}
+    for step in steps:
+        if step.times.count:
+            groups.setdefault((step.kind, step.reason), []).append(step)
+    rows = []
+    for (kind, reason), group in groups.items():
+        times = sum((s.times for s in group), NEVER)
+        named = dict.fromkeys(_located(s.node) for s in group if s.node is not None and (s.node.name or s.node.span))
+        rows.append(StepRow(kind, times.count, times.is_known, reason, tuple(named)[:STEP_NODES]))
+    return tuple(sorted(rows, key=lambda r: -r.count))
+
+
+def _located(node: Node) -> str:
+    return f"{node.reference}{f' (line {node.span.line})' if node.span else ''}"
 
 
 def _times(module: Module) -> dict[Node, Times]:
@@ -169,15 +219,18 @@ def _rows(engine: Engine, nodes: Sequence[tuple[Function, Node]], times: Mapping
     return tuple(sorted((replace(r, share=r.total_us / total) for r in made), key=lambda r: -r.total_us))
 
 
+def _called(node: Node) -> str:
+    return node.op.name + (f" {node.reference}" if node.name else "")
+
+
 def row(engine: Engine, function: Function, node: Node) -> KernelRow:
     """One kernel as the engine runs it; its share is that of all."""
     engine.kernel(node)
     lowering = engine.lowering(node) if isinstance(engine, Explains) else "eval"
     forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
     predicted = None if forecast is None or forecast.nanoseconds is None else forecast.nanoseconds / 1e3
-    name = node.op.name + (f" {node.reference}" if node.name else "")
     line = node.span.line if node.span else None
-    return KernelRow(function.name, name, str(node.type), line, lowering, bytes_moved(node), flops(node), predicted,
+    return KernelRow(function.name, _called(node), str(node.type), line, lowering, bytes_moved(node), flops(node), predicted,
                      forecast.bound if forecast else "", 1.0)
 
 
@@ -295,6 +348,86 @@ def _measured_us(module: Module, engine: str, threads: int | None) -> dict[Node,
         f(**inputs)
     return {n: (s - warm[n][0]) * 1e6 / (calls - warm[n][1])
             for n, (s, calls, _) in f.profile.seconds().items() if n in warm and calls > warm[n][1]}
+
+
+SHOWN_SOURCES = 6
+"""Lines of the text that are shown of a kernel."""
+
+QUOTED = 100
+"""Characters that are shown of a line."""
+
+
+@dataclass(frozen=True)
+class KernelLoops:
+    """A kernel, and the loops that it is machine code of: None where it was made in another way, or is none.
+
+    `outer` is the kernel inside which it runs, a loop or a whole program; `sources` are the places in the text that it computes.
+    """
+
+    kernel: str
+    type: str
+    lowering: str
+    outer: str
+    sources: tuple[str, ...]
+    names: frozenset[str]
+    program: str | None
+
+    def __str__(self) -> str:
+        inside = f" in {printable(self.outer)}" if self.outer else ""
+        head = f"{printable(self.kernel)}: {self.type}{inside} [{self.lowering}]"
+        lines = [head, *(f"  from {printable(s)}" for s in self.sources[:SHOWN_SOURCES])]
+        lines += [f"  and {counted(left, 'more line')}"] if (left := len(self.sources) - SHOWN_SOURCES) > 0 else []
+        return "\n".join([*lines, *(f"    {line}" for line in (self.program or "").splitlines())])
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self) | {"names": sorted(self.names)}
+
+
+def loop_programs(module: Module, engine: str = "auto", threads: int | None = None, node: str | None = None) -> list[KernelLoops]:
+    """The kernels of a module as an engine would run them, in order, with their loops; with a name, those that compute that node.
+
+    Raises UsageError for unknown sizes, an engine that writes no loop programs, and a name that no kernel computes.
+    """
+    chosen = engines.get(engine, threads)
+    if not isinstance(chosen, WritesLoops) or not isinstance(chosen, Canonicalizes):
+        raise UsageError(f"the engine {chosen.name} writes no loops: native does")
+    if not all(is_static(n.type) for f in module.functions for n in f.nodes):
+        raise UsageError("sizes are not known: there are no kernels yet")
+    found = [k for f in module.functions for n in chosen.canonicalize(f).nodes if computes(n) for k in _loops_of(f, n, chosen)]
+    if node is None:
+        return found
+    named = [k for k in found if node in k.names]
+    if not named:
+        names = {name for k in found for name in k.names}
+        raise UsageError(Diagnostic(f"no kernel computes '{node}'", hint=suggest(node, names)))
+    return named
+
+
+def _loops_of(function: Function, node: Node, engine: Engine) -> Iterator[KernelLoops]:
+    """A kernel, and those inside it where it is a loop or a whole program."""
+    made = row(engine, function, node)
+    program = engine.loop_program(node) if isinstance(engine, WritesLoops) else None
+    inner = [] if program is not None or FAMILY_OF.get(node.op) != "fusion" else [
+        (n, p) for n in node.attr("body").nodes if isinstance(engine, WritesLoops) and (p := engine.loop_program(n)) is not None]
+    yield _kernel_loops(node, made.kernel, made.lowering, "", program)
+    yield from (_kernel_loops(n, _called(n), "machine code of loops", made.kernel, p) for n, p in inner)
+
+
+def _kernel_loops(node: Node, kernel: str, lowering: str, outer: str, program: LoopProgram | None) -> KernelLoops:
+    origins = list(_origins_inside(node))
+    spans = {(s.line, _quoted(s)) for o in origins for s in o.spans}
+    return KernelLoops(kernel, str(node.type), lowering, outer, tuple(text for _, text in sorted(spans)),
+                       frozenset(o.name for o in origins if o.name), None if program is None else show(program))
+
+
+def _quoted(span: Span) -> str:
+    """A place and the line that stands there."""
+    if span.source.binary:
+        return span.described
+    start, end = span.source.line_bounds(span.line)
+    line = span.source.text[start:end].strip()
+    return f"{span.described}: {line if len(line) <= QUOTED else line[:QUOTED] + ' ...'}"
 
 
 @dataclass(frozen=True)

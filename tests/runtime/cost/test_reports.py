@@ -35,6 +35,9 @@ LOOPS = 2.8 + 2 * 0.5 + 20 * (2 * 0.078 + 26 * 0.012)  # the kernel's call, two 
 GOLDEN = """\
   kernels on numexpr, 1 thread, by shipped constants: 135.8 us for one run
   memory on numexpr: 234 KiB at the peak: 156 KiB of values, 78.1 KiB of scratch memory
+  Python steps: 2 a call
+    1 dot_general by BLAS: p (line 6)
+    1 fusion by numpy loops: s (line 8)
   1 BLAS, 1 numpy loops
    share      runs   us per run     bytes     operations  kernel
    90.3%         1       122.60   430 KiB     12,000,000  dot_general p: f32[200,100] (line 6) [BLAS; arithmetic]
@@ -64,6 +67,8 @@ def test_the_figures_of_a_kernel_are_those_of_the_model(run: Run, program: str) 
     assert [r["predicted_us"] for r in facts["rows"]] == pytest.approx([PRODUCT, LOOPS])
     assert [r["share"] for r in facts["rows"]] == pytest.approx([PRODUCT / (PRODUCT + LOOPS), LOOPS / (PRODUCT + LOOPS)])
     assert set(facts["engines"]) >= {"numpy", "numexpr", "auto"}
+    assert facts["python_steps"] == [{"kind": kind, "count": 1, "count_known": True, "reason": "", "nodes": [node]} for kind, node in
+                                     (("dot_general by BLAS", "p (line 6)"), ("fusion by numpy loops", "s (line 8)"))]
 
 
 @pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")

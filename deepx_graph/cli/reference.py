@@ -27,6 +27,13 @@ def traits(op: Op) -> list[str]:
     return found + (["fuses"] if fuses else [])
 
 
+def loops(op: Op) -> list[str]:
+    """By what the declaration gives a loop program, of which machine code is made."""
+    scalar = op.elementwise and op.kernel is not None and op.element is None
+    said = {"element": op.element is not None, "loops": op.loops is not None, "scalar expression": scalar}
+    return [word for word, is_said in said.items() if is_said]
+
+
 def constraints(op: Op) -> list[str]:
     """What holds between operands and attributes, in words."""
     shared = ["one shape of all operands, a scalar standing for all elements"] if op.elementwise and len(op.operands) > 1 else []
@@ -40,6 +47,7 @@ def facts(op: Op) -> dict[str, Any]:
 
     return {
         "name": op.name, "summary": op.summary, "family": FAMILY_OF[op], "source": op.source, "traits": traits(op),
+        "loop_program": loops(op),
         "operands": [{"name": o.name, "type": o.type.words, "variadic": o.variadic, "optional": o.optional, "summary": o.summary}
                      for o in op.operands],
         "attributes": [{"name": a.name, "kind": a.kind, "default": default_of(a), "constraint": a.check.words if a.check else None,
@@ -110,13 +118,17 @@ def _gradient(found: dict[str, Any]) -> str:
     return ("yes, but not by " + without if without else "yes") if found["gradient"] else "no"
 
 
+def _by(found: dict[str, Any]) -> str:
+    return " and ".join(f"by its {word}" for word in found["loop_program"]) or "none"
+
+
 def op_text(op: Op) -> str:
     """A declaration for a reader at a terminal."""
     f = facts(op)
     lines = [f"{op.name}({op.shown_operands})", f"  {op.summary}", ""]
     lines += [f"  {word:<11}{text}" for word, text in _signature(f)]
     lines += [f"  family     {f['family']}", f"  traits     {', '.join(f['traits']) or 'none'}"]
-    lines += [f"  gradient   {_gradient(f)}", f"  source     {op.source}"]
+    lines += [f"  gradient   {_gradient(f)}", f"  loops      {_by(f)}", f"  source     {op.source}"]
     lines += ["", *(f"    {line}" for line in f["example"].splitlines())] if f["example"] else []
     return "\n".join(lines) + "\n"
 
@@ -155,6 +167,6 @@ def _section(op: Op) -> list[str]:
     f = facts(op)
     lines = [f"### {op.name}", "", op.summary, ""]
     lines += [f"- {word} {text}" for word, text in _signature(f, "`")]
-    lines += [f"- traits: {', '.join(f['traits']) or 'none'}; gradient: {_gradient(f)}"]
+    lines += [f"- traits: {', '.join(f['traits']) or 'none'}; gradient: {_gradient(f)}; loop program: {_by(f)}"]
     lines += [f"- source: {op.source}", ""]
     return lines + (["```", *f["example"].splitlines(), "```", ""] if f["example"] else [])

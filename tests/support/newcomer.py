@@ -1,6 +1,6 @@
 """pytest where docs/adding-an-op.md was followed: `python -m tests.support.newcomer ARGUMENTS`.
 
-The family that the guide names is imported with the guide's declaration behind its last line; no other file differs.
+The families that the guide names are imported with the guide's declarations behind their last lines; no other file differs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,18 @@ import pytest
 from tests.support.paths import ROOT
 
 GUIDE = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
-(FILE, DECLARATION) = re.findall(r"the end of `([\w/]+\.py)`:.*?```python\n(.*?)```", GUIDE, re.DOTALL)[0]
-FAMILY = FILE.removesuffix(".py").replace("/", ".")
+
+
+def _declarations() -> dict[str, str]:
+    """What the guide adds to each family: examples stand behind the file that they are said to go to."""
+    found: dict[str, str] = {}
+    for part in re.split(r"the end of\s`", GUIDE)[1:]:
+        family = part.partition(".py`")[0].replace("/", ".")
+        found[family] = "\n\n".join(re.findall(r"<!-- example: run .*?```python\n(.*?)```", part, re.DOTALL))
+    return found
+
+
+DECLARATIONS = _declarations()
 
 
 class _Extended(SourceFileLoader):
@@ -24,7 +34,7 @@ class _Extended(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        return compile(self.get_data(path).decode() + DECLARATION, path, "exec", dont_inherit=True)
+        return compile(self.get_data(path).decode() + DECLARATIONS[fullname], path, "exec", dont_inherit=True)
 
 
 class Finder(PathFinder):
@@ -32,7 +42,7 @@ class Finder(PathFinder):
 
     @classmethod
     def find_spec(cls, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if fullname != FAMILY:
+        if fullname not in DECLARATIONS:
             return None
         spec = super().find_spec(fullname, path, target)  # type: ignore[arg-type]
         assert spec is not None

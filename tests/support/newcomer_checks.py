@@ -1,4 +1,4 @@
-"""What is true of the operation of docs/adding-an-op.md once it is declared; collected by tests/ops/test_adding_an_op.py alone.
+"""What is true of the operations of docs/adding-an-op.md once they are declared; collected by tests/ops/test_adding_an_op.py alone.
 
 Values are those of the formula in plain numpy, derivatives central differences of it in double precision.
 """
@@ -75,3 +75,20 @@ def test_softplus_differentiates() -> None:
     slope = (formula(X + step) - formula(X - step)) / (2 * step)
     found = dx.compile(dx.grad(program(F64)))(X, np.ones_like(X))[-1]
     np.testing.assert_allclose(found, slope, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["roll", "forward_fill"])
+def test_what_is_not_elementwise_runs_in_loops(name: str) -> None:
+    """Over samples of both, what numpy and pandas give by other ways."""
+    pytest.importorskip("llvmlite")
+    x = np.array([[np.nan, 1, np.nan, np.nan, 2], [3, np.nan, 4, 5, np.nan]], np.float32)
+    attrs = {"dimension": 1, "shift": 2} if name == "roll" else {}
+    expected = {
+        "roll": [[np.nan, 2, np.nan, 1, np.nan], [5, np.nan, 3, np.nan, 4]],
+        "forward_fill": [[np.nan, 1, 1, 1, 2], [3, 3, 4, 5, 5]],
+    }
+    b = dx.Builder()
+    module = dx.Module((b.function("main", [("x", tensor(F32, x.shape))], lambda x: [b(ops.OPS[name], x, **attrs)]),))
+    compiled = dx.compile(module, engine="native")
+    np.testing.assert_array_equal(compiled(x)[0], np.array(expected[name], np.float32))
+    assert compiled.python_steps == ()

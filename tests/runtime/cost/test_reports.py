@@ -67,8 +67,9 @@ def test_the_figures_of_a_kernel_are_those_of_the_model(run: Run, program: str) 
     assert [r["predicted_us"] for r in facts["rows"]] == pytest.approx([PRODUCT, LOOPS])
     assert [r["share"] for r in facts["rows"]] == pytest.approx([PRODUCT / (PRODUCT + LOOPS), LOOPS / (PRODUCT + LOOPS)])
     assert set(facts["engines"]) >= {"numpy", "numexpr", "auto"}
-    assert facts["python_steps"] == [{"kind": kind, "count": 1, "count_known": True, "reason": "", "nodes": [node]} for kind, node in
-                                     (("dot_general by BLAS", "p (line 6)"), ("fusion by numpy loops", "s (line 8)"))]
+    steps = (("dot_general by BLAS", "p (line 6)"), ("fusion by numpy loops", "s (line 8)"))
+    assert facts["python_steps"] == [
+        {"kind": kind, "count": 1, "count_known": True, "reason": "", "nodes": [node]} for kind, node in steps]
 
 
 @pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")

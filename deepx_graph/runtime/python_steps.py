@@ -60,9 +60,9 @@ def _step(unit: Unit, what: KernelStep | Instruction | None, times: Times) -> Py
     node = what.node
     if not is_kernel(node) or not makes_memory(node) or node.op.view:
         return PythonStep(node.op.name, unit.function.name, node, apart, times)
-    way, _, reason = (unit.engine.lowering(node) if isinstance(unit.engine, Explains) else "eval").partition(": ")
-    return PythonStep(f"{node.op.name} by {way.partition(',')[0]}", unit.function.name, node,
-                      reason if reason and way == "eval" else apart, times)
+    lowering, _, reason = (unit.engine.lowering(node) if isinstance(unit.engine, Explains) else "eval").partition(": ")
+    return PythonStep(f"{node.op.name} by {lowering.partition(',')[0]}", unit.function.name, node,
+                      reason if reason and lowering == "eval" else apart, times)
 
 
 def _instruction_times(code: Code) -> Iterator[tuple[Instruction, Times]]:

@@ -53,7 +53,10 @@ class LoopBuilder:
         self._known.pop()
 
     def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
-        """What `make` gives, which is made once for this block and those within."""
+        """What `make` gives, which is made once for this block and those within; at the top level, whose statements may become
+        functions of their own, each time."""
+        if len(self._blocks) == 1:
+            return make()
         for known in reversed(self._known):
             if key in known:
                 return known[key]  # type: ignore[no-any-return]
@@ -89,7 +92,8 @@ class LoopBuilder:
     def nest(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
         """Loops over a shape, the outermost parallel; outer axes are one loop where there are few iterations of each."""
         if not shape:
-            yield ()
+            with self.loop(1, parallel=True):
+                yield ()
             return
         outer = 1
         while outer < len(shape) - 1 and math.prod(shape[:outer]) < LEAST_SHARE:

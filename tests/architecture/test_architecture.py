@@ -75,7 +75,7 @@ def test_a_program_is_loaded_by_its_own_reader_alone(language: str, text: str) -
     loaded = set(done.stdout.split())
     assert f"deepx_graph.text.{language}.reader" in loaded or f"deepx_graph.text.{language}.values" in loaded
     assert not {m.partition(".")[0] for m in loaded} & (HEAVY - {"numpy", "ml_dtypes"} | {"ssl", "socket", "subprocess"})
-    wrong = [f"deepx_graph.{part}" for part in ("runtime", "viz", "session.session", "session.show", "passes.fusion",
+    wrong = [f"deepx_graph.{part}" for part in ("loops", "runtime", "viz", "session.session", "session.show", "passes.fusion",
                                                 "passes.rules", "passes.autodiff", f"text.{language}.printer")]
     wrong += [f"deepx_graph.text.{other}.{part}" for other in LANGUAGES - {language} for part in ("reader", "values", "schema")]
     assert not loaded & set(wrong)

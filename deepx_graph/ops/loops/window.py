@@ -16,10 +16,13 @@ from deepx_graph.ops.contract.window import running_axis
 from deepx_graph.ops.tensor.shape import dilated
 from deepx_graph.types import BOOL, I64
 
+LEAST_ROW = 8
+"""Fewer neighbours along the last axis are no row."""
+
 FEW_ROWS = 16
 """So many scans along the last axis go on side by side."""
 
-SHORT_WINDOW = 8
+SHORT_WINDOW = 16
 """A window of so many elements along the last axis is written out."""
 
 
@@ -37,6 +40,10 @@ class WindowAxis:
     def position(self, number: Affine, element: Affine) -> Affine:
         """Where an element of a window lies, among elements and the gaps between them."""
         return number * self.stride + element * self.dilation - self.low
+
+    def is_padded(self, count: int) -> bool:
+        """Whether one of so many windows has an element outside."""
+        return self.low > 0 or self.position(affine(count - 1), affine(self.window - 1)).constant >= self.size
 
     def element(self, b: LoopBuilder, number: Affine, element: Affine) -> tuple[Scalar, Affine]:
         """Whether an element of a window is one of the operand's, and its subscript if it is."""
@@ -93,7 +100,7 @@ def reduce_window_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], ou
     axis = running_axis(shape, sizes, (strides, base, dilations), low, high)
     if axis is not None:
         _scan(b, node, xs, outs, axis, backwards=high[axis] > 0)
-    elif not shape or set(base) - {1} or outs[0].shape[-1] < min(SHORT_WINDOW, sizes[-1]):
+    elif not shape or set(base) - {1} or outs[0].shape[-1] < min(LEAST_ROW, sizes[-1]):
         raise NotExpressible("windows that have no neighbours along the last axis, or lie among gaps")
     else:
         _rows(b, node, xs, outs)
@@ -107,8 +114,7 @@ def _neutral(b: LoopBuilder, body: Function, starts: Sequence[Any]) -> Scalar:
 def _rows(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
     """Tiles of the results; where there is padding that matters, element by element."""
     axes, counts = _axes(node, xs[0].shape), outs[0].shape
-    padded = any(a.low > 0 or a.position(affine(n - 1), affine(a.window - 1)).constant >= a.size
-                 for a, n in zip(axes, counts, strict=True))
+    padded = any(a.is_padded(n) for a, n in zip(axes, counts, strict=True))
     with tiles(b, counts) as (outer, first, width):
         starts = [x.at(b, ()) for x in xs[len(outs) :]]
 
@@ -125,21 +131,26 @@ def _pool(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
     """A tile of the results by all elements that a window has inside, one after the other."""
     operands, counts, axes = xs[: len(outs)], outs[0].shape, _axes(node, xs[0].shape)
     (outer, first, width), last = tile, axes[-1]
-    most = min(ROW, counts[-1])
+    most, padded = min(ROW, counts[-1]), last.is_padded(counts[-1])
     row = row_fold(b, node.attr("body"), [x.dtype for x in operands], math.prod(a.window for a in axes), most)
     with b.loop(width) as k:
         row.put(k, starts)
 
-    def add(inner: Index) -> None:
-        start, end = last.windows(b, inner[-1], first, width, most)
+    def add(*elements: Index) -> None:
+        """Combines those of each window; all of them at once only where no window has one outside."""
+        start, end = last.windows(b, elements[0][-1], first, width, most) if padded else (Affine(), width)
         with b.loop(end, start) as k:
-            at = [a.position(i, w) for a, i, w in zip(axes, (*outer, first + k), inner, strict=True)]
-            row.add(k, [x.at(b, at) for x in operands])
+            totals = row.at(k)
+            for inner in elements:
+                at = [a.position(i, w) for a, i, w in zip(axes, (*outer, first + k), inner, strict=True)]
+                totals = list(row.combine(totals, [x.at(b, at) for x in operands]))
+            row.put(k, totals)
 
     with b.boxes([a.inner(b, i, n) for a, i, n in zip(axes, outer, counts, strict=False)]) as inner:
         if last.window <= SHORT_WINDOW:
-            for w in range(last.window):
-                add((*inner, affine(w)))
+            elements = [(*inner, affine(w)) for w in range(last.window)]
+            for some in [[e] for e in elements] if padded else [elements]:
+                add(*some)
         else:
             with b.loop(last.window) as axis:
                 add((*inner, axis))

@@ -167,7 +167,15 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     if found.left:
         return found
     plan = engine_plans(module, chosen)[module.entry_name]
-    return replace(found, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes, python_steps=_step_rows(original, chosen))
+    steps = _step_rows(original, chosen)
+    rows = found.rows if steps is None else _joined(found.rows, {s.kind for s in steps})
+    return replace(found, rows=rows, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes, python_steps=steps)
+
+
+def _joined(rows: Sequence[KernelRow], kinds: set[str]) -> tuple[KernelRow, ...]:
+    """The rows, where operations that Python would compute by their eval, and does not, are part of one call with others."""
+    own = [r.lowering != "eval" or f"{r.kernel.split()[0]} by eval" in kinds for r in rows]
+    return tuple(r if is_own else replace(r, lowering="machine code") for r, is_own in zip(rows, own, strict=True))
 
 
 STEP_NODES = 4

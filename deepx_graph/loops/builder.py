@@ -74,23 +74,24 @@ class LoopBuilder:
             yield Affine(((axis, 1),))
 
     @contextmanager
-    def loops(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
-        """Serial loops over a shape, the last axis innermost; gives the axes."""
-        with self.boxes([(Affine(), Affine((), n)) for n in shape]) as axes:
+    def loops(self, shape: Sequence[int], *, parallel: bool = False) -> Iterator[tuple[Affine, ...]]:
+        """Loops over a shape, the last axis innermost; gives the axes."""
+        with self.boxes([(Affine(), Affine((), n)) for n in shape], parallel=parallel) as axes:
             yield axes
 
     @contextmanager
-    def boxes(self, ranges: Sequence[tuple[Affine, Affine]]) -> Iterator[tuple[Affine, ...]]:
-        """Serial loops, each from one subscript up to below another, the last innermost; gives the axes."""
+    def boxes(self, ranges: Sequence[tuple[Affine, Affine]], *, parallel: bool = False) -> Iterator[tuple[Affine, ...]]:
+        """Loops, each from one subscript up to below another, the last innermost; gives the axes."""
         if not ranges:
             yield ()
             return
-        with self.loop(ranges[0][1], ranges[0][0]) as axis, self.boxes(ranges[1:]) as rest:
+        (low, high), *inner = ranges
+        with self.loop(high, low, parallel=parallel) as axis, self.boxes(inner, parallel=parallel) as rest:
             yield (axis, *rest)
 
     @contextmanager
     def nest(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
-        """Loops over a shape, the outermost parallel; outer axes are one loop where there are few iterations of each."""
+        """Parallel loops over a shape; outer axes are one loop where there are few iterations of each."""
         if not shape:
             with self.loop(1, parallel=True):
                 yield ()
@@ -100,7 +101,7 @@ class LoopBuilder:
             outer += 1
         with self.loop(math.prod(shape[:outer]), parallel=True) as flat:
             at = self.unflattened(flat, shape[:outer])
-            with self.loops(shape[outer:]) as rest:
+            with self.loops(shape[outer:], parallel=True) as rest:
                 yield (*at, *rest)
 
     def unflattened(self, flat: Affine, shape: Sequence[int]) -> tuple[Affine, ...]:
@@ -258,7 +259,7 @@ class LoopBuilder:
         if (rule := _RULES.get((primitive, args[0].dtype.is_float))) is not None and args[0].dtype is not BOOL:
             return rule(self, *args)
         result = dtype or primitives.result_dtype(primitive, tuple(a.dtype for a in args))
-        if (known := _decided(primitive, args, result)) is not None:
+        if (known := decided(primitive, args, result)) is not None:
             return known
         found: ScalarVar = self.shared((primitive, args, result), lambda: self._let(primitive, args, result))
         return found
@@ -486,7 +487,7 @@ _RULES: dict[tuple[str, bool], Callable[..., Any]] = {
 """Primitives that are more than one instruction of integers (False), or of floats (True)."""
 
 
-def _decided(primitive: str, args: tuple[Scalar, ...], dtype: DType) -> Scalar | None:
+def decided(primitive: str, args: tuple[Scalar, ...], dtype: DType) -> Scalar | None:
     """The value of a primitive that needs no computing."""
     if all(isinstance(a, ScalarConst) for a in args):
         return ScalarConst(primitives.evaluate(primitive, tuple(a.value for a in args), dtype), dtype)  # type: ignore[union-attr]

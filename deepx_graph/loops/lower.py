@@ -15,9 +15,10 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, For, Let, Load, LoopProgram, Statement, While, blocks_of
+from deepx_graph.loops.program import Buffer, Let, Load, LoopProgram
 from deepx_graph.loops.scalar import NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
+from deepx_graph.loops.weight import weighted
 from deepx_graph.types import I64, TensorType, TupleType
 
 CHEAP = 8
@@ -25,9 +26,6 @@ CHEAP = 8
 
 ONCE = 1.25
 """An element read so often on the average is read once."""
-
-UNKNOWN_TRIPS = 8
-"""How often a loop of unknown length is taken to run."""
 
 MOST_NODES = 400
 """A function of more nodes is not lowered as one kernel."""
@@ -229,24 +227,3 @@ def element_cost(node: Node) -> ElementCost:
             reads[s.buffer] += times
             work += times
     return ElementCost(work, tuple(reads[k] for k in buffers))
-
-
-def weighted(body: list[Statement], times: float = 1.0) -> list[tuple[Statement, float]]:
-    """All statements with how often each runs, about."""
-    found: list[tuple[Statement, float]] = []
-    for s in body:
-        found.append((s, times))
-        inner = times * trips(s)
-        for block in blocks_of(s):
-            found += weighted(block, inner)
-    return found
-
-
-def trips(s: Statement) -> float:
-    """How often the blocks of a statement run, about."""
-    if isinstance(s, While):
-        return UNKNOWN_TRIPS
-    if not isinstance(s, For):
-        return 1
-    ends = (s.high - s.low).bounds
-    return UNKNOWN_TRIPS if ends is None else max(0, (ends[0] + ends[1]) / 2)

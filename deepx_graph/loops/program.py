@@ -7,7 +7,7 @@ within; what changes from iteration to iteration is in buffers and cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -180,3 +180,52 @@ def walk(body: list[Statement]) -> Iterator[Statement]:
         yield s
         for block in blocks_of(s):
             yield from walk(block)
+
+
+def free(s: Statement) -> set[ScalarVar | Cell]:
+    """The variables and cells that a statement reads and does not assign."""
+    read: set[ScalarVar | Cell] = set()
+    made: set[ScalarVar | Cell] = set()
+    for each in walk([s]):
+        read.update(reads(each))
+        made.update(assigns(each))
+    return read - made
+
+
+def reads(s: Statement) -> Iterator[ScalarVar | Cell]:
+    """The variables and cells that a statement itself reads, without the blocks within it."""
+    scalars: Sequence[Scalar] = ()
+    match s:
+        case Let(args=args):
+            scalars = args
+        case Load(index=index):
+            scalars = index
+        case Store(index=index, value=value):
+            scalars = (*index, value)
+        case Set(value=value):
+            scalars = (value,)
+        case Get(cell=cell):
+            yield cell
+        case Combine(cell, _, value):
+            yield cell
+            scalars = (value,)
+        case For(low=low, high=high):
+            scalars = (low, high)
+        case While(condition=condition) | Conditional(condition=condition):
+            scalars = (condition,)
+    for x in scalars:
+        if isinstance(x, ScalarVar):
+            yield x
+        elif isinstance(x, Affine):
+            yield from (v for v, _ in x.terms)
+
+
+def assigns(s: Statement) -> Iterator[ScalarVar | Cell]:
+    """Those that it assigns itself. `Combine` only changes a cell."""
+    match s:
+        case Let(target=target) | Load(target=target) | Get(target=target):
+            yield target
+        case Set(cell=cell):
+            yield cell
+        case For(axis=axis):
+            yield axis

@@ -26,7 +26,7 @@ from deepx_graph.loops.program import (
     Statement,
     Store,
     While,
-    walk,
+    free,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, number, scalar_type
@@ -57,53 +57,6 @@ def parts(program: LoopProgram) -> Iterator[list[Statement]]:
             serial.append(s)
     if serial:
         yield serial
-
-
-def free(s: Statement) -> set[ScalarVar | Cell]:
-    """The variables and cells that a statement reads and does not assign."""
-    read: set[ScalarVar | Cell] = set()
-    made: set[ScalarVar | Cell] = set()
-    for each in walk([s]):
-        read.update(_read(each))
-        made.update(_made(each))
-    return read - made
-
-
-def _read(s: Statement) -> Iterator[ScalarVar | Cell]:
-    scalars: Sequence[Scalar] = ()
-    match s:
-        case Let(args=args):
-            scalars = args
-        case Load(index=index):
-            scalars = index
-        case Store(index=index, value=value):
-            scalars = (*index, value)
-        case Set(value=value):
-            scalars = (value,)
-        case Get(cell=cell):
-            yield cell
-        case Combine(cell, _, value):
-            yield cell
-            scalars = (value,)
-        case For(low=low, high=high):
-            scalars = (low, high)
-        case While(condition=condition) | Conditional(condition=condition):
-            scalars = (condition,)
-    for x in scalars:
-        if isinstance(x, ScalarVar):
-            yield x
-        elif isinstance(x, Affine):
-            yield from (v for v, _ in x.terms)
-
-
-def _made(s: Statement) -> Iterator[ScalarVar | Cell]:
-    match s:
-        case Let(target=target) | Load(target=target) | Get(target=target):
-            yield target
-        case Set(cell=cell):
-            yield cell
-        case For(axis=axis):
-            yield axis
 
 
 class FunctionEmitter:

@@ -13,10 +13,12 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.loops.elements import tensor_type
-from deepx_graph.loops.lower import lower, weighted
+from deepx_graph.loops.lower import lower
+from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.loops.weight import weighted
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
@@ -48,7 +50,7 @@ MOST_CHUNKS = 64
 def build(function: Function, threads: int) -> LoopKernel:
     """The kernel of a function. Raises Declined where a declaration says no element, or a primitive has no machine code."""
     try:
-        return LoopKernel(function, lower(function), threads)
+        return LoopKernel(function, optimised(lower(function)), threads)
     except NotExpressible as e:
         raise Declined(str(e)) from None
 

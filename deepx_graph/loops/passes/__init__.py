@@ -1,0 +1,1 @@
+"""Passes on loop programs: each gives a program of the same meaning, which `interpret` tells."""

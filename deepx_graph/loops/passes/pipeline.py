@@ -1,0 +1,19 @@
+"""The passes that every loop program goes through before it becomes code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deepx_graph.loops.passes.split_guards import split_guards
+from deepx_graph.loops.passes.vectorise_across import vectorise_across
+from deepx_graph.loops.program import LoopProgram
+
+PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (split_guards, vectorise_across)
+"""All passes, in order."""
+
+
+def optimised(program: LoopProgram) -> LoopProgram:
+    """The program after all passes, which change it in place."""
+    for apply in PASSES:
+        program = apply(program)
+    return program

@@ -1,0 +1,325 @@
+"""Folds become loops over contiguous elements: an output axis is tiled, and its tile is the innermost loop of what is folded.
+
+    for j in 0 .. n:                    for t in 0 .. n / TILE:
+      cell = 0                            for lane: cells[lane] = 0
+      for k in 0 .. m:             ->     for k in 0 .. m:
+        cell = cell + x[k, j]               for lane: cells[lane] = cells[lane] + x[k, TILE * t + lane]
+      y[j] = cell                         for lane: y[TILE * t + lane] = cells[lane]
+
+These are strip-mining, scalar expansion, distribution and interchange of the literature. Iterations of a parallel loop may run in
+any order, so all of it is legal where the loop is parallel. The last tile begins early enough to be whole: it computes some
+elements again. A chain of dependent steps, as a running sum or the position of a greatest element is, gains even where elements of
+a tile lie apart: chains of several rows then run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from deepx_graph.loops.passes.rewrite import Copier, Fresh, dependent, position_in, replaced
+from deepx_graph.loops.primitives import price
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Combine,
+    Conditional,
+    Copy,
+    For,
+    Get,
+    Let,
+    Load,
+    LoopProgram,
+    Set,
+    Statement,
+    Store,
+    While,
+    assigns,
+    blocks_of,
+    reads,
+    walk,
+)
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarVar, affine
+from deepx_graph.loops.weight import trips, weighted
+from deepx_graph.types import I64
+
+CONTIGUOUS_TILE = 64
+"""Elements that are computed side by side where they lie side by side."""
+
+APART_TILE = 16
+"""The same where they lie apart: rows whose cache lines are all kept."""
+
+LANES = 8
+"""How many elements a vector operation takes, about."""
+
+LONG_FOLD = 16
+"""A fold of at least so many steps is made of vectors by itself, where it may be reordered."""
+
+LATENCY = 4.0
+"""How long a step waits for the step before, in additions."""
+
+APART = 1.5
+"""What an access costs as a part of a vector whose elements do not lie side by side, in additions."""
+
+GAIN = 0.7
+"""The loops are exchanged where the cost becomes that much less."""
+
+
+def vectorise_across(program: LoopProgram) -> LoopProgram:
+    """The program with tiled loops, in place."""
+    fresh = Fresh(program)
+    new = {id(loop): list(_tiled(loop, tile, fresh)) for loop, tile in _chosen(program.body)[1]}
+    program.body = replaced(program.body, new)
+    return program
+
+
+def _chosen(body: Sequence[Statement], times: float = 1.0) -> tuple[float, list[tuple[For, int]]]:
+    """The loops to be tiled, none within another, with their tiles; and what that saves."""
+    saved, chosen = 0.0, list[tuple[For, int]]()
+    for s in body:
+        each, loops = 0.0, list[tuple[For, int]]()
+        for block in blocks_of(s):
+            more, others = _chosen(block, times * trips(s))
+            each, loops = each + more, loops + others
+        if isinstance(s, For) and s.parallel and _has_loop(s) and _is_tileable(s):
+            present, (cost, contiguous) = _folded_cost(s.body), _tiled_cost(s)
+            if not contiguous and not any(_is_chain(each) for each in walk(s.body)):
+                cost = present
+            own = times * trips(s) * (present - cost)
+            if cost <= GAIN * present and own > each:
+                each, loops = own, [(s, CONTIGUOUS_TILE if contiguous else APART_TILE)]
+        saved, chosen = saved + each, chosen + loops
+    return saved, chosen
+
+
+# --- what may be tiled
+
+
+def _is_tileable(loop: For) -> bool:
+    """Whether all loops within have bounds that are the same for all iterations, and all memory is the program's."""
+    if (loop.high - loop.low).terms or (loop.high - loop.low).constant < 4:
+        return False
+    varying = dependent(loop.body, loop.axis)
+    statements = list(walk(loop.body))
+    if any(isinstance(s, (While, Copy)) or (isinstance(s, (Load, Store)) and s.buffer.role == "local") for s in statements):
+        return False
+    if any(isinstance(s, For) and not varying.isdisjoint(reads(s)) for s in statements):
+        return False
+    if any(isinstance(s, Conditional) and not varying.isdisjoint(reads(s)) and _has_loop(s) for s in statements):
+        return False
+    stored = {s.buffer for s in statements if isinstance(s, Store)}
+    return stored.isdisjoint(s.buffer for s in statements if isinstance(s, Load))
+
+
+def _has_loop(s: Statement) -> bool:
+    return any(isinstance(each, For) for block in blocks_of(s) for each in walk(block))
+
+
+# --- what it costs
+
+
+def _folded_cost(body: list[Statement]) -> float:
+    """The cost of statements as they are, where folds alone become vectors."""
+    total = 0.0
+    for s, times in weighted(body):
+        total += times * _scalar_cost(s)
+        if isinstance(s, For) and not s.parallel and not _has_loop(s):
+            total += times * trips(s) * _more_along(s)
+    return total
+
+
+def _scalar_cost(s: Statement) -> float:
+    return price(s.primitive) if isinstance(s, (Let, Combine)) else 1.0 if isinstance(s, (Load, Store)) else 0.0
+
+
+def _more_along(loop: For) -> float:
+    """What an iteration of an innermost loop costs more than its statements one by one; less than nothing for one of vectors."""
+    inner = list(walk(loop.body))
+    if _is_chain(loop):
+        return LATENCY
+    if trips(loop) < LONG_FOLD or any(isinstance(s, (Conditional, While)) for s in inner):
+        return 0.0
+    apart = _accesses_apart(loop.body, loop.axis)
+    return sum(_scalar_cost(s) for s in inner if id(s) not in apart) * (1 / LANES - 1)
+
+
+def _is_chain(s: Statement) -> bool:
+    """Whether each iteration of an innermost loop waits for the one before."""
+    if not isinstance(s, For) or s.parallel or _has_loop(s):
+        return False
+    inner = list(walk(s.body))
+    carried = {each.cell for each in inner if isinstance(each, Get)} & {each.cell for each in inner if isinstance(each, Set)}
+    return not carried <= _set_first(s.body)
+
+
+def _set_first(body: Sequence[Statement]) -> set[Cell]:
+    """Cells that an iteration assigns before it reads them."""
+    found: set[Cell] = set()
+    read: set[Cell] = set()
+    for s in body:
+        if isinstance(s, Set) and s.cell not in read:
+            found.add(s.cell)
+        elif isinstance(s, Conditional):
+            both = {e.cell for e in s.then if isinstance(e, Set)} & {e.cell for e in s.otherwise if isinstance(e, Set)}
+            found |= both - read
+        read |= {x for x in reads(s) if isinstance(x, Cell)}
+    return found
+
+
+def _accesses_apart(body: list[Statement], axis: ScalarVar) -> set[int]:
+    """The accesses of which neighbouring iterations of an axis touch elements that do not lie side by side."""
+    varying = dependent(body, axis, cells=False) - {axis}
+    found = set()
+    for s in walk(body):
+        if isinstance(s, (Load, Store)):
+            at = position_in(s.buffer, s.index)
+            if at.stride(axis) not in (0, 1) or any(v in varying for v, _ in at.terms):
+                found.add(id(s))
+    return found
+
+
+def _tiled_cost(loop: For) -> tuple[float, bool]:
+    """The cost of the loop's nest for each iteration of the loop, and whether all its elements lie side by side."""
+    apart, varying = _accesses_apart(loop.body, loop.axis), dependent(loop.body, loop.axis)
+    total = 0.0
+    for s, times in weighted(loop.body):
+        if isinstance(s, (Let, Load)) and varying.isdisjoint(reads(s)):
+            continue
+        if isinstance(s, (Get, Set)):
+            total += times / LANES
+        elif isinstance(s, (Let, Load, Store, Combine)):
+            total += times * (APART if id(s) in apart else _scalar_cost(s) / LANES)
+    return total, not apart
+
+
+# --- tiling
+
+
+def _tiled(loop: For, tile: int, fresh: Fresh) -> Iterator[Statement]:
+    """The statements instead of a loop."""
+    n = (loop.high - loop.low).constant
+    tile = min(tile, n)
+    count = -(-n // tile)
+    t = fresh.var(I64, 0, count - 1)
+    body: list[Statement] = []
+    start: Affine = affine(t) * tile
+    if n % tile:
+        limited = fresh.var(I64, 0, n - tile)
+        body.append(Let(limited, "min", (start, Affine((), n - tile))))
+        start = affine(limited)
+    body += _Tile(fresh, loop.axis, loop.low + start, tile, dependent(loop.body, loop.axis)).block_of(loop.body)
+    yield For(t, Affine(), Affine((), count), body, parallel=True)
+
+
+@dataclass(eq=False)
+class _Tile:
+    """The body of a loop for all elements of a tile."""
+
+    fresh: Fresh
+    axis: ScalarVar
+    start: Affine
+    size: int
+    varying: set[ScalarVar]
+    expanded: dict[ScalarVar | Cell, Buffer] = field(default_factory=dict)
+
+    def block_of(self, body: list[Statement]) -> list[Statement]:
+        """The whole body."""
+        groups = list(self._groups(body))
+        used: dict[ScalarVar | Cell, set[int]] = {}
+        for k, group in enumerate(groups):
+            for s in group:
+                for each in walk([s]):
+                    for x in (*reads(each), *assigns(each)):
+                        used.setdefault(x, set()).add(k)
+        made = {x for group in groups for s in group for each in walk([s]) for x in assigns(each)}
+        for x in made:
+            if len(used[x]) > 1:
+                self.expanded[x] = self.fresh.local(x.dtype, self.size)
+        return self._distributed(body)
+
+    def _groups(self, body: list[Statement]) -> Iterator[list[Statement]]:
+        """The statements that are done for one element after the other, before the next are begun."""
+        group: list[Statement] = []
+        for s in body:
+            if self._is_shared(s):
+                continue
+            if not self._encloses(s):
+                group.append(s)
+                continue
+            if group:
+                yield group
+            group = []
+            for block in blocks_of(s):
+                yield from self._groups(block)
+        if group:
+            yield group
+
+    def _is_shared(self, s: Statement) -> bool:
+        """Whether a statement does the same for all elements."""
+        return isinstance(s, (Let, Load)) and s.target not in self.varying
+
+    def _encloses(self, s: Statement) -> bool:
+        """Whether the loop over a tile's elements is put into the statement, not around it."""
+        return isinstance(s, For) or (isinstance(s, Conditional) and self.varying.isdisjoint(reads(s)))
+
+    def _distributed(self, body: list[Statement]) -> list[Statement]:
+        found: list[Statement] = []
+        group: list[Statement] = []
+        for s in body:
+            if self._is_shared(s):
+                found.append(s)
+            elif not self._encloses(s):
+                group.append(s)
+            else:
+                found += self._lanes(group)
+                group = []
+                for block in blocks_of(s):
+                    block[:] = self._distributed(block)
+                found.append(s)
+        return found + self._lanes(group)
+
+    def _lanes(self, group: list[Statement]) -> list[Statement]:
+        """A loop over the elements of a tile."""
+        if not group:
+            return []
+        lane = self.fresh.var(I64, 0, self.size - 1)
+        at = (affine(lane),)
+        statements = [each for s in group for each in walk([s])]
+        touched = {x for each in statements for x in (*reads(each), *assigns(each)) if x in self.expanded}
+        made = {x for each in statements for x in assigns(each)}
+        scalars: dict[ScalarVar, Scalar] = {self.axis: self.start + affine(lane)}
+        cells: dict[Cell, Cell] = {}
+        before: list[Statement] = []
+        for x in sorted(touched, key=lambda x: x.number):
+            if isinstance(x, Cell):
+                cells[x] = self.fresh.cell(x.dtype)
+                if not _is_set_at_once(group, x):
+                    before += self._loaded(self.expanded[x], at, cells[x])
+            elif x not in made:
+                loaded = self.fresh.like(x)
+                before.append(Load(loaded, self.expanded[x], at))
+                scalars[x] = loaded
+        copier = Copier(self.fresh, scalars, cells)
+        body = copier.block(group)
+        changed = {s.cell for s in statements if isinstance(s, (Set, Combine))}
+        for x in sorted(touched, key=lambda x: x.number):
+            if isinstance(x, Cell) and x in changed:
+                now = self.fresh.var(x.dtype)
+                body += [Get(now, cells[x]), Store(self.expanded[x], at, now)]
+            elif isinstance(x, ScalarVar) and x in made:
+                body.append(Store(self.expanded[x], at, copier.scalar(x)))
+        return [For(lane, Affine(), Affine((), self.size), before + body, parallel=True)]
+
+    def _loaded(self, buffer: Buffer, at: tuple[Affine, ...], cell: Cell) -> list[Statement]:
+        value = self.fresh.var(cell.dtype)
+        return [Load(value, buffer, at), Set(cell, value)]
+
+
+def _is_set_at_once(group: Sequence[Statement], cell: Cell) -> bool:
+    """Whether the first that is done with a cell is that it is assigned."""
+    for s in group:
+        if isinstance(s, Set) and s.cell is cell:
+            return True
+        if any(cell in (*reads(each), *assigns(each)) for each in walk([s])):
+            return False
+    return False

@@ -1,0 +1,236 @@
+"""The law of passes on loop programs: what is interpreted stays the same, of generated programs and of all declarations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepx_graph.ir import Builder, Op
+from deepx_graph.loops import Affine, LoopBuilder, LoopProgram, NotExpressible, Scalar, ScalarConst, accumulate
+from deepx_graph.loops.builder import memory
+from deepx_graph.loops.interpret import interpret
+from deepx_graph.loops.lower import lower
+from deepx_graph.loops.passes import split_guards, vectorise_across
+from deepx_graph.loops.passes.pipeline import optimised
+from deepx_graph.loops.program import Conditional, For, Let, Load, Store, walk
+from deepx_graph.loops.tensor import LazyTensor, in_memory
+from deepx_graph.ops import OPS
+from deepx_graph.types import BOOL, F64, I64, DType
+from tests.loops.test_elements import alone
+from tests.support.laws import constants, samples
+
+SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13)
+TILE = 4
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes around the tiles of these tests are small."""
+    monkeypatch.setattr(vectorise_across, "CONTIGUOUS_TILE", TILE)
+    monkeypatch.setattr(vectorise_across, "APART_TILE", 3)
+    monkeypatch.setattr(split_guards, "TILE", 5)
+    monkeypatch.setattr(split_guards, "LEAST_LENGTH", 1)
+
+
+class Generator:
+    """Random nests: folds, running values, guards, composed and loaded subscripts, several results."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.b = LoopBuilder()
+        self.dtype: DType = F64 if seed % 3 == 0 else I64
+        shapes = [tuple(int(self.rng.integers(1, 7)) for _ in range(self.rng.integers(1, 4))) for _ in range(2)]
+        self.arguments = [in_memory(memory(f"a{k}", self.dtype, s, "argument"), self.dtype) for k, s in enumerate(shapes)]
+        self.results: list[LazyTensor] = []
+
+    def program(self) -> LoopProgram:
+        """A program of one or two nests."""
+        for _ in range(self.pick((1, 1, 2))):
+            shape = tuple(self.pick(SIZES) for _ in range(self.pick((1, 1, 2, 2, 3))))
+            shape = shape if math.prod(shape) < 300 else shape[:1]
+            self.pick((self.elements, self.elements, self.running))(shape)
+        buffers = [[x.buffer for x in xs if x.buffer is not None] for xs in (self.arguments, self.results)]
+        return LoopProgram(tuple(buffers[0]), tuple(buffers[1]), (), (), self.b.body)
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        """One of them."""
+        return options[int(self.rng.integers(len(options)))]
+
+    def result(self, shape: Sequence[int]) -> LazyTensor:
+        """A new result."""
+        self.results.append(in_memory(memory(f"r{len(self.results)}", self.dtype, shape, "result"), self.dtype))
+        return self.results[-1]
+
+    def elements(self, shape: tuple[int, ...]) -> None:
+        """Results of one shape, element by element."""
+        outs = [self.result(shape) for _ in range(self.pick((1, 1, 2)))]
+        with self.b.nest(shape) as at:
+            for out in outs:
+                self.b.put(out, at, self.value(list(at), 3))
+
+    def running(self, shape: tuple[int, ...]) -> None:
+        """A running value along one axis, which is stored at each step."""
+        axis = int(self.rng.integers(len(shape)))
+        out = self.result(shape)
+        with self.b.nest([n for k, n in enumerate(shape) if k != axis]) as at:
+            cell = self.b.cell(self.dtype, self.number(0))
+            with self.b.loop(shape[axis]) as k:
+                whole = [*at[:axis], k, *at[axis:]]
+                self.b.set(cell, self.b.apply(self.pick(("add", "max", "sub")), self.b.get(cell), self.value(whole, 1)))
+                self.b.put(out, whole, self.b.get(cell))
+
+    def number(self, value: int) -> ScalarConst:
+        """A constant."""
+        assert self.dtype.np is not None
+        return ScalarConst(self.dtype.np.type(value), self.dtype)
+
+    def subscript(self, axes: Sequence[Affine]) -> Affine:
+        """A subscript made of axes."""
+        total = Affine((), int(self.rng.integers(-2, 3)))
+        for axis in axes:
+            total = total + axis * self.pick((0, 1, 1, 2, -1))
+        return total
+
+    def condition(self, axes: Sequence[Affine]) -> Scalar:
+        """Whether a subscript is in some range."""
+        low = int(self.rng.integers(-2, 5))
+        return self.b.within(self.subscript(axes), low, low + int(self.rng.integers(1, 9)))
+
+    def value(self, axes: list[Affine], depth: int) -> Any:
+        """A value at some axes."""
+        leaves: list[Callable[..., Any]] = [self.load, self.load, self.gathered, self.shifted]
+        inner: list[Callable[..., Any]] = [self.combined, self.folded, self.folded, self.chosen, self.greatest]
+        return self.pick(inner if depth and self.rng.random() < 0.8 else leaves)(axes, depth - 1)
+
+    def load(self, axes: list[Affine], depth: int) -> Any:
+        """An element of an argument, or a constant outside of it."""
+        x = self.pick(self.arguments)
+        at = [self.subscript([self.pick(axes)] if axes else []) for _ in x.shape]
+        inside = self.b.both(*(self.b.within(i, 0, n) for i, n in zip(at, x.shape, strict=True)))
+        return self.b.choose(inside, lambda: x.at(self.b, at), lambda: self.number(3), self.dtype)
+
+    def gathered(self, axes: list[Affine], depth: int) -> Any:
+        """An element at a subscript that is loaded."""
+        x = self.pick(self.arguments)
+        return x.at(self.b, [self.b.clamped(self.load(axes, 0), 0, n - 1) for n in x.shape])
+
+    def shifted(self, axes: list[Affine], depth: int) -> Any:
+        """A subscript itself."""
+        return self.b.cast(self.subscript(axes), self.dtype)
+
+    def combined(self, axes: list[Affine], depth: int) -> Any:
+        """Two values in one."""
+        return self.b.apply(self.pick(("add", "sub", "max", "min")), self.value(axes, depth), self.value(axes, depth))
+
+    def folded(self, axes: list[Affine], depth: int) -> Any:
+        """A fold of one or two axes."""
+        extents = [self.pick((0, 1, 2, 3, 3, 5)) for _ in range(self.pick((1, 1, 2)))]
+        return accumulate(self.b, self.pick(("add", "max", "min")), self.number(1), extents,
+                          lambda inner: self.value([*axes, *inner], min(depth, 1)))
+
+    def chosen(self, axes: list[Affine], depth: int) -> Any:
+        """One of two values."""
+        return self.b.choose(self.condition(axes), lambda: self.value(axes, depth), lambda: self.value(axes, depth), self.dtype)
+
+    def greatest(self, axes: list[Affine], depth: int) -> Any:
+        """A pair that is carried: the greatest value and where it is."""
+        cells = [self.b.cell(self.dtype, self.number(v)) for v in (-100, 0)]
+        with self.b.loop(self.pick((1, 3, 4))) as k:
+            old = [self.b.get(c) for c in cells]
+            new = [self.value([*axes, k], 0), self.b.cast(k, self.dtype)]
+            keep = self.b.apply("gt", old[0], new[0])
+            for cell, x, y in zip(cells, old, new, strict=True):
+                self.b.set(cell, self.b.apply("where", keep, x, y))
+        return self.b.apply("add", *(self.b.get(c) for c in cells))
+
+
+def check_same(seed: int) -> None:
+    """A generated program gives the same after all passes."""
+    rng = np.random.default_rng(seed + 1)
+    before = Generator(seed).program()
+    arguments = [rng.integers(-4, 9, a.shape).astype(a.dtype.np) for a in before.arguments]
+    expected = interpret(before, arguments)
+    for got, want in zip(interpret(optimised(Generator(seed).program()), arguments), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_passes_keep_what_generated_programs_give(first: int) -> None:
+    for seed in range(first, first + 20):
+        check_same(seed)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("first", range(1000, 11000, 500))
+def test_passes_keep_what_many_generated_programs_give(first: int) -> None:
+    for seed in range(first, first + 500):
+        check_same(seed)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.element or op.loops], ids=lambda op: op.name)
+def test_passes_keep_what_declarations_say(op: Op) -> None:
+    for arrays, attrs in samples(op):
+        b = Builder()
+        node = b(op, *constants(b, arrays), **attrs)
+        try:
+            before, after = lower(alone(node)), optimised(lower(alone(node)))
+        except NotExpressible:
+            continue
+        arrays = [np.asarray(a) for a in arrays]
+        for got, want in zip(interpret(after, arrays), interpret(before, arrays), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def _column_sums(rows: int, columns: int) -> LoopProgram:
+    b = LoopBuilder()
+    x, y = memory("a0", F64, (rows, columns), "argument"), memory("r0", F64, (columns,), "result")
+    with b.nest((columns,)) as (j,):
+        b.store(y, [j], accumulate(b, "add", ScalarConst(np.float64(0), F64), [rows], lambda at: b.load(x, [*at, j])))
+    return LoopProgram((x,), (y,), (), (), b.body)
+
+
+def test_columns_are_summed_side_by_side() -> None:
+    program = optimised(_column_sums(50, 10))
+    innermost = [s for s in walk(program.body) if isinstance(s, For) and not any(isinstance(e, For) for e in walk(s.body))]
+    assert all(s.high.constant == TILE for s in innermost)
+    loads = [s for loop in innermost for s in walk(loop.body) if isinstance(s, Load) and s.buffer.role == "argument"]
+    assert [s.index[-1].stride(loop.axis) for loop in innermost for s in walk(loop.body) if s in loads] == [1]
+
+
+def test_rows_are_summed_as_they_lie() -> None:
+    b = LoopBuilder()
+    x, y = memory("a0", F64, (10, 50), "argument"), memory("r0", F64, (10,), "result")
+    with b.nest((10,)) as (i,):
+        b.store(y, [i], accumulate(b, "add", ScalarConst(np.float64(0), F64), [50], lambda at: b.load(x, [i, *at])))
+    program = optimised(LoopProgram((x,), (y,), (), (), b.body))
+    assert not any(isinstance(s, (Load, Store)) and s.buffer.role == "local" for s in walk(program.body))
+
+
+def test_a_window_is_guarded_at_the_ends_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_guards, "LEAST_LENGTH", 2)
+    b = LoopBuilder()
+    x, y = memory("a0", F64, (6, 20), "argument"), memory("r0", F64, (6, 20), "result")
+    zero = ScalarConst(np.float64(0), F64)
+    with b.nest((6, 20)) as (i, j):
+        def element(at: tuple[Affine, ...]) -> Any:
+            return b.choose(b.within(j + at[0] - 1, 0, 20), lambda: b.load(x, [i, j + at[0] - 1]), lambda: zero, F64)
+
+        b.store(y, [i, j], accumulate(b, "max", zero, [3], element))
+    program = split_guards.split_guards(LoopProgram((x,), (y,), (), (), b.body))
+    loops = [s for s in walk(program.body) if isinstance(s, For) and any(isinstance(e, Store) for e in s.body)]
+    free = [s for s in loops if not any(isinstance(e, Conditional) for e in walk(s.body))]
+    assert [(s.low.constant, s.high.constant) for s in free] == [(1, 19)]
+    assert len(loops) == 2
+
+
+def test_pieces_of_a_concatenation_have_no_guard() -> None:
+    b = LoopBuilder()
+    x, z, y = memory("a0", F64, (7,), "argument"), memory("a1", F64, (9,), "argument"), memory("r0", F64, (16,), "result")
+    with b.nest((16,)) as (i,):
+        b.store(y, [i], b.choose(b.less(i, 7), lambda: b.load(x, [i]), lambda: b.load(z, [i - 7]), F64))
+    program = optimised(LoopProgram((x, z), (y,), (), (), b.body))
+    assert not any(isinstance(s, Conditional) or (isinstance(s, Let) and s.target.dtype is BOOL) for s in walk(program.body))

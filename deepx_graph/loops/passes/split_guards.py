@@ -6,8 +6,8 @@
           cell = max(cell, x[j + k - 1])
                                         for j in 0 .. 1 and n - 1 .. n:   as before
 
-Guards beside it that depend on axes around the loop alone are then tested once, before the loop. Only the innermost parallel loop of
-a nest is cut, so the number of copies stays small.
+Guards beside it that depend on axes around the loop alone are then tested once, before the loop. Only the innermost parallel loop
+of a nest is cut, so the number of copies stays small.
 """
 
 from __future__ import annotations

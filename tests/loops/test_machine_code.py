@@ -12,6 +12,7 @@ from deepx_graph.ir import Builder, Op
 from deepx_graph.loops import NotExpressible
 from deepx_graph.loops.interpret import reals
 from deepx_graph.loops.lower import lower
+from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.types import C64, F64, I16, U16, U64, DType, TensorType, tensor, type_of_array
 from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, alone, constants, random_array, samples
 
@@ -32,7 +33,7 @@ def check(op: Op, arrays: list[Array], attrs: dict[str, Any]) -> bool:
         return False
     function = alone(node)
     try:
-        kernel = LoopKernel(function, lower(function), 1)
+        kernel = LoopKernel(function, optimised(lower(function)), 1)
     except NotExpressible:
         return False
     assert op.eval is not None

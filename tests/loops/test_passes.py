@@ -20,8 +20,7 @@ from deepx_graph.loops.program import Conditional, For, Let, Load, Store, walk
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops import OPS
 from deepx_graph.types import BOOL, F64, I64, DType
-from tests.loops.test_elements import alone
-from tests.support.laws import constants, samples
+from tests.support.laws import alone, constants, samples
 
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13)
 TILE = 4

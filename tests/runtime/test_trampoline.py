@@ -33,6 +33,7 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.compile import Compiled
+from deepx_graph.runtime.engines import native_engine
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.native_engine import is_exact
 from deepx_graph.runtime.kernels import lower_primitives
@@ -299,7 +300,11 @@ def want_mixed(x: Array, y: Array) -> list[Array]:
     return [again @ x, again, again.T + x]
 
 
-def test_kernels_between_matmuls() -> None:
+def test_kernels_between_matmuls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def declined(*args: object) -> None:
+        raise Declined("this is a test of steps")
+
+    monkeypatch.setattr(native_engine, "as_kernel", declined)
     x, y = f4(160, 160), f4(160, 160)
     f = compiled(mixed, x, y)
     f(x, y)

@@ -36,12 +36,15 @@ from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
 from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
-from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
 from deepx_graph.runtime.native.trampoline import entry, quick
 from deepx_graph.runtime.straightline import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
 
 Made = TypeVar("Made")
+
+LONG_KERNEL_NANOSECONDS = 100_000
+"""Kernels that take longer, on average, are called by Python one by one: what that costs does not show."""
 
 
 def _in_its_width(method: Callable[..., Made]) -> Callable[..., Made]:
@@ -75,6 +78,8 @@ class NativeEngine(KernelEngine):
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
         self._quick: dict[Any, KernelFn] = {}
+        self._asked: set[Any] = set()
+        """Kernels whose machine code has been asked what it keeps."""
 
     # --- kernels of functions
 
@@ -135,14 +140,16 @@ class NativeEngine(KernelEngine):
     def _made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
-            from deepx_graph.runtime.native.gemm import small
+            from deepx_graph.runtime.native.gemm import code
 
-            if (kernel := small.build(node)) is not None:
+            if (kernel := code.build(node, self.threads)) is not None:
                 return kernel
         if not node.op.view:
             self._own(node)
         if self.joins(node):
             return self._machine_code(node)
+        if isinstance(own := self._compiled(node), MachineKernel) and own.code is not None:
+            return own.code
         key = key_of(node)
         if key not in self._loop_kernels:
             try:
@@ -161,6 +168,9 @@ class NativeEngine(KernelEngine):
             function = with_fused_epilogue(function, self._accepts, op)
         function = outlined(function, self._is_per_element)
         if self._runs_in_one_call(function):
+            return function
+        if self._has_own_kernels(function):
+            self._apart[function] = "kernels that gain nothing from one call"
             return function
         try:
             return as_kernel(function, self._required)
@@ -199,6 +209,17 @@ class NativeEngine(KernelEngine):
     def _joins_made(self, node: Node) -> bool:
         """Whether a kernel for the node, made if need be, joins others."""
         return not node.op.view and (self.joins(node) or (self._own(node) is not None and self.joins(node)))
+
+    def _has_own_kernels(self, function: Function) -> bool:
+        """Whether a function without control flow is one convolution or product, or kernels that take long: one call gains nothing
+        then, and each kernel reads its arguments as they lie."""
+        made = [n for n in function.nodes if n.inputs and not n.op.view and n.op not in (PROJ, TUPLE)]
+        if has_control(function) or not made or any(self._own(n) is None for n in made):
+            return False
+        kernel = self._compiled(made[0])
+        if len(made) == 1 and isinstance(kernel, MachineKernel) and not isinstance(kernel, MachineCode):
+            return all(n.op is PROJ for n in function.nodes if n.inputs and n not in made)
+        return sum(self.forecast(n).nanoseconds or 0.0 for n in made) > LONG_KERNEL_NANOSECONDS * len(made)
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
@@ -240,12 +261,23 @@ class NativeEngine(KernelEngine):
         found, kernel = super()._kernel(node, key, function), self._built[key]
         types = [p.type for p in function().params]
         shapes = [t.shape for t in types if isinstance(t, TensorType)]
-        if not isinstance(kernel, MachineCode) or not kernel.is_kept or not kernel.reads_plainly(shapes):
+        code = self._code_of(kernel)
+        if not isinstance(kernel, MachineKernel) or code is None or not code.is_kept or not code.reads_plainly(shapes):
             return found
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
-            self._quick[key, single] = quick(kernel, [form_of(t) for t in types], single=single)
+            self._quick[key, single] = quick(code, [form_of(t) for t in types], single=single, kernel=kernel)
         return self._quick[key, single]
+
+    def _code_of(self, kernel: CompiledKernel | None) -> MachineCode | None:
+        """The machine code of a kernel for arguments in the order of C; what it keeps is taken from the allowance."""
+        if isinstance(kernel, MachineCode):
+            return kernel
+        code = kernel.code if isinstance(kernel, MachineKernel) and kernel.is_kept else None
+        if code is not None and kernel not in self._asked:
+            self._asked.add(kernel)
+            code.keep(self._kept)
+        return code
 
     # --- kernels one after the other in one call
 

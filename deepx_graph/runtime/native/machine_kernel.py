@@ -87,6 +87,11 @@ class MachineKernel:
         """Computes the results, which share no memory with the arguments but where they may be written over them."""
         raise NotImplementedError
 
+    @cached_property
+    def code(self) -> MachineCode | None:
+        """The same for callers in machine code that have all arguments in the order of C; None where there is no such thing."""
+        return None
+
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
         given = out or (None,) * len(self.results)

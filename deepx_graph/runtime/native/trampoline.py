@@ -26,7 +26,7 @@ from deepx_graph.runtime.engines.base import EntryFn, KernelFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import trampoline_ir
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import LONG_NANOSECONDS, KernelMemory, MachineCode, address_of
+from deepx_graph.runtime.native.machine_kernel import LONG_NANOSECONDS, KernelMemory, MachineCode, MachineKernel, address_of
 from deepx_graph.runtime.native.threads import WorkerPool, pool
 from deepx_graph.runtime.native.trampoline_ir import FRAME, PARAM, RESULT
 from deepx_graph.runtime.straightline import (
@@ -246,9 +246,10 @@ def _numpy_function() -> int | None:
     return table[_NEW_ARRAY] if version == _NUMPY_2 else None
 
 
-def quick(kernel: MachineCode, params: Sequence[ArrayType], *, single: bool) -> KernelFn:
-    """The kernel as an engine gives it, for arguments of those forms, which it reads as they lie; a `single` result is no tuple."""
-    entries = _Entries(kernel, tuple(params))
+def quick(code: MachineCode, params: Sequence[ArrayType], *, single: bool, kernel: MachineKernel | None = None) -> KernelFn:
+    """A kernel as an engine gives it, for arguments of those forms, which its machine code reads as they lie; other ones the kernel
+    itself takes. A `single` result is no tuple."""
+    entries, kernel = _Entries(code, tuple(params)), kernel or code
 
     def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
         found = None

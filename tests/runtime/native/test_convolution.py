@@ -53,8 +53,9 @@ def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> C
         return None
     assert convolution.eval is not None
     want = convolution.eval([x, w], *laws.one_op(convolution, [x, w], attrs).results[0].attrs)
-    for out in (None, [np.full_like(want, np.nan)]):
-        (got,) = kernel([x, w], out)
+    assert kernel.code is not None, "callable from machine code"
+    for run, out in itertools.product((kernel, kernel.code), (None, [np.full_like(want, np.nan)])):
+        (got,) = run([x, w], out)
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
     return kernel

@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import deepx_graph as dx
 from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Module, Node, Op
-from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, transpose
-from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, tanh, transpose
+from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.native import vectors
 from deepx_graph.types import type_of_array
@@ -379,3 +379,99 @@ def test_a_users_own_limit_is_kept(monkeypatch: pytest.MonkeyPatch, two_threads:
 def test_programs_with_every_core_leave_blas_alone() -> None:
     assert blas.limited(None) is blas.FREE
     assert blas.limited(blas.available_cores()) is blas.FREE
+
+
+# --- called from machine code
+
+
+def product_of(x: Array, y: Array, batch: Any, sums: Any, threads: int = 2) -> tuple[Node, Any]:
+    node = dot(type_of_array(x), type_of_array(y), batch=batch, sums=sums).functions[0].results[0]
+    from deepx_graph.runtime.native.gemm import code
+
+    found = code.build(node, threads)
+    assert found is not None and len(found.calls) > 1
+    return node, found
+
+
+LAYOUTS: list[Any] = [
+    ((80, 70), (70, 90), ((), ()), ((1,), (0,))),
+    ((70, 80), (90, 70), ((), ()), ((0,), (1,))),
+    ((300, 200), (200, 111), ((), ()), ((1,), (0,))),
+    ((4, 64, 2, 32), (4, 70, 2, 32), ((0, 2), (0, 2)), ((3,), (3,))),
+    ((64, 32, 40), (32, 10, 64, 20), ((), ()), ((1, 0), (0, 2))),
+    ((30, 50, 12), (12, 50, 40), ((2,), (0,)), ((1,), (1,))),
+    ((12, 20, 9, 10), (9, 12, 60, 10), ((2,), (0,)), ((0, 3), (1, 3))),
+]
+"""Shapes, batching and contracting dimensions; the last three are not matrices as they lie."""
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("left", "right", "batch", "sums"), LAYOUTS, ids=str)
+def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any, dtype: str,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native(), "LEAST_WORK", 1)
+    x, y = made(1, left, dtype), made(2, right, dtype)
+    node, multiply = product_of(x, y, batch, sums)
+    assert node.op.eval is not None
+    want = node.op.eval([x.astype("f8"), y.astype("f8")], *node.attrs)
+    size = node.op.eval([abs(x).astype("f8"), abs(y).astype("f8")], *node.attrs)
+    for _ in range(2):
+        assert np.max(np.abs(multiply([x, y])[0] - want) / size) < BOUND[dtype]
+
+
+def test_left_operands_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native(), "PACKED_BYTES", 40_000)
+    for threads in (1, 2):
+        x, y = made(1, (300, 200), "f4"), made(2, (200, 150), "f4")
+        multiply = product_of(x, y, ((), ()), ((1,), (0,)), threads)[1]
+        assert len(multiply.calls) > 4
+        close(multiply([x, y])[0], x, y)
+
+
+def test_calls_from_several_threads_at_once() -> None:
+    _native()
+    x, y = made(1, (150, 130), "f4"), made(2, (130, 140), "f4")
+    multiply = product_of(x, y, ((), ()), ((1,), (0,)))[1]
+    found: dict[int, Array] = {}
+
+    def call(k: int) -> None:
+        for _ in range(10):
+            found[k] = multiply([x * k, y])[0]
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for k in range(4):
+        close(found[k], x * k, y)
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("batched", [False, True])
+def test_epilogues_of_products(name: str, batched: bool) -> None:
+    _native()
+    x, y = made(1, (3, 90, 64), "f4") / 8, made(2, (3, 64, 77), "f4")
+    x, y = (x, y) if batched else (x[0], y[0])
+    module, extra = followed(x, y, name, batched)
+    from deepx_graph.runtime.native.gemm import epilogue
+
+    fused = epilogue.build(module.functions[0], 2)
+    assert fused.code is not None
+    with np.errstate(all="ignore"):
+        want = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
+    for run in (fused, fused.code):
+        np.testing.assert_allclose(run([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)
+
+
+def test_a_program_of_large_products_is_one_machine_function() -> None:
+    _native()
+    x, y = made(1, (150, 130), "f4"), made(2, (130, 150), "f4")
+    b = Builder()
+    p, q = b.param(0, type_of_array(x)), b.param(1, type_of_array(y))
+    whole = Function("main", (p, q), (matmul(b, b(tanh, matmul(b, p, q)), p),))
+    f = dx.compile(Module((whole,)), engine="native", profile=True)
+    want = np.tanh(x.astype("f8") @ y) @ x
+    for left, right in ((x, y), (np.asfortranarray(x), np.asfortranarray(y))):
+        np.testing.assert_allclose(f(left, right)[0], want, rtol=1e-4, atol=1e-4)
+    assert "the whole program" in str(f.profile)

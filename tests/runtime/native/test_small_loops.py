@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.contract.reduce import monoid_body, reduction
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines.native_engine import NativeEngine
+from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.loops import small_body, small_body_kernel
@@ -423,3 +426,33 @@ ENTRY e {
     x = np.array([1, -3], np.float32)
     (found,) = dx.compile(dx.loads(text), engine="native")(x)
     np.testing.assert_array_equal(found, x * 32)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_buffers_that_are_alive_together_lie_apart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    starts, lengths, sizes = rng.integers(0, 50, 60), rng.integers(0, 12, 60), rng.integers(0, 5, 60) * 40
+    spans = [(int(a), int(a + n)) for a, n in zip(starts, lengths, strict=True)]
+    offsets, whole = small_body.packed(spans, [int(n) for n in sizes])
+    room = [(o, o + int(n)) for o, n in zip(offsets, sizes, strict=True)]
+    for (a, x), (b, y) in itertools.combinations(zip(spans, room, strict=True), 2):
+        together = a[0] <= b[1] and b[0] <= a[1]
+        assert not together or x[1] <= y[0] or y[1] <= x[0]
+    most = max(sum(-(-int(n) // 64) * 64 for (a, b), n in zip(spans, sizes, strict=True) if a <= at <= b) for at in range(65))
+    assert max(high for _, high in room) <= whole
+    assert most <= whole <= 1.5 * most
+
+
+def test_a_long_chain_has_the_memory_of_few_values() -> None:
+    x = np.linspace(-1, 1, 128 * 128).reshape(128, 128)
+    b = Builder()
+    y = p = b.param(0, type_of_array(x))
+    for _ in range(40):
+        y = b(tanh, matmul(b, y, p))
+    engine = NativeEngine(1)
+    kernel = small_body_kernel.build(Function("main", (p,), (y,)), engine._made, Allowance(1 << 30))
+    assert kernel.workspace_bytes < 6 * x.nbytes, "two values, and what a product packs"
+    want = x
+    for _ in range(40):
+        want = np.tanh(want @ x)
+    np.testing.assert_allclose(kernel([x])[0], want, rtol=1e-9)

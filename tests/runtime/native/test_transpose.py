@@ -11,10 +11,13 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
+from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.native import transpose
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.transpose import contiguous
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel
+from deepx_graph.runtime.native.transpose import contiguous, copy_step
+from deepx_graph.runtime.straightline import ArrayType
 
 _M = np.arange(4000.0).reshape(40, 100)
 
@@ -35,6 +38,19 @@ def test_a_transposed_matrix_is_copied_element_for_element(shape: tuple[int, ...
     x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     assert transpose._side_by_side(x.T) == 0
     np.testing.assert_array_equal(contiguous(x.T), x.T)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(5, 4, 30, 17), (1, 70, 1, 3), (200, 6, 90, 5), (6,)], ids=str)
+def test_copies_that_machine_code_calls(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    for order in itertools.permutations(range(x.ndim)):
+        view = x.transpose(order)
+        step = copy_step(view, Address(Base.ELEMENTS, 0), Address(Base.ELEMENTS, 1), 2)
+        assert step is not None
+        form = ArrayType(x.dtype, view.shape)
+        kernel = PreparedKernel((0,), [form], [step], scratch_bytes=0, predicted=ForecastParts(), kept=None)
+        np.testing.assert_array_equal(kernel([x])[0], view)
 
 
 def test_every_order_of_four_axes_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
-from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineKernel, address_of, run_shared
+from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineCode, MachineKernel, address_of, run_shared
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep, Word, epilogue_table, parameter_shapes
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 
@@ -98,11 +100,13 @@ class ConvolutionKernel(MachineKernel):
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
         names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = {name: SHARED(address) for name, address in machine_code.functions(module_text(plan, rows), names, self).items()}
-        self._work = at["work"]
+        at = machine_code.functions(module_text(plan, rows), names, self)
+        self._address, self._pack = at["work"], at.get("pack")
+        self._work = SHARED(self._address)
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
-        self._w = _Source(function, node.inputs[1], WeightPacker(plan, at.get("pack"), threads))
+        self._w = _Source(function, node.inputs[1], WeightPacker(plan, SHARED(self._pack) if self._pack else None, threads))
         self._node = node
+        self._epilogue_shapes = parameter_shapes(parts.epilogue) if parts.epilogue else []
 
     @property
     def workspace_bytes(self) -> int:
@@ -123,6 +127,31 @@ class ConvolutionKernel(MachineKernel):
         """How long a call takes by the cost model; the epilogue is done while it is in cache."""
         return parts_alone(self._node, min(self.threads, self.plan.shares))
 
+    @cached_property
+    def code(self) -> MachineCode | None:
+        """The same for callers in machine code."""
+        then, objects = self.then, [p for p in (self._x.param, self._w.param) if p is not None]
+        if then is not None and not then.reads_plainly(self._epilogue_shapes):
+            return None
+        params, result = (*objects, *self._params), len(objects) + len(self._params)
+        fixed = [s.known for s in (self._x, self._w) if s.known is not None]
+        numbers = iter(range(len(fixed)))
+        x, w = (Address(Base.CONSTANT, next(numbers)) if s.param is None else Address(Base.ELEMENTS, objects.index(s.param))
+                for s in (self._x, self._w))
+        steps = list[PreparedStep]()
+        if self._pack and self._w.param is not None:
+            packed = Address(Base.OWN, 0)
+            steps.append(PreparedStep(self._pack, (w, packed), min(self.threads, pack_shares(self.plan))))
+            w = packed
+        words: list[Word] = [x, w, Address(Base.ELEMENTS, result), 0, 0]
+        if then is not None:
+            table = epilogue_table(then, [result, *range(len(objects), result)], result, len(fixed))
+            words[NEST:] = [then.nest_addresses[0], table]
+        steps.append(PreparedStep(self._address, tuple(words), min(self.threads, self.plan.shares)))
+        return PreparedKernel(params, self.results, steps, constants=[*fixed, *(then.constants if then else ())],
+                              own_bytes=[packed_size(self.plan) * self.plan.problem.dtype.itemsize] * (len(steps) - 1),
+                              scratch_bytes=self.scratch_bytes, predicted=parts_alone(self._node, 1), kept=self)
+
     def run(self, workspace: _Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """The convolution and its epilogue, share by share."""
         x, w, (y,) = self._x(args), self._w(args), results
@@ -139,14 +168,14 @@ class _Source:
 
     def __init__(self, function: Function, node: Node, make: Callable[[Array], Array]) -> None:
         self._make = make
-        self._param = function.params.index(node) if node.op is PARAM else None
-        self._known = None if node.op is PARAM else make(value_of(node).array)
+        self.param = function.params.index(node) if node.op is PARAM else None
+        self.known = None if node.op is PARAM else make(value_of(node).array)
 
     def __call__(self, args: Sequence[Any]) -> Array:
-        if self._param is None:
-            assert self._known is not None
-            return self._known
-        return self._make(np.asarray(args[self._param]))
+        if self.param is None:
+            assert self.known is not None
+            return self.known
+        return self._make(np.asarray(args[self.param]))
 
 
 class WeightPacker:

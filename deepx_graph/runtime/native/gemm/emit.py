@@ -5,8 +5,8 @@ that the tile reads both in order. Packers read operands at any distance between
 dense, and nothing outside of them but prefetched cache lines.
 
 `product(table, counter, scratch)` takes item after item from the counter, and may run in several threads at once: panels of the
-left operand are packed, then chunks of the result are computed. Behind the counter is another, of the panels that have been packed:
-nobody begins a chunk before all are. Everything about a product is in a table of `Fields`; the text depends on the element type and
+left operand are packed, then chunks of the result are computed. The table counts the panels that have been packed: nobody begins a
+chunk before all are. Everything about a product is in a table of `Fields`; the text depends on the element type and
 the height of a panel alone.
 """
 
@@ -212,6 +212,8 @@ class Fields(IntEnum):
     """What is done with a finished chunk (`EpilogueFunction`), or 0; its table, and where its scratch memory begins."""
     EPILOGUE_TABLE = 22
     EPILOGUE_SCRATCH = 23
+    READY = 24
+    """How many panels of the left operand have been packed."""
 
 
 ADDRESSES = (Fields.POINTERS, Fields.PACKED, Fields.EPILOGUE, Fields.EPILOGUE_TABLE)
@@ -337,7 +339,7 @@ def _product(parts: TileEmitter) -> str:
     m = _Multiplying(parts, t, f)
     packs = t.let(f"mul i64 {f.matrices}, {f.panels}")
     items = t.let(f"add i64 {packs}, {t.let(f'mul i64 {f.matrices}, {m.chunks}')}")
-    ready = t.let("getelementptr i64, ptr %counter, i64 1")
+    ready = t.let(f"getelementptr i64, ptr %table, i64 {int(Fields.READY)}")
     t.line("br label %next")
     t.start("next")
     k = t.let("atomicrmw add ptr %counter, i64 1 monotonic")

@@ -8,7 +8,10 @@ reduced.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM, value_of
@@ -19,13 +22,15 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.gemm.code import operands_of, own_bytes, steps_of
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, EpilogueFunction, GemmKernel, fits
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.emit import NestEmitter
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
-from deepx_graph.runtime.native.machine_kernel import MachineKernel, Workspace
+from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel, Workspace
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, epilogue_table, parameter_shapes
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -97,6 +102,8 @@ class FusedGemm(MachineKernel):
         self._sources = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
         self._multiply = GemmKernel.of(gemm, threads, _epilogue(then))
         self._node, self._threads = node, self._multiply.threads
+        assert parts.epilogue is not None
+        self._epilogue_shapes = parameter_shapes(parts.epilogue)
 
     @property
     def workspace_bytes(self) -> int:
@@ -117,6 +124,24 @@ class FusedGemm(MachineKernel):
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; the epilogue is done while it is in cache."""
         return parts_alone(self._node, self._threads)
+
+    @cached_property
+    def code(self) -> MachineCode | None:
+        """The same for callers in machine code; None where an operand cannot be copied, or the epilogue reads one otherwise."""
+        given = [k for k in self._sources if isinstance(k, int)]
+        params, result = (*given, *self._params), len(given) + len(self._params)
+        fixed = [np.ascontiguousarray(k) for k in self._sources if not isinstance(k, int)]
+        objects, arrays = iter(range(len(given))), iter(range(len(fixed)))
+        sources = [Address(Base.ELEMENTS, next(objects)) if isinstance(k, int) else Address(Base.CONSTANT, next(arrays))
+                   for k in self._sources]
+        operands, then = operands_of(self._node, self._gemm, sources, self._threads), self._then
+        if operands is None or not then.reads_plainly(self._epilogue_shapes):
+            return None
+        table = epilogue_table(then, [result, *range(len(given), result)], result, len(fixed))
+        steps = operands.steps + steps_of(self._multiply, operands, Address(Base.ELEMENTS, result), table)
+        return PreparedKernel(params, self.results, steps, constants=[*fixed, *then.constants],
+                              own_bytes=own_bytes(self._multiply, operands), scratch_bytes=self._multiply.scratch_bytes,
+                              predicted=self.predicted(), kept=self)
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """The product, with the epilogue on each chunk of it."""

@@ -65,7 +65,7 @@ StridedMatrices = tuple[Any, int, int]
 elements."""
 
 
-def _strided(batch: Array) -> StridedMatrices | None:
+def strided(batch: Array) -> StridedMatrices | None:
     """None where neither axis is dense, or a distance is not a whole number of elements forward."""
     *dims, rows, columns = batch.shape
     *outer, row, column = batch.strides
@@ -123,9 +123,9 @@ class GemmKernel:
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
         self._work = _functions(dtype, self.height, bytes_)
-        self._address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
+        self.address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
         self.scratch_bytes = self.part + (self.epilogue.scratch_bytes + 64 if self.epilogue else 0)
-        self._tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
+        self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
     @staticmethod
     def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueFunction | None = None) -> GemmKernel:
@@ -170,7 +170,7 @@ class GemmKernel:
     def __call__(self, x: Array, y: Array, into: Array, epilogue_table: int = 0) -> None:
         """Writes the products of two batches of matrices into a C-contiguous array, which shares no memory with them;
         `epilogue_table` is the address of the epilogue's table."""
-        left, right, result = _strided(x), _strided(y), _strided(into)
+        left, right, result = strided(x), strided(y), strided(into)
         if left is None or right is None or result is None:
             return self(contiguous(x, self.threads), contiguous(y, self.threads), into, epilogue_table)
         scratch = _take(self.threads, self.scratch_bytes, self.packed_bytes)
@@ -178,12 +178,12 @@ class GemmKernel:
             alone = (left[0], right[0], result[0]) if self.count == 1 else (0, 0, 0)
             pointers = None if self.count == 1 else np.array((left[0], right[0], result[0]), np.int64).T.copy()
             where = scratch.single if pointers is None else pointers.__array_interface__["data"][0]
-            for known in self._tables:
+            for known in self.tables:
                 table = known.copy()
                 table[_POINTERS], table[_PACKED], table[_EPILOGUE_TABLE] = where, scratch.packed, epilogue_table
                 (_, table[_LEFT_ROW], table[_LEFT_DEPTH]), (_, table[_RIGHT_DEPTH], table[_RIGHT_COLUMN]) = left, right
                 table[_RESULT_ROW] = result[1]
-                _PACK(scratch.table, 0, *table, 0, 0, *alone)
+                _PACK(scratch.table, 0, *table, 0, *alone)
                 self._run(scratch)
         finally:
             _SPARE.append(scratch)
@@ -191,9 +191,9 @@ class GemmKernel:
     def _run(self, scratch: _Scratch) -> None:
         workers = pool() if self.threads > 1 else None
         if workers is None:
-            self._work(scratch.address, scratch.counters, scratch.threads[0])
+            self._work(scratch.address, scratch.counter, scratch.threads[0])
         else:
-            workers.run(self._address, scratch.address, scratch.counters, scratch.of_threads, self.threads)
+            workers.run(self.address, scratch.address, scratch.counter, scratch.of_threads, self.threads)
 
 
 def _even(total: int, most: int, grain: int) -> int:
@@ -210,8 +210,8 @@ def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
 _POINTERS, _PACKED, _EPILOGUE_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.EPILOGUE_TABLE))
 _LEFT_ROW, _LEFT_DEPTH, _RESULT_ROW = map(int, (Fields.LEFT_ROW, Fields.LEFT_DEPTH, Fields.RESULT_ROW))
 _RIGHT_DEPTH, _RIGHT_COLUMN = map(int, (Fields.RIGHT_DEPTH, Fields.RIGHT_COLUMN))
-_PACK = struct.Struct(f"{len(Fields) + 5}q").pack_into
-"""A table: its fields, the counters of items taken and of panels packed, and three addresses for a product of one matrix."""
+_PACK = struct.Struct(f"{len(Fields) + 4}q").pack_into
+"""A table: its fields, the counter of items taken, and three addresses for a product of one matrix."""
 
 
 class _Scratch:
@@ -219,9 +219,9 @@ class _Scratch:
 
     def __init__(self, threads: int, each: int, packed: int) -> None:
         self.count, self.each, self.size = threads, each, packed
-        self.table = bytearray(8 * (len(Fields) + 5))
+        self.table = bytearray(8 * (len(Fields) + 4))
         self.address = address_of(self.table)
-        self.counters, self.single = self.address + 8 * len(Fields), self.address + 8 * (len(Fields) + 2)
+        self.counter, self.single = self.address + 8 * len(Fields), self.address + 8 * (len(Fields) + 1)
         self._arrays = [aligned(packed + 64), *(aligned(each) for _ in range(threads))]
         self.packed, *rest = (a.ctypes.data for a in self._arrays)
         self.threads = (ctypes.c_void_p * threads)(*rest)

@@ -1,8 +1,8 @@
 """A body with loops and branches over small tensors as steps on storages: what one machine function does from end to end.
 
-Every value that is no view of another has a storage of its own, which always has a buffer of its own; so a kernel never writes over
-what it reads. What a loop carries on is swapped: where the old value ends with the move, the two storages swap buffers, and
-nothing is copied; else the elements are. Arguments and constants belong to others and are only read.
+Every value that is no view of another has a storage of its own, with a buffer that no other has while it is alive; so a kernel
+never writes over what it reads. What a loop carries on is swapped: where the old value ends with the move, the two storages swap
+buffers, and nothing is copied; else the elements are. Arguments and constants belong to others and are only read.
 Plans are plain data; nothing is emitted here. Takes time linear in the code, and in storages for what is alive where.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.types import TensorType, TupleType
 
@@ -117,6 +119,8 @@ class LoopPlan:
     tested: dict[int, int] = field(default_factory=dict)
     """The storage that the test or selector at a position looks at."""
     results: tuple[int, ...] = ()
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """Of each storage the first and the last position where it is alive, or written."""
 
     @property
     def direct(self) -> frozenset[int]:
@@ -129,6 +133,14 @@ class LoopPlan:
     def swaps(self) -> bool:
         """Whether some storages exchange buffers."""
         return any(isinstance(a, Swapped) for actions in self.actions for a in actions)
+
+    def buffers(self) -> tuple[list[int], int]:
+        """Where the buffer of each storage begins in the memory of the body, and the size of that. Storages that exchange buffers
+        have theirs to the end."""
+        swapped = {s for actions in self.actions for a in actions if isinstance(a, Swapped) for s in (a.one, a.other)}
+        whole, direct = (0, len(self.code.instructions)), self.direct
+        spans = [whole if k in swapped else span for k, span in enumerate(self.spans)]
+        return packed(spans, [s.nbytes if s.is_owned and k not in direct else 0 for k, s in enumerate(self.storages)])
 
 
 def planned(body: Function, machine_of: MachineOf) -> LoopPlan:
@@ -148,8 +160,9 @@ class _Planner:
 
     def plan(self) -> LoopPlan:
         self._assign_storages()
-        self._measure()
         alive = self._alive()
+        self.loops.spans = self._spans(alive)
+        self._measure()
         for at, i in enumerate(self.code.instructions):
             self.loops.actions.append(self._actions(i, alive[at]))
             if isinstance(i, (Select, Test)):
@@ -157,6 +170,7 @@ class _Planner:
         final = self.code.instructions[-1]
         assert isinstance(final, Return)
         self.loops.results = tuple(map(self._leaf, final.sources))
+        self._measure()
         return self.loops
 
     # --- storages
@@ -205,7 +219,7 @@ class _Planner:
         return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:
-        if sum(s.nbytes for s in self.loops.storages if s.is_owned) > MOST_BYTES:
+        if self.loops.buffers()[1] > MOST_BYTES:
             raise Declined("values too large")
 
     def _leaf(self, slot: int) -> int:
@@ -246,6 +260,21 @@ class _Planner:
                 if out != behind[at] or into != before[at]:
                     behind[at], before[at], changed = out, into, True
         return behind
+
+    def _spans(self, alive: Sequence[int]) -> list[tuple[int, int]]:
+        """The first and the last position where each storage is alive or written."""
+        there = [bits | self._bits(self._written(i)) | self._bits(self._read(i))
+                 for i, bits in zip(self.code.instructions, alive, strict=True)]
+        first, last = (dict[int, int](), dict[int, int]())
+        for found, positions in ((first, range(len(there))), (last, range(len(there) - 1, -1, -1))):
+            seen = 0
+            for at in positions:
+                new, seen = there[at] & ~seen, seen | there[at]
+                while new:
+                    lowest = new & -new
+                    found[lowest.bit_length() - 1] = at
+                    new ^= lowest
+        return [(first.get(s, 0), last.get(s, 0)) for s in range(len(self.loops.storages))]
 
     @staticmethod
     def _bits(storages: Sequence[int]) -> int:
@@ -370,6 +399,39 @@ _COPIES: dict[Op, Callable[[_Planner, Run, int, int], list[Action]]] = {
     dynamic_slice: _Planner._sliced, dynamic_update_slice: _Planner._updated, concatenate: _Planner._joined,
 }  # fmt: skip
 """Operations that are copies of memory: `copy(planner, run, target, alive)`."""
+
+
+def packed(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where buffers of those sizes begin in one piece of memory, and its size: two lie apart where their spans share a position.
+
+    Each takes the smallest gap that is wide enough when its span begins. Takes time linear in the buffers and the gaps.
+    """
+    offsets, end = [0] * len(sizes), 0
+    gaps = list[tuple[int, int]]()
+    busy = list[tuple[int, int, int]]()
+    for k in sorted((k for k, n in enumerate(sizes) if n), key=lambda k: spans[k][0]):
+        size = -(-sizes[k] // ALIGNMENT) * ALIGNMENT
+        while busy and busy[0][0] < spans[k][0]:
+            _, low, high = heappop(busy)
+            gaps = _with_gap(gaps, low, high)
+        if gaps and gaps[-1][1] == end and all(high - low < size for low, high in gaps):
+            end = gaps.pop()[0]  # the last gap grows
+        low, high = min((g for g in gaps if g[1] - g[0] >= size), key=lambda g: g[1] - g[0], default=(end, end))
+        offsets[k] = low
+        if low == high:
+            end = low + size
+        else:
+            gaps = [g for g in gaps if g != (low, high)]
+            gaps = _with_gap(gaps, low + size, high)
+        heappush(busy, (spans[k][1], low, low + size))
+    return offsets, end
+
+
+def _with_gap(gaps: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Gaps in order with one more, which is one with its neighbours."""
+    found = [g for g in gaps if g[1] != low and g[0] != high]
+    low, high = min([low, *(g[0] for g in gaps if g[1] == low)]), max([high, *(g[1] for g in gaps if g[0] == high)])
+    return sorted([*found, (low, high)]) if low < high else list(gaps)
 
 
 def _unused(type: TensorType) -> Array:

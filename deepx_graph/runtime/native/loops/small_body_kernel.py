@@ -25,7 +25,7 @@ from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Return, Run, S
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import is_program
-from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
+from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.llvm import machine_code
@@ -52,6 +52,7 @@ from deepx_graph.runtime.native.machine_kernel import (
     workspace_bytes,
 )
 from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import form_of
 
 RESUME, LIMIT, LEFT, SCRATCH, SCRATCHES, COUNTER, SHARE, POOL = range(0, 64, 8)
@@ -321,8 +322,8 @@ class SmallBodyKernel(MachineCode):
         """All of it is the kernel's own, and was taken when it was made."""
 
     def scratch(self, loose: Mapping[int, int]) -> int:
-        """That, results before they are copied to where they go, and copies of arguments that may not lie in order."""
-        return self.workspace_bytes + sum(form.nbytes for form in self.results) + sum(loose.values())
+        """That, and copies of arguments that may not lie in order."""
+        return self.workspace_bytes + sum(loose.values())
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; of a loop whose iterations are not known, one iteration."""
@@ -334,7 +335,7 @@ class SmallBodyKernel(MachineCode):
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """All iterations; Python has the floor between calls."""
-        arrays = [np.asarray(args[k], order="C") for k in self.params]
+        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
         workspace.fill([*arrays, *results])
         self._words.array[RESUME // 8] = 0
         if self.threads > 1 and (workers := pool()) is not None:
@@ -372,15 +373,13 @@ class _Words:
                 at += 2
 
     def _fill_storages(self, loops: LoopPlan) -> None:
-        owned = [s.is_owned and k not in loops.direct for k, s in enumerate(loops.storages)]
-        sizes = [-(-s.nbytes // ALIGNMENT) * ALIGNMENT * mine for s, mine in zip(loops.storages, owned, strict=True)]
-        buffers = aligned(sum(sizes) + ALIGNMENT)
+        offsets, size = loops.buffers()
+        buffers = aligned(size)
         self._kept.append(buffers)
         self.bytes += buffers.nbytes
         start = buffers.ctypes.data
-        for number, (storage, size) in enumerate(zip(loops.storages, sizes, strict=True)):
+        for number, (storage, offset) in enumerate(zip(loops.storages, offsets, strict=True)):
             if storage.param is None:
-                where = start if storage.array is None else storage.array.ctypes.data
+                where = start + offset if storage.array is None else storage.array.ctypes.data
                 self.array[(cell(number) + DATA) // 8] = where
-            start += size
             self._kept.append(storage)

@@ -1,0 +1,97 @@
+"""A matrix product of any size, with or without an epilogue, as machine code that other machine code may call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
+from deepx_graph.runtime.native.gemm import small
+from deepx_graph.runtime.native.gemm.emit import Fields
+from deepx_graph.runtime.native.gemm.kernel import GemmKernel, StridedMatrices, fits, strided
+from deepx_graph.runtime.native.loopnest.kernel import phantom
+from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.transpose import copy_step
+from deepx_graph.runtime.straightline import ArrayType
+from deepx_graph.types import TensorType
+
+PACKED = 0
+"""The number of the memory of a call for the packed left operand."""
+
+
+def build(node: Node, threads: int) -> MachineCode | None:
+    """The kernel of a `dot_general` of floats; None for other types."""
+    gemm = batched_gemm_of(node)
+    if gemm is None or not fits(gemm):
+        return small.build(node)
+    multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
+    operands = operands_of(node, gemm, sources, threads)
+    if operands is None:
+        return small.build(node)
+    assert isinstance(node.type, TensorType)
+    steps = operands.steps + steps_of(multiply, operands, Address(Base.ELEMENTS, 2))
+    return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps, own_bytes=own_bytes(multiply, operands),
+                          scratch_bytes=multiply.scratch_bytes, predicted=parts_alone(node, 1), kept=multiply)
+
+
+@dataclass
+class GemmOperands:
+    """Where both operands begin, how their matrices lie from there, and the steps that copy those which do not lie as matrices."""
+
+    addresses: list[Address] = field(default_factory=list)
+    matrices: list[StridedMatrices] = field(default_factory=list)
+    steps: list[PreparedStep] = field(default_factory=list)
+    copied_bytes: list[int] = field(default_factory=list)
+
+
+def own_bytes(multiply: GemmKernel, operands: GemmOperands) -> list[int]:
+    """The sizes of the memory of a call: for the packed left operand, and for copies."""
+    return [multiply.packed_bytes + 64, *operands.copied_bytes]
+
+
+def operands_of(node: Node, gemm: BatchedGemm, sources: Sequence[Address], threads: int) -> GemmOperands | None:
+    """The operands from arrays in the order of C; None where there is no copy of one that must be copied."""
+    found = GemmOperands()
+    for given, (order, shape), reorders, source in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, sources, strict=True):
+        array = phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) else None
+        if array is None:
+            return None
+        matrices = None if reorders else strided(array.transpose(order).reshape(shape))
+        if matrices is not None:
+            start, row, column = matrices
+            found.matrices.append((start - array.ctypes.data, row, column))
+            found.addresses.append(source)
+            continue
+        copy = Address(Base.OWN, PACKED + 1 + len(found.copied_bytes))
+        step = copy_step(array.transpose(order), source, copy, threads)
+        if step is None:
+            return None
+        found.steps.append(step)
+        found.copied_bytes.append(array.nbytes)
+        found.addresses.append(copy)
+        whole = shape[-2] * shape[-1] * gemm.dtype.itemsize
+        found.matrices.append((np.arange(gemm.matrices) * whole, shape[-1], 1))
+    return found
+
+
+def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epilogue_table: Word = 0) -> list[PreparedStep]:
+    """The steps of a product whose operands lie so."""
+    each = [np.broadcast_to(start, (multiply.count,)) for start, _, _ in operands.matrices]
+    whole = multiply.rows * multiply.columns * multiply.dtype.itemsize
+    pointers: list[Word] = []
+    for k in range(multiply.count):
+        pointers += [Address(o.base, o.number, int(starts[k])) for o, starts in zip(operands.addresses, each, strict=True)]
+        pointers.append(Address(result.base, result.number, k * whole))
+    (_, left_row, left_depth), (_, right_depth, right_column) = operands.matrices
+    known: dict[Fields, Word] = {
+        Fields.POINTERS: tuple(pointers), Fields.PACKED: Address(Base.OWN, PACKED), Fields.LEFT_ROW: left_row,
+        Fields.LEFT_DEPTH: left_depth, Fields.RIGHT_DEPTH: right_depth, Fields.RIGHT_COLUMN: right_column,
+        Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
+    }  # fmt: skip
+    tables = [tuple(known.get(f, table[f]) for f in Fields) for table in multiply.tables]
+    return [PreparedStep(multiply.address, table, multiply.threads) for table in tables]

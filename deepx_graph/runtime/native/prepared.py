@@ -1,0 +1,243 @@
+"""Kernels whose machine functions take tables of their own, as machine code on a table of array objects.
+
+A function of such a kernel takes shares of its work from a counter, and finds addresses and sizes in a table of its own. That table
+is laid out in memory of the call by machine code, too: `prepare` copies the words that are known and adds addresses to those that
+are not. Then `alone` and `shared` run the current step, and the next one is the current one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Function
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, SHARED, Layout, MachineCode, Workspace, run_shared
+from deepx_graph.runtime.straightline import ArrayType
+from deepx_graph.types import TensorType
+
+
+class Base(Enum):
+    """What an address is that of."""
+
+    OBJECT = "an array object"
+    ELEMENTS = "the elements of an array object"
+    CONSTANT = "a constant"
+    OWN = "memory of the call"
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address that a call knows: of the object, constant or memory of that number, and so many bytes behind it."""
+
+    base: Base
+    number: int
+    offset: int = 0
+
+
+Word = int | Address | tuple["Word", ...]
+"""What is in a table: a number, an address, or the address of another table."""
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """A machine function `function(table, counter, scratch)` and its table; so many threads share its work."""
+
+    function: int
+    table: tuple[Word, ...]
+    threads: int
+
+
+class PreparedKernel(MachineCode):
+    """Steps one after the other. Objects are numbered arguments first (`params`), then results; `kept` is what owns the code."""
+
+    lowering = "machine code"
+
+    def __init__(self, params: Sequence[int], results: Sequence[ArrayType], steps: Sequence[PreparedStep], *, scratch_bytes: int,
+                 predicted: ForecastParts, kept: Any, constants: Sequence[Array] = (), own_bytes: Sequence[int] = ()) -> None:
+        self.params, self.results, self._steps, self._kept = tuple(params), tuple(results), tuple(steps), kept
+        self.in_place = (frozenset[int](),) * len(results)
+        self.threads = max(s.threads for s in steps)
+        self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
+        objects = len(params) + len(results)
+        plan = _Plan(objects, 1 + len(constants), steps)
+        self.constants = (plan.array, *constants)
+        self.own_bytes = (8 * len(plan.words), *own_bytes)
+        self.layout = Layout({}, {}, {}, 0, scratch_bytes, objects, objects + len(self.constants) + len(self.own_bytes))
+        at = _functions(objects)
+        self.calls = ((at["prepare"], 0), *(call for s in steps for call in (
+            ((at["shared"], s.threads), (at["advance"], 0)) if s.threads > 1 else ((at["alone"], 0),))))
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        return self._predicted
+
+    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Arguments are read as they lie."""
+        return True
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """Its workspace, and copies of what does not lie in order."""
+        return self.workspace_bytes + sum(loose.values())
+
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """Step after step."""
+        arrays = [np.asarray(args[k], order="C") for k in self.params]
+        workspace.fill([*arrays, *results])
+        memory = workspace.memory
+        for address, threads in self.calls:
+            if threads:
+                run_shared(SHARED(address), workspace.address, memory.scratch, ctypes.addressof(memory.scratches), threads)
+            else:
+                ALONE(address)(workspace.address, memory.scratch[0])
+
+
+def epilogue_table(kernel: MachineCode, objects: Sequence[int], result: int, constants: int) -> tuple[Word, ...]:
+    """The table of an epilogue without memory of its own: `objects` are the numbers of those of its arguments and `result` that of
+    what it is done on; its constants are numbered from `constants` on."""
+    found = [*(objects[p] for p in kernel.params), result]
+    return (*(Address(Base.OBJECT, n) for n in found),
+            *(Address(Base.CONSTANT, n) for n in range(constants, constants + len(kernel.constants))))
+
+
+def parameter_shapes(function: Function) -> list[tuple[int, ...]]:
+    """The shapes of the parameters of an epilogue, which are tensors."""
+    return [t.shape for p in function.params if isinstance(t := p.type, TensorType)]
+
+
+class _Plan:
+    """The words of a call as they are copied, and what is added to them.
+
+    The first word is the address of the current step: its function, the next step, its table.
+    """
+
+    def __init__(self, objects: int, constants: int, steps: Sequence[PreparedStep]) -> None:
+        self._slots = {Base.OBJECT: 0, Base.ELEMENTS: 0, Base.CONSTANT: objects + 1, Base.OWN: objects + constants + 1}
+        self._words_slot = objects + constants
+        self.words: list[int] = [0]
+        self._added: list[tuple[int, int, int]] = []
+        next_step = 0
+        for step in reversed(steps):
+            start = self._append((step.function, 0, *step.table))
+            self._point(start + 1, next_step)
+            next_step = start
+        self._point(0, next_step)
+        rows = [n for row in self._added for n in row]
+        self.array = np.array([self._words_slot, len(self.words), len(self._added), *self.words, *rows], np.int64)
+
+    def _point(self, at: int, word: int) -> None:
+        """Lets a word be the address of another one."""
+        self.words[at] = 8 * word
+        self._added.append((at, self._words_slot, 0))
+
+    def _append(self, table: tuple[Word, ...]) -> int:
+        """Where the table is now among the words."""
+        start = len(self.words)
+        self.words += [0] * len(table)
+        for at, word in enumerate(table, start):
+            if isinstance(word, tuple):
+                self._point(at, self._append(word))
+            elif isinstance(word, Address):
+                self.words[at] = word.offset
+                self._added.append((at, self._slots[word.base] + word.number, int(word.base is Base.ELEMENTS)))
+            else:
+                self.words[at] = word
+        return start
+
+
+@cache
+def _functions(objects: int) -> dict[str, int]:
+    """The functions for tables that begin with so many objects; they are the same for all kernels."""
+    return machine_code.functions(_text(objects), ["prepare", "alone", "shared", "advance"])
+
+
+def _text(objects: int) -> str:
+    """The IR. The plan stands behind the objects: the slot of the words, how many there are, how many additions, and these."""
+    words = f"""
+  %at = getelementptr ptr, ptr %table, i64 {objects}
+  %plan = load ptr, ptr %at
+  %slot = load i64, ptr %plan
+  %cell = getelementptr ptr, ptr %table, i64 %slot
+  %words = load ptr, ptr %cell"""
+    step = f"""{words}
+  %step = load ptr, ptr %words
+  %function = load ptr, ptr %step
+  %own = getelementptr i8, ptr %step, i64 16"""
+    advance = """
+  %link = getelementptr i8, ptr %step, i64 8
+  %next = load ptr, ptr %link
+  store ptr %next, ptr %words
+  ret void"""
+    return f"""
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define void @prepare(ptr %table, ptr %scratch) nounwind {{
+entry:{words}
+  %at1 = getelementptr i64, ptr %plan, i64 1
+  %count = load i64, ptr %at1
+  %at2 = getelementptr i64, ptr %plan, i64 2
+  %additions = load i64, ptr %at2
+  %known = getelementptr i64, ptr %plan, i64 3
+  %bytes = mul i64 %count, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %known, i64 %bytes, i1 false)
+  %rows = getelementptr i64, ptr %known, i64 %count
+  br label %look
+look:
+  %k = phi i64 [ 0, %entry ], [ %k1, %add ]
+  %some = icmp slt i64 %k, %additions
+  br i1 %some, label %one, label %out
+one:
+  %first = mul i64 %k, 3
+  %row = getelementptr i64, ptr %rows, i64 %first
+  %number = load i64, ptr %row
+  %row1 = getelementptr i64, ptr %row, i64 1
+  %from = load i64, ptr %row1
+  %row2 = getelementptr i64, ptr %row, i64 2
+  %follows = load i64, ptr %row2
+  %entryat = getelementptr ptr, ptr %table, i64 %from
+  %object = load ptr, ptr %entryat
+  %is = icmp ne i64 %follows, 0
+  br i1 %is, label %data, label %add
+data:
+  %dataat = getelementptr i8, ptr %object, i64 {DATA}
+  %elements = load ptr, ptr %dataat
+  br label %add
+add:
+  %address = phi ptr [ %object, %one ], [ %elements, %data ]
+  %value = ptrtoint ptr %address to i64
+  %word = getelementptr i64, ptr %words, i64 %number
+  %old = load i64, ptr %word
+  %new = add i64 %old, %value
+  store i64 %new, ptr %word
+  %k1 = add i64 %k, 1
+  br label %look
+out:
+  ret void
+}}
+
+define void @alone(ptr %table, ptr %scratch) nounwind {{
+entry:
+  %counter = alloca i64
+  store i64 0, ptr %counter{step}
+  call void %function(ptr %own, ptr %counter, ptr %scratch){advance}
+}}
+
+define void @shared(ptr %table, ptr %counter, ptr %scratch) nounwind {{
+entry:{step}
+  call void %function(ptr %own, ptr %counter, ptr %scratch)
+  ret void
+}}
+
+define void @advance(ptr %table, ptr %scratch) nounwind {{
+entry:{words}
+  %step = load ptr, ptr %words{advance}
+}}
+"""

@@ -18,7 +18,7 @@ from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import dtypes, rank
 from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
-from deepx_graph.ops.helpers import REAL, dtype_attr, shape_attr
+from deepx_graph.ops.helpers import REAL, dtype_attr, loops_in, shape_attr
 from deepx_graph.types import F32, I8, U8, U16, U32, U64, Dims, DType, TupleType, Type, as_tensor, tensor
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
@@ -28,10 +28,10 @@ ALGORITHMS = ("DEFAULT", "THREE_FRY", "PHILOX")
 """DEFAULT is Philox, as on XLA's CPU."""
 
 _HALF = np.uint64(32)
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
-_PHILOX_KEYS = (0x9E3779B9, 0xBB67AE85)
-_PHILOX_FACTORS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = np.uint32(0x1BD11BDA)
+PHILOX_KEYS = (0x9E3779B9, 0xBB67AE85)
+PHILOX_FACTORS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 
 
 def _words(x: Longs) -> tuple[Words, Words]:
@@ -45,10 +45,10 @@ def _long(low: Words, high: Words) -> Longs:
 
 def threefry2x32(key: tuple[Words, Words], counter: tuple[Words, Words]) -> tuple[Words, Words]:
     """The 20-round ThreeFry-2x32 block cipher of Salmon et al. (Random123) on arrays of counters."""
-    keys = (*key, key[0] ^ key[1] ^ _PARITY)
+    keys = (*key, key[0] ^ key[1] ^ PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]
     for group in range(5):
-        for distance in _ROTATIONS[group % 2]:
+        for distance in ROTATIONS[group % 2]:
             x = x + y
             y = x ^ ((y << np.uint32(distance)) | (y >> np.uint32(32 - distance)))
         x = x + keys[(group + 1) % 3]
@@ -60,9 +60,9 @@ def philox4x32(key: tuple[int, int], counter: Sequence[Words]) -> tuple[Words, W
     """The 10-round Philox-4x32 block function of Salmon et al. (Random123) on arrays of counters."""
     a, b, c, d = counter
     for number in range(10):
-        first, second = (np.uint32((k + number * step) & 0xFFFFFFFF) for k, step in zip(key, _PHILOX_KEYS, strict=True))
-        low_a, high_a = _words(a.astype(np.uint64) * _PHILOX_FACTORS[0])
-        low_c, high_c = _words(c.astype(np.uint64) * _PHILOX_FACTORS[1])
+        first, second = (np.uint32((k + number * step) & 0xFFFFFFFF) for k, step in zip(key, PHILOX_KEYS, strict=True))
+        low_a, high_a = _words(a.astype(np.uint64) * PHILOX_FACTORS[0])
+        low_c, high_c = _words(c.astype(np.uint64) * PHILOX_FACTORS[1])
         a, b, c, d = high_c ^ b ^ first, low_c, high_a ^ d ^ second, low_a
     return a, b, c, d
 
@@ -70,7 +70,7 @@ def philox4x32(key: tuple[int, int], counter: Sequence[Words]) -> tuple[Words, W
 # --- the two generators: (state, shape, bits of an element) to (new state, elements as unsigned integers) ---------
 
 
-def _split(shape: tuple[int, ...]) -> int:
+def split_axis(shape: tuple[int, ...]) -> int:
     """The axis along which pairs of words lie: the first of even size, else the first of the longest."""
     even = [k for k, d in enumerate(shape) if d % 2 == 0]
     return even[0] if even else shape.index(max(shape))
@@ -81,7 +81,7 @@ def _three_fry(state: Longs, shape: tuple[int, ...], bits: int) -> tuple[Longs, 
     if bits == 64:
         blocks = shape
     else:
-        axis = _split(shape) if shape else 0
+        axis = split_axis(shape) if shape else 0
         blocks = (*shape[:axis], -(-shape[axis] // 2), *shape[axis + 1 :]) if shape else (1,)
     count = math.prod(blocks)
     low, high = threefry2x32(key, _words(state[1] + np.arange(count, dtype=np.uint64)))
@@ -160,7 +160,8 @@ rng_bit_generator: Op = Op(
     operands=(Operand("initial_state", type=dtypes(U64) & rank(1, 1)),), results=(Result("output_state"), Result("output")),
     attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), shape_attr(),
            dtype_attr(*REAL)),
-    infer=_bits_type, eval=_bits_eval, scratch=_scratch, vjp=lambda b, node, g: (None,), samples=_samples,
+    infer=_bits_type, eval=_bits_eval, loops=loops_in("random", "bit_generator_loops"), scratch=_scratch,
+    vjp=lambda b, node, g: (None,), samples=_samples,
     source="StableHLO rng_bit_generator; XLA prng.cc",
 )  # fmt: skip
 """The family."""

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
-from deepx_graph.loops import primitives
+from deepx_graph.literal import Array
+from deepx_graph.loops import primitives, storage
 from deepx_graph.loops.complex import Complex, whole
 from deepx_graph.loops.complex import apply as complex_rules
 from deepx_graph.loops.program import Buffer, Cell, Combine, Conditional, Copy, For, Get, Let, Load, Set, Statement, Store, While
@@ -17,9 +18,6 @@ from deepx_graph.loops.tensor import LazyTensor
 from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, DType
 
 Shared = TypeVar("Shared")
-
-COMPUTED: dict[str, DType] = {"f16": F32, "bf16": F32}
-"""Narrow floats are computed in single precision and rounded once, where they are stored."""
 
 LEAST_SHARE = 64
 """Outer axes are taken together until the parallel loop has so many iterations."""
@@ -35,6 +33,7 @@ class LoopBuilder:
         self.results = 0
         self._blocks: list[list[Statement]] = [self.body]
         self._known: list[dict[Any, Any]] = [{}]
+        self._tables: dict[tuple[Any, DType], Buffer] = {}
         self._count = 0
 
     # --- blocks
@@ -191,6 +190,14 @@ class LoopBuilder:
             self.scratch.append(found)
         return found
 
+    def table(self, make: Callable[[DType], Array], key: DType, dtype: DType) -> Buffer:
+        """A constant that `make` gives for a dtype; one for the program."""
+        if (make, key) not in self._tables:
+            array = make(key)
+            self._tables[make, key] = memory(f"c{len(self.constants)}", dtype, array.shape, "constant", array)
+            self.constants.append(self._tables[make, key])
+        return self._tables[make, key]
+
     def load(self, buffer: Buffer, index: Index) -> ScalarVar:
         """An element, as it is stored."""
         target = self.var(buffer.dtype)
@@ -236,11 +243,11 @@ class LoopBuilder:
 
     def widened(self, x: Scalar, dtype: DType) -> Any:
         """A stored element as it is computed with."""
-        return self.cast(x, COMPUTED[dtype.name]) if dtype.name in COMPUTED else x
+        return storage.widened(self, x, dtype) if dtype.name in storage.COMPUTED else x
 
     def rounded(self, x: Scalar, dtype: DType) -> Any:
         """A computed element as it is stored."""
-        return self.cast(x, dtype)
+        return storage.rounded(self, x, dtype)
 
     # --- scalars
 
@@ -507,8 +514,8 @@ def part_of(dtype: DType) -> DType:
 
 def computed_dtype(dtype: DType) -> DType:
     """The dtype in which elements of a dtype are computed. Raises NotExpressible for one that loop programs do not have."""
-    if dtype.name in COMPUTED:
-        return COMPUTED[dtype.name]
+    if dtype.name in storage.COMPUTED:
+        return storage.COMPUTED[dtype.name]
     if dtype.kind == "complex":
         return part_of(dtype)
     if dtype in (F32, F64, BOOL) or (dtype.is_integer and dtype.bits >= 8):

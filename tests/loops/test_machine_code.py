@@ -13,7 +13,8 @@ from deepx_graph.loops import NotExpressible
 from deepx_graph.loops.interpret import reals
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.types import C64, F64, I16, U16, U64, DType, TensorType, tensor, type_of_array
+from deepx_graph.ops import add, convert, exponential, maximum, multiply, negate
+from deepx_graph.types import C64, DTYPES, F32, F64, I16, U16, U64, DType, TensorType, tensor, type_of_array
 from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, alone, constants, random_array, samples
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
@@ -23,8 +24,8 @@ POINTS = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, -2.5, 3.0, 1e-30, 
 """Where functions have limits, and operations ends."""
 
 
-def check(op: Op, arrays: list[Array], attrs: dict[str, Any]) -> bool:
-    """Compares machine code with `eval`; False where there is none."""
+def check(op: Op, arrays: list[Array], attrs: dict[str, Any], bits: bool = False) -> bool:
+    """Compares machine code with `eval`, to the bit or in value; False where there is none."""
     from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 
     b = Builder()
@@ -41,6 +42,10 @@ def check(op: Op, arrays: list[Array], attrs: dict[str, Any]) -> bool:
         wanted = op.eval(arrays, *node.attrs)
     for got, want in zip(kernel(arrays), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         assert got.dtype == want.dtype and got.shape == want.shape
+        if bits:
+            number = ~np.isnan(want.astype("f4"))
+            assert got[number].tobytes() == want[number].tobytes() and np.isnan(got[~number].astype("f4")).all()
+            continue
         got, want = reals(got), reals(want)
         if want.dtype.kind in "iub":
             np.testing.assert_array_equal(got, want)
@@ -139,3 +144,28 @@ def test_the_loop_of_a_library_function_is_one_of_vectors() -> None:
     text = module_text(program, [CodePart(tuple(p)) for p in parts(program)], machine)
     code = machine.compile(text, optimise=True)
     assert b"_cos" in code and any(name.encode() in code for name in machine.vector_functions("cos", np.dtype("f8"), 1))
+
+
+TABLED = [d for d in DTYPES if d.is_float and d.bits <= 8]
+
+
+@pytest.mark.parametrize("dtype", TABLED, ids=str)
+def test_floats_of_a_byte_are_rounded_as_they_are_stored(dtype: DType) -> None:
+    """Every value of f16, its neighbours in f32, and what overflows; and back."""
+    assert dtype.np is not None
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        points = np.concatenate([halves, np.nextafter(halves, np.float32(np.inf)), np.nextafter(halves, np.float32(-np.inf)),
+                                 np.float32([1e30, -1e30, 1e-30, -1e-30])])
+        stored = points.astype(dtype.np)
+    assert check(convert, [points], {"dtype": dtype}, bits=True)
+    assert check(convert, [stored], {"dtype": F32}, bits=True)
+
+
+@pytest.mark.parametrize("dtype", TABLED, ids=str)
+@pytest.mark.parametrize("op", [add, multiply, maximum, negate, exponential], ids=lambda op: op.name)
+def test_arithmetic_of_floats_of_a_byte(op: Op, dtype: DType) -> None:
+    assert dtype.np is not None
+    rng = np.random.default_rng(0)
+    arrays = [np.asarray(rng.uniform(0.25, 3, 50)).astype(dtype.np) for _ in op.operands]
+    assert check(op, arrays, {})

@@ -33,7 +33,7 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memo
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.runtime.native.machine_kernel import DATA
-from deepx_graph.types import BF16, BOOL, DType
+from deepx_graph.types import BOOL, DType
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,8 @@ class FunctionEmitter:
         if isinstance(x, ScalarVar):
             return self.env[x]
         if isinstance(x, ScalarConst):
-            if x.dtype is BF16:
-                return str(int(x.value.view("u2")))
-            return number(x.value, np_dtype(x.dtype))
+            held = np_dtype(x.dtype)
+            return number(x.value.view(held) if x.dtype.is_float and held.kind == "u" else x.value, held)
         total = ""
         for var, factor in x.terms:
             term = self.env[var] if factor == 1 else self.t.let(f"mul nsw i64 {self.env[var]}, {factor}")

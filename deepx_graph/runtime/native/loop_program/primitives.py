@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.loops.storage import TABLED
 from deepx_graph.runtime.native.llvm import primitives as kernel
 from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, VectorValue, scalar_type
 from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
@@ -14,7 +15,7 @@ from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.types import BF16, F16, F32, DType
 
-_U2 = np.dtype("u2")
+_U1, _U2 = np.dtype("u1"), np.dtype("u2")
 
 _LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc": 1, "hypot": 2, "atan2": 2, "lgamma": 1}
 """Functions of the C library, and their arity."""
@@ -46,9 +47,9 @@ def lower_primitive(primitive: str, sources: Sequence[DType], target: DType, mac
 
 
 def np_dtype(dtype: DType) -> NumpyDType:
-    """How a register holds a scalar: bf16 as its bits."""
+    """How a register holds a scalar: bf16 and floats of a byte as their bits."""
     assert dtype.np is not None
-    return _U2 if dtype is BF16 else dtype.np
+    return _U2 if dtype is BF16 else _U1 if dtype in TABLED else dtype.np
 
 
 def array_dtype(dtype: DType) -> NumpyDType:

@@ -1,0 +1,62 @@
+"""Floats narrower than single precision: they are computed in that, and rounded once, where they are stored.
+
+f16 and bf16 are converted by instructions, those of a byte or less by tables.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepx_graph.literal import Array
+from deepx_graph.loops.scalar import Scalar, ScalarConst
+from deepx_graph.types import BF16, DTYPES, F16, F32, U8, U32, DType
+
+if TYPE_CHECKING:
+    from deepx_graph.loops.builder import LoopBuilder
+
+TABLED = tuple(d for d in DTYPES if d.is_float and d.bits <= 8)
+
+COMPUTED: dict[str, DType] = {d.name: F32 for d in (F16, BF16, *TABLED)}
+"""By the name of a narrow dtype, that in which it is computed."""
+
+
+def widened(b: LoopBuilder, x: Scalar, dtype: DType) -> Any:
+    """A stored element as it is computed with."""
+    if dtype in TABLED:
+        byte = b.apply("bitcast", x, dtype=U8)
+        return b.load(b.table(_values, dtype, F32), [b.index(byte, 0, 255)])
+    return b.cast(x, F32)
+
+
+def rounded(b: LoopBuilder, x: Scalar, dtype: DType) -> Any:
+    """A computed element as it is stored."""
+    if dtype not in TABLED or isinstance(x, ScalarConst):
+        return b.cast(x, dtype)
+    bits = b.apply("bitcast", x, dtype=U32)
+    low = b.apply("and", bits, _number(0xFFFF))
+    high = b.apply("or", b.apply("lshr", bits, _number(16)), b.cast(b.apply("ne", low, _number(0)), U32))
+    return b.apply("bitcast", b.load(b.table(_roundings, dtype, U8), [b.index(high, 0, 0xFFFF)]), dtype=dtype)
+
+
+def _number(value: int) -> ScalarConst:
+    return ScalarConst(np.uint32(value), U32)
+
+
+@cache
+def _values(dtype: DType) -> Array:
+    """What each byte stands for, in single precision."""
+    assert dtype.np is not None
+    return np.arange(256, dtype=np.uint8).view(dtype.np).astype(np.float32)
+
+
+@cache
+def _roundings(dtype: DType) -> Array:
+    """The byte nearest to a number in single precision, by its upper 16 bits; the last of them is set where one
+    of the lower ones is, which tells on which side of a tie the number is."""
+    assert dtype.np is not None
+    with np.errstate(all="ignore"):
+        return (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32).astype(dtype.np).view(np.uint8)
+

@@ -13,10 +13,11 @@ from typing import Any
 
 from deepx_graph.ir import Function
 from deepx_graph.ir.scalar_expr import Apply, Variable
-from deepx_graph.loops.builder import COMPUTED, LoopBuilder
+from deepx_graph.loops.builder import LoopBuilder
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import call, settled
 from deepx_graph.loops.scalar import Affine, Index
+from deepx_graph.loops.storage import COMPUTED
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import F32, F64, DType
 

@@ -53,6 +53,7 @@ class _Lowering:
     values: dict[Node, Value] = field(default_factory=dict)
     needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
     """The values in memory that an element of each node reads."""
+    pointwise: dict[Node, bool] = field(default_factory=dict)
     taken: set[Buffer] = field(default_factory=set)
     """The buffers that are results of the program by now."""
     pending: list[tuple[Node, LazyTensor, Buffer]] = field(default_factory=list)
@@ -137,8 +138,19 @@ class _Lowering:
         users = self.function.users[node]
         if any(u.op is PROJ for u in users):
             return True
+        if self._is_pointwise(node):
+            return False
         cost = self._whole_cost(node)
         return cost > CHEAP and bool(users) and self._total_reads(node) > ONCE * tensor_type(node.type).size
+
+    def _is_pointwise(self, node: Node) -> bool:
+        """Whether all that comes of a value are elements at the same place, which one nest fills: there it is computed once."""
+        if node not in self.pointwise:
+            users = self.function.users[node]
+            self.pointwise[node] = isinstance(node.type, TensorType) and all(
+                u.op.elementwise and isinstance(u.type, TensorType) and u.type.dims == node.type.dims and self._is_pointwise(u)
+                for u in users)
+        return self.pointwise[node]
 
     def _total_reads(self, node: Node) -> float:
         """How many elements all users together read."""
@@ -209,12 +221,14 @@ def element_cost(node: Node) -> ElementCost:
     """What an element of a node takes, its operands being in memory."""
     b = LoopBuilder()
     buffers: list[Buffer] = []
+    itemsizes: dict[Buffer, int] = {}
     operands: list[Any] = []
     for k, operand in enumerate(node.inputs):
         type = operand.type
         if not isinstance(type, TensorType):
             raise NotExpressible(f"an operand of type {type}")
         buffers.append(memory(f"x{k}", type.dtype, tensor_type(type).shape, "argument"))
+        itemsizes[buffers[-1]] = type.dtype.itemsize  # a complex element is two loads
         operands.append(in_memory(buffers[-1], type.dtype))
     found = value(b, node, operands)
     tensor = found[0] if isinstance(found, tuple) else found
@@ -224,6 +238,6 @@ def element_cost(node: Node) -> ElementCost:
         if isinstance(s, Let):
             work += price(s.primitive) * times
         elif isinstance(s, Load) and s.buffer in reads:
-            reads[s.buffer] += times
+            reads[s.buffer] += times * s.buffer.dtype.itemsize / itemsizes[s.buffer]
             work += times
     return ElementCost(work, tuple(reads[k] for k in buffers))

@@ -8,10 +8,10 @@ from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, accumulate
-from deepx_graph.loops.builder import COMPUTED
 from deepx_graph.loops.elements import settled
 from deepx_graph.loops.fold import ROW, RowFold, fold_rows, primitive_of, row_fold, row_sums
 from deepx_graph.loops.scalar import Index, affine
+from deepx_graph.loops.storage import COMPUTED
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.ops.contract.linear import FEW_TERMS, free_axes
 from deepx_graph.ops.loops.window import WindowAxis

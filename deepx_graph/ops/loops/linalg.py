@@ -7,9 +7,9 @@ from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, ScalarConst
-from deepx_graph.loops.builder import COMPUTED
 from deepx_graph.loops.complex import Complex, joined, parts
 from deepx_graph.loops.fold import ROW, RowFold, tiles
+from deepx_graph.loops.storage import COMPUTED
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.types import BOOL, DType
 

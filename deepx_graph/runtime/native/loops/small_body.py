@@ -26,6 +26,7 @@ from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.types import TensorType, TupleType
 
@@ -320,7 +321,8 @@ class _Planner:
     def _called(self, kernel: MachineCode, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:
         """A kernel; a result that it would only copy an operand into takes over the buffer of that operand, where it ends here."""
         swaps: list[Action] = []
-        for result, over in zip(target, kernel.in_place, strict=True):
+        copied = kernel.in_place if isinstance(kernel, LoopKernel) else ()  # others copy nothing
+        for result, over in zip(target, copied, strict=False):
             ends = [k for k in sorted(over) if self._ends(sources[k], alive) and sources.count(sources[k]) == 1]
             if ends and self.has_moves:
                 swaps.append(Swapped(result, sources[ends[0]]))

@@ -10,10 +10,10 @@ from typing import Any
 from deepx_graph.ir import Function, Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call
 from deepx_graph.loops.builder import computed_dtype
-from deepx_graph.loops.fold import primitive_of
+from deepx_graph.loops.fold import LONG_SUM, primitive_of
 from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import in_memory
-from deepx_graph.types import BOOL, DType
+from deepx_graph.types import BOOL, F64, DType
 
 Axes = tuple[int, ...]
 
@@ -233,13 +233,25 @@ def combined(b: LoopBuilder, body: Function, outs: Sequence[LazyTensor], index: 
 
 
 def index_add_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The operand, then slice after slice of the updates."""
+    """The operand, then slice after slice of the updates; many of them are added up in double precision."""
     x, index, updates = xs
-    dim = node.attr("dim")
-    b.copy(outs[0], x)
+    dim, rounds = node.attr("dim"), x.dtype.is_float and math.prod(index.shape) > LONG_SUM
+    total = in_memory(b.buffer(F64, x.shape), F64) if rounds else outs[0]
+    if rounds:
+        _converted(b, x, total)
+    else:
+        b.copy(total, x)
     outer, inner = x.shape[:dim], x.shape[dim + 1 :]
     with b.nest(outer) as at, b.loops(index.shape) as i:
         row = b.clamped(index.at(b, i), 0, max(0, x.shape[dim] - 1))
         with b.loops(inner) as rest:
-            place = [*at, row, *rest]
-            b.put(outs[0], place, b.apply("add", b.fetch(outs[0], place), updates.at(b, [*at, *i, *rest])))
+            place, update = [*at, row, *rest], updates.at(b, [*at, *i, *rest])
+            b.put(total, place, b.apply("add", b.fetch(total, place), b.cast(update, F64) if rounds else update))
+    if rounds:
+        _converted(b, total, outs[0])
+
+
+def _converted(b: LoopBuilder, source: LazyTensor, target: LazyTensor) -> None:
+    """All elements as those of another float type."""
+    with b.nest(source.shape) as at:
+        b.put(target, at, b.cast(source.at(b, at), computed_dtype(target.dtype)))

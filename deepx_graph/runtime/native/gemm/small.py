@@ -296,8 +296,11 @@ class _Writer:
         return self.t.let(f"call reassoc {self.type} {name}({self.type} {start}, {type} {sums})")
 
 
-MOST_WORK = 1 << 19
-"""Multiplications of a product that is done here."""
+LEAST_EACH = 1 << 15
+"""Multiplications of each product of a batch that are worth packing for."""
+
+MOST_WORK, MOST_OF_BATCH = 1 << 19, 1 << 24
+"""Multiplications of a product that is done here, and of a batch of products that are too small for anything else."""
 
 
 def build(node: Node) -> SmallGemm | None:
@@ -306,7 +309,9 @@ def build(node: Node) -> SmallGemm | None:
     if len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
         return None
     plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
-    return None if not 0 < plan.work <= MOST_WORK else _kernel(plan, types[2].shape, this_machine().register_bytes)
+    batch = math.prod(types[2].shape[: len(node.attr("lhs_batching_dimensions"))])
+    most = MOST_OF_BATCH if batch > 1 and plan.work <= batch * LEAST_EACH else MOST_WORK
+    return None if not 0 < plan.work <= most else _kernel(plan, types[2].shape, this_machine().register_bytes)
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
+    from deepx_graph.runtime.aot.build import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
     from deepx_graph.session.programs import Loaded
@@ -238,6 +239,30 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
 
 
 @public
+def build(module: Module, path: str | os.PathLike[str], *, header: str | os.PathLike[str] | None = None,
+          shared: str | os.PathLike[str] | None = None, name: str = "model", cpu: str = "native", triple: str | None = None,
+          entry: str | None = None, seed: int = 0, data_root: str | Path | None = None) -> BuiltProgram:
+    """The module as object code for C, which needs neither Python nor this library: the file `path`, and a header beside it, or in
+    `header`. The C function `NAME_run(in, out, workspace)` runs on one thread; the header has the sizes, types and shapes.
+
+    Nothing is optimised: call `optimize` first. `cpu` is `native` (this machine), or a level of x86-64: `v2`, `v3`, `v4`; with
+    `triple`, such as `aarch64-linux-gnu`, code for another machine. `shared` is a path for a shared library too, which `cc` links.
+    `entry`, `seed` and `data_root` are as in `compile`. The result has `.workspace_bytes`, `.libraries`, `.inputs`, `.results`.
+
+    Raises RunError, with the place, for what the native engine does not run as one machine function, or whose sizes are unknown;
+    UsageError without llvmlite, for an unknown processor, for a name that C does not allow, and where there is no `cc`.
+    """
+    from deepx_graph.runtime.engines import require_native
+
+    require_native("building ahead of time")
+    from deepx_graph.runtime.aot import build as aot
+
+    module = module if entry is None else module.with_entry(entry)
+    more, library, root = (None if p is None else Path(p) for p in (header, shared, data_root))
+    return aot.build(module, Path(path), header=more, shared=library, name=name, cpu=cpu, triple=triple, seed=seed, data_root=root)
+
+
+@public
 def memory(*, free: bool = False) -> MemoryUse:
     """The memory that is kept for results.
 
@@ -267,5 +292,5 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
     return picture(module, path, format=format, **options)
 
 
-__all__ = ["compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
+__all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
            "register_custom_call"]

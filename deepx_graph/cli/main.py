@@ -56,6 +56,8 @@ COMMANDS: dict[str, Command] = {
                    (add_json, add_reading, add_pipeline, add_running)),
     "grad": Command("print the gradient program of a program", programs.add_grad, programs.run_grad, (add_input,),
                     (add_reading, partial(add_pipeline, default=programs.PIPELINE))),
+    "build": Command("compile a program ahead of time, to object code for C", programs.add_build, programs.run_build, (add_input,),
+                     (add_reading, add_pipeline)),
     "check-grad": Command("compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad,
                           (add_input,), (add_json, add_reading)),
     "draw": Command("draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw, (), (add_reading, add_pipeline)),

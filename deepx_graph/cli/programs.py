@@ -1,4 +1,4 @@
-"""The commands that make a program of a program: `opt`, `grad`; and `check-grad`, which checks what `grad` makes."""
+"""The commands that make a program of a program: `opt`, `grad`; `check-grad`, which checks a gradient; `build`, object code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, size, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, say, say_notes
-from deepx_graph.errors import Diagnostic, UsageError, sized, suggest
+from deepx_graph.errors import Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
@@ -192,6 +192,36 @@ def run_grad(args: Arguments) -> int:
 
         lines = write_backward(module, done.module)
     emit(lines or rendered(done.module, form, args.dialect), args.output)
+    return 0
+
+
+def add_build(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE.o", help="the object code (NAME.o)")
+    parser.add_argument("--header", metavar="FILE.h", help="the C header (beside the object code)")
+    parser.add_argument("--shared", metavar="FILE.so", help="a shared library too, linked by cc")
+    parser.add_argument("--name", default="model", metavar="NAME", help="the C function is NAME_run (model)")
+    parser.add_argument("--cpu", default="native", metavar="CPU",
+                        help="native (this machine), or a level of x86-64: v2 (SSE 4.2), v3 (AVX2), v4 (AVX-512)")
+    parser.add_argument("--triple", metavar="TRIPLE", help="another machine, such as aarch64-linux-gnu")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="what unseeded random numbers start from")
+
+
+def run_build(args: Arguments) -> int:
+    from pathlib import Path
+
+    from deepx_graph.runtime.engines import require_native
+    from deepx_graph.session import programs
+
+    require_native("building ahead of time")
+    from deepx_graph.runtime.aot.build import build
+
+    watching, path = watch(args), args.output or f"{args.name}.o"
+    program = build(read_program(args).module, path, header=args.header, shared=args.shared, name=args.name, cpu=args.cpu,
+                    triple=args.triple, seed=args.seed, data_root=Path(args.data_root) if args.data_root else None,
+                    prepare=lambda module: programs.optimise(module, args.pass_pipeline, watching).module)
+    workspace = sized(program.workspace_bytes)
+    say(f"{printable(path)}: {sized(len(program.code))} for {program.processor.cpu}, a workspace of {workspace}; "
+        f"link with {' '.join(program.link_options)}")
     return 0
 
 

@@ -22,8 +22,7 @@ def _numexpr(threads: int | None) -> Engine:
 
 
 def _native(threads: int | None) -> Engine:
-    if not has_native():
-        raise UsageError(Diagnostic("the native engine needs llvmlite", hint="install deepx-graph[native], or use auto or numexpr"))
+    require_native("the native engine", "auto or numexpr")
     from deepx_graph.runtime.engines.native_engine import NativeEngine
 
     return NativeEngine(threads)
@@ -36,6 +35,13 @@ def _auto(threads: int | None) -> Engine:
 def has_native() -> bool:
     """Whether llvmlite, which the native engine needs, is installed."""
     return find_spec("llvmlite") is not None
+
+
+def require_native(what: str, instead: str = "") -> None:
+    """Raises UsageError where llvmlite, which something needs, is not installed; `instead` is what does without."""
+    if not has_native():
+        use = f", or use {instead}" if instead else ""
+        raise UsageError(Diagnostic(f"{what} needs llvmlite", hint=f"install deepx-graph[native]{use}"))
 
 
 ENGINES: dict[str, Callable[[int | None], Engine]] = {"numpy": _numpy, "numexpr": _numexpr, "native": _native, "auto": _auto}

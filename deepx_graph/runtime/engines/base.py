@@ -29,7 +29,12 @@ that is a `view` one over its operand.
 
 
 class Declined(Exception):
-    """A kernel, or a part of one, cannot be made: says why, in a few words. Whoever asked for it takes the next."""
+    """A kernel, or a part of one, cannot be made: says why, in a few words. Whoever asked for it takes the next. `node` is the one
+    at fault, where it is known."""
+
+    def __init__(self, reason: str = "", node: Node | None = None) -> None:
+        super().__init__(reason)
+        self.node = node
 
 
 CONSUMES_FIRST = "takes_first"

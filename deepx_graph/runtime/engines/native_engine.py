@@ -35,6 +35,7 @@ from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
 from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
+from deepx_graph.runtime.native.loops.small_body import LoopPlan, planned
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
 from deepx_graph.runtime.native.trampoline import entry, quick
@@ -163,10 +164,7 @@ class NativeEngine(KernelEngine):
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; a program with
         control flow is one kernel, or else some of its loops are."""
-        function = super().canonicalize(widened(function, _is_widened))
-        for op in (convolution, dot_general):
-            function = with_fused_epilogue(function, self._accepts, op)
-        function = outlined(function, self._is_per_element)
+        function = outlined(self._with_epilogues(function), self._is_per_element)
         if self._runs_in_one_call(function):
             return function
         if self._has_own_kernels(function):
@@ -188,13 +186,37 @@ class NativeEngine(KernelEngine):
         kernel = self._compiled(node) or self._loop_kernels.get(key_of(node))
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
+    def _with_epilogues(self, function: Function) -> Function:
+        function = super().canonicalize(widened(function, _is_widened))
+        for op in (convolution, dot_general):
+            function = with_fused_epilogue(function, self._accepts, op)
+        return function
+
     def _is_per_element(self, loop: Function) -> bool:
         """Whether the iterations of a loop can be done element by element, which no other kernel equals."""
+        return self._per_element(loop) is not None
+
+    def _per_element(self, loop: Function) -> CompiledKernel | None:
         try:
             kernel = build_per_element(loop, self.threads)
         except Declined:
-            return False
-        return self._remembered(loop, lambda: kernel) is not None
+            return None
+        return self._remembered(loop, lambda: kernel)
+
+    def _joins_per_element(self, loop: Function) -> bool:
+        """Whether machine code can call a kernel that does so."""
+        kernel = self._per_element(loop)
+        return isinstance(kernel, MachineCode) and kernel.is_kept
+
+    @_in_its_width
+    def whole(self, function: Function) -> LoopPlan:
+        """What one machine function does for a function of static types, with the kernels that it calls. Raises Declined, with the
+        node that has no machine code where there is one."""
+        return planned(outlined(self._with_epilogues(function), self._joins_per_element), self._made)
+
+    def declined(self, node: Node) -> str:
+        """Why there is no kernel for a node, where a builder said so."""
+        return self._declined.get(key_of(node), "")
 
     def _runs_in_one_call(self, function: Function) -> bool:
         """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""

@@ -182,7 +182,7 @@ class KernelMemory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
     def __init__(self, kernels: Sequence[MachineCode]) -> None:
-        own, each, threads = _sizes(kernels)
+        own, each, threads = memory_sizes(kernels)
         self._own = room(own)
         self._scratch = [room(each) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
@@ -194,25 +194,26 @@ class KernelMemory:
         addresses, at = [a.ctypes.data for a in kernel.constants], self._own.ctypes.data
         for size in kernel.own_bytes:
             addresses.append(at)
-            at += _rounded(size)
+            at += rounded(size)
         struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
         return table
 
 
 def workspace_bytes(kernels: Sequence[MachineCode]) -> int:
     """The bytes of the memory of kernels that run one after the other."""
-    own, each, threads = _sizes(kernels)
+    own, each, threads = memory_sizes(kernels)
     return own + each * threads
 
 
-def _sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
+def memory_sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
     """Bytes of temporaries, bytes for each thread, and threads."""
-    own = max((sum(map(_rounded, k.own_bytes)) for k in kernels), default=0)
+    own = max((sum(map(rounded, k.own_bytes)) for k in kernels), default=0)
     each = max((k.layout.scratch_bytes for k in kernels), default=0) + ALIGNMENT
     return own, each, max((k.threads for k in kernels), default=1)
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
+    """A size in whole units of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 

@@ -18,7 +18,7 @@ from deepx_graph.ir import Node
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, scalar_type
-from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, Layout, MachineCode, Workspace
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
@@ -311,12 +311,12 @@ def build(node: Node) -> SmallGemm | None:
     plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
     batch = math.prod(types[2].shape[: len(node.attr("lhs_batching_dimensions"))])
     most = MOST_OF_BATCH if batch > 1 and plan.work <= batch * LEAST_EACH else MOST_WORK
-    return None if not 0 < plan.work <= most else _kernel(plan, types[2].shape, this_machine().register_bytes)
+    return None if not 0 < plan.work <= most else _kernel(plan, types[2].shape, this_machine())
 
 
 @lru_cache(maxsize=64)
-def _kernel(plan: SmallGemmPlan, shape: tuple[int, ...], register_bytes: int) -> SmallGemm:
-    return SmallGemm(plan, shape, register_bytes)
+def _kernel(plan: SmallGemmPlan, shape: tuple[int, ...], machine: Target) -> SmallGemm:
+    return SmallGemm(plan, shape, machine.register_bytes)
 
 
 class SmallGemm(MachineCode):

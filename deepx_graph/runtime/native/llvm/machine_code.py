@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding
 
 from deepx_graph.forking import Lock
 from deepx_graph.runtime.native.llvm import store
-from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.llvm.target import Target, running_machine, written_for
 
 llvm: Any = llvmlite.binding
 
@@ -67,7 +69,7 @@ class Linker:
 
     def _linked(self, digest: str, object_code: bytes, names: Sequence[str]) -> _Code:
         if self._session is None or self._links % LINKS == 0:
-            self._session = this_machine().session()
+            self._session = running_machine().session()
         self._links += 1
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
         for name in names:
@@ -90,6 +92,45 @@ class Linker:
                 code.tracker.close()
 
 
+class MachineFunction(NamedTuple):
+    """A function that some IR defines; `optimise` as in `functions`."""
+
+    ir: str
+    name: str
+    optimise: bool
+
+
+class Collection:
+    """Functions in the order in which they were asked for, numbered from 1."""
+
+    def __init__(self) -> None:
+        self.functions: list[MachineFunction] = []
+
+    def number(self, function: MachineFunction) -> int:
+        """The number of a function, which is now one of them."""
+        self.functions.append(function)
+        return len(self.functions)
+
+    def __getitem__(self, number: int) -> MachineFunction:
+        return self.functions[number - 1]
+
+
+_noted: ContextVar[Collection | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def collected(target: Target) -> Iterator[Collection]:
+    """Inside, the code of kernels is written for a target and collected: it is neither compiled nor can it run. Kernels that are
+    made inside must not be used outside."""
+    collection = Collection()
+    token = _noted.set(collection)
+    try:
+        with written_for(target):
+            yield collection
+    finally:
+        _noted.reset(token)
+
+
 @cache
 def linker() -> Linker:
     """The one of the process."""
@@ -99,11 +140,15 @@ def linker() -> Linker:
 def functions(ir: str, names: Sequence[str], owner: object = None, *, optimise: bool = False) -> dict[str, int]:
     """The addresses of the functions that some IR defines; they are good as long as `owner` is there, without one for ever.
 
-    `optimise` has LLVM's passes make vectors of scalar loops.
+    `optimise` has LLVM's passes make vectors of scalar loops. While code is `collected`, that of an owner is only noted, and the
+    addresses are the numbers of its functions there.
 
     Raises as `Target.compile` does.
     """
-    machine = this_machine()
+    noted = _noted.get()
+    if noted is not None and owner is not None:
+        return {name: noted.number(MachineFunction(ir, name, optimise)) for name in names}
+    machine = running_machine()
     digest = machine.digest(f"{ir}\n; optimised" if optimise else ir)
     found = linker().known(digest, owner)
     if found is not None:

@@ -10,7 +10,10 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,32 +30,47 @@ llvm: Any = llvmlite.binding
 _EXTERNAL = re.compile(r"^declare .*?@(?!llvm\.)([A-Za-z_]\w*)\(", re.MULTILINE)
 
 
-LEVELS = {128: "x86-64-v2", 256: "x86-64-v3"}
-"""The processors that stand for a machine whose widest vectors are left alone: SSE 4.2; AVX2 and FMA. Others have one width."""
+LEVELS = {128: "x86-64-v2", 256: "x86-64-v3", 512: "x86-64-v4"}
+"""The processors that stand for all with vectors of so many bits: SSE 4.2; AVX2 and FMA; AVX-512."""
 
 
-class Target:
-    """This machine, with vectors of so many bits: its widest if None. `register_bytes` is the width of its vector registers.
+@dataclass(frozen=True)
+class Processor:
+    """What code is generated for, in the words of LLVM; vectors have `vector_bits`."""
 
-    Raises UsageError for vectors wider than it has.
-    """
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
 
-    def __init__(self, vector_bits: int | None = None) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        self.triple = llvm.get_process_triple()
+    @staticmethod
+    def here(vector_bits: int | None = None) -> Processor:
+        """This machine's, with vectors of so many bits: its widest if None. Raises UsageError for wider ones than it has."""
         features = llvm.get_host_cpu_features()
         widest = 512 if features.get("avx512f") else 256 if features.get("avx2") else 128
         bits = widest if vector_bits is None else vector_bits
         if bits > widest:
             raise UsageError(Diagnostic(f"this machine has no vectors of {bits} bits", expected=f"at most {widest}"))
         whole = bits == widest
-        self.cpu = llvm.get_host_cpu_name() if whole else LEVELS[bits]
-        self.features = features.flatten() if whole else ""
-        self.register_bytes = bits // 8
+        return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name() if whole else LEVELS[bits],
+                         features.flatten() if whole else "", bits)
+
+
+class Target:
+    """A machine that code is written and compiled for: this one, with vectors of so many bits (its widest if None), or a processor
+    of which only object code is wanted. `register_bytes` is the width of its vector registers.
+
+    Raises UsageError for vectors wider than this machine has, and for a processor that LLVM does not know.
+    """
+
+    def __init__(self, vector_bits: int | None = None, processor: Processor | None = None) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        found = Processor.here(vector_bits) if processor is None else processor
+        self.triple, self.cpu, self.features = found.triple, found.cpu, found.features
+        self.register_bytes = found.vector_bits // 8
         self._has_library = self._load_library()
-        self._machine = llvm.Target.from_triple(self.triple).create_target_machine(
-            cpu=self.cpu, features=self.features, opt=2, reloc="default", codemodel="jitdefault")
+        self._machine = _machine(found, reloc="default", codemodel="jitdefault") if processor is None else _foreign_machine(found)
 
     @property
     def key(self) -> str:
@@ -62,7 +80,7 @@ class Target:
 
     def _load_library(self) -> bool:
         """glibc's vector functions, of x86-64 only: elsewhere their conventions are not known here."""
-        if platform.machine() not in ("x86_64", "AMD64"):
+        if platform.machine() not in ("x86_64", "AMD64") or not re.match("x86_64-.*linux-gnu", self.triple):
             return False
         try:
             llvm.load_library_permanently("libm.so.6")
@@ -109,21 +127,41 @@ class Target:
     def compile(self, ir: str, *, optimise: bool = False) -> bytes:
         """Object code; optimised by LLVM's passes where the IR is made of scalar loops. Raises RuntimeError for IR that LLVM
         refuses, or that names a function this process lacks."""
-        for symbol in _EXTERNAL.findall(ir):
+        for symbol in externals(ir):
             if llvm.address_of_symbol(symbol) is None:
                 raise RuntimeError(f"no function '{symbol}' in this process")
+        return self.emit(self.parsed(ir, optimise=optimise))
+
+    def parsed(self, ir: str, *, optimise: bool = False) -> Any:
+        """The module of some IR, optimised as for `compile`. Raises RuntimeError for IR that LLVM refuses."""
         module = llvm.parse_assembly(ir)
         module.triple = self.triple
         module.verify()
         if optimise:
             self._optimise(module)
+        return module
+
+    def emit(self, module: Any) -> bytes:
+        """The object code of a module."""
         return bytes(self._machine.emit_object(module))
 
-    def _optimise(self, module: Any) -> None:
+    def _passes(self) -> Any:
         tuning = llvm.create_pipeline_tuning_options(speed_level=3)
         tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = tuning.loop_interleaving = True
-        passes = llvm.create_pass_builder(self._machine, tuning)
+        return llvm.create_pass_builder(self._machine, tuning)
+
+    def _optimise(self, module: Any) -> None:
+        passes = self._passes()
         passes.getModulePassManager().run(module, passes)
+
+    def keep_only(self, module: Any, entry: str) -> None:
+        """Takes away from a module what one of its functions does not need, and hides the rest."""
+        for value in (*module.functions, *module.global_variables):
+            if not value.is_declaration and value.name != entry:
+                value.linkage = "internal"
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_global_dead_code_eliminate_pass()
+        manager.run(module, self._passes())
 
     def session(self) -> Any:
         """A session that links object code, and frees what it took when it is closed or dropped."""
@@ -170,7 +208,45 @@ def _whole(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> Vect
     return VectorValue(parts[0], dtype)
 
 
+def externals(ir: str) -> list[str]:
+    """The functions that some IR names and does not define, but for LLVM's own."""
+    return _EXTERNAL.findall(ir)
+
+
+def _machine(processor: Processor, **options: str) -> Any:
+    target = llvm.Target.from_triple(processor.triple)
+    return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=2, **options)
+
+
+def _foreign_machine(processor: Processor) -> Any:
+    """What emits code that may be linked anywhere. Raises UsageError for a processor that LLVM does not know."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        return _machine(processor, reloc="pic", codemodel="default")
+    except RuntimeError as e:
+        raise UsageError(Diagnostic(f"LLVM generates no code for '{processor.triple}'", hint=str(e).strip())) from None
+
+
+_written_for: ContextVar[Target | None] = ContextVar("written_for", default=None)
+
+
+@contextmanager
+def written_for(target: Target) -> Iterator[None]:
+    """IR that is written inside is for that target."""
+    token = _written_for.set(target)
+    try:
+        yield
+    finally:
+        _written_for.reset(token)
+
+
 def this_machine() -> Target:
+    """What IR is written for: this machine, with vectors of the width that is asked for, unless it is `written_for` another."""
+    return _written_for.get() or running_machine()
+
+
+def running_machine() -> Target:
     """The one target of the process for vectors of the width that is asked for."""
     return _target(asked())
 

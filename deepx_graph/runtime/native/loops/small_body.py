@@ -184,7 +184,7 @@ class _Planner:
                 value_of(node).array.shape))
         for i in self.code.instructions:
             if isinstance(i, Run):
-                self.tree[i.target] = self._of_run(i)
+                self.tree[i.target] = self._placed(i)
             elif isinstance(i, Pack):
                 self.tree[i.target] = tuple(self.tree[s] for s in i.sources)
             elif isinstance(i, Move):
@@ -198,6 +198,13 @@ class _Planner:
         assert type.dtype.np is not None
         self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array))
         return len(self.loops.storages) - 1
+
+    def _placed(self, run: Run) -> Tree:
+        """The storages of a run. Raises Declined with its node."""
+        try:
+            return self._of_run(run)
+        except Declined as e:
+            raise Declined(str(e), run.node) from None
 
     def _of_run(self, run: Run) -> Tree:
         node = run.node
@@ -315,7 +322,7 @@ class _Planner:
             raise Declined(f"{node.op.name}, which repeats elements of a large tensor")
         kernel = self.machine_of(node)
         if kernel is None:
-            raise Declined(f"{node.op.name}, which is no machine code")
+            raise Declined(f"{node.op.name}, which is no machine code", node)
         return self._called(kernel, [self._leaf(s) for s in i.sources], target, alive)
 
     def _called(self, kernel: MachineCode, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:

@@ -1,0 +1,196 @@
+"""`build`: a module as object code with a C entry, for programs that the native engine runs as one machine function.
+
+Kernels are made as for a run, on one thread, but their IR is collected instead of compiled, so the processor may be another one.
+Each becomes a module of LLVM with names of its own; all are linked into one of which only the entry can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.files import write_file
+from deepx_graph.ir import Function, Module
+from deepx_graph.runtime.aot.entry import EntryLayout, entry_text
+from deepx_graph.runtime.aot.header import header_text
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.inputs import Port, input_ports, output_ports
+from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
+from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
+from deepx_graph.runtime.native.loops.small_body import LoopPlan
+from deepx_graph.runtime.native.loops.small_body_kernel import function_text, kernels_of
+from deepx_graph.runtime.specialise import specialise
+from deepx_graph.types import is_static
+
+llvm: Any = llvmlite.binding
+"""It has no types."""
+
+NATIVE = "native"
+CPUS = {level.rpartition("-")[2]: bits for bits, level in LEVELS.items()}
+"""The widths of vectors of the levels of x86-64, by their short names."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class BuiltProgram:
+    """A program as object code; `libraries` are those that it is linked with."""
+
+    name: str
+    code: bytes
+    header: str
+    inputs: tuple[Port, ...]
+    results: tuple[Port, ...]
+    workspace_bytes: int
+    libraries: tuple[str, ...]
+    processor: Processor
+
+    def link_shared(self, path: str | Path) -> None:
+        """Writes a shared library, linked by this machine's `cc`. Raises UsageError where there is none, or the program is for
+        another machine; RunError where linking fails."""
+        compiler = shutil.which("cc")
+        if compiler is None:
+            command = f"cc -shared -o {self.name}.so {self.name}.o {' '.join(self.link_options)}"
+            raise UsageError(Diagnostic("a shared library is linked by cc, and there is none", hint=f"elsewhere: {command}"))
+        if self.processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+            raise UsageError(Diagnostic(f"cc links nothing for '{printable(self.processor.triple)}' here"))
+        with tempfile.TemporaryDirectory() as folder:
+            code, library = Path(folder, "model.o"), Path(folder, "model.so")
+            code.write_bytes(self.code)
+            done = subprocess.run([compiler, "-shared", "-o", library, code, *self.link_options], capture_output=True, text=True)
+            if done.returncode:
+                raise RunError(Diagnostic("cc did not link the program", notes=tuple(done.stderr.splitlines()[:5])))
+            write_file(path, library.read_bytes())
+
+    @property
+    def link_options(self) -> list[str]:
+        """What a linker needs to know."""
+        return [f"-l{library}" for library in self.libraries]
+
+
+def build(module: Module, path: str | Path, *, header: str | Path | None = None, shared: str | Path | None = None,
+          **options: Any) -> BuiltProgram:
+    """Builds the entry of a module and writes its object code, its header (beside it where no path is given), and a shared library
+    if one is wanted. The options are those of `built`, and errors those of it and of `BuiltProgram.link_shared`."""
+    program = built(module, **options)
+    write_file(path, program.code)
+    write_file(Path(path).with_suffix(".h") if header is None else header, program.header.encode())
+    if shared is not None:
+        program.link_shared(shared)
+    return program
+
+
+def processor_of(cpu: str, triple: str | None = None) -> Processor:
+    """The processor of a name: this machine's for `native`, or a level of x86-64 (`x86-64-v3`, or `v3` for short). With a triple of
+    another machine `native` is the least of that kind.
+
+    Raises UsageError for another: LLVM does not say which it knows.
+    """
+    if triple is None and cpu == NATIVE:
+        return Processor.here()
+    triple = triple or llvm.get_process_triple()
+    known = {"x86_64": CPUS, "aarch64": {}}.get(triple.partition("-")[0])
+    if known is None:
+        raise UsageError(Diagnostic(f"no code is made for '{printable(triple)}'", expected="x86_64-... | aarch64-..."))
+    bits = min(LEVELS) if cpu == NATIVE else known.get(cpu.removeprefix("x86-64-"))
+    if bits is None:
+        raise UsageError(Diagnostic(f"no processor is called '{printable(cpu)}'", expected=" | ".join((NATIVE, *sorted(known)))))
+    return Processor(triple, LEVELS[bits] if known else "generic", "", bits)
+
+
+def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str | None = None, seed: int = 0,
+          data_root: Path | None = None, prepare: Callable[[Module], Module] | None = None) -> BuiltProgram:
+    """The entry of a module as the C function `NAME_run`; `prepare` maps the module once its seeds are fixed.
+
+    Raises UsageError for a name that C has not or an unknown processor, RunError, with the place, for a program that is not one
+    machine function.
+    """
+    if not _IDENTIFIER.fullmatch(name):
+        raise UsageError(Diagnostic(f"'{printable(name)}' is no name of C", expected="letters, digits and _"))
+    processor = processor_of(cpu, triple)
+    inputs = input_ports(module.entry)
+    for port in inputs:
+        if not is_static(port.type):
+            message = f"input '{printable(port.name)}' has type {port.type}: its size must be known"
+            raise RunError(Diagnostic(message, module.entry.span))
+    module = specialise(module, module.entry.type.params, seed=seed, data_root=data_root)
+    entry = (module if prepare is None else prepare(module)).entry
+    target = Target(processor=processor)
+    with collected(target) as collection:
+        plan = _planned(entry)
+        code = ProgramCode(plan, len(entry.params), name, collection, target)
+    results = output_ports(entry)
+    header = header_text(name, inputs, results, code.layout.nbytes, code.libraries,
+                         f"{processor.cpu} ({processor.triple})")
+    return BuiltProgram(name, code.emitted(), header, inputs, results, code.layout.nbytes, code.libraries, processor)
+
+
+def _planned(function: Function) -> LoopPlan:
+    """What one machine function does for a function. Raises RunError, with the place, where it is not one."""
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+    engine = NativeEngine(threads=1)
+    try:
+        return engine.whole(function)
+    except Declined as e:
+        span = function.span if e.node is None else e.node.span
+        reason = e.node is not None and engine.declined(e.node)
+        raise RunError(Diagnostic(
+            f"'{printable(function.name)}' is not one machine function: {printable(str(e))}", span,
+            hint=f"the node has no kernel: {reason}" if reason else None,
+            notes=("what can be built is what the native engine runs as one machine function",))) from None
+
+
+class ProgramCode:
+    """The code of a plan: the entry, the plan's own function, and the kernels that it calls."""
+
+    def __init__(self, plan: LoopPlan, params: int, name: str, collection: Collection, target: Target) -> None:
+        self.name, self.target = f"{name}_run", target
+        self.layout = EntryLayout.of(plan, params + len(plan.results))
+        called = [collection[address] for c in kernels_of(plan) for address, _ in c.kernel.calls]
+        self.modules = dict.fromkeys((f.ir, f.optimise) for f in called)
+        numbers = {key: k for k, key in enumerate(self.modules)}
+
+        def symbol(address: int) -> str:
+            function = collection[address]
+            return _renamed(numbers[function.ir, function.optimise], function.name)
+
+        self.texts = [entry_text(plan, params, self.name, symbol, self.layout), function_text(plan, tuple(range(params)))]
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries of the functions that kernels call: libm, and glibc's libmvec."""
+        names = {n for ir, _ in self.modules for n in externals(ir)}
+        vector = any(n.startswith("_ZGV") for n in names)
+        return ("mvec", "m") if vector else ("m",)
+
+    def emitted(self) -> bytes:
+        """The object code."""
+        whole, *rest = (self.target.parsed(text) for text in self.texts)
+        for k, (ir, optimise) in enumerate(self.modules):
+            rest.append(self._kernel(k, ir, optimise))
+        for module in rest:
+            whole.link_in(module)
+        self.target.keep_only(whole, self.name)
+        return self.target.emit(whole)
+
+    def _kernel(self, number: int, ir: str, optimise: bool) -> Any:
+        """The module of a kernel, in which every name is its own."""
+        module = self.target.parsed(ir, optimise=optimise)
+        for value in (*module.functions, *module.global_variables):
+            if not value.is_declaration:
+                value.name = _renamed(number, value.name)
+        return module
+
+
+def _renamed(number: int, name: str) -> str:
+    return f"kernel{number}_{name}"

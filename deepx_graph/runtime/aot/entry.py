@@ -1,0 +1,195 @@
+"""The entry of a program for C: a machine function that makes in the caller's workspace what the plan's own function reads.
+
+`NAME_run(in, out, workspace)` writes the words, storages and tables that `native/loops/small_body_kernel.py` makes in this process
+into the workspace, and calls the same function on them. Nothing is kept between calls: with different workspaces several may run at
+once. Constants are data of the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from deepx_graph.literal import Array
+from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.native.llvm.builder import IRBuilder
+from deepx_graph.runtime.native.loops.small_body import LoopPlan
+from deepx_graph.runtime.native.loops.small_body_kernel import (
+    CELL,
+    LIMIT,
+    RESUME,
+    SCRATCH,
+    SCRATCHES,
+    SHARE,
+    calls_at,
+    cell,
+    kernels_of,
+    marks_of,
+    words_bytes,
+)
+from deepx_graph.runtime.native.machine_kernel import DATA, memory_sizes, rounded
+
+OK, BAD_WORKSPACE, BAD_POINTER = range(3)
+"""What the entry returns."""
+
+ITERATE = "iterate"
+"""The plan's own function."""
+
+UNLIMITED = 1 << 62
+"""Jumps back in one call: it returns only when it is done."""
+
+SHARE_ALONE = """define internal void @share(ptr %pool, i64 %threads, ptr %function, ptr %table, ptr %counter, ptr %scratches) {
+entry:
+  %scratch = load ptr, ptr %scratches
+  call void %function(ptr %table, ptr %counter, ptr %scratch)
+  ret void
+}
+"""
+"""Work that several threads would share, done by one."""
+
+
+@dataclass(frozen=True)
+class EntryLayout:
+    """Where things are in the workspace, in bytes from its start. The words come first."""
+
+    objects: int
+    """What stands for the array objects of arguments, then results."""
+    table: int
+    tables: tuple[int, ...]
+    """Of each call of a kernel."""
+    scratches: int
+    scratch: int
+    own: int
+    buffers: dict[int, int]
+    """Of the storages that have memory of their own."""
+    nbytes: int
+
+    @staticmethod
+    def of(plan: LoopPlan, objects: int) -> EntryLayout:
+        """The layout for a plan with so many arguments and results."""
+        kernels = [c.kernel for c in kernels_of(plan)]
+        owned = {k: s.nbytes for k, s in enumerate(plan.storages) if s.is_owned and k not in plan.direct}
+        own_bytes, scratch_bytes, _ = memory_sizes(kernels)
+        sizes = [words_bytes(plan), CELL * objects, 8 * (objects + 1), *(8 * k.layout.size for k in kernels), 8, scratch_bytes,
+                 own_bytes, *owned.values()]
+        _, at, table, *rest = accumulate(map(rounded, sizes), initial=0)
+        tables, (scratches, scratch, own, *buffers) = rest[: len(kernels)], rest[len(kernels) :]
+        return EntryLayout(at, table, tuple(tables), scratches, scratch, own, dict(zip(owned, buffers, strict=False)), buffers[-1])
+
+
+def entry_text(plan: LoopPlan, params: int, name: str, symbol: Callable[[int], str], layout: EntryLayout) -> str:
+    """The IR of `name`, which takes so many arguments. `symbol` is the name of a machine function of a kernel, by its address."""
+    return _Entry(plan, params, symbol, layout).text(name)
+
+
+class _Entry:
+    def __init__(self, plan: LoopPlan, params: int, symbol: Callable[[int], str], layout: EntryLayout) -> None:
+        self.plan, self.params, self.symbol, self.layout = plan, params, symbol, layout
+        self.t = IRBuilder(1)
+        self.data: dict[bytes, str] = {}
+        """The names of constants, by their elements."""
+
+    def text(self, name: str) -> str:
+        self._check()
+        self._objects()
+        self._words()
+        self._storages()
+        self._calls()
+        self.t.line(f"call void @{ITERATE}(ptr {self._at(self.layout.table)}, ptr null)")
+        self.t.line(f"ret i32 {OK}")
+        head = f"define i32 @{name}(ptr %in, ptr %out, ptr %workspace) nounwind {{"
+        constants = [f"{symbol} = internal constant [{len(data)} x i8] c\"{_escaped(data)}\", align {ALIGNMENT}"
+                     for data, symbol in self.data.items()]
+        own = f"declare void @{ITERATE}(ptr, ptr)"
+        return "\n".join([*constants, *self.t.declarations, own, SHARE_ALONE, head, "entry:", *self.t.lines, "}", ""])
+
+    # --- what the caller gives
+
+    def _check(self) -> None:
+        """Returns at once where the workspace is none, or not aligned."""
+        address = self.t.let("ptrtoint ptr %workspace to i64")
+        odd = self.t.let(f"icmp ne i64 {self.t.let(f'and i64 {address}, {ALIGNMENT - 1}')}, 0")
+        wrong = self.t.let(f"or i1 {odd}, {self.t.let('icmp eq ptr %workspace, null')}")
+        self._refuse(wrong, BAD_WORKSPACE)
+
+    def _refuse(self, wrong: str, status: int) -> None:
+        self.t.line(f"br i1 {wrong}, label %refused{status}, label %passed{status}")
+        self.t.start(f"refused{status}")
+        self.t.line(f"ret i32 {status}")
+        self.t.start(f"passed{status}")
+
+    def _objects(self) -> None:
+        """The objects of arguments and results, and the table that has them first and then the words."""
+        wrong = "false"
+        results = len(self.plan.results)
+        given = [("%in", k) for k in range(self.params)] + [("%out", k) for k in range(results)]
+        for k, (array, number) in enumerate(given):
+            data = self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr {array}, i64 {number}')}")
+            wrong = self.t.let(f"or i1 {wrong}, {self.t.let(f'icmp eq ptr {data}, null')}")
+            self._store(data, self.layout.objects + CELL * k + DATA)
+            self._store(self._at(self.layout.objects + CELL * k), self.layout.table + 8 * k)
+        self._store("%workspace", self.layout.table + 8 * len(given))
+        self._refuse(wrong, BAD_POINTER)
+
+    # --- what the plan's function reads
+
+    def _words(self) -> None:
+        self._number(0, RESUME)
+        self._number(UNLIMITED, LIMIT)
+        self._store(self._at(self.layout.scratch), SCRATCH)
+        self._store(self._at(self.layout.scratch), self.layout.scratches)
+        self._store(self._at(self.layout.scratches), SCRATCHES)
+        self._store("@share", SHARE)
+        marks = len(marks_of(self.plan))
+        for k in range(marks):
+            self._number(0, words_bytes(self.plan) - 8 * (k + 1))
+
+    def _storages(self) -> None:
+        for number, storage in enumerate(self.plan.storages):
+            if storage.array is not None:
+                self._store(self._constant(storage.array), cell(number) + DATA)
+            elif number in self.layout.buffers:
+                self._store(self._at(self.layout.buffers[number]), cell(number) + DATA)
+
+    def _calls(self) -> None:
+        at = calls_at(self.plan)
+        for called, table in zip(kernels_of(self.plan), self.layout.tables, strict=True):
+            kernel = called.kernel
+            for k, storage in enumerate(called.objects):
+                self._store(self._at(cell(storage)), table + 8 * k)
+            sizes = [rounded(n) for n in kernel.own_bytes]
+            own = [self._at(self.layout.own + start) for start in accumulate(sizes, initial=0)][: len(sizes)]
+            for k, address in enumerate([*map(self._constant, kernel.constants), *own], kernel.layout.objects):
+                self._store(address, table + 8 * k)
+            for function, threads in kernel.calls:
+                self._store(self._function(function, shared=threads > 0), at)
+                self._store(self._at(table), at + 8)
+                at += 16
+
+    def _function(self, address: int, *, shared: bool) -> str:
+        symbol = f"@{self.symbol(address)}"
+        self.t.declare(f"declare void {symbol}(ptr, ptr{', ptr' if shared else ''})")
+        return symbol
+
+    # --- memory
+
+    def _constant(self, array: Array) -> str:
+        return self.data.setdefault(array.tobytes(), f"@data{len(self.data)}")
+
+    def _at(self, offset: int) -> str:
+        return self.t.let(f"getelementptr i8, ptr %workspace, i64 {offset}")
+
+    def _store(self, pointer: str, offset: int) -> None:
+        self.t.line(f"store ptr {pointer}, ptr {self._at(offset)}")
+
+    def _number(self, value: int, offset: int) -> None:
+        self.t.line(f"store i64 {value}, ptr {self._at(offset)}")
+
+
+_HEX: Sequence[str] = [f"\\{byte:02X}" for byte in range(256)]
+
+
+def _escaped(data: bytes) -> str:
+    """Bytes as LLVM reads them between quotes."""
+    return "".join(map(_HEX.__getitem__, data))

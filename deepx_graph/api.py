@@ -23,7 +23,7 @@ from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
-    from deepx_graph.runtime.aot.build import BuiltProgram
+    from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
     from deepx_graph.session.programs import Loaded

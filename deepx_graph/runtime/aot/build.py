@@ -7,11 +7,7 @@ Each becomes a module of LLVM with names of its own; all are linked into one of 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +17,9 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module
 from deepx_graph.runtime.aot.entry import EntryLayout, entry_text
-from deepx_graph.runtime.aot.header import header_text
+from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.inputs import Port, input_ports, output_ports
+from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
 from deepx_graph.runtime.native.loops.small_body import LoopPlan
@@ -41,51 +37,15 @@ CPUS = {level.rpartition("-")[2]: bits for bits, level in LEVELS.items()}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
-class BuiltProgram:
-    """A program as object code; `libraries` are those that it is linked with."""
-
-    name: str
-    code: bytes
-    header: str
-    inputs: tuple[Port, ...]
-    results: tuple[Port, ...]
-    workspace_bytes: int
-    libraries: tuple[str, ...]
-    processor: Processor
-
-    def link_shared(self, path: str | Path) -> None:
-        """Writes a shared library, linked by this machine's `cc`. Raises UsageError where there is none, or the program is for
-        another machine; RunError where linking fails."""
-        compiler = shutil.which("cc")
-        if compiler is None:
-            command = f"cc -shared -o {self.name}.so {self.name}.o {' '.join(self.link_options)}"
-            raise UsageError(Diagnostic("a shared library is linked by cc, and there is none", hint=f"elsewhere: {command}"))
-        if self.processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
-            raise UsageError(Diagnostic(f"cc links nothing for '{printable(self.processor.triple)}' here"))
-        with tempfile.TemporaryDirectory() as folder:
-            code, library = Path(folder, "model.o"), Path(folder, "model.so")
-            code.write_bytes(self.code)
-            done = subprocess.run([compiler, "-shared", "-o", library, code, *self.link_options], capture_output=True, text=True)
-            if done.returncode:
-                raise RunError(Diagnostic("cc did not link the program", notes=tuple(done.stderr.splitlines()[:5])))
-            write_file(path, library.read_bytes())
-
-    @property
-    def link_options(self) -> list[str]:
-        """What a linker needs to know."""
-        return [f"-l{library}" for library in self.libraries]
-
-
 def build(module: Module, path: str | Path, *, header: str | Path | None = None, shared: str | Path | None = None,
           **options: Any) -> BuiltProgram:
     """Builds the entry of a module and writes its object code, its header (beside it where no path is given), and a shared library
     if one is wanted. The options are those of `built`, and errors those of it and of `BuiltProgram.link_shared`."""
     program = built(module, **options)
-    write_file(path, program.code)
-    write_file(Path(path).with_suffix(".h") if header is None else header, program.header.encode())
     if shared is not None:
         program.link_shared(shared)
+    write_file(path, program.code)
+    write_file(Path(path).with_suffix(".h") if header is None else header, program.header.encode())
     return program
 
 
@@ -128,10 +88,7 @@ def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str
     with collected(target) as collection:
         plan = _planned(entry)
         code = ProgramCode(plan, len(entry.params), name, collection, target)
-    results = output_ports(entry)
-    header = header_text(name, inputs, results, code.layout.nbytes, code.libraries,
-                         f"{processor.cpu} ({processor.triple})")
-    return BuiltProgram(name, code.emitted(), header, inputs, results, code.layout.nbytes, code.libraries, processor)
+    return BuiltProgram(name, code.emitted(), inputs, output_ports(entry), code.layout.nbytes, code.libraries, processor)
 
 
 def _planned(function: Function) -> LoopPlan:

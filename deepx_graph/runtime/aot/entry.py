@@ -69,13 +69,14 @@ class EntryLayout:
     def of(plan: LoopPlan, objects: int) -> EntryLayout:
         """The layout for a plan with so many arguments and results."""
         kernels = [c.kernel for c in kernels_of(plan)]
-        owned = {k: s.nbytes for k, s in enumerate(plan.storages) if s.is_owned and k not in plan.direct}
+        offsets, buffer_bytes = plan.buffers()
         own_bytes, scratch_bytes, _ = memory_sizes(kernels)
         sizes = [words_bytes(plan), CELL * objects, 8 * (objects + 1), *(8 * k.layout.size for k in kernels), 8, scratch_bytes,
-                 own_bytes, *owned.values()]
+                 own_bytes, buffer_bytes]
         _, at, table, *rest = accumulate(map(rounded, sizes), initial=0)
-        tables, (scratches, scratch, own, *buffers) = rest[: len(kernels)], rest[len(kernels) :]
-        return EntryLayout(at, table, tuple(tables), scratches, scratch, own, dict(zip(owned, buffers, strict=False)), buffers[-1])
+        tables, (scratches, scratch, own, start, end) = rest[: len(kernels)], rest[len(kernels) :]
+        buffers = {k: start + offsets[k] for k, s in enumerate(plan.storages) if s.is_owned}
+        return EntryLayout(at, table, tuple(tables), scratches, scratch, own, buffers, end)
 
 
 def entry_text(plan: LoopPlan, params: int, name: str, symbol: Callable[[int], str], layout: EntryLayout) -> str:

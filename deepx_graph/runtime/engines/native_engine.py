@@ -38,6 +38,7 @@ from deepx_graph.runtime.native.loops.per_element_kernel import build as build_p
 from deepx_graph.runtime.native.loops.small_body import LoopPlan, planned
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
+from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.native.trampoline import entry, quick
 from deepx_graph.runtime.straightline import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
@@ -155,8 +156,8 @@ class NativeEngine(KernelEngine):
         if key not in self._loop_kernels:
             try:
                 self._loop_kernels[key] = self._loop_program(alone(node))
-            except Declined:
-                self._loop_kernels[key] = None
+            except Declined as e:
+                self._loop_kernels[key], self._declined[key] = None, str(e)
         return self._loop_kernels[key]
 
     # --- kernels of nodes
@@ -212,11 +213,18 @@ class NativeEngine(KernelEngine):
     def whole(self, function: Function) -> LoopPlan:
         """What one machine function does for a function of static types, with the kernels that it calls. Raises Declined, with the
         node that has no machine code where there is one."""
-        return planned(outlined(self._with_epilogues(function), self._joins_per_element), self._made)
+        return planned(outlined(self._with_epilogues(function), self._joins_per_element), self._relocatable)
+
+    def _relocatable(self, node: Node) -> MachineCode | None:
+        """The machine code of a node; raises Declined where addresses of this process stand in its tables."""
+        kernel = self._made(node)
+        if isinstance(kernel, PreparedKernel):
+            raise Declined(f"{node.op.name}, whose kernel has addresses of this process in its tables", node)
+        return kernel
 
     def declined(self, node: Node) -> str:
         """Why there is no kernel for a node, where a builder said so."""
-        return self._declined.get(key_of(node), "")
+        return self._declined.get(node.attr("body") if node.op is fusion else key_of(node), "")
 
     def _runs_in_one_call(self, function: Function) -> bool:
         """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""

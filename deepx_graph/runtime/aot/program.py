@@ -1,15 +1,70 @@
-"""The C header of a built program: sizes as macros, inputs and results as constant tables, and the entry."""
+"""A built program: its object code, the C header that describes it, and a shared library of it."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from deepx_graph.errors import printable
+import llvmlite.binding
+
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.files import write_file
 from deepx_graph.runtime.aot.entry import BAD_POINTER, BAD_WORKSPACE
 from deepx_graph.runtime.inputs import Port
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.native.llvm.target import Processor
 from deepx_graph.types import TensorType
 from deepx_graph.types.dtypes import DType
+
+llvm: Any = llvmlite.binding
+"""It has no types."""
+
+
+@dataclass(frozen=True)
+class BuiltProgram:
+    """A program as object code; `libraries` are those that it is linked with."""
+
+    name: str
+    code: bytes
+    inputs: tuple[Port, ...]
+    results: tuple[Port, ...]
+    workspace_bytes: int
+    libraries: tuple[str, ...]
+    processor: Processor
+
+    @cached_property
+    def header(self) -> str:
+        """The C header."""
+        return header_text(self)
+
+    def link_shared(self, path: str | Path) -> None:
+        """Writes a shared library, linked by this machine's `cc`. Raises UsageError where there is none, or the program is for
+        another machine; RunError where linking fails."""
+        compiler = shutil.which("cc")
+        if compiler is None:
+            command = f"cc -shared -o {self.name}.so {self.name}.o {' '.join(self.link_options)}"
+            raise UsageError(Diagnostic("a shared library is linked by cc, and there is none", hint=f"elsewhere: {command}"))
+        if self.processor.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+            raise UsageError(Diagnostic(f"cc links nothing for '{printable(self.processor.triple)}' here"))
+        with tempfile.TemporaryDirectory() as folder:
+            code, library = Path(folder, "model.o"), Path(folder, "model.so")
+            code.write_bytes(self.code)
+            done = subprocess.run([compiler, "-shared", "-o", library, code, *self.link_options], capture_output=True, text=True)
+            if done.returncode:
+                raise RunError(Diagnostic("cc did not link the program", notes=tuple(done.stderr.splitlines()[:5])))
+            write_file(path, library.read_bytes())
+
+    @property
+    def link_options(self) -> list[str]:
+        """What a linker needs to know."""
+        return [f"-l{library}" for library in self.libraries]
+
 
 _C_TYPES = {"bool": "uint8_t", "f32": "float", "f64": "double", "c64": "float", "c128": "double"}
 
@@ -20,17 +75,18 @@ def c_type(dtype: DType) -> str:
     return _C_TYPES.get(dtype.name, f"{prefix}{8 * dtype.itemsize}_t")
 
 
-def header_text(name: str, inputs: Sequence[Port], results: Sequence[Port], workspace_bytes: int, libraries: Sequence[str],
-                processor: str) -> str:
-    """The header of a program whose entry is `NAME_run`."""
+def header_text(program: BuiltProgram) -> str:
+    """Sizes as macros, inputs and results as constant tables, and the entry."""
+    name, inputs, results = program.name, program.inputs, program.results
+    processor = f"{program.processor.cpu} ({program.processor.triple})"
     big = name.upper()
     return "\n".join([
         f"/* {name}: a program compiled by deepx-graph for {processor}.", " *",
-        f" * Link it with: {' '.join(f'-l{each}' for each in libraries) or '(nothing else)'}",
+        f" * Link it with: {' '.join(program.link_options)}",
         " *", *_comment("in", inputs), *_comment("out", results), " */",
         f"#ifndef {big}_H", f"#define {big}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
         "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-        f"#define {big}_WORKSPACE_BYTES {workspace_bytes}", f"#define {big}_WORKSPACE_ALIGNMENT {ALIGNMENT}",
+        f"#define {big}_WORKSPACE_BYTES {program.workspace_bytes}", f"#define {big}_WORKSPACE_ALIGNMENT {ALIGNMENT}",
         f"#define {big}_BAD_WORKSPACE {BAD_WORKSPACE}", f"#define {big}_BAD_POINTER {BAD_POINTER}", "",
         *_macros(f"{big}_INPUT", inputs), "", *_macros(f"{big}_RESULT", results), "",
         f"struct {name}_tensor {{", "  const char *name;", "  const char *dtype;", "  int rank;", "  const int64_t *shape;",

@@ -186,7 +186,8 @@ def test_kernels_made_for_another_machine_are_not_run_here() -> None:
 def test_a_program_that_is_no_machine_function_is_refused_at_its_node(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "foreign.mlir"
     path.write_text("func.func @main(%x: tensor<4xf64>) -> tensor<4xf64> {\n"
-                    "  %0 = stablehlo.custom_call @foreign(%x) : (tensor<4xf64>) -> tensor<4xf64>\n  return %0 : tensor<4xf64>\n}\n")
+                    "  %0 = stablehlo.custom_call @foreign(%x) : (tensor<4xf64>) -> tensor<4xf64>\n"
+                    "  return %0 : tensor<4xf64>\n}\n")
     done = run("build", str(path), "-o", str(tmp_path / "foreign.o"))
     assert done.code == 5
     assert "foreign.mlir:2:3: error: 'main' is not one machine function: custom_call, which is no machine code" in done.err

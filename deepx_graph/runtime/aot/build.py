@@ -15,15 +15,18 @@ import llvmlite.binding
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
-from deepx_graph.ir import Function, Module
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.runtime.aot.entry import EntryLayout, entry_text
 from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.outline import outlined
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
-from deepx_graph.runtime.native.loops.small_body import LoopPlan
+from deepx_graph.runtime.native.loops.small_body import LoopPlan, planned
 from deepx_graph.runtime.native.loops.small_body_kernel import function_text, kernels_of
+from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.types import is_static
 
@@ -96,14 +99,23 @@ def _planned(function: Function) -> LoopPlan:
     from deepx_graph.runtime.engines.native_engine import NativeEngine
 
     engine = NativeEngine(threads=1)
+
+    def joins(loop: Function) -> bool:
+        kernel = engine.per_element(loop)
+        return isinstance(kernel, MachineCode) and kernel.is_kept
+
+    def relocatable(node: Node) -> MachineCode | None:
+        kernel = engine.made(node)
+        if isinstance(kernel, PreparedKernel):
+            raise Declined(f"{node.op.name}, whose kernel has addresses of this process in its tables", node)
+        return kernel
+
     try:
-        return engine.whole(function)
+        return planned(outlined(engine.with_epilogues(function), joins), relocatable)
     except Declined as e:
         span = function.span if e.node is None else e.node.span
-        reason = e.node is not None and engine.declined(e.node)
         raise RunError(Diagnostic(
             f"'{printable(function.name)}' is not one machine function: {printable(str(e))}", span,
-            hint=f"the node has no kernel: {reason}" if reason else None,
             notes=("what can be built is what the native engine runs as one machine function",))) from None
 
 

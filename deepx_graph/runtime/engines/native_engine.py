@@ -35,10 +35,8 @@ from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
 from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
-from deepx_graph.runtime.native.loops.small_body import LoopPlan, planned
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
-from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.native.trampoline import entry, quick
 from deepx_graph.runtime.straightline import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
@@ -105,7 +103,7 @@ class NativeEngine(KernelEngine):
         try:
             return build_per_element(function, self.threads)
         except Declined:
-            return build_small_body(function, self._made, self._kept)
+            return build_small_body(function, self.made, self._kept)
 
     @_in_its_width
     def _gemm(self, function: Function) -> CompiledKernel:
@@ -139,7 +137,7 @@ class NativeEngine(KernelEngine):
         return kernel.GemmKernel.of(gemm, self.threads) if kernel.fits(gemm) else None
 
     @_in_its_width
-    def _made(self, node: Node) -> MachineCode | None:
+    def made(self, node: Node) -> MachineCode | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
             from deepx_graph.runtime.native.gemm import code
@@ -156,16 +154,15 @@ class NativeEngine(KernelEngine):
         if key not in self._loop_kernels:
             try:
                 self._loop_kernels[key] = self._loop_program(alone(node))
-            except Declined as e:
-                self._loop_kernels[key], self._declined[key] = None, str(e)
+            except Declined:
+                self._loop_kernels[key] = None
         return self._loop_kernels[key]
 
     # --- kernels of nodes
 
     def canonicalize(self, function: Function) -> Function:
-        """The function as it runs best: the epilogue of a convolution or a product is done where that is in a cache; a program with
-        control flow is one kernel, or else some of its loops are."""
-        function = outlined(self._with_epilogues(function), self._is_per_element)
+        """The function as it runs best: with epilogues, and as one kernel unless kernels join, or else with loops as kernels."""
+        function = outlined(self.with_epilogues(function), lambda loop: self.per_element(loop) is not None)
         if self._runs_in_one_call(function):
             return function
         if self._has_own_kernels(function):
@@ -187,44 +184,20 @@ class NativeEngine(KernelEngine):
         kernel = self._compiled(node) or self._loop_kernels.get(key_of(node))
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
-    def _with_epilogues(self, function: Function) -> Function:
+    def with_epilogues(self, function: Function) -> Function:
+        """The function with the epilogue of a convolution or a product done where that is in a cache."""
         function = super().canonicalize(widened(function, _is_widened))
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         return function
 
-    def _is_per_element(self, loop: Function) -> bool:
-        """Whether the iterations of a loop can be done element by element, which no other kernel equals."""
-        return self._per_element(loop) is not None
-
-    def _per_element(self, loop: Function) -> CompiledKernel | None:
+    def per_element(self, loop: Function) -> CompiledKernel | None:
+        """The kernel that does the iterations of a loop element by element, which no other equals."""
         try:
             kernel = build_per_element(loop, self.threads)
         except Declined:
             return None
         return self._remembered(loop, lambda: kernel)
-
-    def _joins_per_element(self, loop: Function) -> bool:
-        """Whether machine code can call a kernel that does so."""
-        kernel = self._per_element(loop)
-        return isinstance(kernel, MachineCode) and kernel.is_kept
-
-    @_in_its_width
-    def whole(self, function: Function) -> LoopPlan:
-        """What one machine function does for a function of static types, with the kernels that it calls. Raises Declined, with the
-        node that has no machine code where there is one."""
-        return planned(outlined(self._with_epilogues(function), self._joins_per_element), self._relocatable)
-
-    def _relocatable(self, node: Node) -> MachineCode | None:
-        """The machine code of a node; raises Declined where addresses of this process stand in its tables."""
-        kernel = self._made(node)
-        if isinstance(kernel, PreparedKernel):
-            raise Declined(f"{node.op.name}, whose kernel has addresses of this process in its tables", node)
-        return kernel
-
-    def declined(self, node: Node) -> str:
-        """Why there is no kernel for a node, where a builder said so."""
-        return self._declined.get(node.attr("body") if node.op is fusion else key_of(node), "")
 
     def _runs_in_one_call(self, function: Function) -> bool:
         """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""

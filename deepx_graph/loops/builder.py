@@ -31,6 +31,8 @@ class LoopBuilder:
         self.constants: list[Buffer] = []
         self.scratch: list[Buffer] = []
         self.results = 0
+        self.undecided: list[Affine] = []
+        """The subscripts of which the program asks whether they are negative."""
         self._blocks: list[list[Statement]] = [self.body]
         self._known: list[dict[Any, Any]] = [{}]
         self._tables: dict[tuple[Any, DType], Buffer] = {}
@@ -327,6 +329,7 @@ class LoopBuilder:
         difference = affine(x) - y
         if (ends := difference.bounds) is not None and (ends[1] < 0 or ends[0] >= 0):
             return ScalarConst(ends[1] < 0, BOOL)
+        self.undecided.append(difference)
         return self.apply("lt", affine(x), affine(y))
 
     def within(self, x: Affine, low: int, high: int) -> Scalar:

@@ -2,12 +2,18 @@
 
 The element of a value is computed where it is read, through composed subscripts, as long as that costs little or happens once for
 each element; other values are put in memory. Values of one shape that do not need each other are filled in one nest.
+
+Nests are cut where a condition on a subscript changes (index-set splitting), so that most loops have none. The innermost axis
+becomes one loop after the other. An outer axis is asked once for each row: in the longest of its ranges, or in which of them where
+all are long. Rows near an edge keep their conditions, as do folds within, which `passes/split_guards.py` treats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from deepx_graph.ir import Function, Node
@@ -15,8 +21,8 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, Let, Load, LoopProgram
-from deepx_graph.loops.scalar import NotExpressible, affine
+from deepx_graph.loops.program import Buffer, Let, Load, LoopProgram, Statement, walk
+from deepx_graph.loops.scalar import Affine, Index, NotExpressible, ScalarVar, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import weighted
 from deepx_graph.types import I64, TensorType, TupleType
@@ -29,6 +35,21 @@ ONCE = 1.25
 
 MOST_NODES = 400
 """A function of more nodes is not lowered as one kernel."""
+
+
+Write = Callable[[LoopBuilder, Index], None]
+"""Writes what is done for the element at a subscript."""
+
+Range = tuple[int, int]
+
+LEAST_ELEMENTS = 64
+"""A nest of fewer is not split."""
+
+MOST_RANGES, MOST_STATEMENTS = 12, 1500
+"""An axis of more ranges is not cut, nor a nest of which all copies together would have more statements."""
+
+LONG = 8
+"""A range of at least this part of its axis is long."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +67,19 @@ def lower(function: Function) -> LoopProgram:
     return _Lowering(function).program()
 
 
+def stored_values(function: Function) -> list[Node]:
+    """The nodes of a function that its loop program puts in memory to read them there, or fills by the loops of their op. Raises
+    NotExpressible."""
+    lowering = _Lowering(function, is_trial=True)
+    lowering.program()
+    return lowering.stored
+
+
 @dataclass(eq=False)
 class _Lowering:
     function: Function
+    is_trial: bool = False
+    """Whether it is only asked what is put in memory; no nests are written then."""
     b: LoopBuilder = field(default_factory=LoopBuilder)
     values: dict[Node, Value] = field(default_factory=dict)
     needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
@@ -58,6 +89,10 @@ class _Lowering:
     """The buffers that are results of the program by now."""
     pending: list[tuple[Node, LazyTensor, Buffer]] = field(default_factory=list)
     """Values of one shape that are to be filled by the next nest."""
+    stored: list[Node] = field(default_factory=list)
+    """The nodes that have memory of their own."""
+    costs: dict[Node, ElementCost] = field(default_factory=dict)
+    whole_costs: dict[Node, float] = field(default_factory=dict)
 
     def program(self) -> LoopProgram:
         """The whole program."""
@@ -122,6 +157,7 @@ class _Lowering:
             return False
         self.values[node] = tuple(outs) if isinstance(node.type, TupleType) else outs[0]
         self.needs[node] = frozenset()
+        self.stored.append(node)
         return True
 
     def _memory(self, node: Node, item: int, type: TensorType) -> Buffer:
@@ -165,25 +201,34 @@ class _Lowering:
         if not has_element(user):  # loops read as they like
             return float("inf")
         types = user.type.items if isinstance(user.type, TupleType) else (user.type,)
-        return element_cost(user).reads[operand] * tensor_type(types[0]).size
+        return self._cost(user).reads[operand] * tensor_type(types[0]).size
+
+    def _cost(self, node: Node) -> ElementCost:
+        if node not in self.costs:
+            self.costs[node] = element_cost(node)
+        return self.costs[node]
 
     def _whole_cost(self, node: Node) -> float:
         """What an element costs with those of the operands that are computed where they are read."""
-        own = element_cost(node)
+        if node in self.whole_costs:
+            return self.whole_costs[node]
+        own = self._cost(node)
         total = own.work
         for operand, reads in zip(node.inputs, own.reads, strict=True):
             found = self.values[operand]
             if isinstance(found, LazyTensor) and found.buffer is None and operand.op is not CONSTANT:
                 total += reads * self._whole_cost(operand)
+        self.whole_costs[node] = total
         return total
 
     def _keep(self, node: Node) -> None:
         """Puts the elements in memory."""
+        self.stored.append(node)
         if isinstance(node.type, TupleType):
             self._flush()
             parts = []
-            for part in self.values[node]:
-                buffer = self.b.buffer(part.dtype, part.shape)
+            for k, part in enumerate(self.values[node]):
+                buffer = self._memory(node, k, tensor_type(node.type.items[k]))
                 self.pending.append((node, part, buffer))
                 parts.append(in_memory(buffer, part.dtype))
             self.values[node] = tuple(parts)
@@ -206,10 +251,15 @@ class _Lowering:
         if not self.pending:
             return
         stores, self.pending = self.pending, []
-        with self.b.nest(stores[0][1].shape) as at:
-            elements = [tensor.at(self.b, at) for _, tensor, _ in stores]
+        if self.is_trial:
+            return
+
+        def write(b: LoopBuilder, at: Index) -> None:
+            elements = [tensor.at(b, at) for _, tensor, _ in stores]
             for (_, tensor, buffer), x in zip(stores, elements, strict=True):
-                self.b.store_element(buffer, tensor.dtype, at, x)
+                b.store_element(buffer, tensor.dtype, at, x)
+
+        filled(self.b, stores[0][1].shape, write)
 
 
 def leaves_of(value: Value) -> list[LazyTensor]:
@@ -232,12 +282,99 @@ def element_cost(node: Node) -> ElementCost:
         operands.append(in_memory(buffers[-1], type.dtype))
     found = value(b, node, operands)
     tensor = found[0] if isinstance(found, tuple) else found
-    tensor.at(b, [affine(b.var(I64, 0, n - 1)) for n in tensor.shape])
+    body: list[Statement] = []
+    with b.block(body):
+        tensor.at(b, [affine(b.var(I64, 0, n - 1)) for n in tensor.shape])
     work, reads = 0.0, dict.fromkeys(buffers, 0.0)
-    for s, times in weighted(b.body):
+    for s, times in weighted(body):
         if isinstance(s, Let):
             work += price(s.primitive) * times
         elif isinstance(s, Load) and s.buffer in reads:
             reads[s.buffer] += times * s.buffer.dtype.itemsize / itemsizes[s.buffer]
             work += times
     return ElementCost(work, tuple(reads[k] for k in buffers))
+
+
+# --- index-set splitting
+
+
+def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
+    """A nest over a shape, split where that takes conditions out of it."""
+    ranges = _ranges(shape, write) if math.prod(shape) >= LEAST_ELEMENTS else None
+    if ranges is None:
+        with b.nest(shape) as at:
+            write(b, at)
+    elif len(shape) == 1:
+        for low, high in ranges[0]:
+            with b.loop(high - low, parallel=True) as i:
+                write(b, (i + low,))
+    else:
+        with b.nest(shape[:-1]) as outer:
+            _row(b, list(outer), 0, ranges, write)
+
+
+def _ranges(shape: Sequence[int], write: Write) -> list[list[Range]] | None:
+    """The ranges of each axis in which all conditions on it alone are decided; None where there is nothing to cut."""
+    trial = LoopBuilder()
+    axes = [trial.var(I64, 0, n - 1) for n in shape]
+    body: list[Statement] = []
+    with trial.block(body):
+        write(trial, [Affine(((axis, 1),)) for axis in axes])
+    found = [_cut(axis, n, trial.undecided) for axis, n in zip(axes, shape, strict=True)]
+    statements, copies = sum(1 for _ in walk(body)), 1
+    for k in reversed(range(len(shape))):
+        copies *= len(found[k]) if k == len(shape) - 1 or _all_long(found[k]) else 1
+        copies += len(found[k]) > 1
+        if len(found[k]) > MOST_RANGES or statements * copies > MOST_STATEMENTS:
+            found[: k + 1] = [[(0, n)] for n in shape[: k + 1]]
+    return found if any(len(r) > 1 for r in found) else None
+
+
+def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range]:
+    """An axis cut where one of the subscripts, which depend on it alone, becomes negative or stops to be so."""
+    cuts = {0, size}
+    for x in conditions:
+        if len(x.terms) == 1 and x.terms[0][0] is axis:
+            factor = x.terms[0][1]
+            cuts.add(-(x.constant // factor) if factor > 0 else x.constant // -factor + 1)
+    return list(pairwise(sorted(c for c in cuts if 0 <= c <= size)))
+
+
+def _all_long(ranges: Sequence[Range]) -> bool:
+    return all((high - low) * LONG >= ranges[-1][1] for low, high in ranges)
+
+
+def _row(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write) -> None:
+    """The loops over the last axis, once it is known in which ranges the outer axes from `axis` on are."""
+    if axis == len(at):
+        for low, high in ranges[-1]:
+            with b.loop(high, low) as i:
+                write(b, (*at, i))
+    elif len(ranges[axis]) == 1:
+        _row(b, at, axis + 1, ranges, write)
+    elif _all_long(ranges[axis]):
+        _choose_range(b, at, axis, ranges, write, ranges[axis])
+    else:
+        low, high = max(ranges[axis], key=lambda r: r[1] - r[0])
+        b.when(b.within(at[axis], low, high), lambda: _row(b, _known(b, at, axis, (low, high)), axis + 1, ranges, write),
+               lambda: _guarded(b, at, ranges[-1][-1][1], write))
+
+
+def _choose_range(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write,
+                  among: Sequence[Range]) -> None:
+    """The loops for the one of some ranges in which an axis is."""
+    if len(among) == 1:
+        _row(b, _known(b, at, axis, among[0]), axis + 1, ranges, write)
+        return
+    middle = len(among) // 2
+    b.when(b.less(at[axis], among[middle][0]), lambda: _choose_range(b, at, axis, ranges, write, among[:middle]),
+           lambda: _choose_range(b, at, axis, ranges, write, among[middle:]))
+
+
+def _known(b: LoopBuilder, at: list[Affine], axis: int, within: Range) -> list[Affine]:
+    return [*at[:axis], b.known(at[axis], within[0], within[1] - 1), *at[axis + 1 :]]
+
+
+def _guarded(b: LoopBuilder, at: list[Affine], size: int, write: Write) -> None:
+    with b.loop(size) as i:
+        write(b, (*at, i))

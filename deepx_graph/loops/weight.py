@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from deepx_graph.loops.program import For, Statement, While, blocks_of
+import math
+from collections.abc import Mapping
+
+from deepx_graph.loops.program import Conditional, For, Let, Statement, While, blocks_of
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, affine
 
 UNKNOWN_TRIPS = 8
 """How often a loop of unknown length is taken to run."""
@@ -11,12 +15,29 @@ UNKNOWN_TRIPS = 8
 def weighted(body: list[Statement], times: float = 1.0) -> list[tuple[Statement, float]]:
     """All statements with how often each runs, about."""
     found: list[tuple[Statement, float]] = []
+    made: dict[Scalar, Let] = {}
     for s in body:
         found.append((s, times))
-        inner = times * trips(s)
-        for block in blocks_of(s):
-            found += weighted(block, inner)
+        if isinstance(s, Let):
+            made[s.target] = s
+        often = [trips(s)] * 2
+        if isinstance(s, Conditional):
+            share = likelihood(s.condition, made)
+            often = [share, 1 - share]
+        for block, count in zip(blocks_of(s), often, strict=False):
+            found += weighted(block, times * count)
     return found
+
+
+def likelihood(condition: Scalar, made: Mapping[Scalar, Let]) -> float:
+    """For which part of the values of an axis a condition holds, about; `made` are the variables that are known."""
+    let = made.get(condition)
+    if let is not None and let.primitive == "and":
+        return math.prod(likelihood(a, made) for a in let.args)
+    if let is None or let.primitive != "lt" or not all(isinstance(a, (Affine, ScalarConst)) for a in let.args):
+        return 0.5
+    ends = (affine(let.args[0]) - affine(let.args[1])).bounds
+    return 0.5 if ends is None else min(1.0, max(0.0, -ends[0] / (ends[1] - ends[0] + 1)))
 
 
 def trips(s: Statement) -> float:

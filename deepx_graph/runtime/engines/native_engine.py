@@ -25,6 +25,7 @@ from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
+from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
 from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
@@ -163,6 +164,7 @@ class NativeEngine(KernelEngine):
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: with epilogues, and as one kernel unless kernels join, or else with loops as kernels."""
         function = outlined(self.with_epilogues(function), lambda loop: self.per_element(loop) is not None)
+        function = with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
         if self._runs_in_one_call(function):
             return function
         if self._has_own_kernels(function):
@@ -201,13 +203,8 @@ class NativeEngine(KernelEngine):
 
     def _runs_in_one_call(self, function: Function) -> bool:
         """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""
-        if has_control(function):
-            return False
-        for node in function.nodes:
-            named = not node.inputs or node.op in (PROJ, TUPLE, reshape)
-            if node.op is iota or not (named or self._joins_made(node)):
-                return False
-        return True
+        return not has_control(function) and all(
+            n.op is not iota and (not n.inputs or n.op in (PROJ, TUPLE, reshape) or self._joins_made(n)) for n in function.nodes)
 
     def _joins_made(self, node: Node) -> bool:
         """Whether a kernel for the node, made if need be, joins others."""

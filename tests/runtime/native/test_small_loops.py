@@ -201,7 +201,8 @@ def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: b
             row = b(multiply, b(slice_, now, start_indices=(1,), limit_indices=(4,), strides=(1,)), b.splat(3, before.type))
             new = b(scatter, now, at, row, update_window_dims=(0,), scatter_dims_to_operand_dims=(0,),
                     update_computation=monoid_body(add, now.type.dtype))  # type: ignore[attr-defined]
-            return b(slice_, now if kept else new, start_indices=(0,), limit_indices=(3,), strides=(1,)), new
+            seen = b(add, new, now) if kept else new
+            return b(slice_, seen, start_indices=(0,), limit_indices=(3,), strides=(1,)), new
 
         return counted(b, 5, (b(slice_, y, start_indices=(0,), limit_indices=(3,), strides=(1,)), y), body)
 

@@ -1,0 +1,234 @@
+"""Fusion by composed subscripts: slices, pads, concatenations, gathers and masks are computed where they are read.
+
+A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
+reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
+other members are read by members alone. Views, which compute nothing, are members of every group that reads them.
+Groups keep to one scope. Those without such a node stay as they are, for other kernels: `loopnest` runs them better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.analysis.liveness import liveness
+from deepx_graph.analysis.scopes import Placement
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
+from deepx_graph.loops.elements import has_element
+from deepx_graph.loops.lower import CHEAP, element_cost, stored_values
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
+from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.tensor.index import dynamic_slice, gather
+from deepx_graph.ops.tensor.layout import reshape, transpose
+from deepx_graph.ops.tensor.shape import concatenate, pad, torch_index_select
+from deepx_graph.types import TensorType, TupleType, Type, is_static, leaves
+
+MOST_OPS = 200
+"""A group of more operations is cut."""
+
+MOST_ROUNDS = 8
+"""How often groups are cut at what their loops would put in memory; those that would still do so are left alone."""
+
+MOST_TRANSPOSED = 1 << 14
+"""Elements of a transpose that a loop reads as they come; of more, tiles are read, which a kernel of its own does."""
+
+_LOOKS_UP = (dynamic_slice, gather, torch_index_select)
+"""Operations that read their first operand at computed positions."""
+
+
+@dataclass(frozen=True)
+class FusedGroup:
+    """A root and its members as a function: `inputs` are the outside values for its parameters, `owner` says of which member each
+    of its nodes is."""
+
+    root: Node
+    inputs: tuple[Node, ...]
+    body: Function
+    owner: dict[Node, Node]
+
+
+def with_composed_subscripts(function: Function, kernel_of: Callable[[Function], object | None]) -> Function:
+    """The function with each group that moves elements as one fusion, where its body has a kernel; itself where there is none."""
+    if not any(_moves(n) for n in function.nodes):
+        return function
+    groups = {g.root: g for g in _groups(function) if kernel_of(g.body) is not None}
+    new: dict[Node, Node] = {}
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node not in groups:
+            return with_inputs(node, inputs)
+        group = groups[node]
+        return Node(fusion, tuple(new[i] for i in group.inputs), (group.body,), node.type, node.origin)
+
+    return replaced(function, rebuild(function.nodes, new, step)) if groups else function
+
+
+def _groups(function: Function) -> Sequence[FusedGroup]:
+    """The groups that move elements and put nothing but their roots in memory."""
+    candidates = _Candidates(function)
+    whole: dict[tuple[Node, ...], FusedGroup] = {}  # those of which that is known
+    for _ in range(MOST_ROUNDS):
+        groups = candidates.groups()
+        for members in groups:
+            group = whole.get(members) or _fused(members)
+            apart = {group.owner[n] for n in stored_values(group.body)} - {group.root} if members not in whole else set()
+            candidates.roots |= apart
+            if not apart:
+                whole[members] = group
+        if all(members in whole for members in groups):
+            return [whole[members] for members in groups]
+    return ()
+
+
+class _Candidates:
+    """What may be grouped. `roots` are nodes that must be in memory, and those that must not be in a group at all."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.scopes = Placement(function, liveness(function)).home
+        self.results = set(function.results)
+        self.fitting = {n for n in function.nodes if n in self.scopes and _fits(n)}
+        self.roots: set[Node] = set()
+        self.looked_up: set[Node] = set()
+        """What is read at computed positions, where no range decides a condition."""
+        for node in reversed(function.nodes):
+            if any(u in self.looked_up or (u.op in _LOOKS_UP and u.inputs[0] is node) for u in function.users[node]):
+                self.looked_up.add(node)
+
+    def groups(self) -> list[tuple[Node, ...]]:
+        """The members of each group in order, the root last: one pass from users to operands."""
+        computed: dict[Node, frozenset[Node | None]] = {}  # the roots of the groups in which a node is; None is outside of all
+        members: dict[Node, list[Node]] = {}
+        for node in reversed(self.function.nodes):
+            readers = frozenset[Node | None]((None,) if node in self.results else ()).union(
+                *(computed[u] for u in self.function.users[node] if u in computed))
+            found = computed[node] = self._home(node, readers, members)
+            for root in found - {None}:
+                assert root is not None
+                members.setdefault(root, []).append(node)
+        groups = [_without_outer_reshapes(found[::-1]) for found in members.values()]
+        return [g for g in groups if len(g) > 1 and any(map(_moves, g))]
+
+    def _home(self, node: Node, readers: frozenset[Node | None], members: dict[Node, list[Node]]) -> frozenset[Node | None]:
+        """The groups in which a node is: those of all that read it, or one of its own."""
+        if node not in self.fitting:
+            return frozenset({None})
+        if node.op.view and node.op is not PROJ and node not in self.roots:
+            return readers
+        if len(readers) == 1 and node not in self.roots:
+            (root,) = readers
+            if root is not None and self._may_join(node, members[root]):
+                return readers
+        return frozenset({None if node.op is PROJ else node})
+
+    def _may_join(self, node: Node, members: Sequence[Node]) -> bool:
+        """Whether a group has room for a node of its scope, and does not do it more slowly: loops that reduce by a function, or
+        that ask for each element of which operand it is, are no vectors."""
+        root = members[0]
+        if self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
+            return False
+        if node in self.looked_up and (node.op in (concatenate, pad) or _size(root) > _size(node)):
+            return False
+        return _work(node) <= CHEAP or not any(isinstance(u.type, TupleType) and u.op is reduce for u in members)
+
+
+def _without_outer_reshapes(members: Sequence[Node]) -> tuple[Node, ...]:
+    """The members without what only looks at a value from outside in another way: new shapes, and items of tuples."""
+    inside: dict[Node, None] = {}
+    for node in members:
+        if node.op not in (reshape, PROJ) or node.inputs[0] in inside:
+            inside[node] = None
+    return tuple(inside)
+
+
+def _fits(node: Node) -> bool:
+    """Whether a group may hold the node: its elements are computed one by one from those of its operands."""
+    if node.op is PROJ:
+        return _fits(node.inputs[0])
+    types = (node.type, *(i.type for i in node.inputs))
+    if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
+        return False
+    try:
+        if node.op is fusion:
+            body = node.attr("body")
+            return all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes) and not stored_values(body)
+        if node.op.loops is not None or not has_element(node) or _is_scattered(node):
+            return False
+        element_cost(node)
+    except NotExpressible:
+        return False
+    return True
+
+
+def _is_static(type: Type) -> bool:
+    return all(isinstance(t, TensorType) and is_static(t) for t in leaves(type))
+
+
+def _is_scattered(node: Node) -> bool:
+    """Whether neighbours in the result of a large transpose lie far apart in the operand."""
+    assert not node.inputs or isinstance(node.inputs[0].type, TensorType)
+    if node.op is not transpose or node.type.size <= MOST_TRANSPOSED:  # type: ignore[attr-defined]
+        return False
+    permutation = node.attr("permutation")
+    return bool(permutation[-1] != len(permutation) - 1)
+
+
+def _moves(node: Node) -> bool:
+    """Whether the node puts elements elsewhere, as no kernel of elementwise operations, broadcasts and reductions does."""
+    op = node.op
+    return op.element is not None and not op.elementwise and op not in (reduce, broadcast_in_dim, reshape, dot_general, convolution)
+
+
+def _size(node: Node) -> int:
+    """Elements of its largest result."""
+    return max(t.size for t in leaves(node.type) if isinstance(t, TensorType))
+
+
+def _work(node: Node) -> float:
+    """What an element takes, about."""
+    if node.op is fusion:
+        return sum(_work(n) for n in node.attr("body").nodes if n.op not in (PARAM, CONSTANT))
+    return 0.0 if node.op is PROJ else element_cost(node).work
+
+
+def _ops(node: Node) -> int:
+    return len(node.attr("body").nodes) if node.op is fusion else 1
+
+
+def _fused(members: Sequence[Node]) -> FusedGroup:
+    """The function of a group."""
+    root = members[-1]
+    inside = set(members)
+    outside = dict.fromkeys(i for n in members for i in n.inputs if i not in inside and i.op is not CONSTANT)
+    params = tuple(Node(PARAM, (), (k, n.type), n.type, n.origin) for k, n in enumerate(outside))
+    new: dict[Node, Node] = dict(zip(outside, params, strict=True))
+    items: dict[Node, list[Node]] = {}
+    owner: dict[Node, Node] = {}
+    for node in members:
+        if node.op is PROJ:
+            new[node] = items[node.inputs[0]][index_of(node)]
+            continue
+        items[node] = _made(node, [new.get(i, i) for i in node.inputs], owner)
+        new[node] = items[node][0]
+    return FusedGroup(root, tuple(outside), Function("fusion", params, tuple(items[root]), public=False), owner)
+
+
+def _made(node: Node, inputs: Sequence[Node], owner: dict[Node, Node]) -> list[Node]:
+    """The nodes for the results of a member over these inputs; `owner` learns whose the new nodes are."""
+
+    def step(part: Node, operands: tuple[Node, ...]) -> Node:
+        made = with_inputs(part, operands)
+        owner[made] = node
+        return made
+
+    if node.op is fusion:
+        return inlined(node.attr("body"), inputs, step)
+    made = step(node, tuple(inputs))
+    if not isinstance(node.type, TupleType):
+        return [made]
+    return [Node(PROJ, (made,), (k,), type, node.origin) for k, type in enumerate(node.type.items)]

@@ -1,0 +1,61 @@
+"""Nests cut where conditions on subscripts change: the same values, and no conditions where the ranges decide them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.loops.interpret import interpret
+from deepx_graph.loops.lower import lower
+from deepx_graph.loops.program import Conditional, For, LoopProgram, walk
+from deepx_graph.ops import concatenate, pad, reverse
+from deepx_graph.types import F32, tensor
+
+
+def padded(b: Builder, x: Node, low: tuple[int, ...], high: tuple[int, ...], interior: int = 0) -> Node:
+    return b(pad, x, b.constant(np.float32(-1)), edge_padding_low=low, edge_padding_high=high,
+             interior_padding=(interior,) * len(low))
+
+
+def check(b: Builder, x: Node, result: Node, expected: np.ndarray, array: np.ndarray) -> LoopProgram:
+    program = lower(Function("f", (x,), (result,)))
+    np.testing.assert_array_equal(interpret(program, [array])[0], expected)
+    return program
+
+
+@pytest.mark.parametrize(("low", "high"), [((3,), (5,)), ((-3,), (4,)), ((0,), (7,)), ((2,), (-2,))])
+def test_a_padded_row_is_loops_without_conditions(low: tuple[int, ...], high: tuple[int, ...]) -> None:
+    b, array = Builder(), np.arange(100, dtype="f4")
+    x = b.param(0, tensor(F32, (100,)))
+    cut = array[max(0, -low[0]) : 100 + min(0, high[0])]
+    expected = np.pad(cut, (max(0, low[0]), max(0, high[0])), constant_values=-1)
+    program = check(b, x, padded(b, x, low, high), expected, array)
+    assert not any(isinstance(s, Conditional) for s in walk(program.body))
+
+
+def test_rows_within_a_padded_matrix_have_no_conditions() -> None:
+    """One question for each row: then its innermost loop asks nothing."""
+    b, array = Builder(), np.arange(600, dtype="f4").reshape(20, 30)
+    x = b.param(0, tensor(F32, (20, 30)))
+    program = check(b, x, padded(b, x, (2, 1), (1, 3)), np.pad(array, ((2, 1), (1, 3)), constant_values=-1), array)
+    (question,) = [s for s in program.body[0].body if isinstance(s, Conditional)]  # type: ignore[union-attr]
+    loops = [s for s in question.then if isinstance(s, For)]
+    assert [(s.low.constant, s.high.constant) for s in loops] == [(0, 1), (1, 31), (31, 34)]
+    assert not any(isinstance(s, Conditional) for s in walk(question.then))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_joined_parts_are_told_apart_along_any_axis(axis: int) -> None:
+    b, array = Builder(), np.arange(6 * 7 * 8, dtype="f4").reshape(6, 7, 8)
+    x = b.param(0, tensor(F32, (6, 7, 8)))
+    joined = b(concatenate, x, b(reverse, x, dimensions=(axis,)), x, dimension=axis)
+    check(b, x, joined, np.concatenate([array, np.flip(array, axis), array], axis), array)
+
+
+def test_interior_padding_keeps_its_condition() -> None:
+    b, array = Builder(), np.arange(60, dtype="f4")
+    x = b.param(0, tensor(F32, (60,)))
+    expected = np.full(125, -1, "f4")
+    expected[3:122:2] = array
+    check(b, x, padded(b, x, (3,), (3,), 1), expected, array)

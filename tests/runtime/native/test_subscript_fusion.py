@@ -1,0 +1,183 @@
+"""Operations that move elements are computed where they are read: what is one kernel then, what is not, and that values stay."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ops import add, concatenate, maximum, multiply, pad, reverse, slice_, subtract, transpose
+from deepx_graph.types import I32, TensorType, tensor
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.runtime.engines.native_engine import NativeEngine
+from deepx_graph.runtime.engines.numexpr_engine import KernelEngine
+
+
+def nodes_run(text: str) -> list[str]:
+    """The operations that the native engine runs one by one, with how, in order."""
+    engine = NativeEngine(1)
+    function = engine.canonicalize(dx.optimize(dx.loads(text)).entry)
+    run = [n for n in function.nodes if n.inputs and not n.op.view]
+    for node in run:
+        engine.kernel(node)
+    return [f"{n.op.name}: {engine.lowering(n)}" for n in run]
+
+
+def function_text(params: str, body: str, result: str) -> str:
+    return f"func.func @main({params}) -> {result} {{\n{body}\n}}"
+
+
+def part(name: str, x: str, type: str, rows: tuple[int, int], columns: tuple[int, int]) -> str:
+    """A slice of a matrix."""
+    shape = f"{rows[1] - rows[0]}x{columns[1] - columns[0]}"
+    return (f"  %{name} = stablehlo.slice %{x} [{rows[0]}:{rows[1]}, {columns[0]}:{columns[1]}]"
+            f" : (tensor<{type}>) -> tensor<{shape}xf32>")
+
+
+STENCIL = function_text("%x: tensor<32x40xf32>", "\n".join([
+    part("n", "x", "32x40xf32", (0, 30), (1, 39)), part("s", "x", "32x40xf32", (2, 32), (1, 39)),
+    part("w", "x", "32x40xf32", (1, 31), (0, 38)), part("e", "x", "32x40xf32", (1, 31), (2, 40)),
+    part("m", "x", "32x40xf32", (1, 31), (1, 39)),
+    "  %a = stablehlo.add %n, %s : tensor<30x38xf32>", "  %b = stablehlo.add %w, %e : tensor<30x38xf32>",
+    "  %c = stablehlo.add %a, %b : tensor<30x38xf32>", "  %d = stablehlo.subtract %c, %m : tensor<30x38xf32>",
+    "  return %d : tensor<30x38xf32>"]), "tensor<30x38xf32>")  # fmt: skip
+
+ELEMENTWISE = function_text("%x: tensor<50xf32>, %y: tensor<50xf32>", """  %a = stablehlo.add %x, %y : tensor<50xf32>
+  %b = stablehlo.multiply %a, %y : tensor<50xf32>
+  return %b : tensor<50xf32>""", "tensor<50xf32>")
+
+
+def test_a_stencil_of_five_points_is_one_kernel() -> None:
+    assert nodes_run(STENCIL) == ["fusion: machine code of loops"]
+    x = np.random.default_rng(0).random((32, 40), np.float32)
+    (found,) = dx.compile(dx.optimize(dx.loads(STENCIL)), engine="native")(x)
+    sums = (x[:-2, 1:-1] + x[2:, 1:-1]) + (x[1:-1, :-2] + x[1:-1, 2:])
+    np.testing.assert_array_equal(found, sums - x[1:-1, 1:-1])
+
+
+def test_what_moves_nothing_keeps_its_kernel() -> None:
+    assert nodes_run(ELEMENTWISE) == ["fusion: machine code"]
+
+
+def test_a_value_that_costs_much_and_is_read_often_is_a_kernel_of_its_own() -> None:
+    """The exponential is read by two slices."""
+    text = function_text("%x: tensor<100xf32>", """  %e = stablehlo.exponential %x : tensor<100xf32>
+  %a = stablehlo.slice %e [0:99] : (tensor<100xf32>) -> tensor<99xf32>
+  %b = stablehlo.slice %e [1:100] : (tensor<100xf32>) -> tensor<99xf32>
+  %c = stablehlo.add %a, %b : tensor<99xf32>
+  return %c : tensor<99xf32>""", "tensor<99xf32>")
+    assert [s.split(":")[0] for s in nodes_run(text)] == ["exponential", "fusion"]
+
+
+def test_a_loop_takes_nothing_in_that_is_computed_once() -> None:
+    """What is joined before the loop stays there, and what is read in it is read from memory."""
+    text = function_text("%x: tensor<64xf32>, %n: tensor<i32>", """  %e = stablehlo.sine %x : tensor<64xf32>
+  %r = stablehlo.reverse %e, dims = [0] : tensor<64xf32>
+  %j = stablehlo.concatenate %r, %e, dim = 0 : (tensor<64xf32>, tensor<64xf32>) -> tensor<128xf32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %start = stablehlo.constant dense<0.0> : tensor<64xf32>
+  %end:2 = stablehlo.while(%i = %zero, %s = %start) : tensor<i32>, tensor<64xf32>
+  cond {
+    %t = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %t : tensor<i1>
+  } do {
+    %p = stablehlo.slice %j [32:96] : (tensor<128xf32>) -> tensor<64xf32>
+    %q = stablehlo.reverse %s, dims = [0] : tensor<64xf32>
+    %u = stablehlo.add %p, %q : tensor<64xf32>
+    %k = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %k, %u : tensor<i32>, tensor<64xf32>
+  }
+  return %end#1 : tensor<64xf32>""", "tensor<64xf32>")
+    x = np.random.default_rng(0).random(64, np.float32)
+    function = dx.compile(dx.optimize(dx.loads(text)), engine="native")
+    for n in (0, 1, 4):
+        joined, s = np.concatenate([np.sin(x)[::-1], np.sin(x)]), np.zeros(64, np.float32)
+        for _ in range(n):
+            s = joined[32:96] + s[::-1]
+        np.testing.assert_allclose(function(x, np.int32(n))[0], s, rtol=1e-6)
+
+
+class _Moves:
+    """Random programs of integers that move elements of matrices and combine those of equal shapes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.b = rng, Builder()
+        self.values: list[Node] = []
+
+    def module(self) -> Module:
+        shapes = [(self.rng.randint(1, 20), self.rng.randint(1, 30)) for _ in range(2)]
+        self.values = [self.b.param(k, tensor(I32, s)) for k, s in enumerate(shapes)]
+        params = tuple(self.values)
+        for _ in range(self.rng.randint(3, 14)):
+            self.values.append(self.step())
+        results = (self.values[-1], *self.rng.sample(self.values, self.rng.randint(0, 2)))
+        return Module((Function("main", params, results),))
+
+    def step(self) -> Node:
+        x = self.rng.choice(self.values[-4:])
+        make = self.rng.choice([self.combined] * 4 + [self.cut, self.padded, self.rolled, self.turned, self.joined])
+        return make(x, shape_of(x))
+
+    def combined(self, x: Node, shape: tuple[int, int]) -> Node:
+        same = [v for v in self.values if shape_of(v) == shape]
+        return self.b(self.rng.choice([add, subtract, multiply, maximum]), x, self.rng.choice(same))
+
+    def cut(self, x: Node, shape: tuple[int, int]) -> Node:
+        low = tuple(self.rng.randint(0, n // 2) for n in shape)
+        high = tuple(self.rng.randint(a + 1, n) for a, n in zip(low, shape, strict=True))
+        steps = tuple(self.rng.choice([1, 1, 2]) for _ in shape)
+        return self.b(slice_, x, start_indices=low, limit_indices=high, strides=steps)
+
+    def padded(self, x: Node, shape: tuple[int, int]) -> Node:
+        low, high = (tuple(self.rng.randint(-(n // 3), 4) for n in shape) for _ in range(2))
+        interior = tuple(self.rng.choice([0, 0, 1]) for _ in shape)
+        value = self.b.constant(np.int32(7))
+        return self.b(pad, x, value, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)
+
+    def rolled(self, x: Node, shape: tuple[int, int]) -> Node:
+        axis = self.rng.randint(0, 1)
+        at = [0, 0]
+        at[axis] = self.rng.randint(0, shape[axis] - 1)
+        end = list(shape)
+        end[axis] = at[axis]
+        parts = [self.b(slice_, x, start_indices=tuple(at), limit_indices=shape, strides=(1, 1))]
+        if at[axis]:
+            parts.append(self.b(slice_, x, start_indices=(0, 0), limit_indices=tuple(end), strides=(1, 1)))
+        return self.b(concatenate, *parts, dimension=axis)
+
+    def turned(self, x: Node, shape: tuple[int, int]) -> Node:
+        if self.rng.random() < 0.5:
+            return self.b(reverse, x, dimensions=(self.rng.randint(0, 1),))
+        return self.b(transpose, x, permutation=(1, 0))
+
+    def joined(self, x: Node, shape: tuple[int, int]) -> Node:
+        return self.b(concatenate, x, x, dimension=self.rng.randint(0, 1))
+
+
+def shape_of(node: Node) -> tuple[int, int]:
+    assert isinstance(node.type, TensorType)
+    rows, columns = node.type.shape
+    return rows, columns
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_fused_programs_give_what_unfused_ones_give(seed: int) -> None:
+    rng = random.Random(seed)
+    module = _Moves(rng).module()
+    values = np.random.default_rng(seed)
+    arrays = [values.integers(-9, 9, p.type.shape, np.int32) for p in module.entry.params]  # type: ignore[attr-defined]
+    expected = dx.compile(module, engine="numpy")(*arrays)
+    found = dx.compile(dx.optimize(module), engine="native", threads=2)(*arrays)
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_engine_without_machine_code_fuses_nothing() -> None:
+    function = dx.optimize(dx.loads(STENCIL)).entry
+    assert KernelEngine.canonicalize(NativeEngine(1), function).nodes == function.nodes

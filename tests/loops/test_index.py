@@ -44,8 +44,8 @@ def check(op: Op, arrays: list[Any], **attrs: Any) -> LoopProgram:
 
 
 def parallel(program: LoopProgram) -> list[int]:
-    """The iterations of the parallel loops."""
-    return [s.high.constant for s in program.body if isinstance(s, For) and s.parallel]
+    """The iterations of the parallel loops of several."""
+    return [n for s in program.body if isinstance(s, For) and s.parallel and (n := s.high.constant) > 1]
 
 
 def combiner(name: str, dtype: Any) -> Function:

@@ -31,7 +31,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "memory": (dx.memory, (), ("free",)),
     "optimize": (dx.optimize, (MODULE,), ("pipeline",)),
 }  # fmt: skip
-ELSEWHERE = {"register_custom_call": "takes a function, and registers it"}
+ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it"}
 
 
 def test_every_public_function_is_here() -> None:

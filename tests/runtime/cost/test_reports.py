@@ -77,7 +77,7 @@ def test_info_says_why_a_kernel_is_no_machine_code(run: Run, tmp_path: Path) -> 
     path = tmp_path / "half.hlo"
     path.write_text(PROGRAM.replace("f32", "f8e5m2"))
     out = run("info", str(path)).out
-    assert "auto = native" in out and "[numpy loops: no machine code for float8_e5m2" in out
+    assert "auto = native" in out and "[machine code of loops: no machine code for float8_e5m2" in out
 
 
 def test_info_of_unknown_sizes_has_no_kernels() -> None:

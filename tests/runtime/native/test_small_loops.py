@@ -451,7 +451,7 @@ def test_a_long_chain_has_the_memory_of_few_values() -> None:
     for _ in range(40):
         y = b(tanh, matmul(b, y, p))
     engine = NativeEngine(1)
-    kernel = small_body_kernel.build(Function("main", (p,), (y,)), engine._made, Allowance(1 << 30))
+    kernel = small_body_kernel.build(Function("main", (p,), (y,)), engine.made, Allowance(1 << 30))
     assert kernel.workspace_bytes < 6 * x.nbytes, "two values, and what a product packs"
     want = x
     for _ in range(40):

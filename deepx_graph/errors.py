@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 Severity = Literal["error", "warning", "note"]
 
@@ -103,11 +103,18 @@ def _scaled(number: float | None, base: int, units: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A text that was read, with its display name (a path, or `<stdin>`); or the bytes of a binary file, as characters 0 to 255."""
+    """A text that was read, with its display name (a path, or `<stdin>`); or a binary file, whose bytes may be mapped memory."""
 
     name: str
-    text: str = field(repr=False)
-    binary: bool = False
+    text: str = field(default="", repr=False)
+    data: memoryview | None = field(default=None, repr=False)
+
+    @property
+    def binary(self) -> bool:
+        return self.data is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _source, (self.name, self.text, None if self.data is None else bytes(self.data))
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -127,6 +134,11 @@ class Source:
         start = self._starts[line - 1]
         end = self.text.find("\n", start)
         return start, len(self.text) if end < 0 else end
+
+
+def _source(name: str, text: str, data: bytes | None) -> Source:
+    """A pickled source in this process."""
+    return Source(name, text, None if data is None else memoryview(data))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,8 +207,8 @@ class Span:
 
     def excerpt(self) -> str:
         """The source line with carets under the span; long lines are cut around it. Of a binary source, the bytes from there on."""
-        if self.source.binary:
-            shown = self.source.text[self.start : self.start + 16].encode("latin-1").hex(" ")
+        if self.source.data is not None:
+            shown = bytes(self.source.data[self.start : self.start + 16]).hex(" ")
             return f"{self.start:#x} | {shown}"
         line, _ = self.source.position(self.start)
         start, end = self.source.line_bounds(line)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import mmap
+import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +47,9 @@ PIECE = 1 << 24
 SAMPLE = 1 << 16
 """How many leading characters recognition looks at."""
 
+HEAD = 256
+"""How many leading bytes tell the kind of a binary file."""
+
 
 class Language(Protocol):
     """What the package of a language offers."""
@@ -73,6 +79,8 @@ class Format:
     reads: bool = True
     writes: bool = True
     target: str = ""
+    begins: Callable[[bytes], bool] | None = None
+    """Whether a file with these first bytes is a binary one of this language."""
 
     def conversion_target(self) -> ConversionTarget:
         """What the language has, for legalisation. Imports its printer."""
@@ -110,7 +118,7 @@ FORMATS: dict[str, Format] = {
         Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo",
                target="printer.legal"),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
-               writes=False),
+               writes=False, begins=looks_like_model),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
         Format("anf", "A-normal form: S-expressions with a name for every step", (".anf",), "deepx_graph.text.anf"),
         Format("cps", "continuation-passing style, written for looking and not read", (".cps",),
@@ -163,12 +171,17 @@ def read(source: Source, format: str | None = None, options: ReadOptions | None 
     _refuse_unreadable(source, options)
     with _no_collections():
         try:
-            return (chosen or FORMATS[detect(source.text, source.name)]).read(source, options)
+            return (chosen or FORMATS[_recognise(source)]).read(source, options)
         except ValueError as e:
             if "integer string conversion" not in str(e):
                 raise
             limit = sys.get_int_max_str_digits()
             raise LimitError(f"{source.name} holds a whole number of more than {limit} digits") from None
+
+
+def _recognise(source: Source) -> str:
+    """The name of the format of a source, text or binary."""
+    return detect(source.text, source.name) if source.data is None else binary_format(bytes(source.data[:HEAD])) or ""
 
 
 @contextmanager
@@ -195,11 +208,18 @@ def write(module: Module, format: str, **options: object) -> str:
 # --- bytes to sources ---------------------------------------------------------------------------------------------
 
 
+def binary_format(head: bytes) -> str | None:
+    """The format of a binary file that begins like this; None for texts and for binary files of other kinds."""
+    return next((name for name, f in FORMATS.items() if f.begins is not None and f.begins(head)), None)
+
+
 def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
-    """The text of a file. Raises UsageError when it cannot be opened; else as `decode_source`."""
+    """The text of a file, or a binary one as mapped memory. Raises UsageError when it cannot be opened; else as `decode_source`."""
     limit = (options or ReadOptions()).max_file_bytes
     try:
         with open(path, "rb") as file:
+            if binary_format(file.peek(HEAD)[:HEAD]):
+                return _mapped_source(file, str(path), limit)
             return read_source(file, str(path), limit)
     except OSError as e:
         if is_interrupt(e):
@@ -207,6 +227,16 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
         raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
     except ValueError as e:  # a zero byte in the name
         raise UsageError(f"cannot read {str(path)!r}: {e}") from None
+
+
+def _mapped_source(file: BinaryIO, name: str, limit: int) -> Source:
+    """A binary file as mapped memory; one that is no file but a pipe, say, as its bytes. Raises LimitError."""
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return read_source(file, name, limit)
+    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    if len(data) > limit:
+        raise LimitError(_too_large(name, limit))
+    return Source(name, data=data)
 
 
 def read_source(file: BinaryIO, name: str, limit: int) -> Source:
@@ -222,9 +252,9 @@ def decode_source(data: bytes, name: str, limit: int) -> Source:
     """The text in `data`. Raises LimitError when it is too large, ParseError when it is not UTF-8 text."""
     if len(data) > limit:
         raise LimitError(_too_large(name, limit))
-    if looks_like_model(data[:256]):
-        return Source(name, data.decode("latin-1"), binary=True)
-    refuse_known(data[:256], name)
+    if binary_format(data[:HEAD]):
+        return Source(name, data=memoryview(data))
+    refuse_known(data[:HEAD], name)
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ParseError(Diagnostic(f"{name} is UTF-16 text", expected="UTF-8 text", hint="convert it to UTF-8"))
     try:
@@ -236,9 +266,11 @@ def decode_source(data: bytes, name: str, limit: int) -> Source:
 
 
 def _refuse_unreadable(source: Source, options: ReadOptions) -> None:
-    if len(source.text) > options.max_file_bytes:
+    if len(source.text if source.data is None else source.data) > options.max_file_bytes:
         raise LimitError(_too_large(source.name, options.max_file_bytes))
-    nul = -1 if source.binary else source.text.find("\0")
+    if source.binary:
+        return
+    nul = source.text.find("\0")
     if nul >= 0:
         raise ParseError(Diagnostic(f"{source.name} is binary data: a zero byte at offset {nul}",
                                     expected="a program as UTF-8 text"))

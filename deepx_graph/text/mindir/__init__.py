@@ -22,9 +22,7 @@ def looks_like_model(head: bytes) -> bool:
 
 
 def detect(text: str) -> float:
-    """How likely the text, or the bytes of a binary file as characters, is MindIR: 0 to 1."""
-    if looks_like_model(text[:256].encode("latin-1", "replace")):
-        return 1.0
+    """How likely the text is a dump of MindSpore's compiler: 0 to 1."""
     return 0.95 if _DUMP.search(text) else 0.0
 
 

@@ -88,7 +88,7 @@ def literal(data: TensorData, max_bytes: int) -> Literal:
         raise InferError(f"a constant of type {type}")
     if type.nbytes > max_bytes:
         raise LimitError(f"the constant '{data.name}' of type {type} has more than {max_bytes} bytes")
-    raw = (data.raw or b"") + b"".join(data.elements)
+    raw = b"".join((data.raw or b"", *data.elements)) if data.elements else data.raw or b""
     if len(raw) != type.nbytes:
         raise InferError(f"{len(raw)} bytes of data for a constant of type {type}", expected=f"{type.nbytes} bytes")
     return Literal(np.frombuffer(raw, type.dtype.np).reshape(type.shape))

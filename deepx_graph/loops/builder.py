@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.literal import Array
 from deepx_graph.loops import primitives, storage
-from deepx_graph.loops.complex import Complex, whole
+from deepx_graph.loops.complex import Complex, joined, parts, whole
 from deepx_graph.loops.complex import apply as complex_rules
 from deepx_graph.loops.program import Buffer, Cell, Combine, Conditional, Copy, For, Get, Let, Load, Set, Statement, Store, While
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine
@@ -125,26 +125,20 @@ class LoopBuilder:
             with self.block(block):
                 write()
 
-    def choose(self, condition: Scalar, then: Callable[[], Any], otherwise: Callable[[], Any], dtype: DType) -> Any:
-        """The value of one of two blocks, of which only that one runs."""
+    def choose(self, condition: Scalar, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """The value of one of two blocks, of which only that one runs; both give values of one dtype."""
         if isinstance(condition, ScalarConst):
             return (then if condition.value else otherwise)()
-        if dtype.kind == "complex":
-            return self._choose_complex(condition, then, otherwise, dtype)
-        cell = self.cell(dtype)
-        self.when(condition, lambda: self.set(cell, then()), lambda: self.set(cell, otherwise()))
-        return self.get(cell)
-
-    def _choose_complex(self, condition: Scalar, then: Callable[[], Any], otherwise: Callable[[], Any], dtype: DType) -> Complex:
-        real, imag = self.cell(part_of(dtype)), self.cell(part_of(dtype))
+        cells: list[Cell] = []
 
         def keep(make: Callable[[], Any]) -> None:
-            value = make()
-            self.set(real, value.real)
-            self.set(imag, value.imag)
+            reals = parts(make())
+            cells.extend(self.cell(x.dtype) for x in reals[len(cells) :])
+            for cell, x in zip(cells, reals, strict=True):
+                self.set(cell, x)
 
         self.when(condition, lambda: keep(then), lambda: keep(otherwise))
-        return Complex(self.get(real), self.get(imag))
+        return joined([self.get(cell) for cell in cells])
 
     def repeat(self, test: Callable[[], Scalar], body: Callable[[], None]) -> None:
         """The body as long as the test gives true."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, value_of
+from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE, index_of, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.loops.builder import LoopBuilder, computed_dtype, memory
 from deepx_graph.loops.complex import RULES as COMPLEX_RULES
@@ -105,8 +105,3 @@ def tensor_type(type: Any) -> TensorType:
     if not isinstance(type, TensorType) or not is_static(type):
         raise NotExpressible(f"a value of type {type}")
     return type
-
-
-def parameters(function: Function, buffers: Mapping[Node, LazyTensor]) -> dict[Node, Value]:
-    """The values that a function starts from."""
-    return {p: buffers[p] for p in function.params if p.op is PARAM}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Builder, Op
+from deepx_graph.errors import VerifyError
+from deepx_graph.ir import Builder, Function, Op
+from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.loops import NotExpressible
 from deepx_graph.loops.interpret import reals
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.ops import add, convert, exponential, maximum, multiply, negate
-from deepx_graph.types import C64, DTYPES, F32, F64, I16, U16, U64, DType, TensorType, tensor, type_of_array
-from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, alone, constants, random_array, samples
+from deepx_graph.types import BF16, C64, DTYPES, F32, F64, I16, U16, U64, DType, TensorType, leaves, tensor, type_of_array
+from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, Sample, alone, constants, random_array, samples
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
@@ -53,8 +56,8 @@ def check(op: Op, arrays: list[Array], attrs: dict[str, Any], bits: bool = False
     for got, want in zip(kernel(arrays), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         assert got.dtype == want.dtype and got.shape == want.shape
         if bits:
-            number = ~np.isnan(want.astype("f4"))
-            assert got[number].tobytes() == want[number].tobytes() and np.isnan(got[~number].astype("f4")).all()
+            number = ~np.isnan(want.astype("c16"))
+            assert got[number].tobytes() == want[number].tobytes() and np.isnan(got[~number].astype("c16")).all()
             continue
         got, want = reals(got), reals(want)
         if want.dtype.kind in "iub":
@@ -76,11 +79,62 @@ def test_machine_code_is_what_eval_gives(op: Op) -> None:
 ELEMENTWISE = [op for op in EXPRESSIBLE if op.elementwise and op.samples is None]
 
 
+def of_dtype(op: Op, sample: Sample, dtype: DType) -> Sample | None:
+    """The sample with elements of a dtype where it has those of f64, in the functions among its attributes, too; they are other
+    numbers each, as far as the dtype has as many. None where the op does not take them."""
+    def retyped(value: Any) -> Any:
+        if not isinstance(value, Function):
+            return value
+        params = [p.type.with_dtype(dtype) if p.type.dtype is F64 else p.type for p in value.params]
+        b = Builder()
+        new = dict(zip(value.params, map(b.param, range(len(params)), params), strict=True))
+        rebuild(value.nodes, new, lambda node, inputs: b(node.op, *inputs, **node.named_attrs))
+        return Function(value.name, tuple(new[p] for p in value.params), tuple(new[r] for r in value.results))
+
+    arrays, attrs = sample
+    numbers = itertools.count(1)
+    try:
+        operands = [np.array([next(numbers) for _ in range(a.size)]).reshape(a.shape).astype(dtype.np) if a.dtype == F64.np else a
+                    for a in arrays]
+        attributes = {k: retyped(v) for k, v in attrs.items()}
+        Builder()(op, *constants(Builder(), operands), **attributes)
+    except VerifyError:
+        return None
+    return operands, attributes
+
+
+def moves_data(op: Op, sample: Sample) -> bool:
+    """Whether the results consist of elements of the operands, whatever these are."""
+    arrays, attrs = sample
+    node = Builder()(op, *constants(Builder(), arrays), **attrs)
+    assert op.eval is not None
+    result = op.eval(arrays, *node.attrs)
+    numbers = {n for a in arrays if a.dtype == F64.np for n in a.flat}
+    return bool(numbers) and set(np.ravel(result[0] if isinstance(result, tuple) else result)) <= numbers
+
+
+MOVING: dict[Op, list[Sample]] = {op: found for op in EXPRESSIBLE if op.samples is not None and (
+    found := [s for s in samples(op) if (numbers := of_dtype(op, s, F64)) and moves_data(op, numbers)])}
+"""Operations that move data, with the samples of theirs that do."""
 
 
 def takes(op: Op, dtype: DType) -> bool:
     """Whether operands may have that dtype."""
     return all(o.type.holds(tensor(dtype, (1,))) for o in op.operands)
+
+
+@pytest.mark.parametrize("op", MOVING, ids=lambda op: op.name)
+def test_operations_that_move_data_do_so_with_every_dtype(op: Op) -> None:
+    """To the bit. Integers of less than a byte have no loop programs."""
+    done = []
+    for dtype in DTYPES[:-1]:
+        found = [s for each in MOVING[op] if (s := of_dtype(op, each, dtype))]
+        for arrays, attrs in found:
+            node = Builder()(op, *constants(Builder(), arrays), **attrs)
+            kinds = [t.dtype for each in (*node.inputs, node) for t in leaves(each.type)]
+            assert check(op, list(arrays), attrs, bits=True) == (not any(d.is_integer and d.bits < 8 for d in kinds)), dtype
+        done += [dtype] if found else []
+    assert F64 in done and BF16 in done and I16 in done
 
 
 @pytest.mark.conformance

@@ -110,7 +110,7 @@ class Generator:
         x = self.pick(self.arguments)
         at = [self.subscript([self.pick(axes)] if axes else []) for _ in x.shape]
         inside = self.b.both(*(self.b.within(i, 0, n) for i, n in zip(at, x.shape, strict=True)))
-        return self.b.choose(inside, lambda: x.at(self.b, at), lambda: self.number(3), self.dtype)
+        return self.b.choose(inside, lambda: x.at(self.b, at), lambda: self.number(3))
 
     def gathered(self, axes: list[Affine], depth: int) -> Any:
         """An element at a subscript that is loaded."""
@@ -133,7 +133,7 @@ class Generator:
 
     def chosen(self, axes: list[Affine], depth: int) -> Any:
         """One of two values."""
-        return self.b.choose(self.condition(axes), lambda: self.value(axes, depth), lambda: self.value(axes, depth), self.dtype)
+        return self.b.choose(self.condition(axes), lambda: self.value(axes, depth), lambda: self.value(axes, depth))
 
     def greatest(self, axes: list[Affine], depth: int) -> Any:
         """A pair that is carried: the greatest value and where it is."""
@@ -216,7 +216,7 @@ def test_a_window_is_guarded_at_the_ends_only(monkeypatch: pytest.MonkeyPatch) -
     zero = ScalarConst(np.float64(0), F64)
     with b.nest((6, 20)) as (i, j):
         def element(at: tuple[Affine, ...]) -> Any:
-            return b.choose(b.within(j + at[0] - 1, 0, 20), lambda: b.load(x, [i, j + at[0] - 1]), lambda: zero, F64)
+            return b.choose(b.within(j + at[0] - 1, 0, 20), lambda: b.load(x, [i, j + at[0] - 1]), lambda: zero)
 
         b.store(y, [i, j], accumulate(b, "max", zero, [3], element))
     program = split_guards.split_guards(LoopProgram((x,), (y,), (), (), b.body))
@@ -230,6 +230,6 @@ def test_pieces_of_a_concatenation_have_no_guard() -> None:
     b = LoopBuilder()
     x, z, y = memory("a0", F64, (7,), "argument"), memory("a1", F64, (9,), "argument"), memory("r0", F64, (16,), "result")
     with b.nest((16,)) as (i,):
-        b.store(y, [i], b.choose(b.less(i, 7), lambda: b.load(x, [i]), lambda: b.load(z, [i - 7]), F64))
+        b.store(y, [i], b.choose(b.less(i, 7), lambda: b.load(x, [i]), lambda: b.load(z, [i - 7])))
     program = optimised(LoopProgram((x, z), (y,), (), (), b.body))
     assert not any(isinstance(s, Conditional) or (isinstance(s, Let) and s.target.dtype is BOOL) for s in walk(program.body))

@@ -57,7 +57,8 @@ def windows_of(x: Array, sizes: Axes, strides: Axes, dilations: Axes) -> Array:
     shape = tuple(int(c) for c in counts) + sizes
     if 0 in shape:
         return np.empty(shape, x.dtype)
-    return np.lib.stride_tricks.as_strided(x, shape, steps, writeable=False)
+    raw = x.view(f"V{x.itemsize}")  # numpy cannot name each dtype
+    return np.lib.stride_tricks.as_strided(raw, shape, steps, writeable=False).view(x.dtype)
 
 
 # --- reduce_window ------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def convolution_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at
         weight = {inputs: channel, outputs: at[out_feature], **dict(zip(taps, flipped, strict=True))}
         return b.choose(b.both(*(inside for inside, _ in found)), lambda: b.apply(
             "mul", x.at(b, [places[k] for k in range(len(places))]), kernel.at(b, [weight[k] for k in range(len(weight))])),
-            lambda: b.const(0, x.dtype), x.dtype if x.dtype.kind == "complex" else COMPUTED.get(x.dtype.name, x.dtype))
+            lambda: b.const(0, x.dtype))
 
     return _sum(b, x.dtype, [per_group, *(a.window for a in axes)], term)
 

@@ -35,15 +35,6 @@ def clamped_starts(b: LoopBuilder, starts: Sequence[LazyTensor], shape: Axes, si
     return [b.clamped(s.at(b, ()), 0, whole - size) for s, whole, size in zip(starts, shape, sizes, strict=True)]
 
 
-def dynamic_update_slice_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    """The update's element where the subscript is within the box, else the operand's."""
-    x, update = xs[:2]
-    starts = clamped_starts(b, xs[2:], x.shape, update.shape)
-    inner = [i - s for i, s in zip(at, starts, strict=True)]
-    inside = b.both(*(b.within(i, 0, size) for i, size in zip(inner, update.shape, strict=True)))
-    return b.choose(inside, lambda: update.at(b, inner), lambda: x.at(b, at), x.dtype)
-
-
 def dynamic_update_slice_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
     """The operand, then the box over it."""
     x, update = xs[:2]

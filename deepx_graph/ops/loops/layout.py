@@ -8,7 +8,6 @@ from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call, fold
-from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.elements import settled
 from deepx_graph.loops.scalar import Index, affine
 from deepx_graph.ops.tensor.shape import dilated
@@ -46,7 +45,7 @@ def concatenate_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at
             return x.at(b, [*at[:axis], at[axis] - start, *at[axis + 1 :]])
         middle = (low + high) // 2
         first = b.less(at[axis], parts[middle][0])
-        return b.choose(first, lambda: among(low, middle), lambda: among(middle, high), computed_dtype(xs[0].dtype))
+        return b.choose(first, lambda: among(low, middle), lambda: among(middle, high))
 
     return among(0, len(parts)) if parts else b.const(0, xs[0].dtype)
 
@@ -61,8 +60,7 @@ def pad_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index)
         if gap and size > 1:
             inside.append(b.apply("eq", b.apply("modulo", spread, affine(gap + 1)), affine(0)))
         index.append(b.quotient(spread, gap + 1) if gap else spread)
-    dtype = computed_dtype(xs[0].dtype)
-    return b.choose(b.both(*inside), lambda: xs[0].at(b, index), lambda: xs[1].at(b, ()), dtype)
+    return b.choose(b.both(*inside), lambda: xs[0].at(b, index), lambda: xs[1].at(b, ()))
 
 
 def iota_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:

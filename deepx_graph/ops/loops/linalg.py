@@ -44,7 +44,7 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
         with b.loop(n) as i, b.loop(n) as j:
             row, column = (i, j) if lower else (j, i)
             inside = b.less(column, row + 1)
-            found = b.choose(inside, lambda: b.fetch(factor, (*at, row, column)), lambda: zero, dtype)
+            found = b.choose(inside, lambda: b.fetch(factor, (*at, row, column)), lambda: zero)
             found = found if lower else _conjugate(b, found)
             b.put(out, (*at, i, j), b.apply("where", b.get(failed), none, found))
 

@@ -315,7 +315,7 @@ def _insert(b: LoopBuilder, best: Buffer, positions: Buffer, new: Scalar, i: Aff
 
     def goes_on() -> Scalar:
         p = b.index(b.get(position))
-        found: Scalar = b.choose(b.less(0, p), lambda: b.apply("lt", b.load(best, [p - 1]), new), lambda: FALSE, BOOL)
+        found: Scalar = b.choose(b.less(0, p), lambda: b.apply("lt", b.load(best, [p - 1]), new), lambda: FALSE)
         return found
 
     def shift() -> None:
@@ -361,7 +361,7 @@ def _sort_runs(b: LoopBuilder, row: RowIndex, n: int, less: Less, rows: Sequence
             def goes_on() -> Scalar:
                 at = b.index(b.get(position))
                 found: Scalar = b.choose(b.less(low, at), lambda: less(new, [b.fetch(x, row(at - 1)) for x in rows]),
-                                         lambda: FALSE, BOOL)
+                                         lambda: FALSE)
                 return found
 
             def shift() -> None:

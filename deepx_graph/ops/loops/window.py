@@ -82,15 +82,11 @@ def reduce_window_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], 
     def elements(inner: Index) -> list[Any]:
         found = [axis.element(b, i, w) for axis, i, w in zip(axes, at, inner, strict=True)]
         inside, index = b.both(*(inside for inside, _ in found)), [i for _, i in found]
-        return [b.choose(inside, lambda x=x: x.at(b, index), lambda start=start: start, _chosen(x))  # type: ignore[misc]
+        return [b.choose(inside, lambda x=x: x.at(b, index), lambda start=start: start)  # type: ignore[misc]
                 for x, start in zip(xs[:half], starts, strict=True)]
 
     totals = fold(b, node.attr("body"), starts, [x.dtype for x in xs[:half]], [a.window for a in axes], elements)
     return totals[0] if half == 1 else totals
-
-
-def _chosen(x: LazyTensor) -> Any:
-    return x.dtype if x.dtype.kind == "complex" else computed_dtype(x.dtype)
 
 
 def reduce_window_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:

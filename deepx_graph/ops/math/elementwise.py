@@ -487,6 +487,8 @@ def convert_array(x: Array, dtype: DType) -> Array:
         )
         result = np.where(clipped < float(info_low), info_low, np.where(clipped >= float(info_high), info_high, inside))
         return result.astype(np.uint64 if dtype.kind == "uint" else np.int64).astype(dtype.np)
+    if x.itemsize == 1 and x.dtype.kind != "b":  # numpy cannot cast between all pairs of these
+        x = x.astype(np.int16 if is_int(x) else np.float32)
     return np.asarray(x.astype(dtype.np))
 
 

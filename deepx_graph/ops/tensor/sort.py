@@ -174,9 +174,8 @@ def _from_unsigned(bits: Array, dtype: np.dtype[np.generic]) -> Array:
         return bits.astype(np.bool_)
     if dtype.kind == "f":
         raw = np.where(bits >= _top(bits), bits ^ _top(bits), ~bits)
-    else:
-        raw = bits ^ _top(bits) if dtype.kind == "i" else bits
-    return np.ascontiguousarray(raw).view(dtype)
+        return raw.view(f"f{raw.itemsize}").astype(dtype, copy=False)
+    return (bits ^ _top(bits) if dtype.kind == "i" else bits).view(dtype)
 
 
 def _raw(x: Array) -> Array:

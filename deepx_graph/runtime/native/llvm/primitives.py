@@ -67,11 +67,9 @@ def _floating(primitive: str, dtype: DType, machine: Target) -> Write | None:
 
 
 def _library(primitive: str, dtype: DType, machine: Target) -> Write | None:
-    """A function of the C library, of vectors or of scalars."""
-    vector, scalar = machine.vector_function(primitive, dtype, _LIBRARY[primitive]), machine.scalar_function(primitive, dtype)
-    if vector is None or scalar is None:
-        return None
-    return lambda t, v: t.call(scalar, *v) if t.lanes == 1 else machine.call(t, vector, v)
+    """A function of the C library, of vectors."""
+    symbol = machine.vector_function(primitive, dtype, _LIBRARY[primitive])
+    return None if symbol is None else lambda t, v: machine.call(t, symbol, v)
 
 
 def _sign(t: IRBuilder, x: VectorValue) -> VectorValue:

@@ -13,9 +13,9 @@ from deepx_graph.loops import primitives, storage
 from deepx_graph.loops.complex import Complex, joined, parts, whole
 from deepx_graph.loops.complex import apply as complex_rules
 from deepx_graph.loops.program import Buffer, Cell, Combine, Conditional, Copy, For, Get, Let, Load, Set, Statement, Store, While
-from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine
+from deepx_graph.loops.scalar import TRUE, Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine, compared
 from deepx_graph.loops.tensor import LazyTensor
-from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, DType
+from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, U64, DType
 
 Shared = TypeVar("Shared")
 
@@ -142,7 +142,7 @@ class LoopBuilder:
 
     def repeat(self, test: Callable[[], Scalar], body: Callable[[], None]) -> None:
         """The body as long as the test gives true."""
-        statement = While([], ScalarConst(True, BOOL), [])
+        statement = While([], TRUE, [])
         self.emit(statement)
         with self.block(statement.test):
             statement.condition = test()
@@ -239,7 +239,7 @@ class LoopBuilder:
 
     def widened(self, x: Scalar, dtype: DType) -> Any:
         """A stored element as it is computed with."""
-        return storage.widened(self, x, dtype) if dtype.name in storage.COMPUTED else x
+        return storage.widened(self, x, dtype) if storage.is_narrow(dtype) else x
 
     def rounded(self, x: Scalar, dtype: DType) -> Any:
         """A computed element as it is stored."""
@@ -272,11 +272,10 @@ class LoopBuilder:
         dtype = x.dtype
         assert dtype.np is not None
         one, zero, minus_one = (ScalarConst(primitives.cast(v, dtype), dtype) for v in (1, 0, -1))
-        is_zero, special = self.apply("eq", y, zero), self.apply("eq", y, zero)
+        special = is_zero = self.apply("eq", y, zero)
         found = at_zero
         if dtype.kind == "int":
-            is_minus_one = self.apply("eq", y, minus_one)
-            special = self.apply("or", is_zero, is_minus_one)
+            special = self.apply("or", is_zero, self.apply("eq", y, minus_one))
             found = self.apply("where", is_zero, at_zero, at_minus_one)
         return self.apply("where", special, found, self.apply(primitive, x, self.apply("where", special, one, y)))
 
@@ -320,11 +319,11 @@ class LoopBuilder:
 
     def less(self, x: Affine | int, y: Affine | int) -> Any:
         """Whether one subscript is less than another."""
-        difference = affine(x) - y
-        if (ends := difference.bounds) is not None and (ends[1] < 0 or ends[0] >= 0):
-            return ScalarConst(ends[1] < 0, BOOL)
-        self.undecided.append(difference)
-        return self.apply("lt", affine(x), affine(y))
+        x, y = affine(x), affine(y)
+        if (known := compared(x, y)) is not None:
+            return known
+        self.undecided.append(x - y)
+        return self.apply("lt", x, y)
 
     def within(self, x: Affine, low: int, high: int) -> Scalar:
         """Whether `low <= x < high`."""
@@ -332,7 +331,7 @@ class LoopBuilder:
 
     def both(self, *conditions: Scalar) -> Scalar:
         """Whether all hold."""
-        found: Scalar = ScalarConst(True, BOOL)
+        found: Scalar = TRUE
         for c in conditions:
             found = c if isinstance(found, ScalarConst) and found.value else self.apply("and", found, c)
         return found
@@ -349,8 +348,8 @@ class LoopBuilder:
 
     def position(self, x: Scalar) -> Affine:
         """An integer as a subscript of which nothing is known; what is beyond i64 stays out of every range."""
-        if x.dtype.name == "u64":
-            x = self.apply("min", x, ScalarConst(primitives.cast((1 << 63) - 1, x.dtype), x.dtype))
+        if x.dtype is U64:
+            x = self.apply("min", x, ScalarConst(primitives.cast((1 << 63) - 1, U64), U64))
         return self.index(x)
 
     def total_order(self, x: Scalar) -> Any:
@@ -365,12 +364,10 @@ class LoopBuilder:
 
     def clamped(self, x: Scalar, low: int, high: int) -> Affine:
         """An integer, as the nearest number from `low` to `high`."""
-        if isinstance(x, Affine) and (ends := x.bounds) is not None and low <= ends[0] and ends[1] <= high:
-            return x
-        if isinstance(x.dtype, DType) and x.dtype.name == "u64":
-            x = self.apply("min", x, ScalarConst(x.dtype.np.type((1 << 63) - 1), x.dtype))  # type: ignore[union-attr]
-        wide = self.cast(x, I64)
-        above = self.apply("max", wide, _i64(low))
+        at = self.position(x)
+        if (ends := at.bounds) is not None and (not at.terms or (low <= ends[0] and ends[1] <= high)):
+            return at if at.terms else Affine((), max(low, min(high, at.constant)))
+        above = self.apply("max", at, _i64(low))
         return self.index(self._let("min", (above, _i64(high)), I64), low, high)
 
     def least(self, x: Affine, most: int) -> Affine:
@@ -511,8 +508,8 @@ def part_of(dtype: DType) -> DType:
 
 def computed_dtype(dtype: DType) -> DType:
     """The dtype in which elements of a dtype are computed. Raises NotExpressible for one that loop programs do not have."""
-    if dtype.name in storage.COMPUTED:
-        return storage.COMPUTED[dtype.name]
+    if storage.is_narrow(dtype):
+        return storage.wide(dtype)
     if dtype.kind == "complex":
         return part_of(dtype)
     if dtype in (F32, F64, BOOL) or (dtype.is_integer and dtype.bits >= 8):

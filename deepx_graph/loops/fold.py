@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from deepx_graph.ir import Function
-from deepx_graph.ir.scalar_expr import Apply, Variable
+from deepx_graph.ir import Function, peephole
 from deepx_graph.loops.builder import LoopBuilder
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import call, settled
 from deepx_graph.loops.scalar import Affine, Index
-from deepx_graph.loops.storage import COMPUTED
+from deepx_graph.loops.storage import is_narrow, wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import F32, F64, DType
 
@@ -51,11 +50,11 @@ def accumulate(b: LoopBuilder, primitive: str, start: Any, extents: Sequence[int
                element: Callable[[tuple[Affine, ...]], Any]) -> Any:
     """Elements combined by a primitive in any order. Long float sums are carried in double precision."""
     dtype = start.dtype
-    wide = sum_dtype(dtype, primitive, math.prod(extents))
-    cells = [b.cell(wide, b.cast(part, wide)) for part in parts(start)]
+    carried = sum_dtype(dtype, primitive, math.prod(extents))
+    cells = [b.cell(carried, b.cast(part, carried)) for part in parts(start)]
     with b.loops(extents) as at:
         for cell, part in zip(cells, parts(element(at)), strict=True):
-            b.combine(cell, primitive, b.cast(part, wide))
+            b.combine(cell, primitive, b.cast(part, carried))
     return joined([b.cast(b.get(cell), dtype) for cell in cells])
 
 
@@ -67,12 +66,10 @@ def sum_dtype(dtype: DType, primitive: str, terms: int) -> DType:
 def primitive_of(body: Function, dtypes: Sequence[DType]) -> str | None:
     """The primitive by which a reducer combines two scalars, of complex ones each part; None where it does more than that."""
     op = body.reducer if len(dtypes) == 1 else None
-    if op is None or op.monoid is None or op.kernel is None:
+    if op is None or op.monoid is None:
         return None
-    tree = op.kernel()
-    if dtypes[0].kind == "complex" and tree != Apply("add", (Variable(0), Variable(1))):
-        return None
-    return tree.primitive if isinstance(tree, Apply) and tree.args == (Variable(0), Variable(1)) else None
+    primitive = peephole.primitive_of(op)
+    return primitive if primitive == "add" or (primitive and dtypes[0].kind != "complex") else None
 
 
 class RowFold:
@@ -80,7 +77,7 @@ class RowFold:
 
     def __init__(self, b: LoopBuilder, dtypes: Sequence[DType], width: int, combine: Combine) -> None:
         self.b, self.combine = b, combine
-        self.dtypes = [COMPUTED.get(d.name, d) for d in dtypes]
+        self.dtypes = [wide(d) for d in dtypes]
         self.rows = [in_memory(b.buffer(d, (width,), "local"), d) for d in self.dtypes]
 
     def at(self, k: Affine | int) -> list[Any]:
@@ -99,7 +96,7 @@ class RowFold:
     def store(self, k: Affine, outs: Sequence[LazyTensor], index: Index) -> None:
         """Stores the totals at a position as elements of tensors in memory."""
         for out, x in zip(outs, self.at(k), strict=True):
-            self.b.put(out, index, x if out.dtype.name in COMPUTED else self.b.converted(x, out.dtype))
+            self.b.put(out, index, x if is_narrow(out.dtype) else self.b.converted(x, out.dtype))
 
 
 def row_fold(b: LoopBuilder, body: Function, dtypes: Sequence[DType], terms: int, width: int) -> RowFold:
@@ -112,8 +109,8 @@ def row_fold(b: LoopBuilder, body: Function, dtypes: Sequence[DType], terms: int
 
 def row_sums(b: LoopBuilder, dtype: DType, terms: int, width: int, primitive: str = "add") -> RowFold:
     """A row of sums of so many terms each, or of what another primitive makes of them."""
-    wide = sum_dtype(COMPUTED.get(dtype.name, dtype), primitive, terms)
-    return RowFold(b, [wide], width, lambda totals, xs: [b.apply(primitive, totals[0], b.converted(xs[0], wide))])
+    total = sum_dtype(wide(dtype), primitive, terms)
+    return RowFold(b, [total], width, lambda totals, xs: [b.apply(primitive, totals[0], b.converted(xs[0], total))])
 
 
 @contextmanager

@@ -162,6 +162,14 @@ class LoopProgram:
     body: list[Statement]
 
 
+def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
+    """Where an element lies, in elements from the beginning."""
+    total = Affine()
+    for i, stride in zip(index, buffer.strides, strict=True):
+        total = total + i * stride
+    return total
+
+
 def blocks_of(s: Statement) -> tuple[list[Statement], ...]:
     """The blocks within a statement."""
     match s:

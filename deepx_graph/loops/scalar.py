@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.types import I64, DType
+from deepx_graph.types import BOOL, I64, DType
 
 
 class NotExpressible(Exception):
@@ -103,6 +103,8 @@ class Affine:
 Scalar = ScalarVar | ScalarConst | Affine
 Index = Sequence[Affine]
 
+TRUE, FALSE = (ScalarConst(BOOL.np.type(v), BOOL) for v in (True, False))  # type: ignore[union-attr]
+
 
 def affine(x: Scalar | int) -> Affine:
     """An integer as a subscript. Raises TypeError for a scalar of another dtype than i64."""
@@ -113,3 +115,11 @@ def affine(x: Scalar | int) -> Affine:
     if x.dtype is not I64:
         raise TypeError(f"a subscript of type {x.dtype}")
     return Affine((), int(x.value)) if isinstance(x, ScalarConst) else Affine(((x, 1),))
+
+
+def compared(x: Scalar, y: Scalar) -> ScalarConst | None:
+    """Whether one subscript is less than another, where their ranges say so; None also for what is no subscript."""
+    if x.dtype is not I64 or y.dtype is not I64:
+        return None
+    ends = (affine(x) - affine(y)).bounds
+    return None if ends is None or ends[0] < 0 <= ends[1] else TRUE if ends[1] < 0 else FALSE

@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
 TABLED = tuple(d for d in DTYPES if d.is_float and d.bits <= 8)
 
-COMPUTED: dict[str, DType] = {d.name: F32 for d in (F16, BF16, *TABLED)}
-"""By the name of a narrow dtype, that in which it is computed."""
+_NARROW = frozenset((F16, BF16, *TABLED))
+
+
+def is_narrow(dtype: DType) -> bool:
+    """Whether elements are computed in a wider dtype than they are stored in."""
+    return dtype in _NARROW
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype in which elements are computed: of narrow floats f32, else their own."""
+    return F32 if dtype in _NARROW else dtype
 
 
 def widened(b: LoopBuilder, x: Scalar, dtype: DType) -> Any:

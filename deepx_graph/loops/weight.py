@@ -1,15 +1,21 @@
-"""How often the statements of a program run, about."""
+"""What the statements of a program cost, and how often they run, about."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from deepx_graph.loops.program import Conditional, For, Let, Statement, While, blocks_of
+from deepx_graph.loops.primitives import price
+from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Statement, Store, While, blocks_of
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, affine
 
 UNKNOWN_TRIPS = 8
 """How often a loop of unknown length is taken to run."""
+
+
+def price_of(s: Statement) -> float:
+    """What a statement itself costs, in additions."""
+    return price(s.primitive) if isinstance(s, (Let, Combine)) else 1.0 if isinstance(s, (Load, Store)) else 0.0
 
 
 def weighted(body: list[Statement], times: float = 1.0) -> list[tuple[Statement, float]]:

@@ -26,8 +26,8 @@ from deepx_graph.loops.program import (
     reads,
     walk,
 )
-from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
-from deepx_graph.types import BOOL, I64, DType
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine, compared
+from deepx_graph.types import DType
 
 
 class Fresh:
@@ -90,7 +90,7 @@ class Copier:
         match s:
             case Let(target, primitive, args):
                 new = tuple(self.scalar(a) for a in args)
-                known = (compared(new) if primitive == "lt" else None) or decided(primitive, new, target.dtype)
+                known = (compared(*new) if primitive == "lt" else None) or decided(primitive, new, target.dtype)
                 if target not in self.scalars and known is not None:
                     self.scalars[target] = known
                 elif target not in self.scalars:
@@ -141,15 +141,6 @@ def substituted(x: Scalar, scalars: Mapping[ScalarVar, Scalar]) -> Scalar:
     return total
 
 
-def compared(args: Sequence[Scalar]) -> ScalarConst | None:
-    """Whether one subscript is less than another, where their ranges say so."""
-    x, y = args
-    if x.dtype is not I64 or y.dtype is not I64:
-        return None
-    ends = (affine(x) - affine(y)).bounds
-    return None if ends is None or ends[0] < 0 <= ends[1] else ScalarConst(ends[1] < 0, BOOL)
-
-
 def dependent(body: Sequence[Statement], start: ScalarVar, cells: bool = True) -> set[ScalarVar]:
     """The variables that depend on one: by operands, by subscripts, and, where `cells` are counted, by any cell."""
     found = {start}
@@ -159,14 +150,6 @@ def dependent(body: Sequence[Statement], start: ScalarVar, cells: bool = True) -
         if isinstance(s, (Let, Load, Get)) and (changes or not found.isdisjoint(reads(s))):
             found.add(s.target)
     return found
-
-
-def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
-    """Where an element lies, in elements from the beginning."""
-    total = Affine()
-    for i, stride in zip(index, buffer.strides, strict=True):
-        total = total + i * stride
-    return total
 
 
 def replaced(body: Sequence[Statement], replace: Mapping[int, Sequence[Statement]]) -> list[Statement]:

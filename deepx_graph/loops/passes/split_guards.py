@@ -19,7 +19,7 @@ from typing import Any
 
 from deepx_graph.loops.passes.rewrite import Fresh, copied, replaced
 from deepx_graph.loops.program import Conditional, For, Let, LoopProgram, Statement, assigns, blocks_of, walk
-from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
+from deepx_graph.loops.scalar import FALSE, TRUE, Affine, Scalar, ScalarVar, affine
 from deepx_graph.types import BOOL, I64
 
 MOST_COPIES = 4
@@ -33,8 +33,6 @@ LARGEST_BODY = 200
 
 TILE = 4096
 """The iterations of an outermost loop that is cut are done in shares of that many."""
-
-TRUE, FALSE = (ScalarConst(BOOL.np.type(v), BOOL) for v in (True, False))  # type: ignore[union-attr]
 
 Interval = tuple[int, int]
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from deepx_graph.loops.passes.rewrite import Copier, Fresh, dependent, position_in, replaced
-from deepx_graph.loops.primitives import price
+from deepx_graph.loops.passes.rewrite import Copier, Fresh, dependent, replaced
 from deepx_graph.loops.program import (
     Buffer,
     Cell,
@@ -36,11 +35,12 @@ from deepx_graph.loops.program import (
     While,
     assigns,
     blocks_of,
+    position_in,
     reads,
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarVar, affine
-from deepx_graph.loops.weight import trips, weighted
+from deepx_graph.loops.weight import price_of, trips, weighted
 from deepx_graph.types import I64
 
 CONTIGUOUS_TILE = 64
@@ -122,14 +122,10 @@ def _folded_cost(body: list[Statement]) -> float:
     """The cost of statements as they are, where folds alone become vectors."""
     total = 0.0
     for s, times in weighted(body):
-        total += times * _scalar_cost(s)
+        total += times * price_of(s)
         if isinstance(s, For) and not s.parallel and not _has_loop(s):
             total += times * trips(s) * _more_along(s)
     return total
-
-
-def _scalar_cost(s: Statement) -> float:
-    return price(s.primitive) if isinstance(s, (Let, Combine)) else 1.0 if isinstance(s, (Load, Store)) else 0.0
 
 
 def _more_along(loop: For) -> float:
@@ -140,7 +136,7 @@ def _more_along(loop: For) -> float:
     if trips(loop) < LONG_FOLD or any(isinstance(s, (Conditional, While)) for s in inner):
         return 0.0
     apart = _accesses_apart(loop.body, loop.axis)
-    return sum(_scalar_cost(s) for s in inner if id(s) not in apart) * (1 / LANES - 1)
+    return sum(price_of(s) for s in inner if id(s) not in apart) * (1 / LANES - 1)
 
 
 def _is_chain(s: Statement) -> bool:
@@ -188,7 +184,7 @@ def _tiled_cost(loop: For) -> tuple[float, bool]:
         if isinstance(s, (Get, Set)):
             total += times / LANES
         elif isinstance(s, (Let, Load, Store, Combine)):
-            total += times * (APART if id(s) in apart else _scalar_cost(s) / LANES)
+            total += times * (APART if id(s) in apart else price_of(s) / LANES)
     return total, not apart
 
 

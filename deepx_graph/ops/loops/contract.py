@@ -9,9 +9,9 @@ from typing import Any
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, accumulate
 from deepx_graph.loops.elements import settled
-from deepx_graph.loops.fold import ROW, RowFold, fold_rows, primitive_of, row_fold, row_sums
+from deepx_graph.loops.fold import ROW, RowFold, fold, fold_rows, primitive_of, row_fold, row_sums
 from deepx_graph.loops.scalar import Index, affine
-from deepx_graph.loops.storage import COMPUTED
+from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.ops.contract.linear import FEW_TERMS, free_axes
 from deepx_graph.ops.loops.window import WindowAxis
@@ -105,6 +105,22 @@ def convolution_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at
 # --- reduce -------------------------------------------------------------------------------------------------------
 
 
+def reduced_elements(b: LoopBuilder, xs: Sequence[LazyTensor], dims: Sequence[int], at: Index, inner: Index) -> list[Any]:
+    """The operands' elements at a subscript of the result, and one of the axes that are reduced."""
+    outer, reduced = iter(at), dict(zip(dims, inner, strict=True))
+    index = [reduced[k] if k in reduced else next(outer) for k in range(len(xs[0].shape))]
+    return [x.at(b, index) for x in xs]
+
+
+def reduce_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
+    """A fold over the axes that are reduced."""
+    dims, operands = node.attr("dimensions"), xs[: len(xs) // 2]
+    starts = [x.at(b, ()) for x in xs[len(operands) :]]
+    found = fold(b, node.attr("body"), starts, [x.dtype for x in operands], [xs[0].shape[d] for d in dims],
+                 lambda inner: reduced_elements(b, operands, dims, at, inner))
+    return found[0] if len(found) == 1 else found
+
+
 def reduce_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
     """Totals that are neighbours along the last axis side by side; by any function also pieces of a long row, or short rows."""
     dims, body, half = sorted(node.attr("dimensions")), node.attr("body"), len(outs)
@@ -112,9 +128,7 @@ def reduce_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seq
     extents = [shape[d] for d in dims]
 
     def elements(at: Index, inner: Index) -> list[Any]:
-        outer, reduced = iter(at), dict(zip(dims, inner, strict=True))
-        index = [reduced[k] if k in reduced else next(outer) for k in range(len(shape))]
-        return [x.at(b, index) for x in operands]
+        return reduced_elements(b, operands, dims, at, inner)
 
     def starts() -> list[Any]:
         return [x.at(b, ()) for x in xs[half:]]
@@ -159,7 +173,7 @@ class _Normalised:
 
     def __init__(self, b: LoopBuilder, node: Node, x: LazyTensor) -> None:
         self.b, self.x, self.feature = b, x, node.attr("feature_index")
-        self.dtype = COMPUTED.get(x.dtype.name, x.dtype)
+        self.dtype = wide(x.dtype)
         self.others = [n for k, n in enumerate(x.shape) if k != self.feature]
         self.count = b.const(math.prod(self.others), self.dtype)
         self.epsilon = b.const(node.attr("epsilon"), self.dtype)

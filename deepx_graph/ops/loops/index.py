@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.fold import LONG_SUM, primitive_of
 from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import in_memory
-from deepx_graph.types import BOOL, F64, DType
+from deepx_graph.types import BOOL, F64
 
 Axes = tuple[int, ...]
 
@@ -158,7 +158,7 @@ def scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Se
     for out, x in zip(outs, xs, strict=False):
         b.copy(out, x)
     shares, primitive = _shares(updates), primitive_of(updates.body, [x.dtype for x in outs])
-    if shares > 1 and primitive in NEUTRAL and computed_dtype(outs[0].dtype) is outs[0].dtype is not BOOL:
+    if shares > 1 and primitive is not None and computed_dtype(outs[0].dtype) is outs[0].dtype is not BOOL:
         _scatter_apart(b, updates, primitive, shares, outs[0])
         return
     last = len(updates.extents) - 1
@@ -174,20 +174,6 @@ def scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Se
         updates.write(b, outs, dict(zip(split, outer, strict=True)) | dict(zip(serial, batch, strict=True)))
 
 
-NEUTRAL: dict[str, Callable[[DType], Any]] = {
-    "add": lambda t: -0.0 if t.is_float else 0, "mul": lambda t: 1, "max": lambda t: _end(t, -1), "min": lambda t: _end(t, 1),
-}
-"""What a primitive combines with any number to that number."""
-
-
-def _end(dtype: DType, sign: int) -> Any:
-    """The least or the greatest number."""
-    if dtype.is_float:
-        return sign * math.inf
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    return low if sign < 0 else low + (1 << dtype.bits) - 1
-
-
 def _shares(updates: Updates) -> int:
     """In how many shares updates are combined apart from each other: many for few elements of the operand."""
     count, size = math.prod(updates.extents), math.prod(updates.shape)
@@ -197,12 +183,13 @@ def _shares(updates: Updates) -> int:
 
 def _scatter_apart(b: LoopBuilder, updates: Updates, primitive: str, shares: int, out: LazyTensor) -> None:
     """Shares of the updates are combined each in memory of its own, and these with the operand."""
-    own = in_memory(b.buffer(out.dtype, (shares, *out.shape)), out.dtype)
+    own, reducer = in_memory(b.buffer(out.dtype, (shares, *out.shape)), out.dtype), updates.body.reducer
+    assert reducer is not None
     split = max(updates.batch, key=lambda k: updates.extents[k])
     others = [k for k in range(len(updates.extents)) if k not in updates.window and k != split]
     with b.loop(shares, parallel=True) as share:
         with b.loops(out.shape) as at:
-            b.put(own, [share, *at], b.const(NEUTRAL[primitive](out.dtype), out.dtype))
+            b.put(own, [share, *at], b.const(reducer.identity_for(out.dtype), out.dtype))
         low, high = (b.quotient(s * updates.extents[split], shares) for s in (share, share + 1))
         with b.loop(high, low) as i, b.loops([updates.extents[k] for k in others]) as rest:
             updates.write(b, [own], {split: i} | dict(zip(others, rest, strict=True)), into=[share])

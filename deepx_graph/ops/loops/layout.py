@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from deepx_graph.ir import Node
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call, fold
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call
 from deepx_graph.loops.elements import settled
 from deepx_graph.loops.scalar import Index, affine
 from deepx_graph.ops.tensor.shape import dilated
@@ -73,20 +73,6 @@ def take_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index
     rank = len(index.shape)
     row = b.clamped(index.at(b, at[dim : dim + rank]), 0, max(0, x.shape[dim] - 1))
     return x.at(b, [*at[:dim], row, *at[dim + rank :]])
-
-
-def reduce_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    dims, half = node.attr("dimensions"), len(xs) // 2
-    shape = xs[0].shape
-
-    def elements(inner: Index) -> list[Any]:
-        outer, reduced = iter(at), dict(zip(dims, inner, strict=True))
-        index = [reduced[k] if k in reduced else next(outer) for k in range(len(shape))]
-        return [x.at(b, index) for x in xs[:half]]
-
-    starts = [x.at(b, ()) for x in xs[half:]]
-    found = fold(b, node.attr("body"), starts, [x.dtype for x in xs[:half]], [shape[d] for d in dims], elements)
-    return found[0] if half == 1 else found
 
 
 def map_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:

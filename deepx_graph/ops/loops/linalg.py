@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deepx_graph.ir import Node
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, ScalarConst
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 from deepx_graph.loops.complex import Complex, joined, parts
 from deepx_graph.loops.fold import ROW, RowFold, tiles
-from deepx_graph.loops.storage import COMPUTED
+from deepx_graph.loops.scalar import FALSE
+from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.types import BOOL, DType
 
@@ -21,10 +22,10 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
     """The lower factor row by row; NaN where a pivot is not positive."""
     (a,), (out,), lower = xs, outs, node.attr("lower")
     *batch, n, _ = a.shape
-    dtype = COMPUTED.get(a.dtype.name, a.dtype)
+    dtype = wide(a.dtype)
     factor = in_memory(b.buffer(dtype, a.shape), dtype)
     with b.nest(batch) as at:
-        failed = b.cell(BOOL, _flag(False))
+        failed = b.cell(BOOL, FALSE)
 
         def rest(i: Affine, j: Affine) -> Any:
             """An element without what the columns before it contribute."""
@@ -53,7 +54,7 @@ def triangular_solve_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor],
     """Substitution, forward or back: of several right-hand sides that are columns side by side, of others one by one."""
     (a, right), (out,) = xs, outs
     left, lower, unit, how = node.attrs
-    dtype = COMPUTED.get(out.dtype.name, out.dtype)
+    dtype = wide(out.dtype)
     solved = out if dtype is out.dtype else in_memory(b.buffer(dtype, out.shape), dtype)
     n, forward = a.shape[-1], (lower == (how == "NO_TRANSPOSE")) == left
 
@@ -123,7 +124,3 @@ def _inner(b: LoopBuilder, dtype: DType, high: Affine | int, x: Callable[[Affine
 
 def _conjugate(b: LoopBuilder, x: Any) -> Any:
     return Complex(x.real, b.apply("neg", x.imag)) if isinstance(x, Complex) else x
-
-
-def _flag(value: bool) -> Scalar:
-    return ScalarConst(BOOL.np.type(value), BOOL)  # type: ignore[union-attr]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, ScalarConst, call
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call
 from deepx_graph.loops.program import Buffer
-from deepx_graph.loops.scalar import Index
+from deepx_graph.loops.scalar import FALSE, Index
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.ops.tensor.sort import Key, keys_of
-from deepx_graph.types import BOOL, I32, I64, U8, U16, U32, U64, scalar
+from deepx_graph.types import I32, I64, U8, U16, U32, U64, scalar
 
 RUN = 16
 """Runs of so many elements are sorted by insertion."""
@@ -40,7 +40,6 @@ MOST_INSERTED = 64
 BLOCK = 32
 """So many elements are looked at together, whether one is greater than those that are kept."""
 
-FALSE = ScalarConst(False, BOOL)
 UNSIGNED = {1: U8, 2: U16, 4: U32, 8: U64}
 
 RowIndex = Callable[[Affine], Index]

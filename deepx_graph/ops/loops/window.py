@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, ScalarConst, call, fold
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, call, fold
 from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.fold import ROW, RowFold, row_fold, tiles
-from deepx_graph.loops.scalar import Index, affine
+from deepx_graph.loops.scalar import FALSE, TRUE, Index, affine
 from deepx_graph.ops.contract.window import running_axis
 from deepx_graph.ops.tensor.shape import dilated
 from deepx_graph.types import BOOL, I64
@@ -118,7 +118,7 @@ def _rows(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
             with b.loop(width) as k:
                 _put_element(b, node, xs, outs, (*outer, first + k))
 
-        neutral = _neutral(b, node.attr("body"), starts) if padded else ScalarConst(True, BOOL)
+        neutral = _neutral(b, node.attr("body"), starts) if padded else TRUE
         b.when(neutral, lambda: _pool(b, node, xs, outs, starts, (outer, first, width)), slow)
 
 
@@ -223,8 +223,7 @@ def _scatter_selected(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], out:
     """The source's element of one window, combined into the position that the window selects."""
     operand, source, _ = xs
     sizes, strides, low, _, select, scatter = node.attrs
-    dtype, no = computed_dtype(operand.dtype), ScalarConst(BOOL.np.type(False), BOOL)  # type: ignore[union-attr]
-    best, has_one = b.cell(dtype, b.const(0, operand.dtype)), b.cell(BOOL, no)
+    best, has_one = b.cell(computed_dtype(operand.dtype), b.const(0, operand.dtype)), b.cell(BOOL, FALSE)
     chosen = {k: b.cell(I64, Affine()) for k in moving}
     with b.loops([sizes[k] for k in moving]) as inner:
         index, inside = list(at), list[Scalar]()
@@ -238,7 +237,7 @@ def _scatter_selected(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], out:
             b.set(best, b.apply("where", keep, old, value))
             for k, cell in chosen.items():
                 b.set(cell, b.apply("where", keep, b.get(cell), index[k]))
-            b.set(has_one, ScalarConst(BOOL.np.type(True), BOOL))  # type: ignore[union-attr]
+            b.set(has_one, TRUE)
 
         b.when(b.both(*inside), consider)
 

@@ -27,6 +27,7 @@ from deepx_graph.loops.program import (
     Store,
     While,
     free,
+    position_in,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, number, scalar_type
@@ -160,10 +161,7 @@ class FunctionEmitter:
         else:
             self.used[buffer] = None
             pointer = f"%{buffer.name}"
-        flat = Affine()
-        for i, stride in zip(index, buffer.strides, strict=True):
-            flat = flat + i * stride
-        return self.t.address(pointer, self.scalar(flat), np_dtype(buffer.dtype))
+        return self.t.address(pointer, self.scalar(position_in(buffer, index)), np_dtype(buffer.dtype))
 
     def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
         dtype = np_dtype(buffer.dtype)

@@ -15,10 +15,9 @@ from deepx_graph.ir import Function
 from deepx_graph.loops.elements import tensor_type
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
+from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, walk
 from deepx_graph.loops.scalar import NotExpressible
-from deepx_graph.loops.weight import weighted
+from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
@@ -131,13 +130,7 @@ def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
 
 def nanoseconds(body: Sequence[Statement]) -> float:
     """About how long one thread works on statements."""
-    work = sum(times * _price(s) for s, times in weighted(list(body)))
+    work = sum(times * price_of(s) for s, times in weighted(list(body)))
     return cost.nest_ns(constants(), 1, SCALAR * work)
-
-
-def _price(s: Statement) -> float:
-    if isinstance(s, (Let, Combine)):
-        return price(s.primitive)
-    return 1.0 if isinstance(s, (Load, Store)) else 0.0
 
 

@@ -93,3 +93,19 @@ def convnet_train(x, *w):
         return jnp.mean(jax.nn.log_softmax(h.reshape(h.shape[0], -1) @ w[2]) ** 2)
 
     return stepped(loss, w)
+
+
+@program(small=case(normal(1, 4, 8, 8), normal(4, 4, 3, 3, scale=0.1)),
+         medium=case(normal(4, 32, 32, 32), normal(32, 32, 3, 3, scale=0.1)))
+def transposed_convolution_nchw(x, w):
+    return lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=("NCHW", "OIHW", "NCHW"))
+
+
+@program(small=case(normal(2, 20, 4), *weights((8, 4, 4))), medium=case(normal(8, 1000, 32), *weights((8, 32, 16))))
+def upsample_1d(x, w):
+    return jnp.tanh(lax.conv_transpose(x, w, (4,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")))
+
+
+@program(small=case(normal(1, 16, 16, 4), *weights((3, 3, 4, 8))), medium=case(normal(4, 56, 56, 32), *weights((3, 3, 32, 64))))
+def strided_convolution_grads(x, w):
+    return jax.grad(lambda x, w: jnp.mean(conv(x, w, 2) ** 2), (0, 1))(x, w)

@@ -114,3 +114,37 @@ def median_filter(x):
 @program(small=case(uniform(0, 1, 32, 32)), medium=case(uniform(0, 1, 1000, 1000)))
 def integral_image(x):
     return jnp.cumsum(jnp.cumsum(x, 0), 1)
+
+
+@program(small=case(uniform(0, 1, 2, 16, 16, 3)), medium=case(uniform(0, 1, 16, 224, 224, 3)))
+def patches(x):
+    n, h, w, c = x.shape
+    cut = ((x - 0.5) * 2).reshape(n, h // 8, 8, w // 8, 8, c)
+    return cut.transpose(0, 1, 3, 2, 4, 5).reshape(n, h * w // 64, 64 * c)
+
+
+@program(small=case(normal(1, 8, 8, 16)), medium=case(normal(4, 64, 64, 64)))
+def depth_to_space(x):
+    n, h, w, c = x.shape
+    return jax.nn.relu(x).reshape(n, h, w, 2, 2, c // 4).transpose(0, 1, 3, 2, 4, 5).reshape(n, 2 * h, 2 * w, c // 4)
+
+
+@program(small=case(uniform(0, 1, 32, 32)), medium=case(uniform(0, 1, 1000, 1000)))
+def hessian_determinant(x):
+    p = jnp.pad(x, 1, mode="symmetric")
+    yy = p[2:, 1:-1] - 2 * x + p[:-2, 1:-1]
+    xx = p[1:-1, 2:] - 2 * x + p[1:-1, :-2]
+    xy = (p[2:, 2:] - p[2:, :-2] - p[:-2, 2:] + p[:-2, :-2]) / 4
+    return xx * yy - xy * xy
+
+
+@program(small=case(uniform(0, 1, 16, 16, 3)), medium=case(uniform(0, 1, 600, 600, 3)))
+def resize_down(x):
+    h, w, c = x.shape
+    return jax.image.resize(x, (h // 2, w // 2, c), "bicubic")
+
+
+@program(small=case(uniform(0, 1, 16, 32, 3)), medium=case(uniform(0, 1, 500, 800, 3)))
+def rotate_and_grey(x):
+    grey = x @ jnp.array([0.299, 0.587, 0.114])
+    return jnp.rot90(grey), jnp.clip(x[:, ::-1] * 1.2 - 0.1, 0, 1).transpose(2, 0, 1)

@@ -140,3 +140,29 @@ def matrix_exponential(a):
 
     eye = jnp.eye(a.shape[0])
     return lax.fori_loop(1, 12, term, (eye, eye))[0]
+
+
+@program(small=case(normal(200, 4), normal(200, 3)), medium=case(normal(200_000, 8), normal(200_000, 3)))
+def least_squares_sums(x, y):
+    return x.T @ x, x.T @ y, (x * x).sum(0)
+
+
+@program(small=case(normal(40, 30), normal(40, 2), normal(2, 30)),
+         medium=case(normal(2000, 1500), normal(2000, 2), normal(2, 1500)))
+def low_rank_update(a, u, v):
+    return a - 0.1 * (u @ v), (a @ v.T) @ (u.T @ u)
+
+
+@program(small=case(normal(8, 6, 5), normal(6, 7), normal(5, 9)), medium=case(normal(64, 48, 40), normal(48, 56), normal(40, 36)))
+def einsum_three_factors(x, a, b):
+    return jnp.einsum("nij,ip,jq->qnp", x, a, b)
+
+
+@program(small=case(normal(4, 6, 10, 3), normal(4, 6, 5, 3)), medium=case(normal(16, 32, 100, 8), normal(16, 32, 60, 8)))
+def einsum_outer_layout(a, b):
+    return jnp.einsum("bhid,bhjd->bijh", a, b)
+
+
+@program(small=case(normal(300), normal(300)), medium=case(normal(2_000_000), normal(2_000_000)), bound=1e-3)
+def similarity(x, y):
+    return x @ y / (jnp.linalg.norm(x) * jnp.linalg.norm(y)), jnp.abs(x - y).sum(), jnp.max(jnp.abs(x - y))

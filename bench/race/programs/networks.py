@@ -258,3 +258,20 @@ def adam_loop(x, y, p, steps):
         return adam(p, m, v, jax.grad(lambda p: jnp.mean((x @ p - y) ** 2))(p), i + 1.0)
 
     return lax.fori_loop(0, steps, step, (p, jnp.zeros_like(p), jnp.zeros_like(p)))[0]
+
+
+@program(small=case(normal(1, 8, 8, 8), *weights((8, 24))), medium=case(normal(4, 32, 32, 32), *weights((32, 96))))
+def shifted_window_attention(x, w):
+    n, side, _, c = x.shape
+    x = jnp.roll(x, (-2, -2), (1, 2)).reshape(n, side // 4, 4, side // 4, 4, c).transpose(0, 1, 3, 2, 4, 5).reshape(-1, 16, c)
+    q, k, v = jnp.split(x @ w, 3, -1)
+    y = jax.nn.softmax(jnp.einsum("wtd,wsd->wts", q, k) / c ** 0.5) @ v
+    y = y.reshape(n, side // 4, side // 4, 4, 4, c).transpose(0, 1, 3, 2, 4, 5).reshape(n, side, side, c)
+    return jnp.roll(y, (2, 2), (1, 2))
+
+
+@program(small=case(normal(2, 16, 8), normal(2, 16, 8), normal(2, 16, 8)),
+         medium=case(normal(4, 512, 32), normal(4, 512, 32), normal(4, 512, 32)))
+def linear_attention(q, k, v):
+    q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
+    return jnp.einsum("htd,hde->hte", q, jnp.einsum("htd,hte->hde", k, v)) / jnp.einsum("htd,hd->ht", q, k.sum(1))[..., None]

@@ -124,3 +124,17 @@ def special_functions(x):
 def transpose_chain(x):
     y = jnp.tanh(x.T).reshape(x.shape[0], -1)
     return (y[::-1] + x)[:, ::2].T
+
+
+@program(small=case(integers(-100, 100, 8, 40, dtype=np.int8), integers(-100, 100, 20, 40, dtype=np.int8), uniform(0.1, 1, 20)),
+         medium=case(integers(-100, 100, 64, 500, dtype=np.int8), integers(-100, 100, 300, 500, dtype=np.int8),
+                     uniform(0.1, 1, 300)))
+def quantised_linear(x, w, scale):
+    y = lax.dot_general(x.astype(jnp.int32) - 3, w.astype(jnp.int32), (((1,), (1,)), ((), ())))
+    return jnp.clip(jnp.round(y * (scale * 0.001)), -128, 127).astype(jnp.int8)
+
+
+@program(small=case(integers(0, 50, 20, 30), integers(0, 50, 30, 20)),
+         medium=case(integers(0, 50, 300, 200), integers(0, 50, 200, 300)))
+def integer_matmul(a, b):
+    return a @ b % 97

@@ -92,3 +92,17 @@ def page_rank(source, target, steps):
         return 0.15 / n + 0.85 * jnp.zeros(n).at[target].add((r / degree)[source])
 
     return jax.lax.fori_loop(0, steps, step, jnp.full(n, 1 / n))
+
+
+@program(small=case(integers(0, 50, 300), normal(300), normal(8)),
+         medium=case(integers(0, 1000, 50_000), normal(50_000), normal(32)))
+def scatter_outer(ids, x, w):
+    return jnp.zeros((1000, w.size)).at[ids].add(jnp.tanh(x)[:, None] * w)
+
+
+@program(small=case(normal(100, 8), integers(0, 100, 400), integers(0, 100, 400)),
+         medium=case(normal(4000, 32), integers(0, 4000, 40_000), integers(0, 4000, 40_000)))
+def edge_differences(x, source, target):
+    d = x[source] - x[target]
+    weight = jnp.exp(-(d * d).sum(1))
+    return jnp.zeros_like(x).at[target].add(weight[:, None] * d)

@@ -20,7 +20,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.native.convolution import kernel as conv
 from deepx_graph.runtime.native.convolution.kernel import ConvolutionKernel, build
-from deepx_graph.runtime.native.convolution.plan import Lanes, plan, problem_of
+from deepx_graph.runtime.native.convolution.plan import Lanes, plan, problems_of
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.types import F64, type_of_array
 from tests.support import laws
@@ -100,7 +100,7 @@ def test_long_sums_are_taken_in_parts() -> None:
     x, w = rng.random((4, 20, 102, 102), dtype=np.float32), rng.random((20, 16, 100, 100), dtype=np.float32)
     attrs = conv_attrs(2, input_batch_dimension=0, kernel_input_feature_dimension=0, kernel_output_feature_dimension=1)
     kernel = build(laws.one_op(convolution, [x, w], attrs), 2)
-    assert isinstance(kernel, ConvolutionKernel) and kernel.plan.problem.depth == 200_000
+    assert isinstance(kernel, ConvolutionKernel) and kernel.plans[0].problem.depth == 200_000
     (got,) = kernel([x, w])
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
     want = np.einsum("nchwij,coij->nohw", windows, w.astype("f8"), optimize=True)
@@ -127,7 +127,7 @@ def _generated(seed: int) -> Case:
     features = per_group if in_batch else per_group * groups
     x, w = (batch, features, *some(1, {1: 70, 2: 24, 3: 9}[rank])), (outputs, per_group, *some(1, 5))
     attrs = conv_attrs(rank, window_strides=some(1, 4), padding_low=some(-1, 4), padding_high=some(-1, 4),
-                       lhs_dilation=some(1, 3), rhs_dilation=some(1, 3), window_reversal=some(0, 2),
+                       lhs_dilation=some(1, 4), rhs_dilation=some(1, 4), window_reversal=some(0, 2),
                        **{"batch_group_count" if in_batch else "feature_group_count": groups})
     shapes = []
     for shape, names in ((x, ("input_batch", "input_feature", "input_spatial")),
@@ -184,7 +184,7 @@ def test_each_axis_comes_into_the_lanes() -> None:
     for x, w, attrs in CASES:
         kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
         assert kernel is not None
-        found[kernel.plan.method.lanes] = kernel.lowering
+        found[kernel.plans[0].method.lanes] = kernel.lowering
     assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
 
 
@@ -196,8 +196,8 @@ def test_narrower_vectors(register_bytes: int, sums: int) -> None:
     for (x, w, attrs), dtype in zip(CASES, itertools.cycle(("f4", "f8", "f4")), strict=False):
         function = laws.one_op(convolution, [numbers(0, x, dtype), numbers(1, w, dtype)], attrs)
         parts = split_epilogue(function, convolution)
-        found = plan(problem_of(parts.node), register_bytes, sums)
-        assert found.width * np.dtype(dtype).itemsize == register_bytes
+        found = [conv.PartialPlan(plan(p.problem, register_bytes, sums), p.w, p.y) for p in problems_of(parts.node)]
+        assert all(p.plan.width * np.dtype(dtype).itemsize == register_bytes for p in found)
         arrays = [numbers(0, x, dtype), numbers(1, w, dtype)]
         (got,) = ConvolutionKernel(found, parts, None, 2, function)(arrays)
         np.testing.assert_array_equal(got, evaluate(function, arrays)[0])
@@ -311,13 +311,14 @@ def test_the_epilogue_is_computed_by_each_thread_for_its_share(case: Case) -> No
     bodies: list[Function] = []
     new = with_fused_epilogue(function, lambda body: bodies.append(body) or True, convolution)
     assert len(bodies) == 1 and [n.op for n in new.nodes if n.inputs] == [fusion]
-    tiles = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
+    (part,) = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
+    tiles = part.plan
     if tiles.apart == len(tiles.extents):  # by the tiles of these vectors shares part within rows
         with pytest.raises(Declined, match="the epilogue has no whole rows in a share"):
             build(bodies[0], 2)
         return
     kernel = build(bodies[0], 2)
-    assert kernel.plan.shares > 1 and "epilogue" in kernel.lowering and not any(kernel.in_place)
+    assert kernel.plans[0].shares > 1 and "epilogue" in kernel.lowering and not any(kernel.in_place)
     (want,) = evaluate(function, arrays)
     given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
     for out in (None, [np.full_like(want, np.nan)], [arrays[4].copy()]):
@@ -361,7 +362,8 @@ def test_constant_weights_are_packed_once() -> None:
     with_fused_epilogue(function, lambda body: bodies.append(body) or True, convolution)
     kernel = build(bodies[0], 2)
     assert isinstance(kernel, ConvolutionKernel)
-    assert kernel._w([x]) is kernel._w([x])
+    weights = kernel._parts[0].weights
+    assert weights([x]) is weights([x])
     (want,) = evaluate(function, [x])
     np.testing.assert_array_equal(kernel([x])[0], want)
 

@@ -146,7 +146,7 @@ class _Emitter:
         plan, p = self.plan, self.problem
         walks = self.tiles.row_walks(counts)
         if self.method.lanes is Lanes.WINDOWS:
-            walks.append(Walk(counts[-1], plan.span, (1, 0, 1)))
+            walks.append(Walk(counts[-1], plan.span, (1, 0, p.axes[-1].y)))
             self._interpret(t, walks, pointers, "@edge" if p.axes[-1].count < plan.span else "@tile")
             return
         x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +27,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, room
 from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, problem_of, scratch_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, problems_of, scratch_bytes
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -41,11 +42,11 @@ _BESIDE = 4
 """Registers that are not for sums: a row of weights and an element of the input."""
 
 
-def planned(node: Node) -> ConvolutionPlan:
-    """The plan of a convolution node for this machine. Raises Declined."""
+def planned(node: Node) -> list[PartialPlan]:
+    """The plans of a convolution node for this machine: one for each residue class of results. Raises Declined."""
     machine = this_machine()
     sums = microkernel.registers(machine.register_bytes, machine.triple) - _BESIDE
-    return plan(problem_of(node), machine.register_bytes, sums)
+    return [PartialPlan(plan(p.problem, machine.register_bytes, sums), p.w, p.y) for p in problems_of(node)]
 
 
 def build(function: Function, threads: int) -> ConvolutionKernel:
@@ -55,10 +56,13 @@ def build(function: Function, threads: int) -> ConvolutionKernel:
     return ConvolutionKernel(found, parts, _epilogue(parts, found, threads), threads, function)
 
 
-def _epilogue(parts: WithEpilogue, plan: ConvolutionPlan, threads: int) -> NativeKernel | None:
+def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan], threads: int) -> NativeKernel | None:
     """The kernel of the epilogue, one loop over rows of which none belongs to two shares. Raises Declined."""
     if parts.epilogue is None:
         return None
+    if len(plans) > 1:
+        raise Declined("the results of a share are no rows")
+    plan = plans[0].plan
     if plan.apart == len(plan.extents):
         raise Declined("the epilogue has no whole rows in a share")
     kernel = loopnest.build(parts.epilogue, threads, plan.apart)
@@ -66,6 +70,15 @@ def _epilogue(parts: WithEpilogue, plan: ConvolutionPlan, threads: int) -> Nativ
     if needs_memory or 0 not in kernel.in_place[0] or parts.epilogue.results[0].type != parts.node.type:
         raise Declined("the epilogue is not in place")
     return kernel
+
+
+@dataclass(frozen=True)
+class PartialPlan:
+    """A plan for some of the results; where, in elements, its weights and its results begin."""
+
+    plan: ConvolutionPlan
+    w: int = 0
+    y: int = 0
 
 
 class _Workspace:
@@ -84,27 +97,45 @@ class _Workspace:
             struct.pack_into("2N", self.table, 8 * NEST, kernel.then.nest_addresses[0], address_of(self.then))
 
 
+class _Part:
+    """The machine code of a plan, and its weights."""
+
+    def __init__(self, found: PartialPlan, rows: int, kernel: ConvolutionKernel, weights: Node, function: Function) -> None:
+        plan, self.size = found.plan, found.plan.problem.dtype.itemsize
+        names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
+        at = machine_code.functions(module_text(plan, rows), names, kernel)
+        self.address, self.pack = at["work"], at.get("pack")
+        self.work = SHARED(self.address)
+        self.w, self.y = self.size * found.w, self.size * found.y
+        """Where weights and results begin, in bytes."""
+        self.threads = min(kernel.threads, plan.shares)
+        self.pack_threads = min(kernel.threads, pack_shares(plan))
+        self.packed_bytes = packed_size(plan) * self.size
+        packer = WeightPacker(plan, SHARED(self.pack) if self.pack else None, kernel.threads, self.w)
+        self.weights = _Source(function, weights, packer)
+        self.start = 0 if self.pack else self.w
+        """Where weights that are used as they are begin."""
+
+
 class ConvolutionKernel(MachineKernel):
-    """Compiled shares and how to call them. `then` is the kernel of the epilogue."""
+    """Compiled shares and how to call them: those of one plan, or of one for each residue class of results. `then` is the kernel
+    of the epilogue."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
-    def __init__(self, plan: ConvolutionPlan, parts: WithEpilogue, then: NativeKernel | None, threads: int,
+    def __init__(self, plans: Sequence[PartialPlan], parts: WithEpilogue, then: NativeKernel | None, threads: int,
                  function: Function) -> None:
-        self.plan, self.then, self.threads = plan, then, threads
-        tile, node = plan.method.tile, parts.node
-        lanes = f"{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
+        self.plans, self.then, self.threads = [p.plan for p in plans], then, threads
+        largest, node = max(self.plans, key=lambda p: p.problem.depth), parts.node
+        tile, classes = largest.method.tile, f"{len(plans)} classes of results, " if len(plans) > 1 else ""
+        lanes = f"{classes}{largest.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
         self.lowering = f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
-        self.scratch_bytes = scratch_bytes(plan) + 64
-        self.results = (ArrayType(plan.problem.dtype, node.type.shape),)  # type: ignore[attr-defined]
+        self.scratch_bytes = max(map(scratch_bytes, self.plans)) + 64
+        self.results = (ArrayType(largest.problem.dtype, node.type.shape),)  # type: ignore[attr-defined]
         self._params = parts.params
         rows = 0 if then is None else then.nests.count(then.nests.nests[0])
-        names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = machine_code.functions(module_text(plan, rows), names, self)
-        self._address, self._pack = at["work"], at.get("pack")
-        self._work = SHARED(self._address)
+        self._parts = [_Part(p, rows, self, node.inputs[1], function) for p in plans]
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
-        self._w = _Source(function, node.inputs[1], WeightPacker(plan, SHARED(self._pack) if self._pack else None, threads))
         self._node = node
         self._epilogue_shapes = parameter_shapes(parts.epilogue) if parts.epilogue else []
 
@@ -119,48 +150,51 @@ class ConvolutionKernel(MachineKernel):
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """What each thread has, packed weights, copies of operands that may not lie in order, and the memory of the epilogue."""
-        problem = self.plan.problem
         then = 0 if self.then is None else self.then.scratch({k + 1: loose[p] for k, p in enumerate(self._params) if p in loose})
-        return self.threads * self.scratch_bytes + packed_size(self.plan) * problem.dtype.itemsize + sum(loose.values()) + then
+        return self.threads * self.scratch_bytes + sum(p.packed_bytes for p in self._parts) + sum(loose.values()) + then
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; the epilogue is done while it is in cache."""
-        return parts_alone(self._node, min(self.threads, self.plan.shares))
+        return parts_alone(self._node, max(p.threads for p in self._parts))
 
     @cached_property
     def code(self) -> MachineCode | None:
         """The same for callers in machine code."""
-        then, objects = self.then, [p for p in (self._x.param, self._w.param) if p is not None]
+        then, first = self.then, self._parts[0].weights
+        objects = [p for p in (self._x.param, first.param) if p is not None]
         if then is not None and not then.reads_plainly(self._epilogue_shapes):
             return None
         params, result = (*objects, *self._params), len(objects) + len(self._params)
-        fixed = [s.known for s in (self._x, self._w) if s.known is not None]
-        numbers = iter(range(len(fixed)))
-        x, w = (Address(Base.CONSTANT, next(numbers)) if s.param is None else Address(Base.ELEMENTS, objects.index(s.param))
-                for s in (self._x, self._w))
-        steps = list[PreparedStep]()
-        if self._pack and self._w.param is not None:
-            packed = Address(Base.OWN, 0)
-            steps.append(PreparedStep(self._pack, (w, packed), min(self.threads, pack_shares(self.plan))))
-            w = packed
-        words: list[Word] = [x, w, Address(Base.ELEMENTS, result), 0, 0]
-        if then is not None:
-            table = epilogue_table(then, [result, *range(len(objects), result)], result, len(fixed))
-            words[NEST:] = [then.nest_addresses[0], table]
-        steps.append(PreparedStep(self._address, tuple(words), min(self.threads, self.plan.shares)))
-        return PreparedKernel(params, self.results, steps, constants=[*fixed, *(then.constants if then else ())],
-                              own_bytes=[packed_size(self.plan) * self.plan.problem.dtype.itemsize] * (len(steps) - 1),
+        fixed = [s.known for s in (self._x, *(p.weights for p in self._parts)) if s.known is not None]
+        x = Address(Base.CONSTANT, 0) if self._x.param is None else Address(Base.ELEMENTS, objects.index(self._x.param))
+        steps, own = list[PreparedStep](), list[int]()
+        for k, part in enumerate(self._parts):
+            if first.param is None:
+                w = Address(Base.CONSTANT, k + (self._x.param is None), part.start)
+            elif part.pack:
+                given, w = Address(Base.ELEMENTS, objects.index(first.param), part.w), Address(Base.OWN, len(own))
+                own.append(part.packed_bytes)
+                steps.append(PreparedStep(part.pack, (given, w), part.pack_threads))
+            else:
+                w = Address(Base.ELEMENTS, objects.index(first.param), part.start)
+            words: list[Word] = [x, w, Address(Base.ELEMENTS, result, part.y), 0, 0]
+            if then is not None:
+                table = epilogue_table(then, [result, *range(len(objects), result)], result, len(fixed))
+                words[NEST:] = [then.nest_addresses[0], table]
+            steps.append(PreparedStep(part.address, tuple(words), part.threads))
+        return PreparedKernel(params, self.results, steps, constants=[*fixed, *(then.constants if then else ())], own_bytes=own,
                               scratch_bytes=self.scratch_bytes, predicted=parts_alone(self._node, 1), kept=self)
 
     def run(self, workspace: _Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """The convolution and its epilogue, share by share."""
-        x, w, (y,) = self._x(args), self._w(args), results
-        struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data, y.ctypes.data)
+        x, (y,) = self._x(args), results
         if self.then is not None:
             arrays = self.then.leaves([y, *(args[k] for k in self._params)])
             struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
-        threads = min(self.threads, self.plan.shares)
-        run_shared(self._work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), threads)
+        for part in self._parts:
+            w = part.weights(args)
+            struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data + part.start, y.ctypes.data + part.y)
+            run_shared(part.work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), part.threads)
 
 
 class _Source:
@@ -179,10 +213,10 @@ class _Source:
 
 
 class WeightPacker:
-    """Brings weights into the order in which tiles read them."""
+    """Brings weights, from so many bytes on, into the order in which tiles read them."""
 
-    def __init__(self, plan: ConvolutionPlan, pack: Any, threads: int) -> None:
-        self._pack, self._threads = pack, min(threads, pack_shares(plan))
+    def __init__(self, plan: ConvolutionPlan, pack: Any, threads: int, start: int = 0) -> None:
+        self._pack, self._threads, self._start = pack, min(threads, pack_shares(plan)), start
         self._size, self._dtype = packed_size(plan), plan.problem.dtype
 
     def __call__(self, w: Array) -> Array:
@@ -193,7 +227,7 @@ class WeightPacker:
         room = RESULTS.empty((self._size + ALIGNMENT // self._dtype.itemsize,), self._dtype)
         start = -room.ctypes.data % ALIGNMENT // self._dtype.itemsize
         packed = room[start : start + self._size]
-        table = (ctypes.c_void_p * 2)(w.ctypes.data, packed.ctypes.data)
+        table = (ctypes.c_void_p * 2)(w.ctypes.data + self._start, packed.ctypes.data)
         scratch = (ctypes.c_void_p * self._threads)()
         run_shared(self._pack, ctypes.addressof(table), list(scratch), ctypes.addressof(scratch), self._threads)
         return packed

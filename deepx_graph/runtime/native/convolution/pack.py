@@ -1,6 +1,6 @@
 """Packing for a convolution: the input of a share into scratch memory, and the weights into panels as wide as a tile.
 
-The input is padded with zeros and spread out, by remainders of a stride: only elements of the share's own image and group are read;
+The input is padded with zeros, and laid out by remainders of a stride: only elements of the share's own image and group are read;
 every element that a stored result depends on is written. A tile of vectors along the output features reads a vector of weights for
 each step of its sum, one after the other. Lanes beyond the last feature are filled with what lies at hand: their results are not
 stored.
@@ -186,7 +186,7 @@ class Packing:
         self._axis(0, source, target)
 
     def _first(self, axis: int, start: str) -> str:
-        """The index, in the input spread out and without padding, of the first element that is seen."""
+        """The index, in the input without padding, of the first element that is seen."""
         a, t = self.plan.problem.axes[axis], self.t
         return t.let(f"sub i64 {t.let(f'mul i64 {start}, {a.stride}')}, {a.low}")
 
@@ -212,7 +212,7 @@ class Packing:
                lambda c: self._axis(depth + 1, self._at(source, c, p.x[2]), self._at(target, c, self.steps[-1])))
 
     def _spatial(self, depth: int, source: str, target: str) -> None:
-        """Rows, planes and so on: those outside the input, or between its elements, are zeros."""
+        """Rows, planes and so on: those outside the input are zeros."""
         t, axis = self.t, self.order[depth]
         a, step = self.plan.problem.axes[axis], self.steps[axis]
 
@@ -228,12 +228,7 @@ class Packing:
         """The input's index of the e-th element that is seen, and whether there is one."""
         a, t = self.plan.problem.axes[axis], self.t
         offset = t.let(f"add i64 {self.firsts[axis]}, {e}")
-        inside = t.let(f"icmp ult i64 {offset}, {(a.size - 1) * a.base + 1}")  # a negative one is a huge one
-        if a.base == 1:
-            return offset, inside
-        index = t.let(f"sdiv i64 {offset}, {a.base}")
-        whole = t.let(f"icmp eq i64 {t.let(f'srem i64 {offset}, {a.base}')}, 0")
-        return index, t.let(f"and i1 {inside}, {whole}")
+        return offset, t.let(f"icmp ult i64 {offset}, {a.size}")  # a negative one is a huge one
 
     # --- the innermost axis
 
@@ -244,16 +239,15 @@ class Packing:
             self._copy(source, target, str(count), step)
             return
         a = p.axes[axis]
-        is_split = self.plan.method.lanes is Lanes.WINDOWS and a.stride > 1
-        low, high, first = self._inside(axis)
-        if a.base == 1 and not is_split:
-            self._zeros(target, low)
-            length = self.t.let(f"sub i64 {high}, {low}")
-            self._copy(self._at(source, first, a.x), self._at(target, low, 1), length, a.x)
-            self._zeros(self._at(target, high, 1), self.t.let(f"sub i64 {self.reaches[axis]}, {high}"))
+        if self.plan.method.lanes is Lanes.WINDOWS and a.stride > 1:
+            self._zeros(target, str(self.extents[axis]))
+            self._by_remainders(axis, source, target)
             return
-        self._zeros(target, str(self.extents[axis]))
-        self._spread(axis, source, target, is_split)
+        low, high, first = self._inside(axis)
+        self._zeros(target, low)
+        length = self.t.let(f"sub i64 {high}, {low}")
+        self._copy(self._at(source, first, a.x), self._at(target, low, 1), length, a.x)
+        self._zeros(self._at(target, high, 1), self.t.let(f"sub i64 {self.reaches[axis]}, {high}"))
 
     def _inside(self, axis: int) -> tuple[str, str, str]:
         """From where to where, along what is seen, the input lies; and the input's index where that begins."""
@@ -263,15 +257,13 @@ class Packing:
         low, high = (least(t, greatest(t, index, "0"), self.reaches[axis]) for index in (before, end))
         return low, high, t.let(f"add i64 {first}, {low}")
 
-    def _spread(self, axis: int, source: str, target: str, is_split: bool) -> None:
-        """Element by element, to where each belongs."""
+    def _by_remainders(self, axis: int, source: str, target: str) -> None:
+        """Element by element, to the row of its remainder by the stride."""
         a, t = self.plan.problem.axes[axis], self.t
 
         def put(index: str, e: str) -> None:
-            offset = e
-            if is_split:
-                phase = t.let(f"mul i64 {t.let(f'urem i64 {e}, {a.stride}')}, {phase_columns(self.plan)}")
-                offset = t.let(f"add i64 {phase}, {t.let(f'udiv i64 {e}, {a.stride}')}")
+            phase = t.let(f"mul i64 {t.let(f'urem i64 {e}, {a.stride}')}, {phase_columns(self.plan)}")
+            offset = t.let(f"add i64 {phase}, {t.let(f'udiv i64 {e}, {a.stride}')}")
             self._move(self._at(source, index, a.x), self._at(target, offset, 1))
 
         def one(e: str) -> None:

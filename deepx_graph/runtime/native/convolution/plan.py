@@ -1,7 +1,8 @@
 """A convolution by direct kernels: its sizes and steps in one form, the axis in the lanes, the tile in registers, the shares.
 
-The input of a share is copied into scratch memory, padded and spread out, so that tiles read it without a test. Everything here
-follows from shapes alone; nothing is emitted and nothing is computed.
+The input of a share is copied into scratch memory and padded, so that tiles read it without a test. Where there are gaps between
+its elements (a transposed convolution, the gradient of one with strides), results are done by residue classes, each of which is a
+convolution without gaps. Everything here follows from shapes alone; nothing is emitted and nothing is computed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ class SpatialAxis:
     count: int
     stride: int
     low: int
-    base: int
     dilation: int
     is_reversed: bool
     x: int
@@ -65,8 +65,18 @@ class Problem:
         return self.inputs * math.prod(a.window for a in self.axes)
 
 
-def problem_of(node: Node) -> Problem:
-    """The form of a convolution node of static type. Raises Declined."""
+@dataclass(frozen=True)
+class PartialProblem:
+    """A problem whose results are some of a convolution's: where, in elements, its weights and its results begin."""
+
+    problem: Problem
+    w: int
+    y: int
+
+
+def problems_of(node: Node) -> list[PartialProblem]:
+    """The form of a convolution node of static type: one for each residue class of results, of which there are several where
+    elements of the input lie apart. Raises Declined."""
     x, w = (i.type for i in node.inputs)
     assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(node.type, TensorType)
     dtype = x.dtype.np
@@ -77,10 +87,10 @@ def problem_of(node: Node) -> Problem:
         raise Declined("a product")
     if 0 in (*x.shape, *w.shape, *node.type.shape):
         raise Declined("no elements")
-    return _problem(node, dtype, x.shape, w.shape, node.type.shape)
+    return _problems(node, dtype, x.shape, w.shape, node.type.shape)
 
 
-def _problem(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> Problem:
+def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> list[PartialProblem]:
     a = node.attr
     xs, ws, ys = map(steps_of, (x, w, y))
     n, f, o = a("input_batch_dimension"), a("input_feature_dimension"), a("kernel_output_feature_dimension")
@@ -88,13 +98,54 @@ def _problem(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y
     parts, batch_groups = a("feature_group_count"), a("batch_group_count")
     groups = parts * batch_groups
     images, inputs, outputs = x[n] // batch_groups, w[c], w[o] // groups
-    spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
-                  a("window_strides"), a("padding_low"), a("lhs_dilation"), a("rhs_dilation"), a("window_reversal"), strict=True)
-    axes = tuple(SpatialAxis(x[i], w[k], y[j], stride, low, base, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
-                 for i, k, j, stride, low, base, dilation, is_reversed in spatial)
     group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
-    return Problem(dtype, images, groups, inputs, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),
-                   (ys[yn], outputs * ys[yf], ys[yf]))
+    spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
+                  a("window_strides"), a("padding_low"), a("rhs_dilation"), a("window_reversal"), strict=True)
+    axes = [SpatialAxis(x[i], w[k], y[j], stride, low, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
+            for i, k, j, stride, low, dilation, is_reversed in spatial]
+    classes = [residue_classes(axis, base) for axis, base in zip(axes, a("lhs_dilation"), strict=True)]
+    if math.prod(map(len, classes)) > MOST_CLASSES:
+        raise Declined("elements of the input lie too far apart")
+
+    def part(each: Sequence[ResidueClass]) -> PartialProblem:
+        seen = 1 if any(r.is_zero for r in each) else inputs
+        return PartialProblem(
+            Problem(dtype, images, groups, seen, outputs, tuple(r.axis for r in each), (xs[n], group_step, xs[f]),
+                    (outputs * ws[o], ws[o], ws[c]), (ys[yn], outputs * ys[yf], ys[yf])),
+            sum(r.w for r in each), sum(r.y for r in each))
+
+    return [part(each) for each in itertools.product(*classes)]
+
+
+@dataclass(frozen=True)
+class ResidueClass:
+    """Every so many-th window of an axis, which all see elements by the same part of their taps. `w` and `y`: where, in elements,
+    these weights and the results begin. Without such taps results are zeros: one tap then sees padding only."""
+
+    axis: SpatialAxis
+    w: int
+    y: int
+    is_zero: bool = False
+
+
+def residue_classes(axis: SpatialAxis, base: int) -> list[ResidueClass]:
+    """An axis whose elements lie `base` apart as axes of dense elements, one for each residue of window numbers."""
+    period, taps = base // math.gcd(axis.stride, base), base // math.gcd(axis.dilation, base)
+    return [_residue_class(axis, base, first, period, taps) for first in range(min(period, axis.count))]
+
+
+def _residue_class(axis: SpatialAxis, base: int, first: int, period: int, apart: int) -> ResidueClass:
+    """The windows from the `first` on that are `period` apart, whose taps on elements are `apart`."""
+    count, stride = -(-(axis.count - first) // period), period * axis.stride // base
+    begin = first * axis.stride - axis.low
+    tap = next((t for t in range(min(apart, axis.window)) if (begin + t * axis.dilation) % base == 0), None)
+    dense = replace(axis, count=count, stride=stride, y=period * axis.y)
+    if tap is None:
+        return ResidueClass(replace(dense, window=1, low=-axis.size, dilation=1), 0, first * axis.y, is_zero=True)
+    window = -(-(axis.window - tap) // apart)
+    low, last = -(begin + tap * axis.dilation) // base, tap + (window - 1) * apart
+    dense = replace(dense, window=window, low=low, dilation=apart * axis.dilation // base, w=apart * axis.w)
+    return ResidueClass(dense, (axis.window - 1 - last if axis.is_reversed else tap) * axis.w, first * axis.y)
 
 
 def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -115,6 +166,9 @@ STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 6, 24
 
 PANEL_BYTES, FAR_STEPS = 400 << 10, 3
 """Weights of a tile beyond so many bytes do not stay in a second-level cache: each vector of them costs so many products more."""
+
+MOST_CLASSES = 16
+"""Residue classes of results, each with code of its own, of a convolution whose input has gaps between its elements."""
 
 LEAST_USE = 0.15
 """Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
@@ -215,6 +269,11 @@ def in_lanes(problem: Problem, lanes: Lanes) -> int:
     return of[lanes]
 
 
+def lane_step(problem: Problem, lanes: Lanes) -> int:
+    """The step in the output from one lane to the next."""
+    return {Lanes.OUTPUTS: problem.y[2], Lanes.GROUPS: problem.y[1], Lanes.WINDOWS: problem.axes[-1].y}[lanes]
+
+
 def plan(problem: Problem, register_bytes: int, sums: int) -> ConvolutionPlan:
     """The cheapest plan for tiles of at most so many sums. Raises Declined."""
     width = register_bytes // problem.dtype.itemsize
@@ -243,7 +302,7 @@ def _methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
     else:
         for vectors in range(1, min(4, -(-problem.outputs // width)) + 1):
             yield from _boxes(problem, Lanes.OUTPUTS, vectors, sums)
-    if last.y == 1 and last.stride <= 4:
+    if (last.y == 1 or last.y < problem.y[2]) and last.stride <= 4:
         for vectors in range(1, max(1, min(8, last.count // width)) + 1):
             yield from _boxes(problem, Lanes.WINDOWS, vectors, sums)
 
@@ -284,8 +343,7 @@ def _price(problem: Problem, method: Method, width: int) -> float:
     panel = tile.vectors * width * problem.depth * problem.dtype.itemsize
     if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
         step += tile.vectors * FAR_STEPS
-    is_stored = lanes is not Lanes.OUTPUTS or problem.y[2] == 1
-    store = STORE_STEPS if is_stored else TRANSPOSE_STEPS if method.is_contiguous else SCATTER_STEPS
+    store = STORE_STEPS if lane_step(problem, lanes) == 1 else TRANSPOSE_STEPS if method.is_contiguous else SCATTER_STEPS
     return tiles * (problem.depth * step + 16 + tile.rows * tile.vectors * store)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.pack import weights_of
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, phase_columns, scratch_steps
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, lane_step, phase_columns, scratch_steps
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
@@ -59,7 +59,7 @@ class TileCode:
             return microkernel.accumulate(t, self.dtype, tile, (x, w), pointers, inner, steps)
 
         sums = self._in_memory(t, outer, (first, "%w"), part) if outer else part((first, "%w"))
-        if self.method.lanes is Lanes.OUTPUTS and self.problem.y[2] != 1:
+        if lane_step(self.problem, self.method.lanes) != 1:
             (self._store_transposed if self.method.is_contiguous else self._store_scattered)(t, sums, rows, lanes)
         else:
             self._store(t, sums, rows, lanes)
@@ -187,9 +187,10 @@ class TileCode:
     def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
         """Element by element."""
         kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
+        step = lane_step(self.problem, self.method.lanes)
 
         def lane(k: str) -> None:
-            into = moved(t, "%y", size, ((k, self.problem.y[2]),))
+            into = moved(t, "%y", size, ((k, step),))
             for r, row in enumerate(rows):
                 source = t.address(t.address(kept, k, self.dtype), str(r * self.plan.span), self.dtype)
                 one = t.let(f"load {kind}, ptr {source}, align {size}")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
@@ -175,7 +177,24 @@ class MachineCode(MachineKernel):
 
     def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
-        raise NotImplementedError
+        return True
+
+    @cached_property
+    def _steps(self) -> list[tuple[Any, int]]:
+        """The calls, to be made from Python."""
+        alone = ALONE if self.nanoseconds > LONG_NANOSECONDS else ALONE_AND_SHORT
+        return [(SHARED(address) if threads else alone(address), threads) for address, threads in self.calls]
+
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """Call after call."""
+        arrays = [np.asarray(args[k], order="C") for k in self.params]
+        workspace.fill([*arrays, *results])
+        memory = workspace.memory
+        for function, threads in self._steps:
+            if threads:
+                run_shared(function, workspace.address, memory.scratch, ctypes.addressof(memory.scratches), threads)
+            else:
+                function(workspace.address, memory.scratch[0])
 
 
 class KernelMemory:

@@ -7,8 +7,7 @@ are not. Then `alone` and `shared` run the current step, and the next one is the
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -20,7 +19,7 @@ from deepx_graph.ir import Function
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, SHARED, Layout, MachineCode, Workspace, run_shared
+from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineCode
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -63,7 +62,7 @@ class PreparedKernel(MachineCode):
 
     def __init__(self, params: Sequence[int], results: Sequence[ArrayType], steps: Sequence[PreparedStep], *, scratch_bytes: int,
                  predicted: ForecastParts, kept: Any, constants: Sequence[Array] = (), own_bytes: Sequence[int] = ()) -> None:
-        self.params, self.results, self._steps, self._kept = tuple(params), tuple(results), tuple(steps), kept
+        self.params, self.results, self._kept = tuple(params), tuple(results), kept
         self.in_place = (frozenset[int](),) * len(results)
         self.threads = max(s.threads for s in steps)
         self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
@@ -79,25 +78,6 @@ class PreparedKernel(MachineCode):
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         return self._predicted
-
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Arguments are read as they lie."""
-        return True
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """Its workspace, and copies of what does not lie in order."""
-        return self.workspace_bytes + sum(loose.values())
-
-    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """Step after step."""
-        arrays = [np.asarray(args[k], order="C") for k in self.params]
-        workspace.fill([*arrays, *results])
-        memory = workspace.memory
-        for address, threads in self.calls:
-            if threads:
-                run_shared(SHARED(address), workspace.address, memory.scratch, ctypes.addressof(memory.scratches), threads)
-            else:
-                ALONE(address)(workspace.address, memory.scratch[0])
 
 
 def epilogue_table(kernel: MachineCode, objects: Sequence[int], result: int, constants: int) -> tuple[Word, ...]:

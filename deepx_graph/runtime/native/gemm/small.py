@@ -10,16 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
-from deepx_graph.runtime.native.machine_kernel import ALONE, DATA, Layout, MachineCode, Workspace
+from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineCode
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -335,18 +332,7 @@ class SmallGemm(MachineCode):
         self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
         address = machine_code.functions(function_text(plan, register_bytes), ["product"], self)["product"]
         self.calls = ((address, 0),)
-        self._call = ALONE(address)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The product before it is copied to where it goes, and operands that may not lie in order."""
         return self.results[0].nbytes + super().scratch(loose)
-
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """It reads both operands as they lie."""
-        return True
-
-    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """The product of two arrays."""
-        operands = [np.asarray(a, order="C") for a in args]
-        workspace.fill([*operands, *results])
-        self._call(workspace.address, None)

@@ -5,9 +5,7 @@ A parallel loop with work enough is shared out among the threads in chunks that 
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,20 +20,13 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
 from deepx_graph.runtime.native.machine_kernel import (
-    ALONE,
-    ALONE_AND_SHORT,
-    LONG_NANOSECONDS,
-    SHARED,
     Layout,
     MachineCode,
-    Workspace,
-    run_shared,
 )
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import leaves
@@ -89,35 +80,14 @@ class LoopKernel(MachineCode):
         names = ["all", *(f"whole{k}" for k in range(count)), *(f"work{k}" for k, s in enumerate(self.shares) if s.chunks)]
         at = machine_code.functions(ir, names, self, optimise=True)
         alone = not any(s.chunks for s in self.shares)
-        kind = ALONE if self.nanoseconds > LONG_NANOSECONDS else ALONE_AND_SHORT
         self.calls = ((at["all"], 0),) if alone else tuple(
             (at[f"work{k}"], min(self.threads, s.chunks)) if s.chunks else (at[f"whole{k}"], 0) for k, s in enumerate(self.shares))
-        self._steps = [SHARED(address) if threads else kind(address) for address, threads in self.calls]
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         nbytes = sum(b.nbytes for b in (*self.program.arguments, *self.program.results))
         threads = self.threads if any(s.chunks for s in self.shares) else 1
         return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), nbytes, threads))
-
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Arguments are read as they lie."""
-        return True
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """Its workspace, and copies of what does not lie in order."""
-        return self.workspace_bytes + sum(loose.values())
-
-    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """Part after part."""
-        arrays = [np.ascontiguousarray(a) if np.ndim(a) else np.asarray(a) for a in args]
-        workspace.fill([*arrays, *results])
-        table, memory = workspace.address, workspace.memory
-        for step, (_, threads) in zip(self._steps, self.calls, strict=True):
-            if threads:
-                run_shared(step, table, memory.scratch, ctypes.addressof(memory.scratches), threads)
-            else:
-                step(table, memory.scratch[0])
 
 
 def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
@@ -132,5 +102,3 @@ def nanoseconds(body: Sequence[Statement]) -> float:
     """About how long one thread works on statements."""
     work = sum(times * price_of(s) for s, times in weighted(list(body)))
     return cost.nest_ns(constants(), 1, SCALAR * work)
-
-

@@ -39,12 +39,10 @@ from deepx_graph.runtime.native.loops.per_element_emit import (
     table_slots,
 )
 from deepx_graph.runtime.native.machine_kernel import (
-    ALONE,
     SHARED,
     Layout,
     MachineCode,
     MachineKernel,
-    Workspace,
     run_shared,
 )
 from deepx_graph.runtime.straightline import ArrayType
@@ -283,22 +281,7 @@ class BoundedLoop(MachineCode):
         self._nest_work = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)
         at = machine_code.functions(module_text(loop, program, shares.piece, slots, this_machine()), ["work0", "whole"], self)
         self.calls = ((at["whole"], 0),) if self.threads == 1 else ((at["work0"], self.threads),)
-        self._whole, self._work = ALONE(at["whole"]), SHARED(at["work0"])
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model, if no element ends before the count."""
         return cost.machine_code(constants(), [self._nest_work], 0, self.threads)
-
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """It reads all its arguments as they lie."""
-        return True
-
-    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """All iterations, in one round."""
-        arrays = [np.asarray(args[k], order="C") for k in self.params]
-        workspace.fill([*arrays, *results])
-        if self.threads == 1:
-            self._whole(workspace.address, None)
-        else:
-            none, scratches = [None] * self.threads, ctypes.addressof(workspace.memory.scratches)
-            run_shared(self._work, workspace.address, none, scratches, self.threads)

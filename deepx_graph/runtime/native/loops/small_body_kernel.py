@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -320,10 +320,6 @@ class SmallBodyKernel(MachineCode):
 
     def keep(self, allowance: Allowance) -> None:
         """All of it is the kernel's own, and was taken when it was made."""
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """That, and copies of arguments that may not lie in order."""
-        return self.workspace_bytes + sum(loose.values())
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; of a loop whose iterations are not known, one iteration."""

@@ -37,7 +37,7 @@ def limited(threads: int | None) -> AbstractContextManager[None]:
 
 @lru_cache(maxsize=1)
 def _libraries(has_scipy: bool) -> list[Any]:
-    """The BLAS libraries that are loaded: numpy's own, and scipy's once it is there."""
+    """The BLAS libraries that are loaded: numpy's own, and scipy's once a module that needs it is there."""
     from threadpoolctl import ThreadpoolController
 
     found: Any = ThreadpoolController  # it has no types
@@ -108,7 +108,7 @@ class _Limits:
 
     def enter(self, threads: int) -> None:
         """Lowers BLAS to so many threads, where it has more."""
-        libraries = _libraries("scipy.linalg" in sys.modules)
+        libraries = _libraries("scipy.linalg" in sys.modules or "scipy.special" in sys.modules)
         with self._lock:
             if not self._wanted:
                 self._before = [(library, found, found) for library in libraries if (found := library.get_num_threads() or 1) > 1]

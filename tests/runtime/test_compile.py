@@ -192,7 +192,7 @@ def test_another_entry() -> None:
 
 def test_memory_is_bounded_before_anything_is_allocated() -> None:
     m = module(lambda b, x: [b(broadcast_in_dim, x, shape=(10**6, 10**6), broadcast_dimensions=())], scalar(F64))
-    with pytest.raises(LimitError, match=r"8000000000\d{3} bytes"):
+    with pytest.raises(LimitError, match="needs 8000000000000 bytes"):
         compile(m)
     small = module(lambda b, x: [b(add, x, x)], tensor(F64, (100,)))
     with pytest.raises(LimitError, match="needs 800 bytes at its peak, more than the limit of 799"):

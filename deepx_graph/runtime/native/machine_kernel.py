@@ -227,7 +227,7 @@ def workspace_bytes(kernels: Sequence[MachineCode]) -> int:
 def memory_sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
     """Bytes of temporaries, bytes for each thread, and threads."""
     own = max((sum(map(rounded, k.own_bytes)) for k in kernels), default=0)
-    each = max((k.layout.scratch_bytes for k in kernels), default=0) + ALIGNMENT
+    each = max((rounded(k.layout.scratch_bytes) for k in kernels), default=0)
     return own, each, max((k.threads for k in kernels), default=1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -374,6 +376,25 @@ def test_a_users_own_limit_is_kept(monkeypatch: pytest.MonkeyPatch, two_threads:
         pass
     limit.__exit__(None, None, None)
     assert threads_of_blas() == before
+
+
+def test_the_limit_holds_for_a_library_that_is_loaded_later() -> None:
+    """scipy has a BLAS of its own, which its special functions bring along."""
+    program = """if True:
+        import numpy, threadpoolctl
+        from deepx_graph import blas
+        blas.available_cores = lambda: 8
+        threads = lambda: {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+        threadpoolctl.threadpool_limits(2, user_api="blas")
+        with blas.limited(1):
+            print(threads())
+        import scipy.special
+        threadpoolctl.threadpool_limits(2, user_api="blas")
+        with blas.limited(1):
+            print(threads())
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["{1}", "{1}"]
 
 
 def test_programs_with_every_core_leave_blas_alone() -> None:

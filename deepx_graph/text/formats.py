@@ -36,6 +36,7 @@ from deepx_graph.ir import Module
 from deepx_graph.rewrite import TARGETS
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.mindir import looks_like_model
+from deepx_graph.text.stablehlo import is_bytecode
 
 if TYPE_CHECKING:
     from deepx_graph.rewrite.legalise import ConversionTarget
@@ -115,8 +116,8 @@ FORMATS: dict[str, Format] = {
     for f in (
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo", target="printer.ops"),
-        Format("stablehlo", "StableHLO as MLIR text", (".stablehlo", ".mlir"), "deepx_graph.text.stablehlo",
-               target="printer.legal"),
+        Format("stablehlo", "StableHLO as MLIR text or bytecode", (".stablehlo", ".mlir", ".mlirbc"), "deepx_graph.text.stablehlo",
+               target="printer.legal", begins=is_bytecode),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
                writes=False, begins=looks_like_model),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
@@ -285,9 +286,6 @@ def _too_large(name: str, limit: int) -> Diagnostic:
 
 # --- binary files that are not read as programs -------------------------------------------------------------------
 
-_BYTECODE = ('python -c "from jax._src.interpreters.mlir import make_ir_context as c; '
-             "from jaxlib.mlir.dialects import stablehlo as s; "
-             "print(s.deserialize_portable_artifact(c(), open('FILE', 'rb').read()))\" > FILE.mlir")  # fmt: skip
 _HLO = ('python -c "from jaxlib._hlo import HloModule as M; '
         "print(M.from_serialized_hlo_module_proto(open('FILE', 'rb').read()).to_string())\" > FILE.hlo")  # fmt: skip
 _ONNX = 'python -c "import onnx, tvm.relay as r; print(r.frontend.from_onnx(onnx.load(\'FILE\'))[0].astext())" > FILE.relay'
@@ -296,7 +294,6 @@ _TORCH = ('python -c "import torch; from torch_xla.stablehlo import exported_pro
 _ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
 
 BINARIES: tuple[tuple[str, bytes, str], ...] = (
-    ("MLIR bytecode (a StableHLO portable artifact)", rb"ML\xefR", _BYTECODE),
     ("an XLA HLO protocol buffer", rb"\x0a(?:[\x80-\xff]+[\x00-\x7f]\x0a)?[\x01-\x7f][\x20-\x7e]+\x12", _HLO),
     ("an ONNX model", rb"\x08[\x01-\x1f](?:\x12|:|\x1a|\x42).", _ONNX),
     ("an archive of numpy arrays", rb"PK\x03\x04.{26}[^/\\]{1,80}\.npy", _ARRAYS),

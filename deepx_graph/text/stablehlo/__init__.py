@@ -1,16 +1,25 @@
-"""StableHLO as MLIR text, pretty or generic, with CHLO, `func` and `check`; read and written without MLIR."""
+"""StableHLO as MLIR text, pretty or generic, with CHLO, `func` and `check`, and as MLIR bytecode; read and written without MLIR."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 
-__all__ = ["detect", "read", "write"]
+if TYPE_CHECKING:
+    from deepx_graph.text.stablehlo.syntax import ParsedProgram
+
+__all__ = ["detect", "is_bytecode", "read", "write"]
 
 _DIALECT = re.compile(r"\b(stablehlo|chlo|mhlo)\.[a-z_]+|\bfunc\.func\b")
+
+
+def is_bytecode(head: bytes) -> bool:
+    """Whether a file that begins like this is MLIR bytecode."""
+    return head[:4] == b"ML\xefR"
 
 
 def detect(text: str) -> float:
@@ -21,12 +30,20 @@ def detect(text: str) -> float:
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
     from deepx_graph.text.stablehlo.reader.lower import MlirLowering
+
+    lowering = MlirLowering(source, parsed(source, options))
+    return ReadResult(lowering.module(), tuple(lowering.kept.values()))
+
+
+def parsed(source: Source, options: ReadOptions) -> ParsedProgram:
+    """The syntax tree of a text or of bytecode. Raises ParseError, LimitError."""
+    if source.binary:
+        from deepx_graph.text.stablehlo.bytecode.operations import parse
+
+        return parse(source, options)
     from deepx_graph.text.stablehlo.reader.parser import MlirParser
 
-    parser = MlirParser(source, options.max_nodes)
-    functions = parser.program()
-    lowering = MlirLowering(source, functions, parser.aliases, parser.module)
-    return ReadResult(lowering.module(), tuple(lowering.kept.values()))
+    return MlirParser(source, options.max_nodes).program()
 
 
 def write(module: Module) -> str:

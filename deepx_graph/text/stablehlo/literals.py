@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.literal import Array, Literal
+from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.text.xla.hlo_text import AttributeFault
 from deepx_graph.text.xla.literals import LiteralSyntax
 from deepx_graph.text.xla.mlir_text import NoText, float_text
@@ -61,26 +62,40 @@ _HEX = re.compile(r"-?0x[0-9A-Fa-f]+")
 _SYNTAX = LiteralSyntax("[]", "brackets", lambda word, dtype: int(word, 16) if _HEX.fullmatch(word) else None, strict=False)
 
 
+def dense_value(dense: Dense, type: TensorType) -> Literal:
+    """The constant of a static type that an attribute holds. Raises AttributeFault."""
+    return parse_dense(dense.text, type) if dense.raw is None else parse_blob(dense.raw, type)
+
+
 def parse_dense(text: str, type: TensorType) -> Literal:
-    """The constant of a static type: nested lists, one value for all, or a blob. Raises AttributeFault."""
-    return _blob(text.strip('"'), type) if text.startswith('"') else _SYNTAX.parse(text, type)
-
-
-def _blob(text: str, type: TensorType) -> Literal:
-    """Raw little-endian bytes, those of one element for all; bools are packed eight to a byte unless they fill a byte each."""
+    """The same from its text: nested lists, one value for all, or a blob."""
+    if not text.startswith('"'):
+        return _SYNTAX.parse(text, type)
     try:
-        raw = bytes.fromhex(text.removeprefix("0x"))
+        raw = bytes.fromhex(text.strip('"').removeprefix("0x"))
     except ValueError:
         raise AttributeFault("the string is not hexadecimal", "two digits for each byte") from None
+    return parse_blob(raw, type)
+
+
+def parse_blob(raw: bytes | memoryview, type: TensorType) -> Literal:
+    """Raw little-endian bytes, those of one element for all; bools are packed eight to a byte unless they fill a byte each."""
     dtype = type.dtype
     stored = np.dtype(dtype.np if dtype.bits >= 8 else np.int8 if dtype.kind == "int" else np.uint8)
     if dtype.kind == "bool" and len(raw) != type.size and raw not in (b"\x00", b"\xff"):
         raw = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")[: type.size].tobytes()
     if len(raw) == stored.itemsize and type.size != 1:
-        return Literal.splat(np.frombuffer(raw, stored).astype(dtype.np)[0], type)
+        return Literal.splat(_elements(raw, stored, dtype)[0], type)
     if len(raw) != type.size * stored.itemsize:
         raise AttributeFault(f"{len(raw)} bytes for {type}", f"{type.size * stored.itemsize} bytes")
-    return Literal(np.frombuffer(raw, stored).astype(dtype.np).reshape(type.shape))
+    return Literal(_elements(raw, stored, dtype).reshape(type.shape))
+
+
+def _elements(raw: bytes | memoryview, stored: np.dtype[Any], dtype: DType) -> Array:
+    found = np.frombuffer(raw, stored)
+    if dtype.is_float and dtype.bits < 8 and dtype.np is not None:
+        return (found & ((1 << dtype.bits) - 1)).view(dtype.np)
+    return found.astype(dtype.np)
 
 
 LONGEST_LIST = 64
@@ -101,7 +116,7 @@ def dense_text(literal: Literal) -> str:
 
 
 def _bytes(array: Array, dtype: DType) -> bytes:
-    if dtype.bits < 8:
+    if dtype.is_integer and dtype.bits < 8:
         array = array.astype(np.int8)
     return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from deepx_graph.types import Type
+from deepx_graph.types import TupleType, Type
 
 VJP = "deepx.vjp"
 """The attribute by which a function names its own derivative."""
@@ -23,6 +24,7 @@ class EnumWord:
     """A bare word, or the word inside `#stablehlo<kind WORD>`."""
 
     text: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,15 @@ class Typed:
 
 @dataclass(frozen=True)
 class Dense:
-    """`dense<text> : type`; `text` is what stands between the brackets, at offset `start`."""
+    """`dense<text> : type`; `text` is what stands between the brackets, at offset `start`.
+
+    Of bytecode there are the bytes instead: those of one element for all, or of each in row-major order.
+    """
 
     text: str
     type: Type | None
     start: int
+    raw: memoryview | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,30 @@ class Noted:
     """The value of an attribute of another dialect, as it stands."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class DialectAttribute:
+    """`#dialect.kind<form>` of another dialect; `form` has the brackets."""
+
+    kind: str
+    form: str
+
+
+class Struct(dict[str, Any]):
+    """`#stablehlo.kind<field = value, ...>`: its fields, and its kind, where a reader kept it."""
+
+    def __init__(self, kind: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.kind = kind
+
+
+class DenseArray(list[Any]):
+    """`array<element: value, ...>`: its values, and the name of its element type."""
+
+    def __init__(self, element: str, values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self.element = element
 
 
 class BlockArgument(NamedTuple):
@@ -83,6 +113,30 @@ class Operation:
     result_types: list[Type] = field(default_factory=list)
     location: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+class ParsedProgram(NamedTuple):
+    """The functions of a program, with other operations beside them; its locations by alias, `#loc3` and what stands between the
+    parentheses; the operation that holds it.
+    """
+
+    functions: list[Operation]
+    aliases: Mapping[str, str]
+    module: Operation | None
+
+
+def future_of(types: Sequence[Type]) -> Type:
+    """What a future of values is here: what is begun is done, so that they are there; several of them are a tuple."""
+    return types[0] if len(types) == 1 else TupleType(tuple(types))
+
+
+def unwrapped(operations: list[Operation]) -> tuple[Operation | None, list[Operation]]:
+    """The module that some operations are, the innermost where several stand in one another, and what is in it."""
+    module = None
+    while len(operations) == 1 and operations[0].name == "builtin.module":
+        module = operations[0]
+        operations = [op for region in module.regions[:1] for block in region for op in block.operations]
+    return module, operations
 
 
 def plain(value: Any) -> Any:

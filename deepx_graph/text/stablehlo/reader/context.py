@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph import ops
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.stablehlo.literals import parse_dense
+from deepx_graph.text.stablehlo.literals import dense_value
 from deepx_graph.text.stablehlo.reader.effects import numbers, without_tokens
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, plain
 from deepx_graph.text.xla.fields import AttributeField
@@ -136,7 +136,7 @@ class OperationContext(DialectContext):
         if not isinstance(stated, TensorType):
             raise self.fail("a constant without a tensor type")
         try:
-            return parse_dense(value.text, stated)
+            return dense_value(value, stated)
         except AttributeFault as e:
             raise self.fail(e.message, e.expected) from None
 
@@ -147,7 +147,7 @@ class OperationContext(DialectContext):
         self.lowering.keeps(self.op)
         if not self.results:
             return []
-        text = self.lowering.source.text[self.op.start : min(self.op.end, self.op.start + MOST_KEPT)]
+        text = self.lowering.text(self.op)[:MOST_KEPT]
         name = " ".join(filter(None, (self.name, self.op.extra.get("symbol", ""))))
         type = self.results[0] if len(self.results) == 1 else TupleType(tuple(self.results))
         node = self(ops.opaque, *self.inputs, name=name, attributes=text, type=type, language="stablehlo")

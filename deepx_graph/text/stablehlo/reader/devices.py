@@ -17,7 +17,7 @@ from deepx_graph.text.stablehlo.reader.effects import is_alone, symbol_name, tar
 from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol
 from deepx_graph.text.xla.devices import COLLECTIVES
 from deepx_graph.text.xla.fields import OperationRow
-from deepx_graph.text.xla.lowering import lapack_operations
+from deepx_graph.text.xla.lowering import lapack_operations, several
 from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import STATE, TupleType, as_tensor, compatible, is_static
 
@@ -110,7 +110,7 @@ def _custom_call(c: OperationContext) -> list[Node]:
         return found
     given = {
         "target": name, "types": TupleType(tuple(types)), "backend_config": _config(c),
-        "api_version": c.number("api_version", default=0), "text": c.lowering.source.text[c.op.start : c.op.end],
+        "api_version": c.number("api_version", default=0), "text": c.lowering.text(c.op),
         "language": "stablehlo",
     }  # fmt: skip
     if c.lowering.effects.acts(c.op):
@@ -159,6 +159,12 @@ _KNOWN: dict[str, Callable[[OperationContext], list[Node] | None]] = {
 }  # fmt: skip
 """Operations that have no StableHLO form and are written as custom calls."""
 
+def _async_start(c: OperationContext) -> list[Node]:
+    """What is begun is done; several results are one future, a tuple."""
+    results = c.region(0, c.inputs)
+    return results if len(results) == 1 else [c.b.pack(*results)]
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 _MOVING = (*COLLECTIVES, ROWS[ops.collective_reduce])
@@ -166,8 +172,8 @@ _MOVING = (*COLLECTIVES, ROWS[ops.collective_reduce])
 DEVICES: dict[str, Rule] = {
     **{row.mlir: _unless_alone(row) for row in _MOVING},
     **dict.fromkeys(("stablehlo.after_all", "stablehlo.create_token"), lambda c: []),  # a token is the state as it is
-    "stablehlo.async_start": lambda c: c.region(0, c.inputs),
-    "stablehlo.async_done": lambda c: list(c.inputs),
+    "stablehlo.async_start": _async_start,
+    "stablehlo.async_done": lambda c: list(c.inputs) if len(c.results) == 1 else several(c, c.inputs[0]),
     "interpreter.print": _print,
     "interpreter.probe": _probe,
     "interpreter.run_parallel": _run_parallel,

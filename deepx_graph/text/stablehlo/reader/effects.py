@@ -8,7 +8,7 @@ from typing import Any
 
 from deepx_graph.literal import MAX_BOUNDED
 from deepx_graph.ops.host import custom_calls
-from deepx_graph.text.stablehlo.literals import parse_dense
+from deepx_graph.text.stablehlo.literals import dense_value
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, Typed, plain
 from deepx_graph.text.xla.devices import COLLECTIVES, moves_nothing
 from deepx_graph.text.xla.hlo_text import Groups
@@ -37,7 +37,7 @@ def numbers(value: Any) -> Groups:
     if isinstance(value, Dense) and isinstance(value.type, TensorType):
         if not value.type.is_static or value.type.size > MAX_BOUNDED:
             raise ValueError(f"a matrix of type {value.type}")
-        value = parse_dense(value.text, value.type).array.tolist()
+        value = dense_value(value, value.type).array.tolist()
     return tuple(tuple(int(n) for n in row if n >= 0) for row in value or ())
 
 

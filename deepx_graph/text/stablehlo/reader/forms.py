@@ -52,8 +52,9 @@ def function(p: MlirParser, op: Operation) -> None:
     if c.accept("->"):
         op.result_types = c.items(")", lambda: _result(c)) if c.accept("(") else [c.type()]
     op.attributes = {**_attributes(c), "sym_visibility": visibility}
-    c.expect("{", "to open the function")
-    op.regions.append(p.region(args))
+    if c.peek("{") or visibility != "private":  # what is private may be declared only
+        c.expect("{", "to open the function")
+        op.regions.append(p.region(args))
 
 
 def _result(c: MlirCursor) -> Type:
@@ -104,7 +105,7 @@ def reduce(p: MlirParser, op: Operation) -> None:
         op.attributes |= c.dictionary("}")
     c.expect(":", "before the types")
     p.signature(op)
-    c.location()
+    op.location = c.location()
     if c.accept("reducer"):
         pairs: list[list[BlockArgument]] = []
         while c.accept("("):

@@ -6,21 +6,22 @@ outside are copied into it. Every result is checked against the type the text st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import count, takewhile
+from itertools import count, takewhile, zip_longest
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.text.stablehlo import quantised
+from deepx_graph.text.stablehlo.bytecode.text import operation_text
 from deepx_graph.text.stablehlo.notes import LINE, Locations, is_foreign, notes_of
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.manual import Mesh, parse_mesh
 from deepx_graph.text.stablehlo.reader.rules import RULES
-from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, RegionBlock
+from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
 
@@ -31,21 +32,20 @@ Scope = dict[str, Node]
 class MlirLowering(DialectLowering):
     """The functions of one text as a module."""
 
-    def __init__(self, source: Source, functions: Sequence[Operation], aliases: Mapping[str, str],
-                 module: Operation | None) -> None:
+    def __init__(self, source: Source, program: ParsedProgram) -> None:
         super().__init__()
-        self.source = source
+        self.source, functions = source, program.functions
         self.made: list[Function] = []
         """Functions that are none of the text."""
-        self.locations = Locations(aliases)
-        self.whole = module
+        self.locations = Locations(program.aliases)
+        self.whole = program.module
         for op in functions:
             _named(op)
-        if "!quant" in source.text:
+        if source.binary or "!quant" in source.text:
             quantised.set_aside(functions)
-        self.others = [op for op in functions if is_foreign(op.name)]
+        self.others = [op for op in functions if is_foreign(op.name) or _is_declared(op)]
         self.meshes = dict(self._meshes())
-        self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and not is_foreign(op.name)}
+        self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and op not in self.others}
         self.effects = Effects(self.syntax)
         self.effectful = self.effects.functions
         self.kept: dict[str, Diagnostic] = {}
@@ -58,7 +58,7 @@ class MlirLowering(DialectLowering):
         seen: set[str] = set()
         for op in functions:
             name = op.extra.get("symbol")
-            if is_foreign(op.name):
+            if is_foreign(op.name) or _is_declared(op):
                 continue
             if op.name != "func.func" or name is None:
                 raise self.error(f"'{op.name}' stands outside a function", op, "func.func")
@@ -88,8 +88,12 @@ class MlirLowering(DialectLowering):
         public = [f.name for f in functions if f.public]
         entry = "main" if "main" in self.syntax else (public or [functions[0].name])[0]
         name, notes = (self.whole.extra.get("symbol", ""), notes_of(self.whole.attributes)) if self.whole else ("", ())
-        notes += tuple((LINE, self.source.text[op.start : op.end].strip()) for op in self.others)
+        notes += tuple((LINE, self.text(op).strip()) for op in self.others)
         return Module(functions, entry, self.source, "stablehlo", name=name, notes=notes)
+
+    def text(self, op: Operation) -> str:
+        """The operation as it stands; of bytecode, in generic form."""
+        return operation_text(op) if self.source.binary else self.source.text[op.start : op.end]
 
     # --- errors
 
@@ -282,6 +286,11 @@ class MlirLowering(DialectLowering):
                                      expected=str(node.type)))
 
 
+def _is_declared(op: Operation) -> bool:
+    """Whether the operation is a function without a body."""
+    return op.name == "func.func" and "symbol" in op.extra and not any(op.regions)
+
+
 def _named(op: Operation) -> None:
     """The generic form of a function, brought to what the pretty form gives."""
     name, type = op.attributes.get("sym_name"), op.attributes.get("function_type")
@@ -289,4 +298,9 @@ def _named(op: Operation) -> None:
         op.extra["symbol"] = name
         op.operand_types, op.result_types = list(type.params), list(type.results)
         op.attributes.setdefault("sym_visibility", "public")
+        stated = op.attributes.get("arg_attrs")
+        if isinstance(stated, list) and any(op.regions):
+            block = op.regions[0][0]
+            pairs = zip_longest(block.args, stated[: len(block.args)])
+            block.args = [arg._replace(attributes=given) if isinstance(given, dict) else arg for arg, given in pairs]
 

@@ -12,7 +12,7 @@ from deepx_graph.text.stablehlo.notes import is_foreign
 from deepx_graph.text.stablehlo.reader.forms import FORMS
 from deepx_graph.text.stablehlo.reader.rules import RULES, canonical, is_mistaken, nearest
 from deepx_graph.text.stablehlo.reader.scanner import STRING, MlirCursor
-from deepx_graph.text.stablehlo.syntax import BlockArgument, Operation, RegionBlock
+from deepx_graph.text.stablehlo.syntax import BlockArgument, Operation, ParsedProgram, RegionBlock, unwrapped
 from deepx_graph.types import FunctionType
 
 _NAME = re.compile(r'"([\w$.\-]+)"|([A-Za-z_][\w$]*(?:\.[\w$]+)*)')
@@ -37,10 +37,9 @@ class MlirParser:
         """Locations by alias: `#loc3`, and what stands between the parentheses."""
         self.named: list[int] = []
         """How many results the operations around the cursor name, the innermost last."""
-        self.module: Operation | None = None
 
-    def program(self) -> list[Operation]:
-        """The functions of the module."""
+    def program(self) -> ParsedProgram:
+        """All that the text holds."""
         c = self.cursor
         found: list[Operation] = []
         while True:
@@ -51,12 +50,10 @@ class MlirParser:
                 self._alias(directive[1])
                 continue
             found.append(self.operation())
-        while len(found) == 1 and found[0].name == "builtin.module":
-            self.module = found[0]
-            found = [op for block in found[0].regions[0] for op in block.operations]
-        if not found:
+        module, functions = unwrapped(found)
+        if not functions:
             c.fail("the text holds no function", 0, expected="func.func @main(...) { ... }")
-        return found
+        return ParsedProgram(functions, self.aliases, module)
 
     def _alias(self, name: str) -> None:
         """Aliases of attributes are read over."""
@@ -121,7 +118,7 @@ class MlirParser:
         form(self, op)
         if self.named.pop() > len(results):
             op.results = self.numbered(results, op)
-        op.location = c.location()
+        op.location = c.location() or op.location
         op.end = c.at
         return op
 

@@ -10,29 +10,39 @@ from deepx_graph.errors import ParseError, Source
 from deepx_graph.text.common.cursor import TextCursor
 from deepx_graph.text.stablehlo.literals import MLIR_DTYPES
 from deepx_graph.text.stablehlo.quantised import QuantisedType, parse_uniform
-from deepx_graph.text.stablehlo.syntax import Dense, EnumWord, Noted, Symbol, Typed
+from deepx_graph.text.stablehlo.syntax import Dense, EnumWord, Noted, Symbol, Typed, future_of
 from deepx_graph.text.xla.mlir_text import unescaped
 from deepx_graph.types import STATE, Dim, FunctionType, TupleType, Type, tensor
 
-_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
+_TENSOR = re.compile(r"(?:tensor|memref)<((?:(?:\d+|\?)x)*)([^<>,]+(?:<(?:[^<>]|<[^<>]*>)*>)?)(?:,[^<>]*(?:<[^<>]*>)?)?>")
+"""A tensor; a buffer is read as the tensor that it holds."""
 IDENT = re.compile(r"[A-Za-z_][\w$.\-]*")
 """A bare name."""
 _VALUE = re.compile(r"%[\w$.\-]+(?:#\d+)?")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 """A string in quotes."""
 _SYMBOL = re.compile(r'@(?:([\w$.\-]+)|"((?:[^"\\]|\\.)*)")')
-_CONFIG = "backend_config"
+CONFIG = "backend_config"
+"""The attribute that has its value as it stands."""
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|(?:\d+\.?\d*(?:[eE][-+]?\d+)?))")
 _ENUM = re.compile(r"#(?:stablehlo|chlo|mhlo)<\s*([\w$.]+)\s+([\w.]+)\s*>")
 _STRUCT = re.compile(r"#(?:stablehlo|chlo|mhlo)\.([\w]+)\s*<")
 _ALIAS = re.compile(r"#[\w$.]+")
 _CONV = re.compile(r"\[[^\]]*\]\s*x\s*\[[^\]]*\]\s*->\s*\[[^\]]*\]")
+_SUB_AXIS = re.compile(r"\(\d+\)\d+")
+"""`(1)2`, a part of an axis of a mesh: the parts before it, and its size."""
 MAX_DEPTH = 200
 
 
 @lru_cache(maxsize=65536)
 def _tensor(dims: str, element: str) -> Type | None:
-    sizes: tuple[Dim, ...] = tuple(f"?{k}" if d == "?" else int(d) for k, d in enumerate(dims.split("x")[:-1]))
+    return tensor_type(tuple(None if d == "?" else int(d) for d in dims.split("x")[:-1]), element)
+
+
+@lru_cache(maxsize=65536)
+def tensor_type(known: tuple[int | None, ...], element: str) -> Type | None:
+    """The tensor of these sizes, None for one that is not known, and an element type by its name; None for an unknown name."""
+    sizes: tuple[Dim, ...] = tuple(f"?{k}" if d is None else d for k, d in enumerate(known))
     dtype = MLIR_DTYPES.get(element.strip())
     if dtype is not None:
         return tensor(dtype, sizes)
@@ -89,10 +99,8 @@ class MlirCursor(TextCursor):
         """A type that is no tensor of the usual form."""
         if self.accept("!stablehlo.token") or self.accept("!mhlo.token"):
             return STATE
-        if self.accept("!stablehlo.future<"):  # what is begun is done, so that its value is there
-            value = self.type()
-            self.expect(">")
-            return value
+        if self.accept("!stablehlo.future<"):
+            return future_of(self.list_of_types(">"))
         if self.accept("tuple<"):
             return TupleType(tuple(self.list_of_types(">")))
         if self.accept("("):
@@ -157,13 +165,13 @@ class MlirCursor(TextCursor):
 
     def _value(self, name: str) -> Any:
         """An attribute's value; as it stands when another dialect gives its meaning, and a configuration that is no string."""
-        if "." not in name and name != _CONFIG:
+        if "." not in name and name != CONFIG:
             return self.attribute()
         self.skip()
         start = self.at
         value = self.attribute()
         text = self.text[start : self.at]
-        if name == _CONFIG:
+        if name == CONFIG:
             return value if isinstance(value, str) else text
         return Noted(text)
 
@@ -199,11 +207,13 @@ class MlirCursor(TextCursor):
             return self._hash()
         if number := self.match(_NUMBER):
             return _number(number[0])
+        if part := self.match(_SUB_AXIS):
+            return EnumWord(part[0])
         return self._word()
 
     def _hash(self) -> Any:
         if enum := self.match(_ENUM):
-            return EnumWord(enum[2])
+            return EnumWord(enum[2], enum[1])
         if struct := self.match(_STRUCT):
             if struct[1] == "conv":
                 found = self.match(_CONV)

@@ -1,0 +1,52 @@
+"""The corpus of programs lowered by JAX, made into binary files by another Python that has jaxlib.
+
+Run by that Python as a script, with the folder of texts and the folder of the files: of every StableHLO text bytecode as the
+dialects write it (`.mlirbc`) and, where there can be one,
+a portable artifact (`.vhlo`) with what jaxlib reads it as (`.vhlo.mlir`), of every HLO text a serialised module (`.hlo.pb`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+VARIABLE = "DEEPX_GRAPH_JAX_PYTHON"
+"""The environment variable that names the interpreter."""
+
+
+def export(texts: Path, folder: Path) -> None:
+    """Writes the binary files of a folder of texts. Raises RuntimeError with what the other Python says."""
+    done = subprocess.run([os.environ[VARIABLE], __file__, str(texts), str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+
+
+def _main(texts: Path, folder: Path) -> None:
+    from jax._src.interpreters import mlir
+    from jaxlib import _hlo, _jax
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    version = stablehlo.get_current_version()
+    context = mlir.make_ir_context()
+    for path in sorted(texts.glob("*.stablehlo")):
+        with context:
+            module = ir.Module.parse(path.read_text())
+            with open(folder / f"{path.stem}.mlirbc", "wb") as file:
+                module.operation.write_bytecode(file)
+            try:
+                artifact = _jax.mlir.serialize_portable_artifact(module, version, True)
+            except Exception:  # it has operations of MHLO
+                continue
+            (folder / f"{path.stem}.vhlo").write_bytes(artifact)
+            twin = stablehlo.deserialize_portable_artifact(context, artifact)
+            (folder / f"{path.stem}.vhlo.mlir").write_text(twin.operation.get_asm(enable_debug_info=True))
+    for path in sorted(texts.glob("*.hlo")):
+        made = _hlo.hlo_module_from_text(path.read_text())
+        (folder / f"{path.stem}.hlo.pb").write_bytes(made.as_serialized_hlo_module_proto())
+
+
+if __name__ == "__main__":
+    _main(*map(Path, sys.argv[1:]))

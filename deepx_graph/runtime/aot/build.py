@@ -7,7 +7,7 @@ Each becomes a module of LLVM with names of its own; all are linked into one of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.runtime.aot.entry import EntryLayout, entry_text
 from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.engines.outline import outlined
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
+from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loops.small_body import LoopPlan, planned
 from deepx_graph.runtime.native.loops.small_body_kernel import function_text, kernels_of
 from deepx_graph.runtime.native.machine_kernel import MachineCode
-from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.types import is_static
 
@@ -34,6 +35,9 @@ llvm: Any = llvmlite.binding
 """It has no types."""
 
 NATIVE = "native"
+MOST_BYTES = 1 << 32
+"""Of the values of a program, beside inputs, results and constants."""
+
 CPUS = {level.rpartition("-")[2]: bits for bits, level in LEVELS.items()}
 """The widths of vectors of the levels of x86-64, by their short names."""
 
@@ -104,14 +108,15 @@ def _planned(function: Function) -> LoopPlan:
         kernel = engine.per_element(loop)
         return isinstance(kernel, MachineCode) and kernel.is_kept
 
-    def relocatable(node: Node) -> MachineCode | None:
-        kernel = engine.made(node)
-        if isinstance(kernel, PreparedKernel):
-            raise Declined(f"{node.op.name}, whose kernel has addresses of this process in its tables", node)
-        return kernel
+    def made(node: Node) -> MachineCode | None:
+        """What the engine has, or else plain loops: there is no library here that does large products better."""
+        try:
+            return engine.made(node) or build_loops(alone(node), engine.threads)
+        except Declined:
+            return None
 
     try:
-        return planned(outlined(engine.with_epilogues(function), joins), relocatable)
+        return planned(outlined(engine.with_epilogues(function), joins), made, MOST_BYTES)
     except Declined as e:
         span = function.span if e.node is None else e.node.span
         raise RunError(Diagnostic(
@@ -125,7 +130,7 @@ class ProgramCode:
     def __init__(self, plan: LoopPlan, params: int, name: str, collection: Collection, target: Target) -> None:
         self.name, self.target = f"{name}_run", target
         self.layout = EntryLayout.of(plan, params + len(plan.results))
-        called = [collection[address] for c in kernels_of(plan) for address, _ in c.kernel.calls]
+        called = [collection[address] for c in kernels_of(plan) for address in _functions(c.kernel)]
         self.modules = dict.fromkeys((f.ir, f.optimise) for f in called)
         numbers = {key: k for k, key in enumerate(self.modules)}
 
@@ -159,6 +164,12 @@ class ProgramCode:
             if not value.is_declaration:
                 value.name = _renamed(number, value.name)
         return module
+
+
+def _functions(kernel: MachineCode) -> Iterator[int]:
+    """The machine functions of a kernel: those that run it, and those of which its first constant has the addresses."""
+    yield from (address for address, _ in kernel.calls)
+    yield from (int(kernel.constants[0][at]) for at in kernel.relocations)
 
 
 def _renamed(number: int, name: str) -> str:

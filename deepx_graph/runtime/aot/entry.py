@@ -88,8 +88,8 @@ class _Entry:
     def __init__(self, plan: LoopPlan, params: int, symbol: Callable[[int], str], layout: EntryLayout) -> None:
         self.plan, self.params, self.symbol, self.layout = plan, params, symbol, layout
         self.t = IRBuilder(1)
-        self.data: dict[bytes, str] = {}
-        """The names of constants, by their elements."""
+        self.data: dict[str, str] = {}
+        """The names of constants, by how they are written."""
 
     def text(self, name: str) -> str:
         self._check()
@@ -100,8 +100,7 @@ class _Entry:
         self.t.line(f"call void @{ITERATE}(ptr {self._at(self.layout.table)}, ptr null)")
         self.t.line(f"ret i32 {OK}")
         head = f"define i32 @{name}(ptr %in, ptr %out, ptr %workspace) nounwind {{"
-        constants = [f"{symbol} = internal constant [{len(data)} x i8] c\"{_escaped(data)}\", align {ALIGNMENT}"
-                     for data, symbol in self.data.items()]
+        constants = [f"{symbol} = internal constant {data}, align {ALIGNMENT}" for data, symbol in self.data.items()]
         own = f"declare void @{ITERATE}(ptr, ptr)"
         return "\n".join([*constants, *self.t.declarations, own, SHARE_ALONE, head, "entry:", *self.t.lines, "}", ""])
 
@@ -161,22 +160,32 @@ class _Entry:
                 self._store(self._at(cell(storage)), table + 8 * k)
             sizes = [rounded(n) for n in kernel.own_bytes]
             own = [self._at(self.layout.own + start) for start in accumulate(sizes, initial=0)][: len(sizes)]
-            for k, address in enumerate([*map(self._constant, kernel.constants), *own], kernel.layout.objects):
+            data = [self._constant(a, () if k else kernel.relocations) for k, a in enumerate(kernel.constants)]
+            for k, address in enumerate([*data, *own], kernel.layout.objects):
                 self._store(address, table + 8 * k)
-            for function, threads in kernel.calls:
-                self._store(self._function(function, shared=threads > 0), at)
+            for function, _ in kernel.calls:
+                self._store(self._function(function), at)
                 self._store(self._at(table), at + 8)
                 at += 16
 
-    def _function(self, address: int, *, shared: bool) -> str:
+    def _function(self, address: int) -> str:
         symbol = f"@{self.symbol(address)}"
-        self.t.declare(f"declare void {symbol}(ptr, ptr{', ptr' if shared else ''})")
+        self.t.declare(f"declare void {symbol}()")  # only its address is taken here
         return symbol
 
     # --- memory
 
-    def _constant(self, array: Array) -> str:
-        return self.data.setdefault(array.tobytes(), f"@data{len(self.data)}")
+    def _constant(self, array: Array, relocations: Sequence[int] = ()) -> str:
+        """The name of a constant, of which some words are addresses of machine functions."""
+        if relocations:
+            words = [f"i64 {w}" for w in array.tolist()]
+            for at in relocations:
+                words[at] = f"i64 ptrtoint (ptr {self._function(int(array[at]))} to i64)"
+            text = f"[{len(words)} x i64] [{', '.join(words)}]"
+        else:
+            data = array.tobytes()
+            text = f'[{len(data)} x i8] c"{_escaped(data)}"'
+        return self.data.setdefault(text, f"@data{len(self.data)}")
 
     def _at(self, offset: int) -> str:
         return self.t.let(f"getelementptr i8, ptr %workspace, i64 {offset}")

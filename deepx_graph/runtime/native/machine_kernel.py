@@ -155,6 +155,8 @@ class MachineCode(MachineKernel):
     params: tuple[int, ...]
     """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
     constants: tuple[Array, ...]
+    relocations: tuple[int, ...] = ()
+    """The words of the first constant that are addresses of machine functions."""
     own_bytes: tuple[int, ...]
     threads: int
     nanoseconds: float

@@ -42,7 +42,14 @@ class Address:
     offset: int = 0
 
 
-Word = int | Address | tuple["Word", ...]
+@dataclass(frozen=True)
+class FunctionAddress:
+    """The address of a machine function."""
+
+    value: int
+
+
+Word = int | Address | FunctionAddress | tuple["Word", ...]
 """What is in a table: a number, an address, or the address of another table."""
 
 
@@ -69,9 +76,10 @@ class PreparedKernel(MachineCode):
         objects = len(params) + len(results)
         plan = _Plan(objects, 1 + len(constants), steps)
         self.constants = (plan.array, *constants)
+        self.relocations = tuple(plan.relocations)
         self.own_bytes = (8 * len(plan.words), *own_bytes)
         self.layout = Layout({}, {}, {}, 0, scratch_bytes, objects, objects + len(self.constants) + len(self.own_bytes))
-        at = _functions(objects)
+        at = machine_code.functions(_text(objects), ["prepare", "alone", "shared", "advance"], self)
         self.calls = ((at["prepare"], 0), *(call for s in steps for call in (
             ((at["shared"], s.threads), (at["advance"], 0)) if s.threads > 1 else ((at["alone"], 0),))))
 
@@ -104,14 +112,17 @@ class _Plan:
         self._words_slot = objects + constants
         self.words: list[int] = [0]
         self._added: list[tuple[int, int, int]] = []
+        self._functions: list[int] = []
         next_step = 0
         for step in reversed(steps):
-            start = self._append((step.function, 0, *step.table))
+            start = self._append((FunctionAddress(step.function), 0, *step.table))
             self._point(start + 1, next_step)
             next_step = start
         self._point(0, next_step)
         rows = [n for row in self._added for n in row]
-        self.array = np.array([self._words_slot, len(self.words), len(self._added), *self.words, *rows], np.int64)
+        head = [self._words_slot, len(self.words), len(self._added)]
+        self.array = np.array([*head, *self.words, *rows], np.int64)
+        self.relocations = [len(head) + at for at in self._functions]
 
     def _point(self, at: int, word: int) -> None:
         """Lets a word be the address of another one."""
@@ -128,19 +139,19 @@ class _Plan:
             elif isinstance(word, Address):
                 self.words[at] = word.offset
                 self._added.append((at, self._slots[word.base] + word.number, int(word.base is Base.ELEMENTS)))
+            elif isinstance(word, FunctionAddress):
+                self.words[at] = word.value
+                self._functions.append(at)
             else:
                 self.words[at] = word
         return start
 
 
 @cache
-def _functions(objects: int) -> dict[str, int]:
-    """The functions for tables that begin with so many objects; they are the same for all kernels."""
-    return machine_code.functions(_text(objects), ["prepare", "alone", "shared", "advance"])
-
-
 def _text(objects: int) -> str:
-    """The IR. The plan stands behind the objects: the slot of the words, how many there are, how many additions, and these."""
+    """The IR of the functions for tables that begin with so many objects; they are the same for all kernels.
+
+    The plan stands behind the objects: the slot of the words, how many there are, how many additions, and these."""
     words = f"""
   %at = getelementptr ptr, ptr %table, i64 {objects}
   %plan = load ptr, ptr %at

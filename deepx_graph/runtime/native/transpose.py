@@ -101,9 +101,9 @@ def _taken(items: Any) -> Callable[[], Any]:
     return take
 
 
-def copy_step(array: Array, source: Address, target: Address, threads: int) -> PreparedStep | None:
+def copy_step(array: Array, source: Address, target: Address, threads: int, owner: object) -> PreparedStep | None:
     """What copies an array like this one, of which only shape and strides count, in C order; None where no axis is dense, or an
-    element has not 4 or 8 bytes."""
+    element has not 4 or 8 bytes. It is good as long as `owner` is there."""
     size = array.itemsize
     axes = _joined_axes(array)
     dense = next((k for k, (_, step) in enumerate(axes) if step == size), None)
@@ -116,7 +116,7 @@ def copy_step(array: Array, source: Address, target: Address, threads: int) -> P
     loops: list[Word] = [word for k in outer for word in (axes[k][0], axes[k][1], steps[k])]
     shares = math.prod(axes[k][0] for k in outer)
     table = (source, target, shares, len(outer), rows, columns, axes[-1][1] // size, steps[dense] // size, *loops)
-    address = machine_code.functions(_copy_text(size), ["copied"])["copied"]
+    address = machine_code.functions(_copy_text(size), ["copied"], owner)["copied"]
     return PreparedStep(address, table, threads if array.size >= SHARED and shares > 1 else 1)
 
 

@@ -14,9 +14,15 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
+from deepx_graph.runtime.aot.build import _planned
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.native.llvm.machine_code import collected
+from deepx_graph.runtime.native.llvm.target import running_machine
+from deepx_graph.runtime.native.loops.small_body_kernel import kernels_of
+from deepx_graph.runtime.native.prepared import PreparedKernel
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
+from tests.support.widths import has_native_gemm
 
 Array = np.ndarray[Any, Any]
 
@@ -66,12 +72,68 @@ module @ranks {
 }
 """
 
+LARGE_MLP = """
+module @large_mlp {
+  func.func public @main(%x: tensor<96x300xf32>, %w1: tensor<256x300xf32>, %b1: tensor<256xf32>, %w2: tensor<256x128xf32>,
+                         %y: tensor<6x64x32xf64>) -> (tensor<96x128xf32>, tensor<6x32x32xf64>) {
+    %0 = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [1]
+      : (tensor<96x300xf32>, tensor<256x300xf32>) -> tensor<96x256xf32>
+    %1 = stablehlo.broadcast_in_dim %b1, dims = [1] : (tensor<256xf32>) -> tensor<96x256xf32>
+    %2 = stablehlo.add %0, %1 : tensor<96x256xf32>
+    %3 = stablehlo.tanh %2 : tensor<96x256xf32>
+    %4 = stablehlo.dot_general %3, %w2, contracting_dims = [1] x [0]
+      : (tensor<96x256xf32>, tensor<256x128xf32>) -> tensor<96x128xf32>
+    %5 = stablehlo.dot_general %y, %y, batching_dims = [0] x [0], contracting_dims = [1] x [1]
+      : (tensor<6x64x32xf64>, tensor<6x64x32xf64>) -> tensor<6x32x32xf64>
+    return %4, %5 : tensor<96x128xf32>, tensor<6x32x32xf64>
+  }
+}
+"""
+
+CONVOLUTIONS = f"""
+module @convolutions {{
+  func.func public @main(%x: tensor<2x24x24x3xf32>, %k1: tensor<3x3x3x16xf32>, %b1: tensor<16xf32>, %k3: tensor<3x3x32x16xf32>,
+                         %w: tensor<2304x64xf32>) -> tensor<2x64xf32> {{
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %k2 = stablehlo.constant dense<"0x{np.random.default_rng(1).standard_normal((3, 3, 16, 32)).astype("<f4").tobytes().hex()}">
+      : tensor<3x3x16x32xf32>
+    %0 = stablehlo.convolution(%x, %k1) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+      window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+      : (tensor<2x24x24x3xf32>, tensor<3x3x3x16xf32>) -> tensor<2x24x24x16xf32>
+    %1 = stablehlo.broadcast_in_dim %b1, dims = [3] : (tensor<16xf32>) -> tensor<2x24x24x16xf32>
+    %2 = stablehlo.add %0, %1 : tensor<2x24x24x16xf32>
+    %3 = stablehlo.broadcast_in_dim %zero, dims = [] : (tensor<f32>) -> tensor<2x24x24x16xf32>
+    %4 = stablehlo.maximum %2, %3 : tensor<2x24x24x16xf32>
+    %5 = stablehlo.convolution(%4, %k2) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+      window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+      : (tensor<2x24x24x16xf32>, tensor<3x3x16x32xf32>) -> tensor<2x24x24x32xf32>
+    %6 = "stablehlo.reduce_window"(%5, %low) ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %m = stablehlo.maximum %a, %b : tensor<f32>
+        stablehlo.return %m : tensor<f32>
+    }}) {{window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>}}
+      : (tensor<2x24x24x32xf32>, tensor<f32>) -> tensor<2x12x12x32xf32>
+    %7 = stablehlo.convolution(%6, %k3) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+      window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+      : (tensor<2x12x12x32xf32>, tensor<3x3x32x16xf32>) -> tensor<2x12x12x16xf32>
+    %8 = stablehlo.reshape %7 : (tensor<2x12x12x16xf32>) -> tensor<2x2304xf32>
+    %9 = stablehlo.dot_general %8, %w, contracting_dims = [1] x [0] : (tensor<2x2304xf32>, tensor<2304x64xf32>) -> tensor<2x64xf32>
+    return %9 : tensor<2x64xf32>
+  }}
+}}
+"""
+
 RNG = np.random.default_rng(3)
 INPUTS: dict[str, list[Array]] = {
     MLP: [RNG.standard_normal(shape).astype("f4") for shape in ((4, 8), (8, 16), (16,), (16, 3), (3,))],
     LOOP: [RNG.standard_normal(3), np.array(37, "i4")],
     SORT_AND_GATHER: [RNG.permutation(14).reshape(2, 7).astype("f4"), RNG.integers(-100, 100, (5, 4)).astype("i1"),
                       np.array([[4], [0], [9]], "i4"), RNG.random(7) < 0.5],
+    LARGE_MLP: [*(RNG.standard_normal(shape).astype("f4") / 8 for shape in ((96, 300), (256, 300), (256,), (256, 128))),
+                RNG.standard_normal((6, 64, 32))],
+    CONVOLUTIONS: [RNG.standard_normal(shape).astype("f4") / 8
+                   for shape in ((2, 24, 24, 3), (3, 3, 3, 16), (16,), (3, 3, 32, 16), (2304, 64))],
 }  # fmt: skip
 """What each program is run on; the last index is out of range and is clamped."""
 
@@ -81,15 +143,17 @@ def reference(module: dx.Module, inputs: list[Array]) -> list[Array]:
     return [np.asarray(r) for r in compile(module, engine="numpy")(*inputs)]
 
 
-def near(found: Array, expected: Array) -> None:
+def near(found: Array, expected: Array, *, sums: bool = False) -> None:
+    """Long `sums` are as near as the largest is."""
     if expected.dtype.kind == "f":
-        np.testing.assert_allclose(found, expected, rtol=1e-5 if expected.dtype == np.float32 else 1e-13)
+        within = 1e-5 if expected.dtype == np.float32 else 1e-13
+        np.testing.assert_allclose(found, expected, rtol=within, atol=within * abs(expected).max() if sums else 0)
     else:
         np.testing.assert_array_equal(found, expected)
 
 
 @needs_cc
-@pytest.mark.parametrize("text", [MLP, LOOP, SORT_AND_GATHER], ids=["mlp", "loop", "sort and gather"])
+@pytest.mark.parametrize("text", INPUTS, ids=["mlp", "loop", "sort and gather", "large products", "convolutions"])
 @pytest.mark.parametrize("cpu", ["native", "v2"])
 def test_a_program_computes_in_c_what_eval_gives(text: str, cpu: str, tmp_path: Path) -> None:
     """In a process without Python, on a file of inputs."""
@@ -105,9 +169,18 @@ def test_a_program_computes_in_c_what_eval_gives(text: str, cpu: str, tmp_path: 
     assert done.returncode == 0, done.stderr
     data, start = (tmp_path / "out.bin").read_bytes(), 0
     for expected in reference(module, INPUTS[text]):
-        near(np.frombuffer(data, expected.dtype, expected.size, start).reshape(expected.shape), expected)
+        near(np.frombuffer(data, expected.dtype, expected.size, start).reshape(expected.shape), expected,
+             sums=text in (LARGE_MLP, CONVOLUTIONS))
         start += expected.nbytes
     assert start == len(data)
+
+
+@pytest.mark.skipif(not has_native_gemm(), reason="no machine code of large products for such vectors")
+@pytest.mark.parametrize(("text", "count"), [(LARGE_MLP, 3), (CONVOLUTIONS, 3)], ids=["products", "convolutions"])
+def test_large_products_and_convolutions_are_done_by_the_tuned_kernels(text: str, count: int) -> None:
+    with collected(running_machine()):
+        plan = _planned(dx.optimize(dx.loads(text)).entry)
+    assert sum(isinstance(c.kernel, PreparedKernel) for c in kernels_of(plan)) == count
 
 
 @pytest.fixture(scope="module")

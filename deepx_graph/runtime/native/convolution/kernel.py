@@ -34,7 +34,16 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loopnest import kernel as loopnest
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineCode, MachineKernel, address_of, run_shared
-from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep, Word, epilogue_table, parameter_shapes
+from deepx_graph.runtime.native.prepared import (
+    Address,
+    Base,
+    FunctionAddress,
+    PreparedKernel,
+    PreparedStep,
+    Word,
+    epilogue_table,
+    parameter_shapes,
+)
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 
@@ -165,22 +174,21 @@ class ConvolutionKernel(MachineKernel):
         if then is not None and not then.reads_plainly(self._epilogue_shapes):
             return None
         params, result = (*objects, *self._params), len(objects) + len(self._params)
-        fixed = [s.known for s in (self._x, *(p.weights for p in self._parts)) if s.known is not None]
+        fixed = [s.constant for s in (self._x, *(p.weights for p in self._parts)) if s.param is None]
         x = Address(Base.CONSTANT, 0) if self._x.param is None else Address(Base.ELEMENTS, objects.index(self._x.param))
         steps, own = list[PreparedStep](), list[int]()
         for k, part in enumerate(self._parts):
-            if first.param is None:
-                w = Address(Base.CONSTANT, k + (self._x.param is None), part.start)
-            elif part.pack:
-                given, w = Address(Base.ELEMENTS, objects.index(first.param), part.w), Address(Base.OWN, len(own))
+            base, number = (Base.CONSTANT, k + (self._x.param is None)) if first.param is None else (
+                Base.ELEMENTS, objects.index(first.param))
+            w = Address(base, number, part.start)
+            if part.pack and not part.weights.is_made:
+                w = Address(Base.OWN, len(own))
                 own.append(part.packed_bytes)
-                steps.append(PreparedStep(part.pack, (given, w), part.pack_threads))
-            else:
-                w = Address(Base.ELEMENTS, objects.index(first.param), part.start)
+                steps.append(PreparedStep(part.pack, (Address(base, number, part.w), w), part.pack_threads))
             words: list[Word] = [x, w, Address(Base.ELEMENTS, result, part.y), 0, 0]
             if then is not None:
                 table = epilogue_table(then, [result, *range(len(objects), result)], result, len(fixed))
-                words[NEST:] = [then.nest_addresses[0], table]
+                words[NEST:] = [FunctionAddress(then.nest_addresses[0]), table]
             steps.append(PreparedStep(part.address, tuple(words), part.threads))
         return PreparedKernel(params, self.results, steps, constants=[*fixed, *(then.constants if then else ())], own_bytes=own,
                               scratch_bytes=self.scratch_bytes, predicted=parts_alone(self._node, 1), kept=self)
@@ -203,13 +211,19 @@ class _Source:
     def __init__(self, function: Function, node: Node, make: Callable[[Array], Array]) -> None:
         self._make = make
         self.param = function.params.index(node) if node.op is PARAM else None
-        self.known = None if node.op is PARAM else make(value_of(node).array)
+        self.is_made = self.param is None and not machine_code.is_collecting()
+        """Whether it is made already."""
+        given = None if node.op is PARAM else value_of(node).array
+        self._constant = given if given is None or not self.is_made else make(given)
+
+    @property
+    def constant(self) -> Array:
+        """Of a constant, what is known: what shares read where that is made already."""
+        assert self._constant is not None
+        return self._constant
 
     def __call__(self, args: Sequence[Any]) -> Array:
-        if self.param is None:
-            assert self.known is not None
-            return self.known
-        return self._make(np.asarray(args[self.param]))
+        return self.constant if self.param is None else self._make(np.asarray(args[self.param]))
 
 
 class WeightPacker:

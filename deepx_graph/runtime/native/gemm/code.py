@@ -15,7 +15,7 @@ from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import GemmKernel, StridedMatrices, fits, strided
 from deepx_graph.runtime.native.loopnest.kernel import phantom
 from deepx_graph.runtime.native.machine_kernel import MachineCode
-from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
 from deepx_graph.runtime.native.transpose import copy_step
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
@@ -30,7 +30,7 @@ def build(node: Node, threads: int) -> MachineCode | None:
     if gemm is None or not fits(gemm):
         return small.build(node)
     multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
-    operands = operands_of(node, gemm, sources, threads)
+    operands = operands_of(node, multiply, gemm, sources)
     if operands is None:
         return small.build(node)
     assert isinstance(node.type, TensorType)
@@ -54,8 +54,8 @@ def own_bytes(multiply: GemmKernel, operands: GemmOperands) -> list[int]:
     return [multiply.packed_bytes + 64, *operands.copied_bytes]
 
 
-def operands_of(node: Node, gemm: BatchedGemm, sources: Sequence[Address], threads: int) -> GemmOperands | None:
-    """The operands from arrays in the order of C; None where there is no copy of one that must be copied."""
+def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Sequence[Address]) -> GemmOperands | None:
+    """The operands of a kernel from arrays in the order of C; None where there is no copy of one that must be copied."""
     found = GemmOperands()
     for given, (order, shape), reorders, source in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, sources, strict=True):
         array = phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) else None
@@ -68,7 +68,7 @@ def operands_of(node: Node, gemm: BatchedGemm, sources: Sequence[Address], threa
             found.addresses.append(source)
             continue
         copy = Address(Base.OWN, PACKED + 1 + len(found.copied_bytes))
-        step = copy_step(array.transpose(order), source, copy, threads)
+        step = copy_step(array.transpose(order), source, copy, multiply.threads, multiply)
         if step is None:
             return None
         found.steps.append(step)
@@ -93,5 +93,7 @@ def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epil
         Fields.LEFT_DEPTH: left_depth, Fields.RIGHT_DEPTH: right_depth, Fields.RIGHT_COLUMN: right_column,
         Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
     }  # fmt: skip
+    if multiply.epilogue is not None:
+        known[Fields.EPILOGUE] = FunctionAddress(multiply.epilogue.address)
     tables = [tuple(known.get(f, table[f]) for f in Fields) for table in multiply.tables]
     return [PreparedStep(multiply.address, table, multiply.threads) for table in tables]

@@ -134,7 +134,7 @@ class FusedGemm(MachineKernel):
         objects, arrays = iter(range(len(given))), iter(range(len(fixed)))
         sources = [Address(Base.ELEMENTS, next(objects)) if isinstance(k, int) else Address(Base.CONSTANT, next(arrays))
                    for k in self._sources]
-        operands, then = operands_of(self._node, self._gemm, sources, self._threads), self._then
+        operands, then = operands_of(self._node, self._multiply, self._gemm, sources), self._then
         if operands is None or not then.reads_plainly(self._epilogue_shapes):
             return None
         table = epilogue_table(then, [result, *range(len(given), result)], result, len(fixed))

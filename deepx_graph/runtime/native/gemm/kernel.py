@@ -126,8 +126,8 @@ class GemmKernel:
         self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
-        self._work = _functions(dtype, self.height, bytes_)
-        self.address = ctypes.cast(self._work, ctypes.c_void_p).value or 0
+        self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
+        self._work = SHARED(self.address)
         self.scratch_bytes = self.part + (self.epilogue.scratch_bytes + 64 if self.epilogue else 0)
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
@@ -206,9 +206,7 @@ def _even(total: int, most: int, grain: int) -> int:
     return math.ceil(each / grain) * grain
 
 
-@cache
-def _functions(dtype: DType, height: int, register_bytes: int) -> Any:
-    return SHARED(machine_code.functions(module_text(dtype, height, register_bytes), ["product"])["product"])
+_text = cache(module_text)
 
 
 _POINTERS, _PACKED, _EPILOGUE_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.EPILOGUE_TABLE))

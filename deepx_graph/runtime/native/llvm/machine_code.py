@@ -131,6 +131,11 @@ def collected(target: Target) -> Iterator[Collection]:
         _noted.reset(token)
 
 
+def is_collecting() -> bool:
+    """Whether the code of kernels is collected: it cannot run then."""
+    return _noted.get() is not None
+
+
 @cache
 def linker() -> Linker:
     """The one of the process."""

@@ -144,17 +144,17 @@ class LoopPlan:
         return packed(spans, [s.nbytes if s.is_owned and k not in direct else 0 for k, s in enumerate(self.storages)])
 
 
-def planned(body: Function, machine_of: MachineOf) -> LoopPlan:
-    """The plan of a body. Raises Declined."""
+def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES) -> LoopPlan:
+    """The plan of a body whose values take at most so many bytes. Raises Declined."""
     code = lower(schedule(body))
     if len(code.instructions) > MOST_STEPS:
         raise Declined("too many steps")
-    return _Planner(code, machine_of).plan()
+    return _Planner(code, machine_of, most_bytes).plan()
 
 
 class _Planner:
-    def __init__(self, code: Code, machine_of: MachineOf) -> None:
-        self.code, self.machine_of = code, machine_of
+    def __init__(self, code: Code, machine_of: MachineOf, most_bytes: int) -> None:
+        self.code, self.machine_of, self.most_bytes = code, machine_of, most_bytes
         self.loops = LoopPlan(code)
         self.has_moves = any(isinstance(i, Move) for i in code.instructions)
         self.tree: dict[int, Tree] = {}
@@ -217,7 +217,7 @@ class _Planner:
             return tuple(self.tree[s] for s in run.sources)
         if _is_view(node):
             source = self.tree[run.sources[0]]
-            seen, whole = _seen(node)
+            seen, whole = self._seen(node)
             if seen.flags.c_contiguous and seen.nbytes == whole.nbytes and seen.ctypes.data == whole.ctypes.data:
                 return source
         if isinstance(node.type, TensorType):
@@ -227,7 +227,7 @@ class _Planner:
         return tuple(self._storage(t) for t in node.type.items)
 
     def _measure(self) -> None:
-        if self.loops.buffers()[1] > MOST_BYTES:
+        if self.loops.buffers()[1] > self.most_bytes:
             raise Declined("values too large")
 
     def _leaf(self, slot: int) -> int:
@@ -250,6 +250,19 @@ class _Planner:
         """Whether the run gives a name to what is there, and does nothing."""
         named = _is_view(run.node) and self.tree[run.target] == self.tree[run.sources[0]]
         return named or run.node.op is PROJ or run.node.op is TUPLE
+
+    def _unused(self, type: TensorType) -> Array:
+        """An array of a type, to look at what views see of it. Raises Declined for a large one."""
+        if type.nbytes > self.most_bytes:
+            raise Declined("a large tensor")
+        return np.empty(type.shape, type.dtype.np)
+
+    def _seen(self, node: Node) -> tuple[Array, Array]:
+        """What the view sees of an array, and the array."""
+        type = node.inputs[0].type
+        assert isinstance(type, TensorType) and type.dtype.np is not None and node.op.eval is not None
+        array = self._unused(type)
+        return np.asarray(node.op.eval([array], *node.attrs)), array
 
     # --- what is alive behind each instruction, as bits
 
@@ -315,7 +328,7 @@ class _Planner:
             if (copy := _COPIES.get(node.op)) is not None:
                 return copy(self, i, target[0], alive)
             if _is_view(node):
-                return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(_seen(node))))]
+                return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(self._seen(node))))]
         except Declined:  # in more pieces than are worth copying one by one
             pass
         if _is_view(node) and _repeats(node):
@@ -347,7 +360,7 @@ class _Planner:
         """Operands copied one after the other along an axis."""
         type = run.node.type
         assert isinstance(type, TensorType)
-        whole, axis = _unused(type), run.node.attr("dimension")
+        whole, axis = self._unused(type), run.node.attr("dimension")
         found, start = list[Action](), 0
         for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
             size = operand.type.shape[axis]  # type: ignore[attr-defined]
@@ -361,7 +374,7 @@ class _Planner:
         storage, type = self._leaf(whole), self.code.slots[whole].type
         assert isinstance(type, TensorType)
         shape = type.shape  # the storage may have another one, that of what this is a view of
-        array = _unused(type)
+        array = self._unused(type)
         corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
         part = array[corner]
         if len(pieces((part, array))) != 1:
@@ -443,13 +456,6 @@ def _with_gap(gaps: Sequence[tuple[int, int]], low: int, high: int) -> list[tupl
     return sorted([*found, (low, high)]) if low < high else list(gaps)
 
 
-def _unused(type: TensorType) -> Array:
-    """An array of a type, to look at what views see of it. Raises Declined for a large one."""
-    if type.nbytes > MOST_BYTES:
-        raise Declined("a large tensor")
-    return np.empty(type.shape, type.dtype.np)
-
-
 def _is_view(node: Node) -> bool:
     """Whether the node views its one operand as types alone tell."""
     return node.op.view and len(node.inputs) == 1 and node.op not in (PROJ, TUPLE, PARAM, CONSTANT)
@@ -460,14 +466,6 @@ def _repeats(node: Node) -> bool:
     type, source = node.type, node.inputs[0].type
     assert isinstance(type, TensorType) and isinstance(source, TensorType)
     return type.nbytes > MOST_REPEATED and type.nbytes > source.nbytes
-
-
-def _seen(node: Node) -> tuple[Array, Array]:
-    """What the view sees of an array, and the array."""
-    type = node.inputs[0].type
-    assert isinstance(type, TensorType) and type.dtype.np is not None and node.op.eval is not None
-    array = _unused(type)
-    return np.asarray(node.op.eval([array], *node.attrs)), array
 
 
 def pieces(seen: tuple[Array, Array]) -> list[tuple[int, int]]:

@@ -73,6 +73,12 @@ def evaluation(op: Op, attrs: Sequence[Any], type: Type) -> Callable[[Sequence[A
     return lambda xs: in_blocks(lambda parts: [eval(parts, *attrs)], xs, [dtype])[0]
 
 
+def staged(node: Node) -> Callable[..., Any] | None:
+    """The eval of a node whose sizes are known, with all that types and attributes decide worked out before; None where the
+    declaration has none (`Op.staged`)."""
+    return None if node.op.staged is None else node.op.staged([i.type for i in node.inputs], node.type, *node.attrs)
+
+
 # --- scratch ------------------------------------------------------------------------------------------------------
 
 WORD = 8

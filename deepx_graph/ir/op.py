@@ -7,6 +7,8 @@ declared order:
 - `infer(types, *attrs) -> Type`: the rule for the type of the result. It may rely on what `operands`, `attrs` and `constraints`
   state, which is checked first whenever it is called, and raises InferError for what else does not fit.
 - `eval(values, *attrs) -> value`: numpy arrays in, arrays of exactly the inferred dtype out (a tuple for a TupleType). The meaning.
+- `staged(types, result, *attrs) -> function`: `eval` for operands of these types, whose sizes are known, with all that types and
+  attributes decide worked out before: `function(*operands) -> value`, or None. It may take a numpy scalar for a tensor of rank 0.
 - `kernel(*attrs) -> Expr | None`: the same meaning of one element, in the kernel vocabulary; None = never fused.
 - `element(b, node, operands, at) -> scalar`: one element of the result of `node`, at the subscripts `at`, as a loop program
   (`loops/`) computes it from elements of the operands; a tuple for a TupleType. An elementwise op with a kernel needs none.
@@ -89,6 +91,7 @@ class Op:
     attrs: tuple[Attr, ...] = ()
     infer: Infer = None  # type: ignore[assignment]
     eval: Eval | None = None
+    staged: Callable[..., Callable[..., Any] | None] | None = None
     kernel: Kernel | None = None
     element: Element | None = None
     loops: Loops | None = None

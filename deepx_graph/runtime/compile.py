@@ -37,6 +37,7 @@ from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.python_steps import PythonStep, python_steps
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
+from deepx_graph.runtime.unit_code import UnitCode, unit_code
 from deepx_graph.types import Type, is_static
 
 ONE = Grid()
@@ -97,6 +98,11 @@ class _Ready:
         return straight_line(self.unit)
 
     @cached_property
+    def runner(self) -> UnitCode | StraightLine | None:
+        """What runs the entry without the interpreter, where that can be."""
+        return unit_code(self.unit, self.straight) or self.straight
+
+    @cached_property
     def may_call_blas(self) -> bool:
         """Whether something runs that is neither a kernel of the engine's own nor a view or an elementwise op."""
         return any(unit.may_call_blas for unit in self.units.values())
@@ -126,8 +132,8 @@ class Compiled:
         self.grid, self._feeds = grid, feeds
         self.outfeed: list[Any] = []
         self._ready: dict[tuple[Type, ...], _Ready] = {}
-        self._straight_line: StraightLine | None = None
-        """The last signature's entry, where it has no control flow."""
+        self._runner: UnitCode | StraightLine | None = None
+        """What runs the last signature's entry without the interpreter."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
         if all(is_static(p.type) for p in self.inputs):
@@ -183,22 +189,22 @@ class Compiled:
             arrays, named = tuple(bind(self.inputs, arrays, named)), {}
         if not named:
             with self._lock:
-                found = self._run_straight_line(arrays, donate, given)
+                found = self._run_directly(arrays, donate, given)
             if found is not None:
                 return found
         bound = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
         same_types([p.name for p in self.inputs], bound)
         with self._lock:
             ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])))
-            found = self._run_straight_line(bound[0], donate, given)
+            found = self._run_directly(bound[0], donate, given)
             return self._interpret(ready, bound) if found is None else found
 
-    def _run_straight_line(self, arrays: Sequence[Any], donate: tuple[str, ...], given: frozenset[int]) -> tuple[Any, ...] | None:
-        """The results of a program without control flow, for arguments of its types. None for others, with nothing done."""
-        straight = self._straight_line
-        if straight is None or self.grid.count > 1 or not straight.takes(arrays):
+    def _run_directly(self, arrays: Sequence[Any], donate: tuple[str, ...], given: frozenset[int]) -> tuple[Any, ...] | None:
+        """The results of a program that needs no interpreter, for arguments of its types. None for others, with nothing done."""
+        runner = self._runner
+        if runner is None or self.grid.count > 1 or not runner.takes(arrays):
             return None
-        entry = straight.entry(given)
+        entry = runner.entry(given)
         if entry is not None:
             self._entries[donate] = entry
             try:
@@ -208,7 +214,7 @@ class Compiled:
             if found is not None:
                 return found
         with self._blas, np.errstate(all="ignore"):
-            return straight(arrays, given)
+            return runner(arrays, given)
 
     def _interpret(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """The results for the arguments of each device."""
@@ -253,8 +259,8 @@ class Compiled:
         """The module specialised to input types, most recent last; checks the plan before anything is allocated."""
         ready = self._ready.pop(types, None) or self._build(types)
         self._ready[types] = ready
-        if self._straight_line is not ready.straight:
-            self._straight_line, self._entries = ready.straight, {}
+        if self._runner is not ready.runner:
+            self._runner, self._entries = ready.runner, {}
         self._blas = limited(getattr(self.engine, "threads", None)) if ready.may_call_blas else FREE
         if len(self._ready) > KEPT:
             del self._ready[next(iter(self._ready))]

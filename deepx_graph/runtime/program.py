@@ -19,7 +19,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, writes
-from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Counting, Engine, Explains, InPlace, KernelFn
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Counting, Engine, Explains, InPlace, KernelFn, Staging
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing, over_operand
@@ -59,6 +59,11 @@ class Unit:
     def overwriting(self) -> InPlace | None:
         """The engine, where it knows which kernels may write over their operands."""
         return self.engine if isinstance(self.engine, InPlace) else None
+
+    @cached_property
+    def staging(self) -> Staging | None:
+        """The engine, where it stages kernels and nobody measures them one by one."""
+        return self.engine if isinstance(self.engine, Staging) and not self.measured else None
 
     @cached_property
     def constants(self) -> dict[int, Node]:

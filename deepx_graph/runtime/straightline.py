@@ -378,7 +378,7 @@ class StraightLine:
     def __init__(self, unit: Unit, last: Return) -> None:
         self._unit, self._params, self._last = unit, unit.plan.code.params, last.sources
         self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
-        self._types = tuple((p.type.dtype.np, p.type.shape) for p in unit.function.params if isinstance(p.type, TensorType))
+        self._forms = tensor_forms(unit.function)
         self._steps = tuple(KernelStep(i.node, kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
                             enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._calls = 0
@@ -399,12 +399,7 @@ class StraightLine:
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
-        if len(arrays) != len(self._types):
-            return False
-        for array, (dtype, shape) in zip(arrays, self._types, strict=True):
-            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
-                return False
-        return True
+        return takes(self._forms, arrays)
 
     def entry(self, donated: frozenset[int] = NONE) -> EntryFn | None:
         """All of it as one call, with the arguments `donated` away; None where there is more to it than kernels that join.
@@ -493,8 +488,24 @@ def straight_line(unit: Unit) -> StraightLine | None:
     kernels_alone = all(isinstance(i, Run) and k is not None for i, k in zip(body, unit.kernels, strict=False))
     if not isinstance(last, Return) or not kernels_alone:
         return None
-    return StraightLine(unit, last) if _has_tensors_alone(unit.function) else None
+    return StraightLine(unit, last) if has_tensors_alone(unit.function) else None
 
 
-def _has_tensors_alone(function: Function) -> bool:
+def has_tensors_alone(function: Function) -> bool:
+    """Whether a function takes and gives nothing else."""
     return all(isinstance(n.type, TensorType) for n in (*function.params, *function.results))
+
+
+def tensor_forms(function: Function) -> tuple[ArrayType, ...]:
+    """The forms of the parameters that are tensors."""
+    return tuple(form_of(p.type) for p in function.params if isinstance(p.type, TensorType))
+
+
+def takes(forms: Sequence[ArrayType], arrays: Sequence[Any]) -> bool:
+    """Whether the arrays are of these very forms, in the order of C."""
+    if len(arrays) != len(forms):
+        return False
+    for array, form in zip(arrays, forms, strict=True):
+        if type(array) is not np.ndarray or array.dtype != form.dtype or array.shape != form.shape or not array.flags.c_contiguous:
+            return False
+    return True

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
+from deepx_graph.ir.evaluation import BLOCK
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import loops_in, one, shape_attr, written_in
@@ -71,6 +73,24 @@ def _broadcast_eval(xs: Sequence[Array], shape: tuple[int, ...], broadcast_dimen
     return np.broadcast_to(np.transpose(x, order).reshape(aligned), shape)
 
 
+def _broadcast_staged(types: Sequence[Type], result: Type, shape: tuple[int, ...], at: tuple[int, ...]
+                      ) -> Callable[..., Any] | None:
+    if as_tensor(result).size > BLOCK:
+        return None
+    old, dtype = as_tensor(types[0]).shape, as_tensor(result).dtype.np
+    aligned = tuple(old[at.index(k)] if k in at else 1 for k in range(len(shape)))
+    if sorted(at) == list(at) and aligned == shape:
+        return methodcaller("reshape", shape)
+    order = tuple(int(k) for k in np.argsort(at))
+
+    def run(x: Any) -> Array:
+        out = np.empty(shape, dtype)
+        out[...] = x.transpose(order).reshape(aligned)
+        return out
+
+    return run
+
+
 def _broadcast_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     old, (new, at) = dims_of(node.inputs[0]), node.attrs
     summed = tuple(k for k in range(len(new)) if k not in at or (old[at.index(k)] == 1 and new[k] != 1))
@@ -88,7 +108,7 @@ broadcast_in_dim: Op = Op(
                  Relation("broadcast_dimensions within shape", ("broadcast_dimensions", "shape"),
                           lambda at, shape: all(k < len(shape) for k in at))),
     infer=_broadcast_type,
-    eval=_broadcast_eval, view=True, axes=lambda dims, shape, at: at,
+    eval=_broadcast_eval, staged=_broadcast_staged, view=True, axes=lambda dims, shape, at: at,
     element=loops_in("layout", "broadcast_element"), vjp=_broadcast_vjp,
     assembly="operands, dims = $broadcast_dimensions",
     source="StableHLO broadcast_in_dim",

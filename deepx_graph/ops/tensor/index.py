@@ -8,7 +8,7 @@ monoid op, and in rounds over all positions at once where it is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +62,27 @@ def _dynamic_slice_type(types: Sequence[Type], slice_sizes: Axes) -> Type:
     return operand.with_dims(slice_sizes)
 
 
+def _dynamic_slice_staged(types: Sequence[Type], result: Type, sizes: Axes) -> Callable[..., Any]:
+    place = box_at(as_tensor(types[0]).shape, sizes)
+    return lambda x, *starts: x[place(starts)]
+
+
+def box_at(shape: Axes, sizes: Axes) -> Callable[[Sequence[Any]], tuple[slice, ...]]:
+    """What makes the index of a box of those sizes of start indices, clamped; axes that it has whole cost nothing."""
+    moving = [(k, whole - size, size) for k, (whole, size) in enumerate(zip(shape, sizes, strict=True)) if whole != size]
+    everywhere = [slice(None)] * len(shape)
+
+    def place(starts: Sequence[Any]) -> tuple[slice, ...]:
+        box = everywhere.copy()
+        for k, last, size in moving:
+            start = int(starts[k])
+            start = 0 if start < 0 else last if start > last else start
+            box[k] = slice(start, start + size)
+        return tuple(box)
+
+    return place
+
+
 def _dynamic_slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     zeros = b.splat(0, as_tensor(node.inputs[0].type))
     return b(dynamic_update_slice, zeros, g, *node.inputs[1:]), *(None for _ in node.inputs[1:])
@@ -72,7 +93,7 @@ dynamic_slice: Op = Op(
     operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
     constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
-    element=loops_in("index", "dynamic_slice_element"), vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
+    element=loops_in("index", "dynamic_slice_element"), staged=_dynamic_slice_staged, vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
     source="StableHLO dynamic_slice",
     samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": sizes})
                          for a, b, sizes in ((1, 2, (2, 3)), (-3, 9, (2, 3)), (1, 1, (3, 1)))],

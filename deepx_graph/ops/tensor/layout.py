@@ -5,7 +5,9 @@ Attributes that hold dimensions have kind `dims`: ints, or symbols that are repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter, methodcaller
+from typing import Any
 
 import numpy as np
 
@@ -63,9 +65,13 @@ def reshape_axes(old: Dims, new: Dims) -> tuple[int | None, ...] | None:
     return tuple(found) if all(d == 1 for d in new[at:]) else None
 
 
+def _reshape_staged(types: Sequence[Type], result: Type, shape: tuple[int, ...]) -> Callable[..., Any]:
+    return methodcaller("reshape", shape) if shape else itemgetter((0,) * len(as_tensor(types[0]).shape))
+
+
 reshape: Op = Op(
     "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(shape_attr(),),
-    infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=reshape_axes,
+    infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=reshape_axes, staged=_reshape_staged,
     element=loops_in("layout", "reshape_element"),
     vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
     samples=lambda rng: [((rng.random((2, 3)),), {"shape": s}) for s in ((6,), (3, 2), (1, 6, 1))] + [
@@ -82,6 +88,7 @@ transpose: Op = Op(
     "transpose", "Axes in another order: result axis i is operand axis permutation[i].", operands=_X,
     attrs=(Attr("permutation", "ints", check=PERMUTATION),), constraints=(one_for_each_axis("operand", "permutation"),),
     infer=_transpose_type, eval=lambda xs, permutation: np.transpose(xs[0], permutation), view=True,
+    staged=lambda types, result, permutation: methodcaller("transpose", permutation),
     element=lambda b, node, xs, at: xs[0].at(b, [at[node.attr("permutation").index(k)] for k in range(len(at))]),
     vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attr("permutation")))),),
     assembly="operands, dims = $permutation",
@@ -94,6 +101,8 @@ reverse: Op = Op(
     "reverse", "Elements in the opposite order along some axes.", operands=_X, attrs=(Attr("dimensions", "ints"),),
     constraints=(axes_of("operand", "dimensions"),), infer=lambda types, dimensions: types[0],
     eval=lambda xs, dimensions: np.flip(xs[0], dimensions), view=True, involution=True,
+    staged=lambda types, result, dimensions: itemgetter(tuple(
+        slice(None, None, -1 if k in dimensions else 1) for k in range(len(as_tensor(result).shape)))),
     element=lambda b, node, xs, at: xs[0].at(b, [n - 1 - i if k in node.attr("dimensions") else i
                                                  for k, (i, n) in enumerate(zip(at, xs[0].shape, strict=True))]),
     vjp=lambda b, node, g: (b(reverse, g, dimensions=node.attr("dimensions")),), assembly="operands, dims = $dimensions",

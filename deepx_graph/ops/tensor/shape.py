@@ -6,7 +6,8 @@ Attributes that hold dimensions have kind `dims`: ints, or symbols that are repl
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from deepx_graph.ir.constraint import (
     same_shape,
     some,
 )
-from deepx_graph.ir.evaluation import WORD, nothing, wide
+from deepx_graph.ir.evaluation import BLOCK, WORD, nothing, wide
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, loops_in, one, shape_attr, wider
@@ -98,6 +99,7 @@ concatenate: Op = Op(
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
     constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
     eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), element=loops_in("layout", "concatenate_element"),
+    staged=lambda types, result, dimension: lambda *xs: np.concatenate(xs, dimension),
     scratch=nothing,
     vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
     source="StableHLO concatenate",
@@ -134,6 +136,7 @@ slice_: Op = Op(
     constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
     infer=_slice_type,
     eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True,
+    staged=lambda types, result, start, limit, strides: itemgetter(tuple(map(slice, start, limit, strides))),
     element=lambda b, node, xs, at: xs[0].at(b, [i * s + low for i, s, low in zip(
         at, node.attr("strides"), node.attr("start_indices"), strict=True)]), vjp=_slice_vjp,
     assembly="operands, from $start_indices to $limit_indices by $strides",
@@ -181,6 +184,26 @@ def spread_and_pad(x: Array, value: Any, low: tuple[int, ...], high: tuple[int, 
     return out
 
 
+def _pad_staged(types: Sequence[Type], result: Type, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]
+                ) -> Callable[..., Any]:
+    source, target, shape = [], [], as_tensor(result).shape
+    for size, total, before, gap in zip(as_tensor(types[0]).shape, shape, low, interior, strict=True):
+        step = gap + 1
+        first = max(0, -(before // step)) if before < 0 else 0
+        last = max(first, min(size, (total - 1 - before) // step + 1))
+        source.append(slice(first, last))
+        target.append(slice(before + first * step, max(0, before + (last - 1) * step + 1), step))
+    dtype, inner, outer = as_tensor(result).dtype.np, tuple(source), tuple(target)
+
+    def run(x: Array, value: Any) -> Array:
+        out = np.empty(shape, dtype)
+        out.fill(value)
+        out[outer] = x[inner]
+        return out
+
+    return run
+
+
 def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     low, high, interior = node.attrs
     old = as_tensor(node.inputs[0].type).shape
@@ -204,7 +227,7 @@ pad: Op = Op(
                  one_for_each_axis("operand", "edge_padding_low")),
     infer=_pad_type,
     eval=lambda xs, low, high, interior: spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior)),
-    element=loops_in("layout", "pad_element"), scratch=nothing, vjp=_pad_vjp,
+    element=loops_in("layout", "pad_element"), staged=_pad_staged, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
     source="StableHLO pad",
     samples=lambda rng: [
@@ -212,6 +235,10 @@ pad: Op = Op(
         for a, b, i in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -1), (-1, 0), (1, 3)), ((-2, 0), (0, 0), (0, 0)))
     ],
 )  # fmt: skip
+
+
+def _iota_staged(types: Sequence[Type], result: Type, *attrs: Any) -> Callable[..., Any] | None:
+    return _iota_eval((), *attrs).copy if as_tensor(result).size <= BLOCK else None
 
 
 def _iota_eval(xs: Sequence[Array], dtype: DType, shape: tuple[int, ...], iota_dimension: int) -> Array:
@@ -224,7 +251,7 @@ iota: Op = Op(
     attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
     constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
     infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
-    element=loops_in("layout", "iota_element"),
+    element=loops_in("layout", "iota_element"), staged=_iota_staged,
     vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
     source="StableHLO iota",
     samples=lambda rng: [((), {"dtype": d, "shape": s, "iota_dimension": k})

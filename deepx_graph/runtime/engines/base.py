@@ -120,6 +120,16 @@ class Counting(Protocol):
         ...
 
 
+@runtime_checkable
+class Staging(Protocol):
+    """An engine whose kernels are also functions of the operands alone, to be called with the least between them."""
+
+    def staged(self, node: Node) -> Callable[..., Any] | None:
+        """`staged(node)(*operands)`: what the kernel gives, in fresh memory, or over the first operand where the op is a `view`. A
+        tensor of rank 0 may be a numpy scalar. None for a kernel that wants memory to write to."""
+        ...
+
+
 EntryFn = Callable[..., "tuple[Array, ...] | None"]
 """`entry(*arrays)`: the results; None, with nothing done, where an argument is not an array of just the type that it expects."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.evaluation import evaluation
+from deepx_graph.ir.evaluation import evaluation, staged
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
@@ -29,9 +29,10 @@ from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
 from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
+from deepx_graph.runtime.kernels.staged import array_function, scalar_function
 from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
-from deepx_graph.types import TensorType, is_static, nbytes
+from deepx_graph.types import TensorType, Type, is_static, leaves, nbytes
 
 
 class CompiledKernel(Protocol):
@@ -211,6 +212,23 @@ class NumexprEngine(KernelEngine):
     def builders(self) -> Sequence[KernelBuilder]:
         return (lambda function: build(function, self.threads),)
 
+    def staged(self, node: Node) -> Callable[..., Any] | None:
+        """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""
+        if not all(is_small(n.type) for n in (node, *node.inputs)):
+            return None if node.op.staged is None or not node.op.view else staged(node)
+        if node.op is not fusion and not node.op.elementwise:
+            return staged(node)
+        function = node.attr("body") if node.op is fusion else alone(node)
+        try:
+            return scalar_function(function)
+        except Declined:
+            pass
+        try:
+            kernel = build(function, self.threads)
+        except Declined:
+            return None
+        return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
+
 
 def evaluated(node: Node) -> KernelFn:
     """The op's own eval, its result copied to `out` where that is given. Raises InferError for an op without eval."""
@@ -256,6 +274,11 @@ def alone(node: Node) -> Function:
 
 def is_tensor(node: Node) -> bool:
     return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def is_small(type: Type) -> bool:
+    """Whether all of a value are small tensors."""
+    return all(isinstance(t, TensorType) and is_static(t) and t.size <= costs.STAGED_ELEMENTS for t in leaves(type))
 
 
 def _shape(node: Node) -> tuple[int, ...]:

@@ -17,6 +17,9 @@ THREADED_ELEMENTS = 200_000
 """From this size on a kernel has two blocks at least. A second thread costs 30 to 50 microseconds in all, so it begins to gain
 between 100 000 and 300 000 elements of a chain of four to eight operations."""
 
+STAGED_ELEMENTS = 1 << 15
+"""The largest tensors of kernels that are steps of the program around them, with memory of their own."""
+
 MASK_ELEMENTS = 1024
 """From this size on `where` is done with bit masks (0.45 ns an element) and not by a masked copy (4.4 ns: it branches)."""
 

@@ -142,6 +142,10 @@ class Kernel:
         self._give_back(workspace)
         return delivered(arrays, out)
 
+    def one_block(self) -> Registers:
+        """Constants, and memory for temporaries, of a kernel of one block; None for all other registers."""
+        return _Workspace(self).whole
+
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
         blocks = self.plan.block_count(self.program.space)

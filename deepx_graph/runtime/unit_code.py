@@ -1,0 +1,226 @@
+"""A function as one function of Python: its kernels as calls, its branches and loops as Python's own.
+
+It computes what the interpreter computes, and fails as that does, with the least between its kernels. Calls, effects and what devices
+do together are left to the interpreter. The memory that kernels write to is bound once, so a function of this kind is one
+activation: it is never run by two threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir.structure import PARTIAL, taken_branch
+from deepx_graph.literal import Array
+from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
+from deepx_graph.runtime.engines.base import EntryFn, Staging
+from deepx_graph.runtime.memory.pool import owned
+from deepx_graph.runtime.program import Unit, fail
+from deepx_graph.runtime.python_code import PythonFunction, statement_at
+from deepx_graph.runtime.straightline import StraightLine, has_tensors_alone, takes, tensor_forms
+from deepx_graph.types import BOOL, StateType, TensorType, leaves
+
+DEEPEST = 15
+"""Loops in one another that Python compiles; of more it makes no code."""
+
+SCALARS = frozenset("?bhilqBHILQfd")
+"""The dtypes whose tensors of rank 0 are passed on as numpy's scalars, with which Python computes several times faster."""
+
+to_scalar = itemgetter(())
+
+
+class _NotPython(Exception):
+    """A function that is left to the interpreter."""
+
+
+class UnitCode:
+    """The code of one unit. Not to be run by two threads at once."""
+
+    def __init__(self, unit: Unit, function: Callable[..., Any], straight: StraightLine | None) -> None:
+        self._unit, self._function, self._straight = unit, function, straight
+        self._forms = tensor_forms(unit.function)
+        last = unit.instructions[-1]
+        assert isinstance(last, Return)
+        self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
+
+    def takes(self, arrays: Sequence[Any]) -> bool:
+        """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
+        return takes(self._forms, arrays)
+
+    def entry(self, donated: frozenset[int] = frozenset()) -> EntryFn | None:
+        """None: it is no machine code."""
+        return None
+
+    def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = frozenset()) -> tuple[Array, ...]:
+        """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
+        if donated and self._straight is not None:
+            return self._straight(arrays, donated)
+        try:
+            results = self._function(*arrays)
+        except Exception as e:  # told with its source position, or raised again
+            at = statement_at(e, self._function)
+            fail(e, None if at is None else getattr(self._unit.instructions[at], "node", None))
+        return tuple([owned(r) if copied else np.asarray(r) for r, copied in zip(results, self._copied, strict=True)])
+
+
+def unit_code(unit: Unit, straight: StraightLine | None) -> UnitCode | None:
+    """The unit's code; None where it has more than kernels, branches and loops, or where the engine stages no kernels."""
+    if unit.staging is None or not has_tensors_alone(unit.function):
+        return None
+    try:
+        return UnitCode(unit, _Writer(unit, unit.staging).function(), straight)
+    except _NotPython:
+        return None
+
+
+class _Writer:
+    def __init__(self, unit: Unit, engine: Staging) -> None:
+        self.unit, self.engine = unit, engine
+        self.code, self.outs = unit.instructions, unit.take_outs()
+        self.loops = {span.start: span.end for span in unit.plan.code.loops.values()}
+        params = list(map(_name, unit.plan.code.params))
+        self.out = PythonFunction(unit.function.name if unit.function.name.isidentifier() else "function", params)
+        self.depth = 0
+        self.constants = unit.constants
+
+    def function(self) -> Callable[..., Any]:
+        """The function, of the arguments in order."""
+        slots = self.unit.plan.code.slots
+        for s in self.unit.plan.code.params:
+            if _is_scalar(slots[s].type):
+                self.out.call(_name(s), to_scalar, _name(s))
+        self._write(0, len(self.code))
+        return self.out.finished()
+
+    def _write(self, at: int, end: int) -> None:
+        """The statements of the instructions from `at` up to before `end`."""
+        while at < end:
+            self.out.at = at
+            at = self._loop(at) if at in self.loops else self._instruction(self.code[at], at)
+
+    def _instruction(self, i: Instruction, at: int) -> int:
+        """The statements of an instruction, and of those within it; the position behind them."""
+        match i:
+            case Run():
+                self._run(i, at)
+            case Move(targets, sources, clears, frees):
+                self.out.move([_name(t) for t in targets], self._sources(sources))
+                self._drop([s for s in (*clears, *frees) if s not in targets])
+            case Pack(target, sources, frees):
+                self.out.pack(_name(target), self._sources(sources))
+                self._drop(frees)
+            case Select():
+                return self._select(i)
+            case Skip(mark, to):
+                _, otherwise = self.out.choice(_name(mark))
+                with self.out.within(otherwise):
+                    self.out.move([_name(mark)], [self.out.bind(True)])
+                    self._write(at + 1, to)
+                return to
+            case Return(sources):
+                self.out.give(self._sources(sources))
+            case _:
+                raise _NotPython
+        return at + 1
+
+    def _run(self, run: Run, at: int) -> None:
+        node, kernel = run.node, self.unit.kernels[at]
+        if kernel is None or node.op is PARTIAL or any(isinstance(t, StateType) for n in (node, *node.inputs) for t in leaves(n.type)):
+            raise _NotPython
+        staged = self.engine.staged(node) if at not in self.unit.plan.forwarded else None
+        if staged is not None:
+            self.out.call(_name(run.target), staged, *self._sources(run.sources))
+        else:
+            self.out.pack("given", self._sources(run.sources))
+            if at in self.unit.taken:
+                self.out.drop([_name(run.sources[0])])
+            self.out.call(_name(run.target), kernel, "given", self.out.bind(self.outs[at]))
+        self._drop(run.frees)
+
+    def _loop(self, start: int) -> int:
+        """A loop; the position behind it."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _NotPython
+        test = next(at for at in range(start, self.loops[start]) if self._is_test_of(at, start))
+        found = self.code[test]
+        assert isinstance(found, Test)
+        with self.out.loop():
+            del self.loops[start]
+            self._write(start, test)
+            self.out.leave_unless(self._source(found.source))
+            self._drop(found.frees)
+            self._write(test + 1, found.to - 1)
+        self._drop(found.frees)
+        self.depth -= 1
+        return found.to
+
+    def _is_test_of(self, at: int, start: int) -> bool:
+        """Whether the instruction at a position ends the loop that begins at `start`: behind its body stands the jump back."""
+        i = self.code[at]
+        back = self.code[i.to - 1] if isinstance(i, Test) else None
+        return isinstance(back, Jump) and back.to == start
+
+    def _select(self, i: Select) -> int:
+        """The branches, each of which ends with a jump to what follows; the position there."""
+        jump = self.code[i.to[1] - 1] if len(i.to) > 1 else None
+        if not isinstance(jump, Jump):
+            raise _NotPython
+        ends = [*(to - 1 for to in i.to[1:]), jump.to - 1]
+        spans = list(zip(i.to, ends, strict=True))
+        taken = self._source(i.source)
+        if not (isinstance(i.node.inputs[0].type, TensorType) and i.node.inputs[0].type.dtype is BOOL):
+            self.out.call("taken", taken_branch, taken, self.out.bind(len(spans)))
+            self._branches(spans, i)
+        else:
+            (then, otherwise) = self.out.choice(taken)
+            for block, span in zip((then, otherwise), spans, strict=True):
+                self._branch(block, span, i)
+        return jump.to
+
+    def _branches(self, spans: Sequence[tuple[int, int]], i: Select) -> None:
+        """The branch that `taken` numbers, found by halving."""
+        if len(spans) == 1:
+            self._branch(self.out.block, spans[0], i)
+            return
+        middle = len(spans) // 2
+        self.out.call("below", middle.__gt__, "taken")
+        then, otherwise = self.out.choice("below")
+        with self.out.within(then):
+            self._branches(spans[:middle], i)
+        with self.out.within(otherwise):
+            self.out.call("taken", (-middle).__add__, "taken")
+            self._branches(spans[middle:], i)
+
+    def _branch(self, block: list[Any], span: tuple[int, int], i: Select) -> None:
+        with self.out.within(block):
+            self._drop(i.frees)
+            self._write(*span)
+
+    def _sources(self, slots: Sequence[int]) -> list[str]:
+        return [self._source(s) for s in slots]
+
+    def _source(self, slot: int) -> str:
+        """The name of a slot's value; constants are bound."""
+        if slot not in self.constants:
+            return _name(slot)
+        value = self.unit.frame[slot]
+        if _is_scalar(self.unit.plan.code.slots[slot].type):
+            value = self.unit.frame[slot] = to_scalar(value)
+        return self.out.bind(value)
+
+    def _drop(self, slots: Sequence[int]) -> None:
+        self.out.drop([_name(s) for s in slots])
+
+
+def _name(slot: int) -> str:
+    return f"v{slot}"
+
+
+def _is_scalar(type: Any) -> bool:
+    return isinstance(type, TensorType) and type.dims == () and type.dtype.np is not None and type.dtype.np.char in SCALARS
+
+

@@ -13,6 +13,7 @@ closures. These are the only ops that verify, scheduling and pictures treat by i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Diagnostic, InferError, an, suggest
@@ -57,8 +58,8 @@ CONSTANT: Op = Op(
 
 TUPLE: Op = Op(
     "tuple", "Several values as one.", operands=(Operand("val", variadic=True),),
-    infer=lambda types: TupleType(tuple(types)), eval=lambda xs: tuple(xs), vjp=lambda b, node, g: g,
-    foldable=False, example=examples.TUPLES, results=_TUPLE, source="StableHLO tuple",
+    infer=lambda types: TupleType(tuple(types)), eval=lambda xs: tuple(xs), staged=lambda types, result: lambda *xs: xs,
+    vjp=lambda b, node, g: g, foldable=False, example=examples.TUPLES, results=_TUPLE, source="StableHLO tuple",
 )  # fmt: skip
 
 
@@ -73,8 +74,8 @@ def _item(types: Sequence[Type], index: int) -> Type:
 PROJ: Op = Op(
     "proj", "One item of a tuple, or one result of an operation with several.",
     operands=(Operand("operand", type=TUPLE_VALUE),), attrs=(Attr("index", "int", check=NON_NEGATIVE),),
-    infer=_item, eval=lambda xs, index: xs[0][index], foldable=False, assembly="$operand[$index]",
-    example=examples.TUPLES, results=_VALUE, source="StableHLO get_tuple_element",
+    infer=_item, eval=lambda xs, index: xs[0][index], staged=lambda types, result, index: itemgetter(index), foldable=False,
+    assembly="$operand[$index]", example=examples.TUPLES, results=_VALUE, source="StableHLO get_tuple_element",
 )  # fmt: skip
 
 PHI: Op = Op(

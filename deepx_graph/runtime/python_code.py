@@ -48,6 +48,14 @@ class PythonFunction:
         """`target = [sources]`."""
         self._emit(ast.Assign([_write(target)], ast.List([_read(s) for s in sources], ast.Load())))
 
+    def mark(self) -> int:
+        """Where the block is."""
+        return len(self.block)
+
+    def undo(self, mark: int) -> None:
+        """Takes back what the block got since."""
+        del self.block[mark:]
+
     def drop(self, names: Sequence[str]) -> None:
         """Forgets values."""
         if names:
@@ -88,7 +96,7 @@ class PythonFunction:
         bound = [ast.arg(n) for n in self._bound]  # as defaults they are local names, which are read fastest
         defaults: list[ast.expr] = [ast.Name(n, ast.Load()) for n in self._bound]
         args = ast.arguments([], [*given, *bound], None, [], [], None, defaults)
-        made = ast.FunctionDef(self.name, args, self.body, [], type_params=[])
+        made = ast.FunctionDef(self.name, args, self.body, [])
         tree = ast.fix_missing_locations(ast.Module([made], []))
         code: CodeType = compile(tree, f"<{self.name}>", "exec")
         names = dict(self._bound)

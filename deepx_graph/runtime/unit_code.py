@@ -1,8 +1,8 @@
-"""A function as one function of Python: its kernels as calls, its branches and loops as Python's own.
+"""A function of the program as one function of Python: kernels as calls, branches and loops as Python's own.
 
-It computes what the interpreter computes, and fails as that does, with the least between its kernels. Calls, effects and what devices
-do together are left to the interpreter. The memory that kernels write to is bound once, so a function of this kind is one
-activation: it is never run by two threads at once.
+It computes what the interpreter computes, and fails as that does, with the least between its kernels. Calls, effects and what
+devices do together are left to the interpreter. The memory that kernels write to is bound once, so a function of this kind is
+one activation: it is never run by two threads at once.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class _Writer:
 
     def _run(self, run: Run, at: int) -> None:
         node, kernel = run.node, self.unit.kernels[at]
-        if kernel is None or node.op is PARTIAL or any(isinstance(t, StateType) for n in (node, *node.inputs) for t in leaves(n.type)):
+        held = (t for n in (node, *node.inputs) for t in leaves(n.type))
+        if kernel is None or node.op is PARTIAL or any(isinstance(t, StateType) for t in held):
             raise _NotPython
         staged = self.engine.staged(node) if at not in self.unit.plan.forwarded else None
         if staged is not None:
@@ -138,6 +139,8 @@ class _Writer:
             if at in self.unit.taken:
                 self.out.drop([_name(run.sources[0])])
             self.out.call(_name(run.target), kernel, "given", self.out.bind(self.outs[at]))
+        if _is_scalar(node.type) and (staged is None or not all(_is_scalar(i.type) for i in node.inputs)):
+            self.out.call(_name(run.target), to_scalar, _name(run.target))
         self._drop(run.frees)
 
     def _loop(self, start: int) -> int:
@@ -165,7 +168,7 @@ class _Writer:
         return isinstance(back, Jump) and back.to == start
 
     def _select(self, i: Select) -> int:
-        """The branches, each of which ends with a jump to what follows; the position there."""
+        """The branches, each of which ends with a jump behind the last; the position there."""
         jump = self.code[i.to[1] - 1] if len(i.to) > 1 else None
         if not isinstance(jump, Jump):
             raise _NotPython

@@ -308,8 +308,8 @@ def test_kernels_between_matmuls(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = f4(160, 160), f4(160, 160)
     f = compiled(mixed, x, y)
     f(x, y)
-    assert not f._entries and f._straight_line is not None
-    assert any(type(item) is SegmentCall for item in f._straight_line._program(frozenset()))
+    assert not f._entries and f._runner is not None
+    assert any(type(item) is SegmentCall for item in f._runner._program(frozenset()))
     for arrays in ((x, y), (y, x), (x.T, y)):
         results = f(*arrays)
         for got, want in zip(results, want_mixed(*arrays), strict=True):

@@ -120,8 +120,8 @@ def _high_half(xs: Sequence[Array]) -> Array:
     x, y = xs
     bits = _width(x)
     wide: Any = object if bits > 32 else f"{'u' if dtype_of(x.dtype).kind == 'uint' else 'i'}8"
-    product = np.multiply(x.astype(wide), y.astype(wide))
-    return np.asarray(np.right_shift(product, bits)).astype(x.dtype)
+    product = np.asarray(np.multiply(x.astype(wide), y.astype(wide)), wide)  # of rank 0, objects would be Python's integers
+    return np.asarray(np.right_shift(product, bits), wide).astype(x.dtype)
 
 
 mulhi: Op = binary("mulhi", "The upper half of the product of twice the width.", _high_half, kinds=INTEGER, commutative=True,

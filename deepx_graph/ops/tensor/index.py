@@ -93,7 +93,8 @@ dynamic_slice: Op = Op(
     operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
     constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
-    element=loops_in("index", "dynamic_slice_element"), staged=_dynamic_slice_staged, vjp=_dynamic_slice_vjp, assembly="operands, sizes = $slice_sizes",
+    element=loops_in("index", "dynamic_slice_element"), staged=_dynamic_slice_staged, vjp=_dynamic_slice_vjp,
+    assembly="operands, sizes = $slice_sizes",
     source="StableHLO dynamic_slice",
     samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": sizes})
                          for a, b, sizes in ((1, 2, (2, 3)), (-3, 9, (2, 3)), (1, 1, (3, 1)))],

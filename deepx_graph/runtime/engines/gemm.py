@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,36 @@ class GemmNodeKernel:
         else:
             self._multiply(x, y, into.reshape(gemm.result_shape))
         return into
+
+
+FEW_TERMS = 1 << 10
+"""Sums of so many terms lose little precision in whatever order they are added."""
+
+
+def small_product(node: Node) -> Callable[[Any, Any], Any] | None:
+    """A `dot_general` as a function of the operands alone; None for one that needs more than a call of BLAS."""
+    gemm = batched_gemm_of(node)
+    if gemm is None:
+        return None
+    shape, *given = (t.type.shape for t in (node, *node.inputs) if isinstance(t.type, TensorType))
+    if gemm.dtype not in BLAS or gemm.depth > FEW_TERMS or gemm.matrices * gemm.rows * gemm.columns * gemm.depth > blas.SMALL:
+        return None
+    left, right = (_shown(view, old) for view, old in zip((gemm.left, gemm.right), given, strict=True))
+    multiply = np.matmul if gemm.batch else np.dot
+    if left is None and right is None and gemm.result_shape == shape:
+        return multiply
+    left, right = left or np.asarray, right or np.asarray
+    return lambda x, y: multiply(left(x), right(y)).reshape(shape)
+
+
+def _shown(view: MatrixView, given: tuple[int, ...]) -> Callable[[Any], Array] | None:
+    """What shows an operand of that shape as a batch of matrices; None where it is one."""
+    order, shape = view
+    if order == tuple(range(len(order))):
+        return None if given == shape else methodcaller("reshape", shape)
+    if tuple(given[k] for k in order) == shape:
+        return methodcaller("transpose", order)
+    return lambda x: x.transpose(order).reshape(shape)
 
 
 LONG, PIECE = 1 << 18, 1 << 16

@@ -20,16 +20,17 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.evaluation import evaluation, staged
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.index import clamped_starts, dynamic_update_slice
+from deepx_graph.ops.tensor.index import box_at, dynamic_update_slice
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
-from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized
+from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized, small_product
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.staged import array_function, scalar_function
+from deepx_graph.runtime.kernels.staged import array_function, reduction_function, scalar_function
 from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import TensorType, Type, is_static, leaves, nbytes
@@ -193,7 +194,7 @@ class KernelEngine(ABC):
 
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
-        return updated() if is_tensor(node) else None
+        return updated(_shape(node), _shape(node.inputs[1])) if is_tensor(node) else None
 
 
 Rule = Callable[[KernelEngine, Node], "KernelFn | None"]
@@ -214,11 +215,18 @@ class NumexprEngine(KernelEngine):
 
     def staged(self, node: Node) -> Callable[..., Any] | None:
         """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""
+        rule = _STAGED.get(node.op, NumexprEngine._small_elementwise if node.op.elementwise else None)
+        return staged(node) if rule is None else rule(self, node)
+
+    def _small_fusion(self, node: Node) -> Callable[..., Any] | None:
+        return self._small(node, node.attr("body"))
+
+    def _small_elementwise(self, node: Node) -> Callable[..., Any] | None:
+        return self._small(node, alone(node)) if is_tensor(node) else None
+
+    def _small(self, node: Node, function: Function) -> Callable[..., Any] | None:
         if not all(is_small(n.type) for n in (node, *node.inputs)):
-            return None if node.op.staged is None or not node.op.view else staged(node)
-        if node.op is not fusion and not node.op.elementwise:
-            return staged(node)
-        function = node.attr("body") if node.op is fusion else alone(node)
+            return None
         try:
             return scalar_function(function)
         except Declined:
@@ -228,6 +236,21 @@ class NumexprEngine(KernelEngine):
         except Declined:
             return None
         return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
+
+    def _small_dot(self, node: Node) -> Callable[..., Any] | None:
+        return small_product(node)
+
+    def _reduction(self, node: Node) -> Callable[..., Any] | None:
+        try:
+            return reduction_function(node)
+        except Declined:
+            return None
+
+
+Stage = Callable[[NumexprEngine, Node], "Callable[..., Any] | None"]
+_STAGED: dict[object, Stage] = {
+    fusion: NumexprEngine._small_fusion, dot_general: NumexprEngine._small_dot, reduce: NumexprEngine._reduction,
+}  # fmt: skip
 
 
 def evaluated(node: Node) -> KernelFn:
@@ -289,11 +312,11 @@ def _shape(node: Node) -> tuple[int, ...]:
 # --- updates of a part of an array, done in the array itself where nobody else can see it
 
 
-def updated() -> KernelFn:
+def updated(shape: tuple[int, ...], box: tuple[int, ...]) -> KernelFn:
     """The kernel of a `dynamic_update_slice`. It wants its first operand out of the frame before it is called, if it dies there."""
+    index = box_at(shape, box)
 
     def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-        update = np.asarray(values[1])
         if out is not None:
             result = out[0]
             if result is not values[0]:
@@ -301,9 +324,9 @@ def updated() -> KernelFn:
         elif is_held_here_alone(values):
             result = values[0]
         else:
-            result = RESULTS.empty(np.shape(values[0]), np.asarray(values[0]).dtype)
+            result = RESULTS.empty(shape, np.asarray(values[0]).dtype)
             np.copyto(result, values[0])
-        result[clamped_starts(values[2:], result.shape, update.shape)] = update
+        result[index(values[2:])] = values[1]
         return result
 
     setattr(run, CONSUMES_FIRST, True)

@@ -34,12 +34,12 @@ class PrimitiveLowering:
     in_place: bool = True
 
 
-def _maximum(x: Array, y: Array, out: Array) -> None:
-    np.maximum(x, y, out=out)
+def _maximum(x: Array, y: Array, out: Array | None = None) -> Any:
+    return np.maximum(x, y, out=out)
 
 
-def _minimum(x: Array, y: Array, out: Array) -> None:
-    np.minimum(x, y, out=out)
+def _minimum(x: Array, y: Array, out: Array | None = None) -> Any:
+    return np.minimum(x, y, out=out)
 
 
 _ARITHMETIC: dict[str, Call] = {"add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum}
@@ -49,6 +49,17 @@ _FLOATING: dict[str, Call] = {
     "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
 }  # fmt: skip
 _BITWISE: dict[str, Call] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
+_UNSIGNED = frozenset(d for d in INTEGERS if d.kind == "u")
+
+
+def _shift_right_logical(x: Array, amount: Array, out: Array | None = None) -> Any:
+    """Zeros come in from above, whatever the sign."""
+    bits = f"u{x.dtype.itemsize}"
+    if out is None:
+        return np.right_shift(x.view(bits), amount.view(bits)).view(x.dtype)
+    return np.right_shift(x.view(bits), amount.view(bits), out.view(bits))
+
+
 _PREDICATES: dict[str, Call] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
@@ -58,6 +69,9 @@ _LOWERINGS: dict[str, PrimitiveLowering] = {
     **{name: PrimitiveLowering(f, NUMBERS) for name, f in _NUMERIC.items()},
     **{name: PrimitiveLowering(f, WIDE_FLOATS) for name, f in _FLOATING.items()},
     **{name: PrimitiveLowering(f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
+    "shl": PrimitiveLowering(np.left_shift, INTEGERS),  # numpy's shifts by the width or more leave no bit but copies of the sign
+    "ashr": PrimitiveLowering(np.right_shift, INTEGERS - _UNSIGNED),
+    "lshr": PrimitiveLowering(_shift_right_logical, INTEGERS),
     **{name: PrimitiveLowering(f, ALL, is_predicate=True, in_place=False) for name, f in _PREDICATES.items()},
 }
 

@@ -7,7 +7,7 @@ small tensors is its program's steps one after the other, each writing into memo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -41,49 +41,66 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "mul": operator.mul, "sub": operator.sub, "neg": operator.neg, "abs": operator.abs,
     "div": operator.truediv, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "not": operator.invert,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "max": larger, "min": smaller,
+    "max": larger, "min": smaller, "where": lambda condition, x, y: x if condition else y,
 }  # fmt: skip
 """Python's own operators, which give for numpy's scalars the very bits of the ufunc."""
+
+ARRAY_CALLS: dict[str, Callable[..., Any]] = {"where": np.where}
 
 
 def scalar_function(function: Function) -> Staged:
     """A function of elementwise operations on tensors of rank 0 as one of numpy's scalars. Raises Declined for any other."""
-    if any(not isinstance(n.type, TensorType) or n.type.dims != () or n.type.dtype.np not in lower_primitives.ALL for n in function.nodes):
+    types = [n.type for n in function.nodes]
+    if not all(isinstance(t, TensorType) and t.dims == () and t.dtype.np in lower_primitives.ALL for t in types):
         raise Declined("not of rank 0")
-    if len(function.nodes) == len(function.params) + 1 and (known := _one_call(function)) is not None:
-        return known
+    return elementwise_function(function, SCALAR_CALLS)
+
+
+def elementwise_function(function: Function, calls: Mapping[str, Staged]) -> Staged:
+    """A function of elementwise operations, of scalars or of arrays of one shape; `calls` are the primitives of such operands that
+    have a form of their own. Raises Declined for one of other operations."""
+    if any(not n.op.elementwise and n.op not in (PARAM, CONSTANT) for n in function.nodes):
+        raise Declined("not elementwise")
     params = [f"a{k}" for k in range(len(function.params))]
-    writer = _ScalarWriter(PythonFunction("scalars", params))
+    writer = _ElementWriter(PythonFunction("elements", params), calls)
     names = dict(zip(function.params, params, strict=True))
     for node in function.nodes:
         if node.op is CONSTANT:
             names[node] = writer.out.bind(value_of(node).array[()])
         elif node.op is not PARAM:
             names[node] = writer.node(node, [names[i] for i in node.inputs])
+    if len(writer.made) == 1 and writer.made[0][1:] == tuple(params):
+        return writer.made[0][0]  # type: ignore[no-any-return]
     return _giving(writer.out, [names[r] for r in function.results])
 
 
-def _one_call(function: Function) -> Staged | None:
-    """The callable of a function of one operation, where this is one primitive of its operands in order."""
-    (node,) = function.results
-    tree = node.op.kernel(*node.attrs) if node.op.kernel else None
-    if not isinstance(tree, Apply) or tree.args != tuple(map(Variable, range(len(function.params)))):
-        return None
-    return _scalar_call(tree.primitive, [_dtype(i) for i in node.inputs], _dtype(node))
-
-
-class _ScalarWriter:
-    def __init__(self, out: PythonFunction) -> None:
-        self.out, self.made = out, 0
+class _ElementWriter:
+    def __init__(self, out: PythonFunction, calls: Mapping[str, Staged]) -> None:
+        self.out, self.calls = out, calls
+        self.made: list[tuple[Any, ...]] = []
+        """What is called, with the names of its operands."""
 
     def node(self, node: Node, operands: Sequence[str]) -> str:
-        """The name of an operation's value."""
-        tree = node.op.kernel(*node.attrs) if node.op.kernel and node.op.elementwise else None
-        if tree is None:
-            raise Declined("no primitives")
-        name, dtype = self._expression(tree, node, operands, {})
-        if dtype != _dtype(node):
-            raise Declined("no exact lowering")
+        """The name of an operation's value: by its primitives, else by its eval."""
+        tree = node.op.kernel(*node.attrs) if node.op.kernel else None
+        before = self.out.mark(), len(self.made)
+        try:
+            if tree is not None:
+                name, dtype = self._expression(tree, node, operands, {})
+                if dtype == _dtype(node):
+                    return name
+        except Declined:
+            pass
+        self.out.undo(before[0])
+        del self.made[before[1] :]
+        eval, attrs = node.op.eval, node.attrs
+        assert eval is not None
+        return self._call(lambda *xs: eval([np.asarray(x) for x in xs], *attrs)[()], *operands)
+
+    def _call(self, function: Staged, *operands: str) -> str:
+        self.made.append((function, *operands))
+        name = f"t{len(self.made)}"
+        self.out.call(name, function, *operands)
         return name
 
     def _expression(self, tree: Expr, node: Node, operands: Sequence[str], known: dict[Expr, tuple[str, Any]]) -> tuple[str, Any]:
@@ -97,46 +114,30 @@ class _ScalarWriter:
                 return operands[index], _dtype(node.inputs[index])
             case Immediate(value):
                 dtype = _dtype(node.inputs[0])
+                if dtype not in lower_primitives.ALL:
+                    raise Declined("no exact lowering")
                 return self.out.bind(np.asarray(value, dtype)[()]), dtype
             case Apply(primitive, args):
                 sources = [self._expression(a, node, operands, known) for a in args]
-                dtypes = [d for _, d in sources]
-                call = _scalar_call(primitive, dtypes, _dtype(node))
-                if call is None:
-                    raise Declined("no exact lowering")
-                self.made += 1
-                self.out.call(f"t{self.made}", call, *(name for name, _ in sources))
-                return f"t{self.made}", _result_dtype(primitive, dtypes, _dtype(node))
+                call, dtype = self._primitive(primitive, [d for _, d in sources], _dtype(node))
+                return self._call(call, *(name for name, _ in sources)), dtype
 
-
-def _result_dtype(primitive: str, dtypes: Sequence[Any], target: Any) -> Any:
-    if primitive == "cast":
-        return target
-    if primitive == "where":
-        return dtypes[1]
-    found = lower_primitives.lower_primitive(primitive, dtypes)
-    return np.dtype(np.bool_) if found is not None and found.is_predicate else dtypes[0]
-
-
-def _scalar_call(primitive: str, dtypes: Sequence[Any], target: Any) -> Staged | None:
-    """What computes a primitive of scalars; None where numpy has no exact form of it."""
-    if primitive == "cast":
-        if lower_primitives.lower_cast(dtypes[0], target) is None:
-            return None
-        return bool_of if target.kind == "b" else methodcaller("astype", target)
-    if primitive == "where":
-        return choose
-    found = lower_primitives.lower_primitive(primitive, dtypes)
-    return None if found is None else SCALAR_CALLS.get(primitive) or found.call
-
-
-def choose(condition: Any, x: Any, y: Any) -> Any:
-    """`x` for true."""
-    return x if condition else y
+    def _primitive(self, primitive: str, dtypes: Sequence[Any], target: Any) -> tuple[Staged, Any]:
+        """What computes a primitive, and the dtype of what it gives. Raises Declined where numpy has no exact form of it."""
+        if primitive == "where":
+            return self.calls["where"], dtypes[1]
+        if primitive == "cast":
+            if lower_primitives.lower_cast(dtypes[0], target) is None:
+                raise Declined("no exact lowering")
+            return bool_of if target.kind == "b" else methodcaller("astype", target), target
+        found = lower_primitives.lower_primitive(primitive, dtypes)
+        if found is None:
+            raise Declined("no exact lowering")
+        return self.calls.get(primitive, found.call), np.dtype(np.bool_) if found.is_predicate else dtypes[0]
 
 
 def bool_of(x: Any) -> Any:
-    """Whether a scalar is not 0."""
+    """Whether numbers are not 0."""
     return x != 0
 
 
@@ -192,3 +193,31 @@ def _giving(out: PythonFunction, results: Sequence[str]) -> Staged:
 def _dtype(node: Node) -> Any:
     assert isinstance(node.type, TensorType)
     return node.type.dtype.np
+
+
+def reduction_function(node: Node) -> Staged:
+    """A `reduce` by any body of elementwise operations: neighbouring pairs are combined, all of them at once, until one is left.
+
+    Raises Declined for another body.
+    """
+    body, gone = node.attr("body"), node.attr("dimensions")
+    combine = elementwise_function(body, ARRAY_CALLS)
+    count = len(node.inputs) // 2
+    first = node.inputs[0].type
+    assert isinstance(first, TensorType)
+    rest = [k for k in range(len(first.shape)) if k not in gone]
+    order, shape = (*gone, *rest), (-1, *(first.shape[k] for k in rest))
+    if 0 in first.shape or any(r.op is CONSTANT for r in body.results):
+        raise Declined("nothing to combine")
+
+    def run(*values: Any) -> Any:
+        rows = [x.transpose(order).reshape(shape) for x in values[:count]]
+        while (size := len(rows[0])) > 1:
+            even = size // 2 * 2
+            new = combine(*(x[0:even:2] for x in rows), *(x[1:even:2] for x in rows))
+            if count == 1:
+                new = (new,)
+            rows = list(new) if even == size else [np.concatenate((y, x[even:])) for y, x in zip(new, rows, strict=True)]
+        return combine(*(np.full(x.shape[1:], v) for v, x in zip(values[count:], rows, strict=True)), *(x[0] for x in rows))
+
+    return run

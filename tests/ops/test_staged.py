@@ -1,0 +1,91 @@
+"""What an op or an engine works out before a node runs gives what the op's eval gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepx_graph.ir import Node, Op
+from deepx_graph.ir.evaluation import staged
+from deepx_graph.ops import OPS
+from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
+from deepx_graph.types import is_static, type_of_array
+from tests.support.laws import LAWFUL, one_op, same, samples, special_values
+
+TOLERANCE = {"f2": 2e-3, "f4": 2e-5, "c8": 2e-5}
+
+
+def near(found: Any, wanted: Any) -> bool:
+    """Equal in dtype and shape; in bits, or up to the order of sums."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return False
+    if found.dtype.kind not in "fc":
+        return same(found, wanted)
+    bound = TOLERANCE.get(found.dtype.str[1:], 1e-12)
+    return np.allclose(found, wanted, bound, bound, equal_nan=True)
+
+
+def as_given(value: Any) -> Any:
+    """As compiled programs pass it on: a tensor of rank 0 as a numpy scalar."""
+    return value[()] if value.ndim == 0 and value.dtype.char in "?bhilqBHILQfd" else value
+
+
+def computed(function: Any, operands: Any) -> tuple[Any, ...]:
+    with np.errstate(all="ignore"):
+        found = function(*map(as_given, operands))
+    return found if isinstance(found, tuple) else (found,)
+
+
+def node_of(op: Op, arrays: Any, attrs: dict[str, Any]) -> Node:
+    return one_op(op, arrays, attrs).results[0]
+
+
+def evaluated(node: Node, arrays: Any) -> tuple[Any, ...]:
+    assert node.op.eval is not None
+    with np.errstate(all="ignore"):
+        found = node.op.eval([np.asarray(a) for a in arrays], *node.attrs)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.staged is not None and op in LAWFUL], ids=lambda op: op.name)
+def test_what_a_declaration_stages_is_its_eval(op: Op) -> None:
+    for seed in range(3):
+        for arrays, attrs in samples(op, seed):
+            node = node_of(op, arrays, attrs)
+            function = staged(node)
+            if function is not None:
+                assert all(map(same, computed(function, arrays), evaluated(node, arrays))), (node, attrs)
+
+
+@pytest.mark.parametrize("op", LAWFUL, ids=lambda op: op.name)
+def test_what_the_engine_stages_is_the_eval(op: Op) -> None:
+    engine = NumexprEngine(1)
+    for arrays, attrs in samples(op):
+        node = node_of(op, arrays, attrs)
+        function = engine.staged(node) if is_static(node.type) else None
+        if function is not None:
+            before = [a.copy() for a in arrays]
+            found = computed(function, arrays)
+            assert all(map(near, found, evaluated(node, arrays))), (node, attrs)
+            assert all(map(same, arrays, before))
+            assert op.view or not any(np.may_share_memory(f, a) for f in found for a in arrays if isinstance(f, np.ndarray))
+
+
+@pytest.mark.parametrize("op", [op for op in LAWFUL if op.elementwise and op.samples is None], ids=lambda op: op.name)
+def test_scalars_are_computed_as_arrays_are(op: Op) -> None:
+    """At the extremes of every type too, where Python's operators could differ from numpy's loops."""
+    engine = NumexprEngine(1)
+    for arrays, attrs in samples(op):
+        if np.ndim(arrays[0]):
+            continue
+        values = [special_values(type_of_array(a).dtype) for a in arrays]
+        node = node_of(op, arrays, attrs)
+        function = engine.staged(node)
+        if function is None:
+            continue
+        grid = [g.reshape(-1) for g in np.meshgrid(*values, indexing="ij")] if values else []
+        for point in zip(*grid, strict=True):
+            assert all(map(near, computed(function, [np.asarray(p) for p in point]), evaluated(node, point))), (node, point)

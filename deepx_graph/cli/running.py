@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deepx_graph.literal import Array
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
+    from deepx_graph.text.common.options import Recorded
 
 T = TypeVar("T")
 
@@ -137,18 +138,21 @@ def _run(args: Arguments) -> int:
     from deepx_graph.runtime.compile import compile
     from deepx_graph.session import programs
     from deepx_graph.session.inputs import unique_names
+    from deepx_graph.session.replay import recorded_inputs
 
     for path in filter(None, (args.output, args.outfeed)):
         check_suffix(path, (".npz",))
     _tell_of_native(args.engine)
     watching = watch(args)
     devices = args.replicas * args.partitions
-    f = compile(read_program(args).module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
+    program = read_program(args)
+    f = compile(program.module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
                 max_bytes=args.max_bytes, profile=args.profile, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes),
                 out=sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                 prepare=lambda module: programs.optimise(module, args.pass_pipeline, watching).module)
-    inputs = _inputs(args, f)
+    replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
+    inputs = _inputs(args, f) if replayed is None else recorded_inputs(replayed, [p.name for p in f.inputs], f.grid.count)
     if args.print_schedule:
         say(str(f.schedule))
     if args.print_plan:
@@ -165,7 +169,19 @@ def _run(args: Arguments) -> int:
     if args.outfeed:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
     _report(args, f, named)
-    return 0
+    return 0 if replayed is None else _beside(replayed, list(named), outputs if f.grid.count == 1 else outputs[0])
+
+
+def _beside(recorded: Recorded, names: list[str], outputs: Sequence[Any]) -> int:
+    """Says how the results stand beside those that were recorded; exit code 1 where they differ by more than rounding."""
+    from deepx_graph.session.replay import compare
+
+    found = compare(recorded, names, outputs)
+    if not found:
+        say("note: run on the recorded values; the file has no result to compare with")
+    for c in found:
+        say(printable(str(c)))
+    return 0 if all(c.agrees for c in found) else 1
 
 
 def _repeats(args: Arguments, f: Compiled) -> int:

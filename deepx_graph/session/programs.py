@@ -34,7 +34,7 @@ from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
-    pass
+    from deepx_graph.text.common.options import Recorded
 
 
 STDIN = "-"
@@ -46,6 +46,8 @@ class Loaded:
 
     module: Module
     warnings: tuple[Diagnostic, ...] = ()
+    recorded: Recorded | None = None
+    """What the file tells of a run of the program."""
 
 
 def load(path: str | Path, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
@@ -72,7 +74,7 @@ def loads(source: Source | str | bytes | bytearray | memoryview, format: str | N
     found = read(source, format, options)
     stage("verify")
     verify(found.module)
-    return Loaded(found.module, found.warnings)
+    return Loaded(found.module, found.warnings, found.recorded)
 
 
 def dumps(module: Module, format: str | None = None, **options: Any) -> str:

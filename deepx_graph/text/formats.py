@@ -35,6 +35,7 @@ from deepx_graph.errors import (
 from deepx_graph.ir import Module
 from deepx_graph.rewrite import TARGETS
 from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.hlo import is_protobuf
 from deepx_graph.text.mindir import looks_like_model
 from deepx_graph.text.stablehlo import is_bytecode
 
@@ -115,7 +116,8 @@ FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
-        Format("hlo", "XLA HLO text", (".hlo",), "deepx_graph.text.hlo", target="printer.ops"),
+        Format("hlo", "XLA HLO as text or protocol buffer", (".hlo",), "deepx_graph.text.hlo", target="printer.ops",
+               begins=is_protobuf),
         Format("stablehlo", "StableHLO as MLIR text or bytecode", (".stablehlo", ".mlir", ".mlirbc"), "deepx_graph.text.stablehlo",
                target="printer.legal", begins=is_bytecode),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
@@ -286,15 +288,12 @@ def _too_large(name: str, limit: int) -> Diagnostic:
 
 # --- binary files that are not read as programs -------------------------------------------------------------------
 
-_HLO = ('python -c "from jaxlib._hlo import HloModule as M; '
-        "print(M.from_serialized_hlo_module_proto(open('FILE', 'rb').read()).to_string())\" > FILE.hlo")  # fmt: skip
 _ONNX = 'python -c "import onnx, tvm.relay as r; print(r.frontend.from_onnx(onnx.load(\'FILE\'))[0].astext())" > FILE.relay'
 _TORCH = ('python -c "import torch; from torch_xla.stablehlo import exported_program_to_stablehlo as s; '
           "print(s(torch.export.load('FILE')).get_stablehlo_text())\" > FILE.mlir")  # fmt: skip
 _ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
 
 BINARIES: tuple[tuple[str, bytes, str], ...] = (
-    ("an XLA HLO protocol buffer", rb"\x0a(?:[\x80-\xff]+[\x00-\x7f]\x0a)?[\x01-\x7f][\x20-\x7e]+\x12", _HLO),
     ("an ONNX model", rb"\x08[\x01-\x1f](?:\x12|:|\x1a|\x42).", _ONNX),
     ("an archive of numpy arrays", rb"PK\x03\x04.{26}[^/\\]{1,80}\.npy", _ARRAYS),
     ("a zip archive (.pt2 of torch.export, or another)", rb"PK\x03\x04", _TORCH),

@@ -29,6 +29,12 @@ def load(path: Path) -> Module:
     return read(open_source(path)).module
 
 
+@pytest.mark.parametrize("name", sorted(files("hlo")))
+def test_a_protocol_buffer_is_the_graph_of_the_text(folder: Path, name: str) -> None:
+    text, binary = load(JAX / name), load(folder / f"{name}.pb")
+    assert list(diff(text, binary).lines()) == []
+
+
 def places(module: Module) -> list[str]:
     """Where every node comes from in the user's program, as far as the file says."""
     return [n.span.place.chain(99) if n.span.place else "" for f in module.functions for n in f.nodes if n.span]

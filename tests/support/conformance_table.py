@@ -25,6 +25,7 @@ ROWS: dict[str, str] = {
     "StableHLO's own `math`": r"text/stablehlo/test_read\.py::test_official_suite_sampled\[math-",
     "StableHLO bytecode, VHLO 0.9 to 1.20: the graph of its text": r"text/stablehlo/test_bytecode\.py::test_bytecode_of_every",
     "JAX programs as MLIR bytecode and as portable artifacts: the graph of the text": r"test_binary_corpus\.py::test_(byte|a_port)",
+    "JAX programs as HLO protocol buffers: the graph of the text": r"test_binary_corpus\.py::test_a_protocol_buffer",
     "XLA's parser tests: read, written and read as the same graph": r"test_hlo_suite\.py::test_what_xla_takes",
     "XLA's parser tests: printed back as it stood": r"test_hlo_suite\.py::test_what_xla_prints_back",
     "XLA's parser tests: refused at the location": r"test_hlo_suite\.py::test_what_xla_refuses",

@@ -133,8 +133,6 @@ def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("head", "name"), [
-    (b"\x0a\x0bjit__lambda\x12\x06main.1\x1a\xc0\x02", "HLO protocol buffer"),
-    (b"\x0a\xc0\x02\x0a\x05jit_f\x12\x06main.1", "HLO protocol buffer"),
     (b"\x08\x08\x12\x07pytorch\x1a\x052.0.1", "ONNX"),
     (b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", "zip archive"),
     (b"PK\x03\x04" + b"\0" * 26 + b"in0.npy", "numpy arrays"),

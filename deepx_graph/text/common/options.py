@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deepx_graph.errors import Diagnostic
 from deepx_graph.ir import Module
+from deepx_graph.literal import Literal
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,18 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What a file tells of a run of its program: the values that it was run on, by partition, and what came out, leaf by leaf."""
+
+    arguments: tuple[tuple[Literal, ...], ...]
+    results: tuple[Literal, ...] = ()
+    platform: str = ""
+
+
+@dataclass(frozen=True)
 class ReadResult:
     """A module that was read, and what its reader put up with."""
 
     module: Module
     warnings: tuple[Diagnostic, ...] = ()
+    recorded: Recorded | None = None

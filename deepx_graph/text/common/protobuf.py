@@ -113,6 +113,13 @@ class Decoder:
         """The message that all bytes are."""
         return self.message(kind, 0, len(self.wire.data), 0, 0)
 
+    def delimited(self, at: int) -> tuple[int, int]:
+        """The bounds of the message whose length stands at an offset. Raises ParseError where it ends beyond the bytes."""
+        length, start = self.wire.varint(at, len(self.wire.data))
+        if length > len(self.wire.data) - start:
+            raise self.wire.fail(at, f"a message of {length} bytes is announced and {len(self.wire.data) - start} follow")
+        return start, start + length
+
     def message(self, kind: type[Message], start: int, end: int, at: int, depth: int) -> Message:
         """The message in a range of bytes. Raises ParseError, or LimitError for too many messages or too deep ones."""
         self.left -= 1

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
-from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.common.options import ReadOptions, ReadResult, Recorded
 
-__all__ = ["detect", "read", "write"]
+if TYPE_CHECKING:
+    from deepx_graph.text.hlo.syntax import HloProgram
+
+__all__ = ["detect", "is_protobuf", "read", "write"]
 
 _COMPUTATION = re.compile(r"^\s*(ENTRY\s+)?%?[\w.\-]+\s*(\([^)]*\)\s*->\s*[^{]+)?\{\s*$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?[\w.\-]+\s*=\s*\(?\s*[a-z]\w*\[[\d,<=\s?]*\]", re.MULTILINE)
+
+
+def is_protobuf(head: bytes) -> bool:
+    """Whether a file that begins like this is an HLO module as a protocol buffer, or a dump or snapshot with one."""
+    from deepx_graph.text.hlo.proto.level import level
+
+    return level(head) is not None
 
 
 def detect(text: str) -> float:
@@ -24,11 +35,20 @@ def detect(text: str) -> float:
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
     from deepx_graph.text.hlo.reader.lower import HloLowering
+
+    program, recorded = _parsed(source, options)
+    lowering = HloLowering(program)
+    return ReadResult(lowering.module(), tuple(lowering.warnings), recorded)
+
+
+def _parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
+    if source.binary:
+        from deepx_graph.text.hlo.proto.program import parse
+
+        return parse(source, options)
     from deepx_graph.text.hlo.reader.parser import HloParser
 
-    program = HloParser(source, options.max_nodes).program()
-    lowering = HloLowering(program)
-    return ReadResult(lowering.module(), tuple(lowering.warnings))
+    return HloParser(source, options.max_nodes).program(), None
 
 
 def write(module: Module) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, an, suggest
+from deepx_graph.literal import Literal
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.hlo.notes import Places
 from deepx_graph.text.hlo.shapes import ShapeError, parse_shape
@@ -44,6 +45,8 @@ class HloInstruction:
     operand_types: list[Type | None] = field(default_factory=list)
     shape: str = ""
     """The shape as it stands, where its layout is not the row-major one."""
+    literals: list[Literal] | None = None
+    """The leaves of a constant, where they are no text."""
 
 
 @dataclass(slots=True)

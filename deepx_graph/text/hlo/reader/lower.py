@@ -184,7 +184,7 @@ class HloLowering(DialectLowering):
     def _lower(self, i: HloInstruction, operands: list[Node]) -> Node:
         rule = RULES.get(i.opcode)
         if rule is None:
-            at = Raw(i.opcode, self.program.source.text.find(i.opcode, i.start))
+            at = Raw(i.opcode, max(i.start, self.program.source.text.find(i.opcode, i.start)))
             raise self.program.error(f"unknown operation '{i.opcode}'", at, hint=suggest(i.opcode, RULES))
         self._check_attributes(i, rule)
         if rule.operands is not None and len(operands) not in rule.operands:

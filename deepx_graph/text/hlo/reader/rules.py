@@ -129,6 +129,8 @@ def _constant(c: InstructionContext) -> Node:
     payload = c.instruction.payload
     if "..." in payload.text:
         return opaque(c)
+    if (values := c.instruction.literals) is not None:
+        return c.lowering.pack(c.type, [c.b.literal(v) for v in values])
     try:
         if not isinstance(c.type, TupleType):
             return c.b.literal(parse_literal(payload.text, c.tensor))

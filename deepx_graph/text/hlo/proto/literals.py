@@ -1,0 +1,85 @@
+"""Shapes and constants of HLO's messages: shapes as text, which everything else is made of, and constants as values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from deepx_graph.literal import Array, Literal
+from deepx_graph.text.hlo.proto.schema import LiteralMessage, Shape
+from deepx_graph.text.hlo.shapes import HLO_DTYPES, MAX_RANK, tuple_text
+from deepx_graph.text.xla.hlo_text import AttributeFault, ints_text
+from deepx_graph.types import DType, tensor
+
+TUPLE, TOKEN = 13, 17
+ELEMENT_TYPES: dict[int, str] = dict(enumerate((
+    "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "tuple", "opaque", "c64", "bf16", "token",
+    "c128", "f8e5m2", "f8e4m3fn", "s4", "u4", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s2", "u2", "f8e4m3", "f8e3m4", "s1",
+    "u1", "f4e2m1fn", "f8e8m0fnu",
+), 1))  # fmt: skip
+"""The words of text for the numbers of PrimitiveType."""
+
+
+def shape_text(shape: Shape | None) -> str:
+    """A shape with its layout, as text has it. Raises AttributeFault where it is none."""
+    if shape is None:
+        raise AttributeFault("a shape is missing", "a shape")
+    if shape.element_type == TUPLE:
+        return tuple_text(map(shape_text, shape.items))
+    word = ELEMENT_TYPES.get(shape.element_type)
+    if word is None:
+        raise AttributeFault(f"element type {shape.element_type} is not known", ", ".join(HLO_DTYPES))
+    bounds = [*map(bool, shape.dynamic), *[False] * len(shape.dimensions)]
+    dims = ",".join(f"<={d}" if bounded else str(d) for d, bounded in zip(shape.dimensions, bounds, strict=False))
+    return f"{word}[{dims}]{_layout(shape)}"
+
+
+def _layout(shape: Shape) -> str:
+    if shape.layout is None or not shape.dimensions:
+        return ""
+    layout = shape.layout
+    tiles = "".join(f"({','.join(map(str, t.dimensions))})" for t in layout.tiles)
+    said = f"T{tiles}" * bool(tiles) + f"E({layout.element_size})" * bool(layout.element_size)
+    said += f"S({layout.memory_space})" * bool(layout.memory_space)
+    return ints_text(layout.minor_to_major)[:-1] + (f":{said}" if said else "") + "}"
+
+
+def literals_of(message: LiteralMessage | None) -> list[Literal]:
+    """The leaves of a constant. Raises AttributeFault where it is damaged."""
+    if message is None or message.shape is None:
+        raise AttributeFault("a constant is missing", "a literal with its shape")
+    if message.shape.element_type == TUPLE:
+        return [leaf for item in message.items for leaf in literals_of(item)]
+    return [] if message.shape.element_type == TOKEN else [_literal(message, message.shape)]
+
+
+def _literal(message: LiteralMessage, shape: Shape) -> Literal:
+    dtype = HLO_DTYPES.get(ELEMENT_TYPES.get(shape.element_type, ""))
+    if dtype is None or dtype.np is None:
+        raise AttributeFault(f"a constant of element type {shape.element_type}", ", ".join(HLO_DTYPES))
+    sizes = shape.dimensions
+    order = (shape.layout.minor_to_major if shape.layout else []) or list(reversed(range(len(sizes))))
+    if len(sizes) > MAX_RANK or any(d < 0 for d in sizes) or sorted(order) != list(range(len(sizes))):
+        raise AttributeFault("the shape of a constant is damaged", "sizes, and a layout that names each dimension once")
+    raw = message.elements[0] if len(message.elements) == 1 else b"".join(message.elements)
+    count = math.prod(sizes)
+    flat = _elements(raw, count, dtype)
+    major = order[::-1]
+    array = flat.reshape([sizes[d] for d in major]).transpose([major.index(d) for d in range(len(sizes))])
+    return Literal(np.ascontiguousarray(array).reshape(tensor(dtype, tuple(sizes)).shape))
+
+
+def _elements(raw: bytes | memoryview, count: int, dtype: DType) -> Array:
+    """The elements in their order; those of less than a byte may lie several in one. Raises AttributeFault."""
+    assert dtype.np is not None
+    width = dtype.np.itemsize
+    packed = 8 // dtype.bits if dtype.bits in (1, 2, 4) else 1
+    if packed > 1 and len(raw) == -(-count // packed) and len(raw) != count:
+        bits = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").reshape(-1, dtype.bits)
+        raw = np.packbits(bits, axis=1, bitorder="little").reshape(-1)[:count].tobytes()
+    if len(raw) != count * width:
+        raise AttributeFault(f"a constant of {count} elements of {dtype} has {len(raw)} bytes", f"{count * width} bytes")
+    if dtype.bits < 8 and dtype.is_integer:
+        return np.frombuffer(raw, np.int8 if dtype.kind == "int" else np.uint8).astype(dtype.np)
+    return np.frombuffer(raw, dtype.np)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.progress import stage
-from deepx_graph.viz.folding.fold import MAX_NODES, fold, inline_hubs
+from deepx_graph.viz.folding.fold import MAX_NODES, bound, fold, inline_hubs
 from deepx_graph.viz.page.html import PageGraph, page
 from deepx_graph.viz.page.scenes import levels_of
 from deepx_graph.viz.picture import graphviz, layered, svg
@@ -48,17 +48,19 @@ def draw(
     function: str | None = None,
     around: str | None = None,
     depth: int = 2,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int | None = None,
     collapse: bool = False,
     title: str | None = None,
     timeout: float = 20.0,
     legend: bool = True,
     keep: frozenset[str] | None = None,
+    sideways: bool = False,
 ) -> Drawing:
     """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
 
     `keep` draws only the nodes of these addresses (`#17`), `around` (a name of the source, or an address) and `depth` only what
-    lies near a node; above `max_nodes` boxes the picture is folded; `collapse` draws a fused kernel as one box.
+    lies near a node; a picture of more than `max_nodes` boxes is folded (by default one of more than 100 to 40; a page has finer
+    levels too); `collapse` draws a fused kernel as one box; `sideways` draws from left to right.
 
     Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
     not done within `timeout` seconds (an SVG or HTML falls back to a simple layout instead).
@@ -69,6 +71,7 @@ def draw(
     view = view_of(module, function, keep, around, depth, collapse=collapse, title=_title(module) if title is None else title)
     if not 0 <= timeout < 1e9:
         raise UsageError(f"a timeout of {timeout} seconds")
+    view = replace(view, sideways=sideways)
     drawing = write_view(view, format or _suffix(path), theme=theme, max_nodes=max_nodes, timeout=timeout, legend=legend)
     if path is not None:
         write_file(Path(path), drawing.data)
@@ -78,7 +81,7 @@ def draw(
 def view_of(module: Module, function: str | None, keep: frozenset[str] | None, around: str | None, depth: int, *, collapse: bool,
             title: str) -> View:
     """The view of what `draw` is asked for, before anything is folded."""
-    view = build_view(module, None if function is None else [function], collapse=collapse, title=title)
+    view = build_view(module, None if function is None else [function], collapse=collapse, open_calls=keep is None, title=title)
     if keep is not None:
         view = chosen(view, keep)
     if around is not None:
@@ -86,7 +89,7 @@ def view_of(module: Module, function: str | None, keep: frozenset[str] | None, a
     return in_halves(view)
 
 
-def write_view(view: View, format: str, *, theme: str = "light", max_nodes: int = MAX_NODES, timeout: float = 20.0,
+def write_view(view: View, format: str, *, theme: str = "light", max_nodes: int | None = None, timeout: float = 20.0,
                legend: bool = True) -> Drawing:
     """A view in one of the formats, folded where it is large. Raises as `draw`."""
     if not view.nodes:
@@ -114,13 +117,13 @@ def _writer(format: str) -> Writer:
     return FORMATS[format]
 
 
-def _dot(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
-    view = inline_hubs(fold(view, max_nodes))
+def _dot(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
+    view = inline_hubs(fold(view, bound(view, max_nodes)))
     return Drawing(to_dot(view, theme, legend=legend).encode("utf-8"), view.notes)
 
 
-def _svg(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
-    view = inline_hubs(fold(view, max_nodes))
+def _svg(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
+    view = inline_hubs(fold(view, bound(view, max_nodes)))
     try:
         data, notes = graphviz.render(to_dot(view, theme, legend=legend), "svg", timeout, large=graphviz.is_large(view))
         return Drawing(svg.filtered(data, view), view.notes + notes)
@@ -129,19 +132,19 @@ def _svg(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -
         return Drawing(layered.to_svg(view, theme), view.notes)
 
 
-def _png(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
-    view = inline_hubs(fold(view, max_nodes))
+def _png(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
+    view = inline_hubs(fold(view, bound(view, max_nodes)))
     if graphviz.engine() is None:
         raise UsageError(f"PNG needs a layout engine: {graphviz.INSTALL}; SVG and HTML do without")
     data, notes = graphviz.render(to_dot(view, theme, legend=legend), "png", timeout, large=graphviz.is_large(view))
     return Drawing(data, view.notes + notes)
 
 
-def _html(view: View, theme: str, timeout: float, legend: bool, max_nodes: int) -> Drawing:
-    levels = levels_of(view, max_nodes, timeout)
+def _html(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
+    levels = levels_of(view, MAX_NODES if max_nodes is None else max_nodes, timeout)
     return Drawing(page([PageGraph("", levels)], view.title, theme=theme), levels.notes)
 
 
-Writer = Callable[[View, str, float, bool, int], Drawing]
+Writer = Callable[[View, str, float, bool, int | None], Drawing]
 
 FORMATS: dict[str, Writer] = {"dot": _dot, "svg": _svg, "png": _png, "html": _html}

@@ -9,6 +9,7 @@ import select
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE",
                         help="the program; - or nothing reads standard input; several stand side by side in an HTML page")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.svg",
+    parser.add_argument("-o", "--output", metavar="OUT.svg",
                         help="the picture: .dot, .svg, .png, .html; or - with --as")
     parser.add_argument("--as", dest="form", choices=PICTURES, help="the form, where the file's name does not say it")
     parser.add_argument("--stage", metavar="STAGE",
@@ -45,7 +46,10 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--function", metavar="NAME", help="only this function")
     parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
-    parser.add_argument("--max-visible", type=count, default=500, metavar="N", help="fold above so many boxes (default 500)")
+    parser.add_argument("--max-visible", type=count, metavar="N",
+                        help="fold above so many boxes (default: 40 where there are more than 100; a page down to 500)")
+    parser.add_argument("--sideways", action="store_true", help="draw from left to right")
+    parser.add_argument("--open", action="store_true", help="show the picture in a browser; without -o a temporary page")
     parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")
     parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
     parser.add_argument("--profile", action="store_true",
@@ -57,7 +61,12 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
 
 
 def run_draw(args: Arguments) -> int:
+    if not args.output and not args.open:
+        raise UsageError(Diagnostic("no file to draw to", expected="-o NAME.svg, .html, .png or .dot; or --open"))
+    args.output = args.output or _temporary(args.form or "html")
     to_stdout = args.output == "-"
+    if to_stdout and args.open:
+        raise UsageError("a picture on standard output cannot be opened")
     if to_stdout and not args.form:
         raise UsageError("a picture on standard output needs --as dot, svg, png or html")
     is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
@@ -66,14 +75,26 @@ def run_draw(args: Arguments) -> int:
     drawn = _page(args) if is_page else _picture(args)
     say_notes(drawn)
     emit(drawn.data, args.output)
+    if args.open:
+        import webbrowser
+
+        if not webbrowser.open(Path(args.output).resolve().as_uri()):
+            say(f"note: no browser was found; the picture is {args.output}")
     return 0
+
+
+def _temporary(form: str) -> str:
+    """A name for a picture that is only to be looked at; what reads it may outlive this program, so it stays."""
+    import tempfile
+
+    return str(Path(tempfile.mkdtemp(prefix="deepx_graph-")) / f"picture.{form}")
 
 
 def _options(args: Arguments, module: Module) -> dict[str, Any]:
     part = chosen_part(args, args.where, args.function)
     return {"function": args.function, "around": args.around, "depth": args.depth, "max_nodes": args.max_visible,
             "collapse": args.collapse or args.profile, "timeout": args.timeout,
-            "keep": part.addresses(module) if part else None}  # fmt: skip
+            "keep": part.addresses(module) if part else None, "sideways": args.sideways}  # fmt: skip
 
 
 def _picture(args: Arguments) -> Drawing:

@@ -33,6 +33,8 @@ def texts(data: bytes) -> list[str]:
     root = ElementTree.fromstring(data)
     for element in root.iter():
         assert element.tag.removeprefix(f"{{{svg.NAMESPACE}}}") in svg.ELEMENTS
+        style = element.attrib.pop("style", None)
+        assert style is None or (element is root and style == svg.FITTING)
         assert set(element.attrib) <= svg.ATTRIBUTES
         assert all(svg.VALUE.fullmatch(v) and "url" not in v for v in element.attrib.values())
     return [t for t in root.itertext() if t.strip()]

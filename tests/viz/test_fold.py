@@ -13,7 +13,7 @@ from deepx_graph.ops import add, compare, negate, tanh
 from deepx_graph.types import F32, I32, scalar
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.folding.blocks import best_period, runs
-from deepx_graph.viz.folding.fold import inline_hubs, name_parts
+from deepx_graph.viz.folding.fold import inline_hubs
 from tests.support import viz_modules as programs
 
 
@@ -84,16 +84,8 @@ def test_a_program_of_any_length(length: int) -> None:
 def test_names_make_the_first_groups() -> None:
     folded = fold(build_view(programs.chain(100, names="net.layer{layer}.op{k}")), 30)
     groups = [(n.title, n.size) for n in folded.nodes if n.kind == "group"]
-    assert groups == [(f"net.layer{k}", 10) for k in range(10)]
-    assert "(names)" in folded.notes[-1]
-
-
-@pytest.mark.parametrize(("name", "parts"), [
-    ("a.b.c", ("a", "b", "c")), ("a/b", ("a", "b")), ("add.5", ("add",)), ("layers.0.w", ("layers", "0", "w")), ("", ("",)),
-    ("7", ()), ("..", ("",)),
-])  # fmt: skip
-def test_paths_in_names(name: str, parts: tuple[str, ...]) -> None:
-    assert name_parts(name) == parts
+    assert groups == [(f"layer{k}", 10) for k in range(10)]
+    assert "(scopes)" in folded.notes[-1]
 
 
 def test_layers_are_found_and_the_first_is_left_open() -> None:
@@ -121,7 +113,7 @@ def test_a_language_model_becomes_one_box_for_its_layers(layers: int) -> None:
     folded = checked(view, 79)
     (box,) = (n for n in folded.nodes if n.kind == "group")
     assert box.title == f"norm + attention + mlp ×{layers}"
-    assert box.subtitle.startswith(f"{box.size:,} nodes\n")
+    assert box.subtitle.startswith(f"{box.size:,} nodes, {12 * layers} parameters\n")
     assert box.size % layers == 0
     weights = {view.nodes[m].name for m in box.members if view.nodes[m].kind == "param"}
     assert weights == {f"p{k}" for k in range(3, 3 + 12 * layers)}

@@ -12,6 +12,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
+from deepx_graph.session.query.facts import RELATIONS
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.explore import explore
 from deepx_graph.viz import draw
@@ -157,8 +158,13 @@ def test_search_uses_the_query_language_of_the_command_line(browser: Browser, bl
     for query in QUERIES:
         drawn = browser.run("[...GRAPHS[0].nodes.filter(n => n.at).map(n => n.at)]")
         asked = {session.address(f, n) for f, n in session.query(query)} & set(drawn)
-        assert search(browser, query) == f"{len(asked)} found", query
-        assert set(browser.run("state.hits.map(h => GRAPHS[0].nodes[h.node].at)")) == asked
+        boxes = sum(at in asked for at in drawn)  # a node of a helper has one wherever the helper is called
+        found = search(browser, query)
+        hits = set(browser.run("state.hits.map(h => GRAPHS[0].nodes[h.node].at)"))
+        if query.partition(":")[0] in RELATIONS:  # on the page a path goes through the helpers that are open
+            assert hits >= asked, query
+        else:
+            assert (found, hits) == (f"{boxes} found", asked), query
     assert count(browser, ".hit") > 0
     assert "no field" in search(browser, "opp:add")
     assert "closed" in search(browser, "(op:add")

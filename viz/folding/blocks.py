@@ -103,8 +103,16 @@ WORDS = (
 )
 """Tried in this order; each takes its products away, so that two of them need four."""
 
-TELLING = ("linear", "reduce", "call", "fusion", "random", "effects")
-"""Families whose operations say most of what a part does."""
+TELLING = ("linear", "window", "index", "sort", "linalg", "norm", "reduce", "call", "fusion", "random", "effects")
+"""Families whose operations say most of what a part does, the most telling first."""
+
+QUIET = ("layout", "shape")
+"""Families whose operations say least."""
+
+
+def telling(family: str) -> int:
+    """How much an operation of a family says of the part that it is in: less is more."""
+    return 0 if family in TELLING else 2 if family in QUIET else 1
 
 
 def op_of(node: ViewNode) -> str:
@@ -123,8 +131,10 @@ def name_of(ops: Counter[str], families: Mapping[str, str]) -> str:
     words = _words(ops)
     if words:
         return " + ".join(words)
-    telling = sorted(ops, key=lambda op: (families[op] not in TELLING, -ops[op], op))
-    return short(" + ".join(telling[:LISTED]) + (" + …" if len(telling) > LISTED else ""), 48) or "nodes"
+    listed = sorted(ops, key=lambda op: (telling(families[op]), -ops[op], op))
+    if telling(families[listed[0]]) < 2 if listed else False:
+        listed = [op for op in listed if telling(families[op]) < 2]
+    return short(" + ".join(listed[:LISTED]) + (" + …" if len(listed) > LISTED else ""), 48) or "nodes"
 
 
 def _words(ops: Counter[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Folding: a picture of any size brought down to as many boxes as a reader and a layout engine can take.
 
-Steps run in order and only as far as needed: frames of fusions, the hierarchy in dotted names, blocks that repeat, chains of
+Steps run in order and only as far as needed: frames of fusions, the scopes that names tell, blocks that repeat, chains of
 elementwise ops, small frames when there are too many, and last runs of nodes in source order. Every step is near-linear. The bound
-always holds, and what was done is said in the notes of the view.
+always holds, no path leaves a box and comes back, and what was done is said in the notes of the view.
 """
 
 from __future__ import annotations
@@ -14,11 +14,23 @@ from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
+from deepx_graph.viz.folding.scopes import by_scope
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View, ViewNode
 
 MAX_NODES = 500
-"""Up to here a layout engine is quick and a picture still readable."""
+"""Up to here a layout engine is quick and a picture still readable, to one who looks for something in it."""
+
+WHOLE = 100
+"""Up to so many boxes a picture is drawn whole unless told otherwise."""
+
+OVERVIEW = 40
+"""The boxes of a first picture: as many as a reader takes in."""
+
+
+def bound(view: View, max_nodes: int | None) -> int:
+    """The most boxes to draw a view with: what is asked for, else all of a small one and an overview of a larger one."""
+    return max_nodes if max_nodes is not None else WHOLE if len(view.nodes) <= WHOLE else OVERVIEW
 
 RUNS = 120
 """The most boxes that the last step aims at: a run of lines says little, and more of them say no more."""
@@ -40,7 +52,9 @@ def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View
         return view
     q = Quotient(view, apart)
     done = [name for name, step in STEPS if len(q) > max_nodes and step(q, max_nodes)]
-    _show_one(q, max_nodes)
+    if done != ["scopes"]:
+        _show_one(q, max_nodes)
+    q.condense(lambda members: contents([view.nodes[m] for m in members]))
     folded = q.to_view()
     total = sum(n.size for n in view.nodes)
     return folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
@@ -56,40 +70,6 @@ def _fusions(q: Quotient, limit: int) -> bool:
             parts.append(FoldGroup(sequence, frames[at].title, frames[at].parent))
     q.merge(parts)
     return bool(parts)
-
-
-def name_parts(name: str) -> tuple[str, ...]:
-    """The path in a dotted or slashed name; numbers at the end only tell namesakes apart and do not count."""
-    parts = name.replace("/", ".").strip(".").split(".")
-    while parts and parts[-1].isdigit():
-        parts.pop()
-    return tuple(parts)
-
-
-def _hierarchy(q: Quotient, limit: int) -> bool:
-    """One box for every prefix of the dotted names, as long a prefix as the limit allows."""
-    paths = [() if _fixed(q, k) else name_parts(q.view.nodes[q.items[k].members[0]].name) for k in range(len(q))]
-    deepest = max(map(len, paths)) - 1
-    best: dict[object, list[int]] = {}
-    depth = min(deepest, 8)
-    while depth > 0:
-        best = {}
-        for k, path in enumerate(paths):
-            best.setdefault((q.items[k].cluster, path[:depth]) if len(path) > depth else k, []).append(k)
-        if len(best) <= limit or depth == 1:
-            break
-        depth -= 1
-    merged = [g for g in best.values() if len(g) > 1]
-    if not merged or len(best) > 0.9 * len(q):
-        return False
-    q.merge([FoldGroup(g, ".".join(paths[g[0]][:depth]), q.items[g[0]].cluster) for g in merged])
-    return True
-
-
-def _fixed(q: Quotient, k: int) -> bool:
-    """Control and results stay in sight; parameters may go into the module they belong to."""
-    item = q.items[k]
-    return item.structural and q.view.nodes[item.members[0]].kind != "param"
 
 
 def _repeats(q: Quotient, limit: int) -> bool:
@@ -247,21 +227,44 @@ def _frames(q: Quotient, limit: int) -> bool:
 
 
 def _ranges(q: Quotient, limit: int) -> bool:
-    """Runs of nodes in source order; parameters, results and control apart from the rest, small groups left as they are."""
+    """Runs of nodes in the order of data; parameters, results and control apart from the rest where the limit allows."""
+    buckets = next((found for found in _buckets(q) if len(found) <= limit), None)
+    if buckets is None:
+        return _source_order(q, limit)
+    _cut_all(q, buckets, max(min(limit, RUNS), min(limit, len(buckets))))
+    return True
+
+
+def _buckets(q: Quotient) -> Iterator[list[list[int]]]:
+    """Stretches of items that can be cut into convex runs, fewer and fewer: neighbours in an order in which frames are whole."""
+    order = q.nested_order()
+    for kinds in (True, False):
+        yield [list(g) for _, g in groupby(order, key=lambda k: (q.items[k].cluster, _sort(q, k) if kinds else ""))]
+
+
+def _sort(q: Quotient, k: int) -> str:
+    kind = _outer(q, k).kind
+    return kind if kind in ("param", "result") else "control" if q.items[k].structural else "op"
+
+
+def _source_order(q: Quotient, limit: int) -> bool:
+    """Runs of nodes in source order, whatever path leads out of them and back: too many frames for anything else."""
     buckets: dict[tuple[int | None, str], list[int]] = {}
     for k, item in enumerate(q.items):
-        kind = _outer(q, k).kind
-        group = kind if kind in ("param", "result") else "control" if item.structural else "op"
-        buckets.setdefault((item.cluster, group), []).append(k)
-    sizes = [len(b) for b in buckets.values()]
-    aim = max(min(limit, RUNS), min(limit, len(buckets)))
-    share = _fair_share(sizes, aim)
+        buckets.setdefault((item.cluster, _sort(q, k)), []).append(k)
+    _cut_all(q, list(buckets.values()), max(min(limit, RUNS), min(limit, len(buckets))))
+    return True
+
+
+def _cut_all(q: Quotient, buckets: list[list[int]], aim: int) -> None:
+    """Cuts the stretches into about `aim` runs, or fewer where boxes would have too many edges."""
+    share = _fair_share([len(b) for b in buckets], aim)
     items = q.items
     while True:
         q.items = items
-        q.merge(part for bucket in buckets.values() for part in _cut(q, bucket, share))
+        q.merge(part for bucket in buckets for part in _cut(q, bucket, share))
         if share == 1 or len(q.links()) <= EDGES_PER_RUN * aim:
-            return True
+            return
         share = max(1, share * 2 // 3)
 
 
@@ -283,14 +286,8 @@ def _cut(q: Quotient, bucket: list[int], share: int) -> list[FoldGroup]:
 
 
 def _run(q: Quotient, numbers: list[int]) -> FoldGroup:
-    first, last = (_outer(q, k) for k in (numbers[0], numbers[-1]))
-    if first.line and last.line:
-        low, high = sorted((first.line, last.line))
-        title = f"lines {low} to {high}" if high > low else f"line {low}"
-    elif first.address and last.address and first.kind != "param":
-        title = f"{first.address} to {last.address}"
-    else:
-        title = f"{len(numbers):,} {first.kind}s"
+    nodes = [q.view.nodes[m] for k in numbers for m in q.items[k].members]
+    title = f"{len(nodes):,} {nodes[0].kind}s" if len({n.kind for n in nodes}) == 1 and nodes[0].kind != "op" else contents(nodes)
     return FoldGroup(numbers, title, q.items[numbers[0]].cluster)
 
 
@@ -317,8 +314,8 @@ def _name(q: Quotient, k: int) -> str:
 
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
-    ("fusions", _fusions), ("names", _hierarchy), ("repeated blocks", _repeats), ("chains", _chains), ("frames", _frames),
-    ("runs in source order", _ranges),
+    ("fusions", _fusions), ("scopes", by_scope), ("repeated blocks", _repeats), ("chains", _chains),
+    ("frames", _frames), ("runs in source order", _ranges),
 )  # fmt: skip
 
 

@@ -6,14 +6,17 @@ first of its parts stood. Each operation costs no more than a pass over nodes an
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from deepx_graph.viz.folding.blocks import op_of
+from deepx_graph.errors import counted
+from deepx_graph.viz.folding.blocks import TELLING, op_of, telling
 from deepx_graph.viz.view.labels import short
-from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewEdge, ViewNode, forward, used_clusters
+from deepx_graph.viz.view.model import LOOSE, Cluster, EdgeKind, View, ViewEdge, ViewNode, forward, used_clusters
 
 STRUCTURAL_KINDS = frozenset({"start", "if", "side", "region", "phi", "loop_begin", "loop_end", "result", "param"})
 """Kinds that only the last step of folding merges."""
@@ -51,6 +54,13 @@ class Quotient:
         self.position = {n.id: k for k, n in enumerate(view.nodes)}
         self.items: list[FoldItem] = [_single(k, n) for k, n in enumerate(view.nodes)]
         self.ends = [(self.position[e.source], self.position[e.target]) for e in view.edges]
+        self.ordered = [e.kind not in LOOSE for e in view.edges]
+
+    def copy(self) -> Quotient:
+        """The same items, to be made coarser on trial."""
+        other = copy(self)
+        other.items, other.clusters = list(self.items), list(self.clusters)
+        return other
 
     def __len__(self) -> int:
         return len(self.items)
@@ -87,6 +97,96 @@ class Quotient:
         pairs = dict.fromkeys((owner[s], owner[t]) for s, t in self.ends)
         return [p for p in pairs if p[0] != p[1]]
 
+    def neighbours(self) -> tuple[list[list[int]], list[list[int]]]:
+        """For each item the items that it takes from, and those that take from it; edges that may go either way do not count."""
+        owner = self._owners()
+        pairs = dict.fromkeys((owner[s], owner[t]) for (s, t), ordered in zip(self.ends, self.ordered, strict=True) if ordered)
+        inputs: list[list[int]] = [[] for _ in self.items]
+        outputs: list[list[int]] = [[] for _ in self.items]
+        for s, t in pairs:
+            if s != t:
+                inputs[t].append(s)
+                outputs[s].append(t)
+        return inputs, outputs
+
+    def order(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> list[int]:
+        """The items, each after those that it takes from; items on a cycle last."""
+        waiting = [len(i) for i in inputs]
+        ready = [k for k, count in enumerate(waiting) if not count]
+        found: list[int] = []
+        while ready:
+            k = heapq.heappop(ready)
+            found.append(k)
+            for t in outputs[k]:
+                waiting[t] -= 1
+                if not waiting[t]:
+                    heapq.heappush(ready, t)
+        return [*found, *(k for k, count in enumerate(waiting) if count > 0)]
+
+    def condense(self, title: Callable[[Sequence[int]], str]) -> None:
+        """Makes one item of those that lie on a cycle together, as steps that go by source order may leave."""
+        import networkx
+
+        inputs, outputs = self.neighbours()
+        order = self.order(inputs, outputs)
+        place = {k: i for i, k in enumerate(order)}
+        if all(place[i] < place[k] for k in order for i in inputs[k]):
+            return
+        graph = networkx.DiGraph((i, k) for k in order for i in inputs[k])
+        parent = {c.id: c.parent for c in self.clusters}
+        groups = []
+        for found in networkx.strongly_connected_components(graph):
+            numbers = sorted(found)
+            if len(numbers) > 1:
+                frame = _around([self.items[k].cluster for k in numbers], parent)
+                groups.append(FoldGroup(numbers, title([m for k in numbers for m in self.items[k].members]), frame))
+        self.merge(groups)
+
+    def nested_order(self) -> list[int]:
+        """The items, each after those that it takes from, those of a frame and all frames in it next to one another."""
+        inputs, _ = self.neighbours()
+        parent = {c.id: c.parent for c in self.clusters}
+        chains: list[tuple[int | None, ...]] = []
+        for item in self.items:
+            chain: list[int | None] = [item.cluster]
+            while chain[-1] is not None:
+                chain.append(parent[chain[-1]])
+            chains.append(tuple(reversed(chain)))
+        found: list[int] = []
+        stack: list[tuple[list[int], int]] = [(list(range(len(self.items))), 1)]
+        while stack:
+            numbers, depth = stack.pop()
+            if all(len(chains[k]) <= depth for k in numbers):
+                found += self._sorted(numbers, inputs, lambda k: k)
+                continue
+            units: dict[Hashable, list[int]] = {}
+            unit = {k: ("frame", chains[k][depth]) if len(chains[k]) > depth else ("item", k) for k in numbers}
+            for k in self._sorted(numbers, inputs, unit.__getitem__):
+                units.setdefault(unit[k], []).append(k)
+            stack += [(members, depth + 1) for members in reversed(units.values())]
+        return found
+
+    def _sorted(self, numbers: list[int], inputs: Sequence[Sequence[int]], unit: Callable[[int], Hashable]) -> list[int]:
+        """The items unit by unit, each unit after those that its items take from; units on a cycle last."""
+        members: dict[Hashable, list[int]] = {}
+        for k in numbers:
+            members.setdefault(unit(k), []).append(k)
+        place = {u: i for i, u in enumerate(members)}
+        of = {k: place[unit(k)] for k in numbers}
+        before: list[set[int]] = [set() for _ in members]
+        after: list[set[int]] = [set() for _ in members]
+        for k in numbers:
+            for i in inputs[k]:
+                if i in of and of[i] != of[k]:
+                    before[of[k]].add(of[i])
+                    after[of[i]].add(of[k])
+        groups = list(members.values())
+        return [k for u in self.order([list(b) for b in before], [list(a) for a in after]) for k in groups[u]]
+
+    def sort(self) -> None:
+        """Puts the items into an order in which each stands after those that it takes from."""
+        self.items = [self.items[k] for k in self.order(*self.neighbours())]
+
     def _owners(self) -> list[int]:
         owner = [0] * len(self.view.nodes)
         for k, item in enumerate(self.items):
@@ -97,43 +197,70 @@ class Quotient:
     def to_view(self) -> View:
         """The items as a view of their own, numbered anew."""
         owner = self._owners()
-        labels: dict[tuple[int, int, EdgeKind], list[str]] = {}
+        bundles: dict[tuple[int, int, EdgeKind], list[ViewEdge]] = {}
         for (s, t), e in zip(self.ends, self.view.edges, strict=True):
             if owner[s] != owner[t]:
-                labels.setdefault((owner[s], owner[t], e.kind), []).append(e.label)
+                bundles.setdefault((owner[s], owner[t], e.kind), []).append(e)
+        for s, t, kind in [b for b in bundles if b[2] == "residual" and (b[0], b[1], "data") in bundles]:
+            bundles[s, t, kind] += bundles.pop((s, t, "data"))  # a weight that goes along with what the forward part keeps
         single = {k for k, item in enumerate(self.items) if item.title is None}
         edges = [
             ViewEdge(s, t, kind, label)
-            for (s, t, kind), texts in labels.items()
-            for label in (texts if s in single and t in single else [_many(texts)])
+            for (s, t, kind), bundle in bundles.items()
+            for label in ([e.label for e in bundle] if s in single and t in single else [_many(bundle)])
         ]
         nodes = tuple(self._node(k, item) for k, item in enumerate(self.items))
         clusters = used_clusters(tuple(self.clusters), nodes)
-        return forward(View(nodes, tuple(edges), clusters, self.view.title, self.view.notes))
+        return forward(replace(self.view, nodes=nodes, edges=tuple(edges), clusters=clusters))
 
     def _node(self, id: int, item: FoldItem) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]
         ids = tuple(i for m in members for i in (m.members or (m.id,)))
         if item.title is None:
             return replace(members[0], id=id, cluster=item.cluster, members=ids)
-        families = {m.family for m in members}
+        family = _family(members)
         lines = [m.line for m in members if m.line]
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
         listed = "\n".join(f"{m.address} {m.title} {short(m.name)}".strip() for m in members[:8])
         rest = f"\nand {len(members) - 8} more" if len(members) > 8 else ""
         return ViewNode(
-            id, "group", item.title, summary(members), families.pop() if len(families) == 1 else "group", cluster=item.cluster,
+            id, "group", item.title, summary(members), family, cluster=item.cluster,
             tooltip=f"{sum(m.size for m in members)} nodes\n{where}{listed}{rest}", line=min(lines, default=0),
             size=sum(m.size for m in members), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip
 
 
+def _around(clusters: Sequence[int | None], parent: Mapping[int, int | None]) -> int | None:
+    """The innermost frame around all of these."""
+    def outwards(at: int | None) -> list[int | None]:
+        chain = [at]
+        while chain[-1] is not None:
+            chain.append(parent[chain[-1]])
+        return chain
+
+    chains = [outwards(c) for c in clusters]
+    return next(c for c in chains[0] if all(c in chain for chain in chains))
+
+
+def _family(members: Sequence[ViewNode]) -> str:
+    """The family in whose colour they are drawn as one: their own, or the most telling one in a single scope."""
+    families = {m.family for m in members if m.kind not in ("param", "constant")}
+    if len(families) == 1:
+        return families.pop()
+    scopes = {m.scope for m in members if m.kind == "op"}
+    return next((f for f in TELLING if f in families), "group") if len(scopes) == 1 and () not in scopes else "group"
+
+
 def summary(members: Sequence[ViewNode]) -> str:
-    """How many nodes, and of which ops: `37 nodes` and `12 add, 9 multiply, …` on a second line."""
-    counts = Counter(map(op_of, members))
-    common = counts.most_common(ENGLISH_LIST)
+    """How many nodes, and of which ops: `37 nodes, 2 parameters` and `12 add, 9 multiply, …` on a second line."""
+    counts = Counter(op_of(m) for m in members if m.kind in ("op", "call", "fusion"))
+    families = {op_of(m): m.family for m in members}
+    common = sorted(counts.items(), key=lambda c: (telling(families[c[0]]), -c[1]))[:ENGLISH_LIST]
     listed = ", ".join(f"{n} {short(name, 20)}" for name, n in common)
-    return f"{sum(m.size for m in members):,} nodes\n{listed}{', …' if len(counts) > len(common) else ''}"
+    parameters = sum(m.size for m in members if m.kind == "param")
+    listed += ", …" if len(counts) > len(common) else ""
+    taken = f", {counted(parameters, 'parameter')}" if parameters else ""
+    return f"{sum(m.size for m in members):,} nodes{taken}\n{listed}".strip()
 
 
 def _single(k: int, n: ViewNode) -> FoldItem:
@@ -144,8 +271,9 @@ def _single(k: int, n: ViewNode) -> FoldItem:
     return FoldItem((k,), n.cluster, (n.kind, look, n.shape, n.change), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
 
 
-def _many(labels: list[str]) -> str:
-    """The label of an edge that stands for several."""
+def _many(edges: Sequence[ViewEdge]) -> str:
+    """The label of an edge that stands for several, of which those from one box carry one value."""
+    labels = list({(e.source, e.label): e.label for e in edges}.values())
     if len(labels) == 1:
         return labels[0]
     return f"{len(labels)} × {labels[0]}" if len(set(labels)) == 1 and labels[0] else f"{len(labels)} values"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deepx_graph.viz.folding.fold import MAX_NODES, fold, inline_hubs
+from deepx_graph.viz.folding.fold import MAX_NODES, OVERVIEW, WHOLE, fold, inline_hubs
 from deepx_graph.viz.picture import graphviz, layered
 from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.picture.graphviz import processor_seconds
@@ -82,7 +82,7 @@ def simple(view: View, *notes: str) -> Scene:
 
 
 def _dot(view: View) -> str:
-    return to_dot(View(view.nodes, view.edges, view.clusters), legend=False)
+    return to_dot(replace(view, title="", notes=()), legend=False)
 
 
 def _scenes(data: bytes, views: Sequence[View], notes: tuple[str, ...]) -> Iterator[Scene]:
@@ -147,9 +147,6 @@ def _path(spline: str, height: float) -> str:
     return f"{start}C{' '.join(points[1:])}{end}"
 
 
-OVERVIEW = 60
-"""Boxes of the coarsest level."""
-
 INSIDE = 150
 """Boxes of a scene inside a box."""
 
@@ -187,9 +184,7 @@ def levels_of(view: View, max_nodes: int = MAX_NODES, timeout: float = 20.0, max
     """
     view = renumbered(view)
     found = Levels(view)
-    sizes = [n for n in (OVERVIEW, max_nodes) if n <= max_nodes and len(view.nodes) > n] or [max_nodes]
-    if len(view.nodes) <= max_nodes and sizes[-1] != max_nodes:
-        sizes.append(max_nodes)
+    sizes = [OVERVIEW, max_nodes] if len(view.nodes) > WHOLE and max_nodes > OVERVIEW else [max_nodes]
     for size in sizes:
         folded = inline_hubs(fold(view, size))
         found.scenes.append(lay_out(folded, timeout))
@@ -239,7 +234,7 @@ def _inside(view: View, group: ViewNode) -> View:
     edges += [ViewEdge(box[s], after[m], kind, label) for m in after for s, kind, label in out[m]]
     edges = list({(e.source, e.target, e.kind): e for e in edges}.values())
     ordered = (*outside[: len(into)], *part.nodes, *outside[len(into) :])
-    return View(ordered, (*part.edges, *edges), part.clusters, group.title, (*part.notes, *notes))
+    return View(ordered, (*part.edges, *edges), part.clusters, group.title, (*part.notes, *notes), view.sideways)
 
 
 Links = dict[int, list[tuple[int, EdgeKind, str]]]

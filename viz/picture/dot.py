@@ -92,7 +92,8 @@ def heading(view: View) -> list[str]:
 def _graph_attributes(view: View, theme: Theme) -> dict[str, str]:
     above = heading(view)
     return {
-        "rankdir": "TB", "bgcolor": theme.ground, "fontname": FONT, "fontsize": "15", "fontcolor": theme.text,
+        "rankdir": "LR" if view.sideways else "TB",
+        "bgcolor": theme.ground, "fontname": FONT, "fontsize": "15", "fontcolor": theme.text,
         "labelloc": "t", "labeljust": "l", "label": quoted("\n".join(above), "\\l") if above else "",
         "nodesep": "0.28", "ranksep": "0.38",
         "pad": "0.25", "newrank": "true", "tooltip": quoted(view.title or "graph"),

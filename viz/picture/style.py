@@ -64,6 +64,7 @@ def quoted(text: str, end: str = "") -> str:
 HUES: Mapping[str, int] = {
     "elementwise": 212, "bits": 190, "complex": 245, "layout": 60, "shape": 85, "reduce": 28, "linear": 350, "random": 165,
     "effects": 285, "fusion": 45,
+    "window": 320, "index": 140, "sort": 110,
 }  # fmt: skip
 """Degrees on the colour wheel."""
 

@@ -31,6 +31,9 @@ ATTRIBUTES = frozenset({
 VALUE = re.compile(r"[A-Za-z0-9 ,.#%+()_\-\n]*")
 """What an attribute may hold: numbers, names and colours; nothing with a colon, a quote or a slash."""
 
+FITTING = "max-width:100%;height:auto"
+"""A picture wider than the window is shrunk to it."""
+
 SMALL = 0.84
 """The size of a box's further lines, against its first."""
 
@@ -47,6 +50,7 @@ def filtered(svg: bytes, view: View) -> bytes:
         raise LayoutError("the layout engine wrote no SVG")
     clean.set("xmlns", NAMESPACE)
     clean.set("role", "img")
+    clean.set("style", FITTING)
     clean.tail = None
     text: bytes = ElementTree.tostring(clean, encoding="utf-8", xml_declaration=True)
     return text + b"\n"

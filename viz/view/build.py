@@ -8,9 +8,10 @@ a frame around its body, or one box. Which nodes stand in which frame is the sch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from deepx_graph.analysis.name_scopes import ROOT, NameScope, name_scopes, parameter_name, parameter_path, within
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import UsageError
@@ -38,6 +39,7 @@ from deepx_graph.viz.view.labels import (
     family_of,
     loop_name,
     op_title,
+    parameter_title,
     scalar_text,
     selects_by_bool,
     short,
@@ -49,21 +51,32 @@ from deepx_graph.viz.view.labels import (
 from deepx_graph.viz.view.model import Canvas, Cluster, EdgeKind, NodeKind, View, ViewEdge, ViewNode
 
 
-def build_view(module: Module, functions: Sequence[str] | None = None, *, collapse: bool = False, title: str = "") -> View:
+def build_view(module: Module, functions: Sequence[str] | None = None, *, collapse: bool = False, open_calls: bool = False,
+               title: str = "") -> View:
     """The whole picture of a module, or of the named functions; `collapse` draws a fusion as one box.
+
+    With `open_calls` helpers are drawn where they are called (`Helpers`), and functions that the entry does not reach not at all.
 
     Raises UsageError for a function that is not there, VerifyError for one that has no schedule.
     """
     canvas, painters = Canvas(), dict[str, _Painter]()
     if functions is not None and not functions:
         raise UsageError("no function to draw")
-    for function in module.functions if functions is None else [module[name] for name in functions]:
-        prefix = "" if function.name == module.entry_name else function.name
-        painters[function.name] = _Painter(canvas, function, prefix, collapse)
+    helpers = Helpers(module) if open_calls else None
+    choice = _Choice(collapse, helpers)
+    everything = helpers.drawn() if helpers else module.functions
+    for function in everything if functions is None else [module[name] for name in functions]:
+        root = canvas.cluster("function", f"function {short(function.name, 60)}", None)
+        painters[function.name] = _Painter(canvas, function, _prefix(module, function), choice, root)
         painters[function.name].paint()
     for painter in painters.values():
         painter.captures(painters)
     return canvas.view(title)
+
+
+def _prefix(module: Module, function: Function) -> str:
+    """What the addresses of a function's nodes begin with."""
+    return "" if function.name == module.entry_name else function.name
 
 
 def is_backward(node: Node) -> bool:
@@ -71,13 +84,25 @@ def is_backward(node: Node) -> bool:
     return "grad" in node.origin.rewrites
 
 
-class _Painter:
-    """Draws one function."""
+@dataclass(frozen=True)
+class _Choice:
+    """What is drawn as one box, and what is opened."""
 
-    def __init__(self, canvas: Canvas, function: Function, prefix: str, collapse: bool) -> None:
-        self.canvas, self.function, self.prefix, self.collapse = canvas, function, prefix, collapse
-        self.root = canvas.cluster("function", f"function {short(function.name, 60)}", None)
-        self.frames = frames(function, canvas, self.root)
+    collapse: bool
+    helpers: Helpers | None
+
+
+class _Painter:
+    """Draws one function in the frame `root`; with a `caller`, in place of its call, whose operands its parameters are."""
+
+    def __init__(self, canvas: Canvas, function: Function, prefix: str, choice: _Choice, root: int,
+                 caller: tuple[_Painter, Node] | None = None) -> None:
+        self.canvas, self.function, self.prefix, self.choice, self.root = canvas, function, prefix, choice, root
+        self.caller = caller
+        self.bound = dict(zip(function.params, caller[1].inputs, strict=True)) if caller else {}
+        self.scopes = name_scopes(function)
+        self.around = caller[0].scope(caller[1]) if caller else ROOT
+        self.frames = frames(function, canvas, root)
         self.number = {n: k for k, n in enumerate(function.nodes)}
         self.at: dict[Node, int] = {}
         self.parts: dict[Node, list[int]] = {}
@@ -88,18 +113,28 @@ class _Painter:
             LOOP_BEGIN: self._loop_begin, LOOP_END: self._loop_end, CALL: self._call, PARTIAL: self._call,
         }  # fmt: skip
 
+    def scope(self, node: Node) -> NameScope:
+        """The name scope of a node, below that of the call whose body this is."""
+        return within(self.around, self.scopes[node])
+
     def paint(self) -> None:
         for node in self.function.nodes:
+            if node in self.bound:
+                continue
             handler = self.handlers.get(node.op)
             if handler is not None:
                 handler(node)
-            elif family_of(node.op) == "fusion" and not self.collapse:
+            elif family_of(node.op) == "fusion" and not self.choice.collapse:
                 self._fusion(node)
             else:
                 self._op(node)
-        for k, result in enumerate(self.function.results):
-            self._result(k, result)
-        self._start()
+        if self.caller is None:
+            for k, result in enumerate(self.function.results):
+                self._result(k, result)
+            self._start()
+        for head, target in self.pending:
+            if head in self.heads:  # an open call does not say what leads to it
+                self.canvas.edge(self.heads[head], target, "control")
 
     # --- pieces
 
@@ -110,14 +145,18 @@ class _Painter:
         return self.at[node]
 
     def _add(self, node: Node, kind: NodeKind, title: str, below: str, cluster: int, address: str, extra: str = "") -> int:
+        scope = self.scope(node) if node in self.scopes else ROOT
         return self.canvas.node(
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
-            tooltip=tooltip(node, address, extra), name=node.name, address=address,
-            line=node.span.line if node.span else 0, backward=is_backward(node),
+            tooltip=tooltip(node, address, extra), name=node.name, address=address, scope=scope.path,
+            weight=node.op is PARAM and len(parameter_path(parameter_name(node))) > 1,
+            line=node.span.line if node.span else 0, backward=is_backward(node) or scope.phase == "backward",
         )  # fmt: skip
 
     def _source(self, node: Node) -> int:
         """The box that a value comes out of, made now for a constant or bundle that is drawn only when asked for."""
+        if node in self.bound and self.caller:
+            return self.caller[0]._source(self.bound[node])
         if node not in self.at and node in self.parts:
             bundle = self._box(node, "op", "tuple")
             for part in self.parts[node]:
@@ -128,28 +167,50 @@ class _Painter:
 
     def _edge(self, source: Node, target: int, label: str = "", kind: EdgeKind | None = None) -> None:
         """An edge for an operand, labelled with its type; nothing for a number, which stands in the box."""
-        if scalar_text(source) is None:
+        if self._number(source) is None:
             kind = kind or ("effect" if is_state(source.type) else "data")
             self.canvas.edge(self._source(source), target, kind, f"{label} {type_text(source.type)}".strip())
+
+    def _seen(self, node: Node) -> Node:
+        """The value that a parameter of an open call stands for; any other node itself."""
+        painter = self
+        while node in painter.bound and painter.caller:
+            node, painter = painter.bound[node], painter.caller[0]
+        return node
+
+    def _number(self, node: Node) -> str | None:
+        """The number that a value is, which stands in the box of whoever takes it."""
+        return scalar_text(self._seen(node))
 
     # --- ordinary nodes
 
     def _param(self, node: Node) -> None:
-        self._box(node, "param", short(node.name) or f"param {index_of(node)}", type_text(node.type))
+        self._box(node, "param", parameter_title(node), type_text(node.type))
 
     def _constant(self, node: Node) -> None:
-        if scalar_text(node) is None:
+        if self._number(node) is None:
             self._box(node, "constant", constant_text(value_of(node)) or "constant", short(node.name) or type_text(node.type))
 
     def _op(self, node: Node) -> None:
-        id = self._box(node, "fusion" if family_of(node.op) == "fusion" else "op", op_title(node, node.inputs), subtitle(node))
+        kind: NodeKind = "fusion" if family_of(node.op) == "fusion" else "op"
+        id = self._box(node, kind, op_title(node, list(map(self._seen, node.inputs))), subtitle(node))
         for i in node.inputs:
             self._edge(i, id)
 
     def _call(self, node: Node) -> None:
+        callee = self.choice.helpers.opened(node) if self.choice.helpers else None
+        if callee is not None:
+            self._open(node, callee)
+            return
         id = self._box(node, "call", short(f"{node.op.name} {callee_of(node)}"), short(node.name))
         for i in node.inputs:
             self._edge(i, id)
+
+    def _open(self, call: Node, callee: Function) -> None:
+        """The nodes of a function in the frame of its call."""
+        body = _Painter(self.canvas, callee, callee.name, self.choice, self.frames.home.get(call, self.root), (self, call))
+        body.paint()
+        self.parts[call] = [body._source(r) for r in callee.results]
 
     def captures(self, painters: Mapping[str, _Painter]) -> None:
         """From each closure to the parameters that it binds, where the function is in the picture."""
@@ -169,7 +230,7 @@ class _Painter:
         self.canvas.edge(self._source(whole), id, "effect" if is_state(node.type) else "data", type_text(node.type))
 
     def _result(self, k: int, node: Node) -> None:
-        number = scalar_text(node)
+        number = self._number(node)
         id = self.canvas.node(
             "result", short(self.function.result_name(k)), number or type_text(node.type), cluster=self.root,
             family="structure", tooltip=f"result {k} of {short(self.function.name, 200)}: {short(str(node.type), 200)}",
@@ -185,10 +246,11 @@ class _Painter:
         bound = dict(zip(body.params, node.inputs, strict=True))
         inner: dict[Node, int] = {}
         for k, n in enumerate(body.nodes):
-            if n in bound or scalar_text(n) is not None:
+            if n in bound or self._number(n) is not None:
                 continue
             inputs = [bound.get(i, i) for i in n.inputs]
-            title = (constant_text(value_of(n)) or "constant") if n.op is CONSTANT else op_title(n, inputs)
+            seen = list(map(self._seen, inputs))
+            title = (constant_text(value_of(n)) or "constant") if n.op is CONSTANT else op_title(n, seen)
             id = inner[n] = self._add(n, "op" if n.inputs else "constant", title, subtitle(n), cluster, f"{address}.{k}",
                                       "in one kernel with its frame")
             for given, i in zip(inputs, n.inputs, strict=True):
@@ -208,7 +270,7 @@ class _Painter:
         selector, branches = node.inputs[0], branch_count(node)
         by_bool = selects_by_bool(node)
         choose = self.canvas.node(
-            "if", "if" if by_bool else "switch", scalar_text(selector) or "", family="structure",
+            "if", "if" if by_bool else "switch", self._number(selector) or "", family="structure",
             cluster=self.frames.home.get(node, self.root), tooltip="chooses the branch that runs", backward=is_backward(node),
         )  # fmt: skip
         self._edge(selector, choose, kind="control")
@@ -240,7 +302,7 @@ class _Painter:
             by_bool = selects_by_bool(control)
             operands = [(side_name(b, branch_count(control), by_bool), value)
                         for b, value in enumerate(phi_choices(control, index))]  # fmt: skip
-        numbers = [f"{label} {text}" for label, value in operands if (text := scalar_text(value)) is not None]
+        numbers = [f"{label} {text}" for label, value in operands if (text := self._number(value)) is not None]
         id = self._box(node, "phi", "φ " + short(node.name) if node.name else "φ", short(", ".join(numbers)))
         self.canvas.edge(self._source(control), id, "control")
         for label, value in operands:
@@ -256,8 +318,8 @@ class _Painter:
     def _loop_end(self, node: Node) -> None:
         begin, condition, *nexts = node.inputs
         names = {index_of(p): p.name for p in self.function.users[begin] if p.op is PHI and p.name}
-        steady = [f"{names.get(k, k)} ← {text}" for k, n in enumerate(nexts) if (text := scalar_text(n)) is not None]
-        always = scalar_text(condition)
+        steady = [f"{names.get(k, k)} ← {text}" for k, n in enumerate(nexts) if (text := self._number(n)) is not None]
+        always = self._number(condition)
         id = self._box(node, "loop_end", f"loop end{f' (while {always})' if always else ''}", short(", ".join(steady)))
         self._edge(condition, id, "while", kind="control")
         for k, value in enumerate(nexts):
@@ -274,8 +336,80 @@ class _Painter:
                                             tooltip=f"{short(self.function.name, 200)} starts here")  # fmt: skip
         for state in states:
             self.canvas.edge(self.heads[None], self._source(state), "effect")
-        for head, target in self.pending:
-            self.canvas.edge(self.heads[head], target, "control")
+
+
+# --- open calls -------------------------------------------------------------------------------------------------
+
+
+SMALL = 32
+"""A function that is drawn as at most so many nodes is opened wherever it is called."""
+
+MOST_COPIES = 20_000
+"""Nodes drawn because helpers are opened more than once, at most; else only functions that are called once are."""
+
+
+class Helpers:
+    """The functions of a module that are drawn where they are called."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        named = {f.name: list(_named(f)) for f in module.functions}
+        times = Counter(name for f in module.functions for name in _called(f))
+        closed = Counter(name for names in named.values() for name in names)
+        self._opened: set[str] = set()
+        size: dict[str, int] = {}
+        copies = 0
+        for f in _callees_first(module, named):
+            size[f.name] = len(f.nodes) + sum(size[c] for c in _called(f) if c in self._opened)
+            often = times[f.name] > 1
+            by_call_only = closed[f.name] == times[f.name] > 0
+            if f.name == module.entry_name or not by_call_only or (often and size[f.name] > SMALL):
+                continue
+            copies += size[f.name] * (times[f.name] - 1)
+            if not often or copies <= MOST_COPIES:
+                self._opened.add(f.name)
+
+    def opened(self, call: Node) -> Function | None:
+        """The function to draw in place of a call; None to draw the call."""
+        return self._module[callee_of(call)] if call.op is CALL and callee_of(call) in self._opened else None
+
+    def drawn(self) -> list[Function]:
+        """The functions with a frame of their own: the entry and what it reaches, without those that are opened."""
+        alive: set[str] = set()
+        stack = [self._module.entry_name]
+        while stack:
+            name = stack.pop()
+            if name not in alive and name in self._module:
+                alive.add(name)
+                stack += _named(self._module[name])
+        return [f for f in self._module.functions if f.name in alive and f.name not in self._opened]
+
+
+def _called(function: Function) -> Iterator[str]:
+    """The functions that it calls, once for each call."""
+    return (callee_of(n) for n in function.nodes if n.op is CALL)
+
+
+def _named(function: Function) -> Iterator[str]:
+    """The functions that it calls, or makes values of."""
+    return (callee_of(n) for n in function.nodes if n.op in (CALL, PARTIAL))
+
+
+def _callees_first(module: Module, named: dict[str, list[str]]) -> Iterator[Function]:
+    """Functions after all that they name; those that reach themselves, and what needs them, never."""
+    waiting = {name: len({c for c in callees if c in named}) for name, callees in named.items()}
+    callers: dict[str, list[str]] = {name: [] for name in named}
+    for name, callees in named.items():
+        for c in {c for c in callees if c in named}:
+            callers[c].append(name)
+    ready = [name for name, count in waiting.items() if not count]
+    while ready:
+        name = ready.pop()
+        yield module[name]
+        for caller in callers[name]:
+            waiting[caller] -= 1
+            if not waiting[caller]:
+                ready.append(caller)
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------
@@ -387,10 +521,24 @@ def in_halves(view: View) -> View:
     clusters = [c if c.parent not in tops or c.parent is None else replace(c, parent=half[c.parent, moved.get(c.id, False)])
                 for c in view.clusters if c.parent is not None]  # fmt: skip
     frames = [Cluster(id, "backward" if back else "forward", "half", top) for (top, back), id in half.items()]
-    nodes = {n.id: _placed(n, half, moved.get(top_of.get(n.cluster or 0, -1))) for n in view.nodes}
+    after = _after_backward(view)
+    nodes = {n.id: n if n.id in after else _placed(n, half, moved.get(top_of.get(n.cluster or 0, -1))) for n in view.nodes}
     used = {n.cluster for n in nodes.values()} | {c.parent for c in clusters}
     kept = (*tops.values(), *(f for f in frames if f.id in used), *clusters)
     return replace(view, nodes=tuple(nodes.values()), edges=tuple(_marked(e, nodes) for e in view.edges), clusters=kept)
+
+
+def _after_backward(view: View) -> set[int]:
+    """Boxes right in a function's frame that take from the backward part and are no part of it: the update of the weights."""
+    tops = {c.id for c in view.clusters if c.parent is None}
+    backward = {n.id for n in view.nodes if n.backward}
+    found: set[int] = set()
+    by_id = {n.id: n for n in view.nodes}
+    for e in view.edges:  # in the order of their sources, so that one pass reaches all
+        node = by_id[e.target]
+        if (e.source in backward or e.source in found) and not node.backward and node.cluster in tops:
+            found.add(e.target)
+    return found
 
 
 def _children_of_tops(view: View, tops: dict[int, Cluster]) -> dict[int, int]:

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.analysis.schedule import LoopStep
-from deepx_graph.errors import Span
+from deepx_graph.analysis.trip_count import trip_count
+from deepx_graph.errors import Span, counted
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, branch_count, value_of
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, branch_count, index_of, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILIES
 from deepx_graph.types import DType, StateType, TensorType, TupleType, Type
@@ -30,8 +32,8 @@ _FAMILY = {op: family for family, ops in FAMILIES.items() for op in ops}
 
 
 def family_of(op: Op) -> str:
-    """The family that declares the op; `other` for an op that stands outside the table."""
-    return _FAMILY.get(op, "elementwise" if op.elementwise else "other")
+    """The family that declares the op, layout for one that only looks at its operand otherwise; `other` outside of the table."""
+    return "layout" if op.view else _FAMILY.get(op, "elementwise" if op.elementwise else "other")
 
 
 def short(text: str, limit: int = TITLE) -> str:
@@ -40,6 +42,24 @@ def short(text: str, limit: int = TITLE) -> str:
         return text
     head = (limit - 1) * 2 // 3
     return f"{text[:head]}…{text[head + 1 - limit:]}"
+
+
+def short_path(path: Sequence[str], limit: int = TITLE) -> str:
+    """The parts joined by slashes; where that is too long without those in the middle, the last two being the telling ones."""
+    for kept in ([*path], [path[0], "…", *path[-2:]], ["…", *path[-2:]]):
+        text = "/".join(kept)
+        if len(text) <= limit:
+            return text
+    return short("/".join(path[-2:]), limit)
+
+
+def parameter_title(node: Node) -> str:
+    """What a parameter is called: its name, or where that is long the path in it, as far as it fits."""
+    name = parameter_name(node)
+    path = parameter_path(name)
+    if len(path) > 1 and (len(name) > TITLE or "[" in name):
+        return short_path(path)
+    return short(name) or f"param {index_of(node)}"
 
 
 @lru_cache(maxsize=65536)
@@ -114,9 +134,11 @@ def selects_by_bool(region: Node) -> bool:
 
 
 def loop_name(step: LoopStep) -> str:
-    """`loop`, or `loop over i, x` where its variables have names."""
-    names = ", ".join(dict.fromkeys(p.reference for column in step.phis for p in column if p.name))
-    return f"loop over {names}" if names else "loop"
+    """`loop`, or `loop over i, x, 12 iterations` where its variables have names and the number of iterations is known."""
+    names = ", ".join(dict.fromkeys(p.name for column in step.phis for p in column if p.name and not p.name.isdigit()))
+    times = trip_count(step.node)
+    over = f" over {short(names)}" if names else ""
+    return f"loop{over}" + (f", {counted(times, 'iteration')}" if times is not None else "")
 
 
 def attr_texts(node: Node) -> list[str]:
@@ -146,7 +168,8 @@ def subtitle(node: Node) -> str:
     lines = [", ".join(attrs)]
     if len(lines[0]) > TITLE:
         lines = attrs[:3] + ["…"] * (len(attrs) > 3)
-    return "\n".join(short(line) for line in (node.name, *lines) if line)
+    name = "" if node.name.isdigit() else node.name  # a number says nothing that the tooltip does not
+    return "\n".join(short(line) for line in (name, *lines) if line)
 
 
 def _excerpt(span: Span) -> str:

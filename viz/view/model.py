@@ -51,6 +51,10 @@ class ViewNode:
     """In a folded view: the ids, in the view before, of what it stands for."""
     backward: bool = False
     """Whether it is of the backward part of a gradient program."""
+    scope: tuple[str, ...] = ()
+    """The modules of the model around it, outermost first, as the names in its text tell."""
+    weight: bool = False
+    """Whether it is a parameter whose name is a path: a weight of the model, not data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class View:
     title: str = ""
     notes: tuple[str, ...] = ()
     """What the reader of the picture must know: what was folded, left out or not drawn."""
+    sideways: bool = False
+    """Data flows from left to right, not downwards."""
 
     def noted(self, *notes: str) -> View:
         """The same picture with more notes."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from deepx_graph.analysis.name_scopes import NameScope, name_scopes
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
@@ -85,6 +86,11 @@ class Facts:
                     case LoopStep():
                         stack += _loop(step, place, found)
         return found
+
+    @cached_property
+    def scopes(self) -> Mapping[Node, NameScope]:
+        """The name scope of each node."""
+        return name_scopes(self.function)
 
     def place(self, node: Node) -> Nesting:
         return self.places.get(node, Nesting())
@@ -206,6 +212,11 @@ def _attributes(facts: Facts, node: Node) -> tuple[str, ...]:
     return tuple(t for a, v in pairs if a.kind not in ("literal", "function") for t in (a.name, f"{a.name}={v}"))
 
 
+def _scopes(facts: Facts, node: Node) -> tuple[str, ...]:
+    path = facts.scopes[node].path
+    return tuple("/".join(path[a:b]) for a in range(len(path)) for b in range(a + 1, len(path) + 1))
+
+
 def _callee(facts: Facts, node: Node) -> tuple[str, ...]:
     return (node.attrs[node.op.attr_index["callee"]],) if "callee" in node.op.attr_index else ()
 
@@ -220,6 +231,8 @@ TEXTS: Mapping[str, TextField] = {
     "rewrite": TextField("a rewrite that made it", lambda facts, node: node.origin.rewrites),
     "attr": TextField("an attribute, by name or as name=value", _attributes),
     "has": TextField("an operation in the function that it holds (a fusion, a reduction)", lambda facts, node: ops_inside(node)),
+    "scope": TextField("a module of the model that it is in, as Blk_3 or GPT/Blk_3", _scopes),
+    "phase": TextField("forward or backward, where names tell", lambda facts, node: (facts.scopes[node].phase,)),
     "callee": TextField("the function that it calls", _callee),
     "function": TextField("the function that it is in", lambda facts, node: (facts.function.name,)),
 }

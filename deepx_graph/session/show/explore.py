@@ -7,7 +7,7 @@ very large programs only the outlines are told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,10 +52,11 @@ class PageOptions:
     function: str | None = None
     around: str | None = None
     depth: int = 2
-    max_nodes: int = MAX_NODES
+    max_nodes: int | None = None
     collapse: bool = False
     timeout: float = 20.0
     theme: str = "auto"
+    sideways: bool = False
     keep: frozenset[str] | None = None
     """Addresses of the only nodes to show."""
 
@@ -72,7 +73,8 @@ class PageProgram:
     @cached_property
     def view(self) -> View:
         c, module = self.choice, self.session.module
-        return renumbered(view_of(module, c.function, c.keep, c.around, c.depth, collapse=c.collapse, title=self.title))
+        view = view_of(module, c.function, c.keep, c.around, c.depth, collapse=c.collapse, title=self.title)
+        return renumbered(replace(view, sideways=c.sideways))
 
     @cached_property
     def nodes(self) -> dict[int, tuple[Function, Key]]:
@@ -176,8 +178,9 @@ def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timel
     notes: list[str] = []
     seconds = choice.timeout / (len(programs) if timeline else 1)
     operations: dict[str, Any] = {}
+    finest = MAX_NODES if choice.max_nodes is None else choice.max_nodes
     for p in programs:
-        levels = levels_of(p.view, choice.max_nodes, max(2.0, seconds), *([STAGE_SCENES] if timeline else []))
+        levels = levels_of(p.view, finest, max(2.0, seconds), *([STAGE_SCENES] if timeline else []))
         graphs.append(PageGraph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
         operations.update(p.operations())
         notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in levels.notes]

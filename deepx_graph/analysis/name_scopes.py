@@ -1,0 +1,215 @@
+"""Name scopes: the hierarchy of a model as the names in its texts tell it, one tree for pictures, queries and reports.
+
+Frameworks write the path of modules into what they export: JAX `jit(f)/jvp(GPT)/Blk_3/Dense_0/dot_general` as the label of an
+operation and `p['params']['Blk_3']['Dense_0']['bias']` as the name of an argument, ONNX and MindIR `/layers.3/attn/MatMul`, others
+dotted names. A scope is such a path without its last part, which names the operation. What transformations wrapped around it
+(`jit(..)`, `jvp(..)`, `while/body`) is no level: differentiation is kept as the phase of the node, the rest is dropped.
+
+The words of JAX are those of its name stack (jax/_src/source_info_util.py); "name scope" is TensorFlow's and JAX's term.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ops.data.fusion import kernel_body
+from deepx_graph.types import is_state
+
+Phase = Literal["", "forward", "backward"]
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NameScope:
+    """Where an operation belongs: the modules around it, outermost first, and its part of a differentiated program."""
+
+    path: Path = ()
+    phase: Phase = ""
+
+    def __str__(self) -> str:
+        return "/".join(self.path)
+
+    def inside(self, path: Path) -> bool:
+        """Whether `path` is this scope or one around it."""
+        return self.path[: len(path)] == path
+
+
+ROOT = NameScope()
+
+_WRAPPER = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+
+WRAPPERS = frozenset((
+    "jit", "pjit", "jvp", "transpose", "vmap", "pmap", "xmap", "checkpoint", "remat", "rematted_computation", "custom_jvp",
+    "custom_vjp", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "shard_map", "core_call", "closed_call",
+    "linearize",
+))  # fmt: skip
+"""Transformations that JAX writes around the name of what they are applied to."""
+
+NO_LEVELS = WRAPPERS | frozenset(("while", "body", "cond", "scan", "body_fun", "cond_fun", "map", "lambda"))
+"""Parts of a path that say how an operation came about, not where it belongs."""
+
+_BRANCH = re.compile(r"branch_\d+_fun")
+_METHOD = re.compile(r"\.(?:<\w+>|__call__|\w*<locals>.*)$")
+_INDEX = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|(\d+))\]|\.?([^.\[\]]+)""")
+_INDEXED = re.compile(r"""\w+(?:\[(?:'[^']*'|"[^"]*"|\d+)\]|\.\w+)+""")
+_MANGLED = re.compile(r"_{4,}")
+
+
+def split_path(label: str) -> list[str]:
+    """The parts of a label between slashes outside of parentheses: `a/f(b/c)/d` has three."""
+    parts: list[str] = []
+    depth = start = 0
+    for k, c in enumerate(label):
+        if c == "(":
+            depth += 1
+        elif c == ")":
+            depth = max(0, depth - 1)
+        elif c == "/" and not depth:
+            parts.append(label[start:k])
+            start = k + 1
+    return [*parts, label[start:]]
+
+
+@lru_cache(maxsize=65536)
+def scope_of_label(label: str) -> NameScope:
+    """The scope in the name of an operation, whose last part names the operation itself; the root where it has no slash."""
+    parts = split_path(label)
+    levels: list[str] = []
+    phase: Phase = ""
+    for part in parts[:-1]:
+        named, wrapped = _unwrapped(part)
+        if "transpose" in wrapped:
+            phase = "backward"
+        elif "jvp" in wrapped and not phase:
+            phase = "forward"
+        if not {"jit", "pjit"} & wrapped:
+            for level in _levels(named):
+                if levels and levels[-1].partition(".")[0] == level.partition(".")[0]:
+                    levels.pop()  # a method of the module that follows, or the same again
+                levels.append(level)
+    return NameScope(tuple(levels), phase)
+
+
+def _unwrapped(part: str) -> tuple[str, frozenset[str]]:
+    """What transformations are applied to, and their names: `transpose(jvp(GPT))` is `GPT`."""
+    names: set[str] = set()
+    while (found := _WRAPPER.fullmatch(part)) and found[1] in WRAPPERS:
+        names.add(found[1])
+        part = found[2]
+    return part, frozenset(names)
+
+
+def _levels(name: str) -> list[str]:
+    parts = (_METHOD.sub("", p) for p in split_path(name))
+    return [p for p in parts if p and p not in NO_LEVELS and not _BRANCH.fullmatch(p)]
+
+
+def parameter_name(node: Node) -> str:
+    """What the user's program calls a parameter, where the text tells it; else its name."""
+    labels = (s.place.label for s in node.origin.spans if s.place is not None)
+    return next(filter(None, labels), node.name)
+
+
+@lru_cache(maxsize=65536)
+def parameter_path(name: str) -> Path:
+    """The path in the name of an argument, without the variable it starts with: of `p['params']['Blk_0']['bias']`, `blk.bias`.
+
+    Also as HLO writes it, with every other character an underscore. The last part names the argument itself.
+    """
+    if "[" in name and _INDEXED.fullmatch(name):
+        found = [next(filter(None, m.groups()), "") for m in _INDEX.finditer(name)]
+        return tuple(found[1:]) or (name,)
+    if _MANGLED.search(name):
+        parts = [p.strip("_") for p in _MANGLED.split(name.rpartition(".")[0] or name)]
+        return tuple(p for p in parts[0].split("__")[1:] + parts[1:] if p)
+    return tuple(p for p in re.split(r"[./]", name) if p)
+
+
+def dotted_path(name: str) -> Path:
+    """The parts of a dotted name; numbers at its end only tell namesakes apart and do not count."""
+    parts = name.strip(".").split(".")
+    while parts and parts[-1].isdigit():
+        parts.pop()
+    return tuple(parts)
+
+
+def name_scopes(function: Function) -> Mapping[Node, NameScope]:
+    """The scope of every node of a function; of one whose text tells none that of its nearest user, else of its nearest operand."""
+    known = {n: s for n in function.nodes if (s := _told(n)) is not None}
+    if not known:
+        return dict.fromkeys(function.nodes, ROOT)
+    found = dict(known)
+    for n in reversed(function.nodes):
+        if n not in found:
+            users = [found[u] for u in function.users[n] if u in found]
+            if users and (n.op in (PARAM, CONSTANT) or not n.inputs):
+                found[n] = min(users, key=lambda s: (s.phase == "backward", -len(s.path)))
+            elif users:
+                found[n] = users[0]
+    for n in function.nodes:
+        if n not in found:
+            found[n] = next((found[i] for i in reversed(n.inputs) if i in found), ROOT)
+    return found
+
+
+def _told(node: Node) -> NameScope | None:
+    """The scope that the text tells of a node; None where it tells none. A parameter belongs to what uses it."""
+    if node.op is PARAM or is_state(node.type):
+        return None
+    body = kernel_body(node)
+    if body is not None:
+        return common_scope(_told(n) for n in body.nodes)
+    made_by_grad = "grad" in node.origin.rewrites
+    for label in _labels(node):
+        scope = scope_of_label(label) if "/" in label else NameScope(dotted_path(label)[:-1])
+        if scope != ROOT or "/" in label:
+            return NameScope(scope.path, "backward") if made_by_grad else scope
+    return None
+
+
+def _labels(node: Node) -> Iterable[str]:
+    for span in node.origin.spans:
+        if span.place is not None and span.place.label:
+            yield span.place.label
+    yield node.name
+
+
+def common_scope(scopes: Iterable[NameScope | None]) -> NameScope | None:
+    """The innermost scope around all of them; the phase that most have. None where none is known."""
+    known = [s for s in scopes if s is not None]
+    if not known:
+        return None
+    path = known[0].path
+    for s in known[1:]:
+        path = common_prefix((path, s.path))
+    return NameScope(path, Counter(s.phase for s in known).most_common(1)[0][0])
+
+
+def within(outer: NameScope, inner: NameScope) -> NameScope:
+    """The scope `inner` of a function's node where the function is called in `outer`; names that start there again are joined."""
+    path = inner.path if inner.inside(outer.path) else outer.path + inner.path
+    return NameScope(path, inner.phase or outer.phase)
+
+
+def common_prefix(paths: Sequence[Path]) -> Path:
+    """The longest path that all of these begin with."""
+    if not paths:
+        return ()
+    low, high = min(paths), max(paths)
+    k = 0
+    while k < min(len(low), len(high)) and low[k] == high[k]:
+        k += 1
+    return low[:k]
+
+
+def shares(function: Function) -> Counter[NameScope]:
+    """How many operations of a kernel's body belong to each scope."""
+    scopes = name_scopes(function)
+    return Counter(scopes[n] for n in function.nodes if n.op not in (PARAM, CONSTANT))

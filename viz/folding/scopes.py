@@ -1,0 +1,302 @@
+"""Folding by name scopes: one box for each module of the model, as its names tell, in an order that data takes.
+
+Boxes are convex: no path leaves one and comes back, so the picture has no cycle but those of loops. Where a module is entered twice
+it is two boxes. Weights, constants, what is computed of these alone, and loop variables go
+into the box that uses them. Equal siblings are one box with a count, the
+first of them open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from deepx_graph.analysis.name_scopes import Path, common_prefix
+from deepx_graph.viz.folding.blocks import LISTED, contents, op_of
+from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
+from deepx_graph.viz.view.labels import short
+from deepx_graph.viz.view.model import Cluster, ViewNode
+
+FOLLOWERS = frozenset({"param", "constant", "phi", "proj"})
+"""Kinds that go into the box of what uses them."""
+
+ACTING = frozenset({"random", "effects", "linear"})
+"""Families whose operations stay in sight although weights and constants are all that they take."""
+
+FIXED = frozenset({"start", "if", "side", "region", "loop_begin", "loop_end", "result"})
+"""Kinds that stay in sight."""
+
+INPUTS = 8
+"""So many parameters without a path in their name are inputs to be seen; more are weights."""
+
+LOOSE = 6
+"""Of so many operations right in a scope each stays a box; more are one."""
+
+ROW = 3
+"""So many equal siblings are drawn as one box."""
+
+Key = tuple[int | None, bool, Path, str]
+"""Of a box: the frame it stands in, whether it is of the backward part, the scope, and what of the scope where not all of it."""
+
+
+def by_scope(q: Quotient, limit: int) -> bool:
+    """One box for each scope, as deep as the limit allows; False where names tell no scopes."""
+    if not any(n.scope for n in q.view.nodes):
+        return False
+    best = _deepest(q, limit, {n.scope: n.scope for n in q.view.nodes})
+    if len(best) > limit:
+        best = min(best, _deepest(q, limit, _by_prefix(n.scope for n in q.view.nodes)), key=len)
+    q.items, q.clusters = best.items, best.clusters
+    q.sort()
+    return True
+
+
+def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
+    """The deepest folding within the limit; the shallowest where there is none."""
+    grouping = _Grouping(q, scopes)
+    paths = [p for p in scopes.values() if p]
+    shallow = len(common_prefix(paths))
+    best: Quotient | None = None
+    for depth in range(shallow + 1, max(map(len, paths)) + 1):
+        trial = q.copy()
+        trial.merge(grouping.parts(range(len(q)), depth))
+        _fold_rows(trial, limit, depth, scopes)
+        if best is not None and len(trial) > limit:
+            break
+        best = trial
+    return best or q
+
+
+def _by_prefix(paths: Iterable[Path]) -> dict[Path, Path]:
+    """Paths in which siblings `down_conv` and `down_norm` are `conv` and `norm` of a scope `down`; a number is no name."""
+    known = dict.fromkeys(paths)
+    children = {p[: k + 1] for p in known for k in range(len(p))}
+    shared = Counter((c[:-1], _PREFIX.match(c[-1])[1]) for c in children if _PREFIX.match(c[-1]))  # type: ignore[index]
+    found = {}
+    for path in known:
+        parts: list[str] = []
+        for k, part in enumerate(path):
+            match = _PREFIX.match(part)
+            parts += (match[1], match[2]) if match and shared[path[:k], match[1]] > 1 else (part,)
+        found[path] = tuple(parts)
+    return found
+
+
+_PREFIX = re.compile(r"([A-Za-z]\w*?)_(\w*[A-Za-z]\w*)$")
+
+
+class _Grouping:
+    """The scopes of the items of a quotient, and the boxes that they make."""
+
+    def __init__(self, q: Quotient, scopes: Mapping[Path, Path]) -> None:
+        self.q, self.scopes = q, scopes
+        self.inputs, self.outputs = q.neighbours()
+        self.first = [q.view.nodes[i.members[0]] for i in q.items]
+        self.home = self._homes()
+        self.around = {p[:k] for p in scopes.values() for k in range(len(p))}
+
+    def _common(self, members: Sequence[int]) -> Path:
+        return common_prefix([self.scopes[scope] for m in members if (scope := self.q.view.nodes[m].scope)])
+
+    def _homes(self) -> list[int]:
+        """For each item the one that it follows into its box; itself for what stays where it is."""
+        home = list(range(len(self.q)))
+        few = sum(n.kind == "param" and not n.weight for n in self.first) <= INPUTS
+        order = self.q.order(self.inputs, self.outputs)
+        given: set[int] = set()
+        steady: set[int] = set()
+        for k in order:
+            node = self.first[k]
+            follows = node.kind in FOLLOWERS and (node.kind != "param" or node.weight or not few)
+            derived = node.kind == "op" and node.family not in ACTING and all(i in steady for i in self.inputs[k])
+            if self.q.items[k].title is None and (follows or derived):
+                given.add(k)
+                if node.kind in ("param", "constant", "op"):
+                    steady.add(k)
+        for k in reversed(order):
+            if k in given:
+                users = [home[u] for u in self.outputs[k] if self.first[home[u]].kind not in FIXED | FOLLOWERS]
+                if users:
+                    home[k] = min(users, key=lambda u: (self.first[u].backward, u))
+        return home
+
+    def key(self, k: int, depth: int) -> Key | None:
+        """What items must share to be of one box; None for one that stands for itself."""
+        node = self.first[self.home[k]]
+        item = self.q.items[self.home[k]]
+        if node.kind in FIXED or node.kind in FOLLOWERS:
+            return None
+        path = self.scopes[node.scope] if item.title is None else self._common(item.members)
+        whole = len(path) >= depth or (path and path not in self.around)
+        return (item.cluster, node.backward, path[:depth], "" if whole else "rest")
+
+    def parts(self, numbers: Iterable[int], depth: int, cluster: Cluster | None = None) -> list[FoldGroup]:
+        """The boxes of these items at a depth, convex, in the order of data; few operations right in a scope stay apart."""
+        keys = {k: self.key(k, depth) for k in numbers}
+        loose = Counter(key for k, key in keys.items() if key and key[3] and self.home[k] == k)
+        found: list[FoldGroup] = []
+        results = [k for k in keys if self.first[k].kind == "result"]
+        for k, key in keys.items():
+            if key and key[3] and loose[key] <= LOOSE:
+                keys[k] = (*key[:3], f"rest {self.home[k]}")
+        for key, members in self._convex(keys):
+            ops = [k for k in members if self.home[k] == k]
+            if len(members) > 1:
+                nodes = [self.q.view.nodes[m] for k in ops for m in self.q.items[k].members]
+                title = _title(key, nodes)
+                found.append(FoldGroup(sorted(members, key=lambda k: self.home[k] != k), title, cluster.id if cluster else key[0]))
+        if len(results) > INPUTS:
+            found.append(FoldGroup(results, f"{len(results)} results", self.q.items[results[0]].cluster))
+        return found
+
+    def _convex(self, keys: dict[int, Key | None]) -> list[tuple[Key, list[int]]]:
+        """Items of equal keys, apart where a path leads out of them and back.
+
+        The level of an item is how often a path to it changes the key: between boxes of one key and level it only grows, so there
+        is no cycle. What follows another goes to the level of that, unless a box below takes it too.
+        """
+        names: dict[int, Key | int] = {k: key if key is not None else k for k, key in keys.items()}
+        level: dict[int, int] = {}
+        for k in self.q.order(self.inputs, self.outputs):
+            if k in names:
+                level[k] = max((level[i] + (names[i] != names[k]) for i in self.inputs[k] if i in names), default=0)
+        for k in reversed(self.q.order(self.inputs, self.outputs)):
+            lifted = level.get(self.home[k], 0)
+            if k in names and self.home[k] != k and all(
+                level[u] >= lifted + (names[u] != names[k]) for u in self.outputs[k] if u in names
+            ):
+                level[k] = lifted
+        boxes: dict[tuple[Key | int, int], list[int]] = {}
+        for k in names:
+            boxes.setdefault((names[k], level[k]), []).append(k)
+        return [(key, members) for key, members in _joined(boxes, self.inputs, names) if isinstance(key, tuple)]
+
+
+def _joined(boxes: dict[tuple[Key | int, int], list[int]], inputs: Sequence[Sequence[int]],
+            names: dict[int, Key | int]) -> list[tuple[Key | int, list[int]]]:
+    """Boxes of one name made one where no path leads from the one to the other through a third."""
+    ordered = sorted(boxes, key=lambda b: b[1])
+    number = {b: i for i, b in enumerate(ordered)}
+    of = {k: number[b] for b, members in boxes.items() for k in members}
+    after: list[set[int]] = [set() for _ in ordered]
+    before: list[set[int]] = [set() for _ in ordered]
+    for k in names:
+        for i in inputs[k]:
+            if i in of and of[i] != of[k]:
+                after[of[i]].add(of[k])
+                before[of[k]].add(of[i])
+    members = [boxes[b] for b in ordered]
+    last: dict[Key | int, int] = {}
+    alive = [True] * len(ordered)
+    for b in ordered:
+        j = number[b]
+        i = last.get(b[0], j)
+        if i != j and not _reaches(after, after[i] - {j}, j):
+            for x in after[j]:
+                before[x].discard(j)
+            for x in before[j]:
+                after[x].discard(j)
+            after[i] |= after[j] - {i}
+            before[i] |= before[j] - {i}
+            for x in after[j] - {i}:
+                before[x].add(i)
+            for x in before[j] - {i}:
+                after[x].add(i)
+            after[i].discard(j)
+            members[i] = members[i] + members[j]
+            alive[j] = False
+        else:
+            last[b[0]] = j
+    return [(b[0], members[number[b]]) for b in ordered if alive[number[b]]]
+
+
+def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> bool:
+    seen = set(starts)
+    stack = list(seen)
+    while stack:
+        k = stack.pop()
+        if k == goal:
+            return True
+        fresh = after[k] - seen
+        seen |= fresh
+        stack += fresh
+    return False
+
+
+def _title(key: Key, nodes: Sequence[ViewNode]) -> str:
+    """The last part of the scope; of what lies right in one the helpers that most of it is the code of, else its operations."""
+    if not key[3] and key[2]:
+        return key[2][-1]
+    helpers = Counter(name for n in nodes if (name := n.address.rpartition("#")[0]))
+    if 2 * sum(helpers.values()) > len(nodes):
+        return short(" + ".join(dict.fromkeys(stem(name).lstrip("_") for name, _ in helpers.most_common(LISTED))), 48)
+    return contents(nodes)
+
+
+_NUMBER = re.compile(r"\d+$")
+
+
+def stem(title: str) -> str:
+    """A name without the number at its end, by which siblings differ: `Blk` of `Blk_3`."""
+    return _NUMBER.sub("", title).rstrip("_.-") or title
+
+
+def _look(q: Quotient, k: int) -> Hashable:
+    """What equal siblings have in common."""
+    item = q.items[k]
+    ops = Counter(op_of(q.view.nodes[m]) for m in item.members if q.view.nodes[m].kind not in FOLLOWERS)
+    return item.cluster, stem(item.title or ""), frozenset(ops.items())
+
+
+def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path]) -> None:
+    """Equal siblings as one box; the first of each row open where the limit allows."""
+    inputs, outputs = q.neighbours()
+    alike: dict[Hashable, list[int]] = {}
+    for k in q.order(inputs, outputs):
+        item = q.items[k]
+        if item.title is not None and len(item.members) > ROW and q.view.nodes[item.members[0]].scope:
+            alike.setdefault(_look(q, k), []).append(k)
+    rows = [row for same in alike.values() if len(same) >= ROW for row in _convex_rows(same, outputs) if len(row) >= ROW]
+    firsts = [q.items[row[0]] for row in rows]
+    groups = []
+    for row in rows:
+        first = q.items[row[0]]
+        groups.append(FoldGroup(row[1:], _row_title(q, row), first.cluster))
+    q.merge(groups)
+    for first in firsts:
+        trial = q.copy()
+        _open_by_scope(trial, next(k for k, i in enumerate(trial.items) if i is first), depth + 1, scopes)
+        if len(trial) <= limit:
+            q.items, q.clusters = trial.items, trial.clusters
+
+
+def _row_title(q: Quotient, row: Sequence[int]) -> str:
+    """Of all but the first of a row: `Blk_1 to Blk_11 ×11`."""
+    titles = [q.items[k].title or "" for k in row[1:]]
+    names = titles[0] if titles[0] == titles[-1] else f"{titles[0]} to {titles[-1]}"
+    return f"{names} ×{len(titles)}"
+
+
+def _convex_rows(same: list[int], outputs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Runs of neighbours that can be one box: no path leaves a run and comes back."""
+    after = [set(o) for o in outputs]
+    rows: list[list[int]] = []
+    row: list[int] = []
+    for k in same:
+        inside = {*row, k}
+        left = set().union(*(after[i] for i in inside)) - inside
+        if row and any(_reaches(after, left, i) for i in inside):
+            rows.append(row)
+            row = []
+        row.append(k)
+    return [*rows, row]
+
+
+def _open_by_scope(q: Quotient, number: int, depth: int, scopes: Mapping[Path, Path]) -> None:
+    """Draws what a box holds as the boxes of the scopes in it, in a frame of its name."""
+    q.open(number)
+    opened = q.clusters[-1]
+    inside = [k for k, i in enumerate(q.items) if i.cluster == opened.id]
+    grouping = _Grouping(q, scopes)
+    q.merge(grouping.parts(inside, depth, opened))

@@ -142,6 +142,15 @@ def loops_in(file: str, rule: str) -> Callable[..., Any]:
     return found
 
 
+def staged_in(file: str, rule: str) -> Callable[..., Any]:
+    """What is staged by the function of that name in a file of `ops`; found when first used."""
+
+    def found(*args: Any) -> Any:
+        return getattr(import_module(f"deepx_graph.ops.{file}"), rule)(*args)
+
+    return found
+
+
 # --- declarations -------------------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from deepx_graph.ir.evaluation import BLOCK, WORD, nothing, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.ops.helpers import loops_in, written_in
+from deepx_graph.ops.helpers import loops_in, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
 from deepx_graph.ops.tensor.layout import show_dims
@@ -340,7 +340,7 @@ gather: Op = Op(
     operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
     attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "dims")),
     constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
-    infer=_gather_type, eval=_gather, element=loops_in("index", "gather_element"),
+    infer=_gather_type, eval=_gather, staged=staged_in("tensor.index_staged", "gather_staged"), element=loops_in("index", "gather_element"),
     scratch=_gather_scratch, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
 
@@ -478,7 +478,8 @@ scatter: Op = Op(
         axes_of("updates", "update_window_dims"), *_indexing("inputs", "scatter_indices", *_SCATTER[1:]),
         combines("update_computation", "inputs"),
     ),
-    infer=_scatter_type, eval=_scatter, loops=loops_in("index", "scatter_loops"), scratch=_scatter_scratch,
+    infer=_scatter_type, eval=_scatter, staged=staged_in("tensor.index_staged", "scatter_staged"),
+    loops=loops_in("index", "scatter_loops"), scratch=_scatter_scratch,
     vjp=written_in("scatter", "scatter_vjp"),
     results=MANY, source="StableHLO scatter", samples=_scatter_samples,
 )  # fmt: skip

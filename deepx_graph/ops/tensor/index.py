@@ -340,8 +340,9 @@ gather: Op = Op(
     operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
     attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "dims")),
     constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
-    infer=_gather_type, eval=_gather, staged=staged_in("tensor.index_staged", "gather_staged"), element=loops_in("index", "gather_element"),
-    scratch=_gather_scratch, vjp=_gather_vjp, source="StableHLO gather", samples=_gather_samples,
+    infer=_gather_type, eval=_gather, staged=staged_in("tensor.index_staged", "gather_staged"),
+    element=loops_in("index", "gather_element"), scratch=_gather_scratch, vjp=_gather_vjp,
+    source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
 
 _SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
+from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.types import Type, as_tensor
 
 Axes = tuple[int, ...]
@@ -29,35 +30,39 @@ def gather_staged(types: Sequence[Type], result: Type, offset: Axes, collapsed: 
                   index_map: Axes, vector_dim: int, sizes: Axes) -> Callable[..., Any] | None:
     """The eval of a `gather` of rows, or of few boxes."""
     shape, indices, final = (as_tensor(t).shape for t in (*types, result))
-    kept = [k for k in range(len(shape)) if k not in collapsed]
-    if batching or 0 in shape or 0 in final or list(offset) != sorted(offset):
+    kept = [k for k in range(len(shape)) if k not in collapsed and k not in batching]
+    if 0 in shape or 0 in final or list(offset) != sorted(offset):
         return None
     limits = np.array([shape[axis] - sizes[axis] for axis in index_map])
     vectors = _vectors(indices, vector_dim)
     window = tuple(sizes[k] for k in kept)
     batch = tuple(d for k, d in enumerate(final) if k not in offset)
-    order = _result_order(len(final), offset)
+    order, whole, count = _result_order(len(final), offset), batch + window, math.prod(batch)
     rows = _rows(shape, sizes, index_map)
     if rows is not None:
         factors, width = rows
-        count = math.prod(batch)
+        first = _batch_rows(shape, sizes, batching, indices_batching, indices, vector_dim)
+        if first is None and factors.tolist() == [1] and limits[0] + 1 == math.prod(shape) // width:  # numpy clamps so, too
+            return lambda x, at: x.reshape(-1, width).take(
+                vectors(at).astype(np.int64), 0, None, "clip").reshape(whole).transpose(order)
 
         def take(x: Array, at: Any) -> Array:
             table, starts, made = x.reshape(-1, width), vectors(at), np.empty((count, width), x.dtype)
             for k in range(0, count, PIECE):
                 number = np.minimum(np.maximum(starts[k : k + PIECE].astype(np.int64), 0), limits) @ factors
+                number = number if first is None else number + first[k : k + PIECE]
                 table.take(number, 0, made[k : k + PIECE], "clip")
-            return made.reshape(batch + window).transpose(order)
+            return made.reshape(whole).transpose(order)
 
         return take
-    if math.prod(batch) > FEW:
+    if count > FEW or batching:
         return None
 
     def boxes(x: Array, at: Any) -> Array:
-        found = np.empty((math.prod(batch), *window), x.dtype)
+        found = np.empty((count, *window), x.dtype)
         for k, start in enumerate(np.minimum(np.maximum(vectors(at).astype(np.int64), 0), limits).tolist()):
-            found[k] = x[_box(shape, sizes, index_map, start)].reshape(window)
-        return found.reshape(batch + window).transpose(order)
+            found[k] = x[_box(sizes, index_map, start)].reshape(window)
+        return found.reshape(whole).transpose(order)
 
     return boxes
 
@@ -65,26 +70,26 @@ def gather_staged(types: Sequence[Type], result: Type, offset: Axes, collapsed: 
 def scatter_staged(types: Sequence[Type], result: Type, window: Axes, inserted: Axes, batching: Axes, indices_batching: Axes,
                    index_map: Axes, vector_dim: int, body: Function) -> Callable[..., Any] | None:
     """The eval of a `scatter` of rows, or of few boxes, by one operation or replacing what was there."""
-    if len(types) != 3 or batching or list(window) != sorted(window):
+    if len(types) != 3 or list(window) != sorted(window):
         return None
     shape, indices, updates = (as_tensor(t).shape for t in types)
     if not shape:
         return None
-    combined = _combined(body, as_tensor(types[0]).dtype.np)
-    if combined is None or 0 in shape or 0 in updates:
+    combiner = _combiner(body, as_tensor(types[0]).dtype.np)
+    if combiner is None or 0 in shape or 0 in updates:
         return None
-    kept = [k for k in range(len(shape)) if k not in inserted]
+    kept = [k for k in range(len(shape)) if k not in inserted and k not in batching]
     sizes = tuple(updates[window[kept.index(k)]] if k in kept else 1 for k in range(len(shape)))
     batch_axes = [k for k in range(len(updates)) if k not in window]
     order = (*batch_axes, *window)
     vectors, count = _vectors(indices, vector_dim), math.prod(updates[k] for k in batch_axes)
     lasts = np.array([shape[axis] - sizes[axis] for axis in index_map])
-    by_box, by_row = combined
     rows = _rows(shape, sizes, index_map)
     if rows is not None and count > 1 and all(rows[0]):
-        factors, width = rows
-        return lambda x, at, given: _by_rows(x, vectors(at), given.transpose(order).reshape(count, width), lasts, factors, by_row)
-    if count > FEW:
+        first = _batch_rows(shape, sizes, batching, indices_batching, indices, vector_dim)
+        target = _RowTarget(combiner, lasts, rows[0], first)
+        return lambda x, at, given: target.updated(x, vectors(at), given.transpose(order).reshape(count, rows[1]))
+    if count > FEW or batching:
         return None
     whole = (count, *sizes)
 
@@ -95,22 +100,89 @@ def scatter_staged(types: Sequence[Type], result: Type, window: Axes, inserted: 
             highs = [min(sizes[axis], shape[axis] - s) for axis, s in zip(index_map, start, strict=True)]
             if any(low >= high for low, high in zip(lows, highs, strict=True)):
                 continue
-            cut, target = [slice(None)] * len(shape), [slice(0, n) for n in sizes]
+            cut, box = [slice(None)] * len(shape), [slice(0, n) for n in sizes]
             for axis, s, low, high in zip(index_map, start, lows, highs, strict=True):
-                cut[axis], target[axis] = slice(low, high), slice(s + low, s + high)
-            by_box(out, tuple(target), values[tuple(cut)])
+                cut[axis], box[axis] = slice(low, high), slice(s + low, s + high)
+            index, inner = tuple(box), values[tuple(cut)]
+            out[index] = inner if combiner.function is None else combiner.function(out[index], inner)
         return out
 
     return boxes
 
 
-def _by_rows(x: Array, starts: Array, given: Array, lasts: Array, factors: Array, combine: Callable[..., Array]) -> Array:
-    starts = starts.astype(np.int64)
-    inside = ((starts >= 0) & (starts <= lasts)).all(-1)
-    number = starts @ factors
-    if not inside.all():
-        number, given = number[inside], given[inside]
-    return combine(x, number, given)
+class _Combiner(NamedTuple):
+    """A ufunc by which values are combined, None where they replace what was there; and in which type, None for their own."""
+
+    function: np.ufunc | None
+    wide: Any
+
+
+def _combiner(body: Function, dtype: Any) -> _Combiner | None:
+    if len(body.params) == 2 and body.results == body.params[1:]:
+        return _Combiner(None, None)
+    monoid = body.reducer.monoid if body.reducer is not None else None
+    if not isinstance(monoid, UfuncMonoid) or dtype is None or dtype.char not in "?bhilqBHILQfd":
+        return None
+    wide = monoid.accumulator(np.empty(0, dtype))
+    return _Combiner(monoid.function, None if wide == dtype else wide)
+
+
+class _RowTarget(NamedTuple):
+    """Where the updates of a scatter of rows go: those with start indices up to `lasts`, each times its factor, from `first` on."""
+
+    combiner: _Combiner
+    lasts: Array
+    factors: Array
+    first: Array | None
+
+    def updated(self, x: Array, starts: Array, given: Array) -> Array:
+        """`x` with rows combined into it, a piece at a time."""
+        count, width = given.shape
+        function, wide = self.combiner
+        if wide is not None and count * 8 * width < x.size and count <= PIECE:  # few rows of many: only these are looked at
+            return self._few(x, starts, given)
+        out = x.copy(order="C") if wide is None else x.astype(wide, order="C")
+        table, flat, columns, step = out.reshape(-1, width), out.reshape(-1), np.arange(width), max(1, PIECE // width)
+        for k in range(0, count, step):
+            rows, values = self._inside(starts[k : k + step], given[k : k + step], slice(k, k + step))
+            if function is None:
+                table[rows] = values
+            else:  # flat and of one type, so that it is a fast loop of numpy's
+                function.at(flat, rows if width == 1 else (rows[:, None] * width + columns).reshape(-1),
+                            values.reshape(-1).astype(out.dtype, copy=False))
+        return out.astype(x.dtype, copy=False)
+
+    def _few(self, x: Array, starts: Array, given: Array) -> Array:
+        out, (function, wide) = x.copy(order="C"), self.combiner
+        assert function is not None
+        rows, values = self._inside(starts, given, slice(None))
+        touched, where = np.unique(rows, return_inverse=True)
+        table, columns = out.reshape(-1, given.shape[1]), np.arange(given.shape[1])
+        total = table[touched].astype(wide)
+        function.at(total.reshape(-1), (where[:, None] * given.shape[1] + columns).reshape(-1), values.reshape(-1).astype(wide))
+        table[touched] = total
+        return out
+
+    def _inside(self, starts: Array, given: Array, part: slice) -> tuple[Array, Array]:
+        """The rows of some updates, and the updates, without those outside."""
+        starts = starts.astype(np.int64)
+        inside = ((starts >= 0) & (starts <= self.lasts)).all(-1)
+        rows = starts @ self.factors
+        rows = rows if self.first is None else rows + self.first[part]
+        return (rows, given) if inside.all() else (rows[inside], given[inside])
+
+
+def _batch_rows(shape: Axes, sizes: Axes, batching: Axes, indices_batching: Axes, indices: Axes, vector_dim: int) -> Array | None:
+    """For each slice the number of the row at which its batch begins; None where there are no batches."""
+    if not batching:
+        return None
+    strides, _ = _rows(shape, sizes, batching) or (None, 0)
+    assert strides is not None
+    steps = [np.arange(d).reshape([-1 if j == k else 1 for j in range(len(indices))]) if k != vector_dim else 0
+             for k, d in enumerate(indices)]
+    whole = tuple(1 if k == vector_dim else d for k, d in enumerate(indices))
+    first = sum(steps[k] * stride for k, stride in zip(indices_batching, strides, strict=True))
+    return np.broadcast_to(first, whole).reshape(-1)
 
 
 def _vectors(indices: Axes, vector_dim: int) -> Callable[[Any], Array]:
@@ -138,75 +210,8 @@ def _rows(shape: Axes, sizes: Axes, index_map: Axes) -> tuple[Array, int] | None
     return np.array(strides, np.int64), math.prod(shape[first:])
 
 
-def _box(shape: Axes, sizes: Axes, index_map: Axes, start: Sequence[int]) -> tuple[slice, ...]:
+def _box(sizes: Axes, index_map: Axes, start: Sequence[int]) -> tuple[slice, ...]:
     box = [slice(0, size) for size in sizes]
     for axis, s in zip(index_map, start, strict=True):
         box[axis] = slice(s, s + sizes[axis])
     return tuple(box)
-
-
-Combined = tuple[Callable[[Array, Any, Array], None], Callable[[Array, Array, Array], Array]]
-
-
-def _combined(body: Function, dtype: Any) -> Combined | None:
-    """How values are combined into a box of an array, and into rows of a copy of one."""
-    if len(body.params) == 2 and body.results == body.params[1:]:
-        return _replaced_box, _replaced
-    op = body.reducer
-    function = getattr(op.monoid, "function", None) if op is not None else None
-    if function is None or dtype is None or dtype.char not in "?bhilqBHILQfd":
-        return None
-
-    def box(out: Array, index: Any, values: Array) -> None:
-        out[index] = function(out[index], values)
-
-    if function is np.add and dtype.char in "fd":
-        return box, _added
-    return None if function is np.multiply and dtype.char in "fd" else (box, lambda x, rows, given: _at(function, x, rows, given))
-
-
-def _replaced_box(out: Array, index: Any, values: Array) -> None:
-    out[index] = values
-
-
-def _replaced(x: Array, rows: Array, given: Array) -> Array:
-    out = x.copy()
-    out.reshape(-1, given.shape[1])[rows] = given
-    return out
-
-
-def _at(function: Any, x: Array, rows: Array, given: Array) -> Array:
-    """One after the other, flat: only so is it a fast loop of numpy's."""
-    out = x.copy(order="C")
-    flat = out.reshape(-1)
-    for some, values in _pieces(rows, given):
-        function.at(flat, some, values)
-    return out
-
-
-def _added(x: Array, rows: Array, given: Array) -> Array:
-    """Totals in double precision, rounded once."""
-    total = np.zeros(x.size)
-    if len(rows) * 8 < x.size // given.shape[1]:  # few rows of many: only these are looked at
-        touched, where = np.unique(rows, return_inverse=True)
-        out = x.copy(order="C")
-        table = out.reshape(-1, given.shape[1])
-        table[touched] = _added(table[touched], where, given)
-        return out
-    for some, values in _pieces(rows, given):
-        total += np.bincount(some, values, x.size)
-    total += x.reshape(-1)
-    return total.astype(x.dtype).reshape(x.shape)
-
-
-def _pieces(rows: Array, given: Array) -> Any:
-    """Flat positions of some rows, and their values, a piece at a time."""
-    width = given.shape[1]
-    if width == 1:
-        yield rows, given.reshape(-1)
-        return
-    columns, step = np.arange(width), max(1, 4 * PIECE // width)
-    for k in range(0, len(rows), step):
-        yield (rows[k : k + step, None] * width + columns).reshape(-1), given[k : k + step].reshape(-1)
-
-

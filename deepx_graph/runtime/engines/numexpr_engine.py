@@ -30,7 +30,13 @@ from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
 from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized, small_product
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.staged import array_function, reduction_function, scalar_function
+from deepx_graph.runtime.kernels.staged import (
+    ARRAY_CALLS,
+    array_function,
+    elementwise_function,
+    reduction_function,
+    scalar_function,
+)
 from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import TensorType, Type, is_static, leaves, nbytes
@@ -235,6 +241,8 @@ class NumexprEngine(KernelEngine):
             kernel = build(function, self.threads)
         except Declined:
             return None
+        if kernel.lowering != "numexpr" and is_alike(function):
+            return elementwise_function(function, ARRAY_CALLS)
         return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
 
     def _small_dot(self, node: Node) -> Callable[..., Any] | None:
@@ -297,6 +305,13 @@ def alone(node: Node) -> Function:
 
 def is_tensor(node: Node) -> bool:
     return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def is_alike(function: Function) -> bool:
+    """Whether a function is elementwise, and all its tensors but those of rank 0 have one shape."""
+    shapes = {n.type.dims for n in function.nodes if isinstance(n.type, TensorType)} - {()}
+    whole = all(isinstance(r.type, TensorType) and r.type.dims in shapes and r.op.elementwise for r in function.results)
+    return whole and len(shapes) == 1 and all(n.op.elementwise or not n.inputs for n in function.nodes)
 
 
 def is_small(type: Type) -> bool:

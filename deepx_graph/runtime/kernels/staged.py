@@ -6,6 +6,7 @@ small tensors is its program's steps one after the other, each writing into memo
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,11 +18,12 @@ import numpy as np
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
+from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.execute import Kernel
 from deepx_graph.runtime.kernels.lower import viewed
-from deepx_graph.runtime.kernels.program import Shape
+from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 from deepx_graph.runtime.python_code import PythonFunction
 from deepx_graph.types import TensorType
 
@@ -45,7 +47,7 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """Python's own operators, which give for numpy's scalars the very bits of the ufunc."""
 
-ARRAY_CALLS: dict[str, Callable[..., Any]] = {"where": np.where}
+ARRAY_CALLS: dict[str, Callable[..., Any]] = {"where": np.where, "copy": np.copy}
 
 
 def scalar_function(function: Function) -> Staged:
@@ -88,7 +90,7 @@ class _ElementWriter:
             if tree is not None:
                 name, dtype = self._expression(tree, node, operands, {})
                 if dtype == _dtype(node):
-                    return name
+                    return self._call(self.calls["copy"], name) if name in operands and "copy" in self.calls else name
         except Declined:
             pass
         self.out.undo(before[0])
@@ -154,11 +156,27 @@ def array_function(kernel: Kernel, params: Sequence[Node]) -> Staged:
     for step in kernel.plan.levels[0]:
         if step.sources:
             used = [names[kernel.reused.get(r, r)] for r in (*step.sources, step.target)]
-            out.call(None, step.make(), *used)
+            out.call(None, _reduced(step, program) or step.make(), *used)
     for r, shape in zip(program.results, program.result_shapes, strict=True):
         if shape != program.registers[r].shape:
             out.call(names[r], methodcaller("reshape", shape), names[r])
     return _giving(out, [names[r] for r in program.results])
+
+
+SHORT = 128
+"""Elements that floats are added up one after the other."""
+
+
+def _reduced(step: Step, program: KernelProgram) -> Staged | None:
+    """A reduction by one loop of numpy's, where that loses no precision."""
+    shape, dtype = program.registers[step.sources[0]].shape, program.registers[step.target].dtype
+    if step.reduction is None or len(step.sources) > 1 or dtype not in lower_primitives.ALL:
+        return None
+    axes, monoid = step.reduction.axes, step.reduction.op.monoid
+    if not isinstance(monoid, UfuncMonoid) or (monoid.rounds and math.prod(shape[k] for k in axes) > SHORT):
+        return None
+    reduce: Any = monoid.function.reduce
+    return lambda x, out: reduce(x, axes, dtype, out, True)
 
 
 def _seen(out: PythonFunction, leaf: Any, shape: Shape, param: Node) -> str:
@@ -207,7 +225,7 @@ def reduction_function(node: Node) -> Staged:
     assert isinstance(first, TensorType)
     rest = [k for k in range(len(first.shape)) if k not in gone]
     order, shape = (*gone, *rest), (-1, *(first.shape[k] for k in rest))
-    if 0 in first.shape or any(r.op is CONSTANT for r in body.results):
+    if 0 in first.shape or any(r.op in (CONSTANT, PARAM) for r in body.results):
         raise Declined("nothing to combine")
 
     def run(*values: Any) -> Any:

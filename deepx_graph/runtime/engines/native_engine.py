@@ -147,8 +147,8 @@ class NativeEngine(KernelEngine):
                 return kernel
         if not node.op.view:
             self._own(node)
-        if self.joins(node):
-            return self._machine_code(node)
+        if self.joins(node) and (joined := self._machine_code(node)) is not None and joined.is_one_call:
+            return joined
         if isinstance(own := self._compiled(node), MachineKernel) and own.code is not None:
             return own.code
         key = key_of(node)
@@ -263,6 +263,8 @@ class NativeEngine(KernelEngine):
         shapes = [t.shape for t in types if isinstance(t, TensorType)]
         code = self._code_of(kernel)
         if not isinstance(kernel, MachineKernel) or code is None or not code.is_kept or not code.reads_plainly(shapes):
+            return found
+        if code.has_state:  # which takes memory: one for rows of kernels is enough
             return found
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:

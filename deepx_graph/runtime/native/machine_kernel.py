@@ -59,6 +59,14 @@ class Layout:
     size: int
 
 
+@dataclass(frozen=True, eq=False)
+class KernelState:
+    """Words that a kernel changes while it runs, and what they point to. The first is not 0 as long as there is more to do."""
+
+    words: Array
+    kept: Any
+
+
 class MachineKernel:
     """A callable of machine code: `kernel(args, out)` gives all its results, in `out` where that is given."""
 
@@ -163,6 +171,28 @@ class MachineCode(MachineKernel):
     """About how long one thread works on it."""
     calls: tuple[tuple[int, int], ...]
     """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
+    has_state: bool = False
+    """Whether its memory has a state, which is one constant more in its table."""
+    is_one_call: bool = True
+    """Whether one round of the calls does it all; else there are as many as its state says."""
+
+    @property
+    def team(self) -> int:
+        """How many threads share its work at most."""
+        return max((threads for _, threads in self.calls), default=0)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether other threads of Python should run meanwhile."""
+        return self.nanoseconds > LONG_NANOSECONDS or not self.is_one_call
+
+    def new_state(self) -> KernelState:
+        """The state of one memory."""
+        raise NotImplementedError
+
+    def lasting_memory(self) -> KernelMemory:
+        """Memory for a caller that keeps it from call to call."""
+        return KernelMemory([self])
 
     @property
     def workspace_bytes(self) -> int:
@@ -184,7 +214,7 @@ class MachineCode(MachineKernel):
     @cached_property
     def _steps(self) -> list[tuple[Any, int]]:
         """The calls, to be made from Python."""
-        alone = ALONE if self.nanoseconds > LONG_NANOSECONDS else ALONE_AND_SHORT
+        alone = ALONE if self.is_long else ALONE_AND_SHORT
         return [(SHARED(address) if threads else alone(address), threads) for address, threads in self.calls]
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
@@ -207,12 +237,20 @@ class KernelMemory:
         self._own = room(own)
         self._scratch = [room(each) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
+        self._states: dict[MachineCode, KernelState] = {}
         self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
+
+    def state(self, kernel: MachineCode) -> KernelState:
+        """The state of a kernel that has one."""
+        if kernel not in self._states:
+            self._states[kernel] = kernel.new_state()
+        return self._states[kernel]
 
     def table(self, kernel: MachineCode) -> bytearray:
         """A table for the kernel in which all but the array objects is filled in."""
         table = bytearray(8 * kernel.layout.size)
-        addresses, at = [a.ctypes.data for a in kernel.constants], self._own.ctypes.data
+        constants = (*kernel.constants, self.state(kernel).words) if kernel.has_state else kernel.constants
+        addresses, at = [a.ctypes.data for a in constants], self._own.ctypes.data
         for size in kernel.own_bytes:
             addresses.append(at)
             at += rounded(size)

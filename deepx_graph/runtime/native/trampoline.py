@@ -56,7 +56,7 @@ def entry(segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup
     What shares memory with it is as `CallBatching.joined` has it.
     """
     machine = _machine()
-    threads = max((n for k in kernels for _, n in k.calls), default=0)
+    threads = max((k.team for k in kernels), default=0)
     if machine is None or (threads > 1 and pool() is None):
         return None
     frame = _Frame(segment, kernels, shared)
@@ -76,7 +76,7 @@ class _Frame:
 
     def __init__(self, segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup) -> None:
         self.segment, self.shared = segment, shared
-        self.nanoseconds = sum(k.nanoseconds for k in kernels)
+        self.is_long = sum(k.nanoseconds for k in kernels) > LONG_NANOSECONDS or any(k.is_long for k in kernels)
         self.kept: list[Any] = [*kernels]
         self.arguments: list[tuple[int, int]] = []
         self.results: list[tuple[int, int]] = []
@@ -88,13 +88,14 @@ class _Frame:
 
     def _add_kernel(self, kernel: MachineCode, buffers: Sequence[Buffer]) -> None:
         if kernel not in self.shared.memory:
-            self.shared.memory[kernel] = KernelMemory([kernel])
+            self.shared.memory[kernel] = kernel.lasting_memory()
         memory: KernelMemory = self.shared.memory[kernel]
         table = memory.table(kernel)
         for k, buffer in enumerate(buffers):
             self._bind(table, k, buffer)
         scratches = ctypes.addressof(memory.scratches)
-        self.steps += [(function, address_of(table), scratches, threads) for function, threads in kernel.calls]
+        state = memory.state(kernel).words.ctypes.data if kernel.has_state else 0
+        self.steps += [(function, address_of(table), scratches, threads, state) for function, threads in kernel.calls]
 
     def _add_copy(self, source: Buffer, target: ResultBuffer, nbytes: int) -> None:
         table = bytearray(struct.pack("3N", 0, 0, nbytes))
@@ -102,7 +103,7 @@ class _Frame:
         self._bind(table, 1, source)
         machine = _machine()
         assert machine is not None
-        self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0))  # it needs no scratch memory
+        self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0, 0))  # it needs no scratch memory
 
     def _bind(self, table: bytearray, slot: int, buffer: Buffer) -> None:
         """Puts an array object into a slot of a table: now, or at every call."""
@@ -119,7 +120,7 @@ class _Frame:
         if workers is not None:
             workers.hire(threads - 1)
         named: dict[str, int] = {
-            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.nanoseconds > LONG_NANOSECONDS,
+            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.is_long,
             "params": self._rows(map(self._param, range(len(segment.params)))), "param_count": len(segment.params),
             "results": self._rows(map(self._result, segment.results)), "result_count": len(segment.results),
             "given": self._rows(self.arguments), "given_count": len(self.arguments),

@@ -35,8 +35,9 @@ RESULT = ("over", "own", "maker", "dtype", "rank", "dims")
 """The words of a result: the number of the argument that it is written over, or -1; an array that stays the frame's, or 0; a
 callable that makes it, or 0; otherwise its dtype, rank and dimensions."""
 
-STEP = ("function", "table", "scratches", "threads")
-"""The words of a step. With 0 threads `function(table, scratch)`, else `function(table, counter, scratch)` in so many threads."""
+STEP = ("function", "table", "scratches", "threads", "state")
+"""The words of a step. With 0 threads `function(table, scratch)`, else `function(table, counter, scratch)` in so many threads.
+`state` is 0, or the address of a word: the step begins with 0 there, and is run again as long as there is not."""
 
 
 def _word(row: str, words: tuple[str, ...], name: str, type: str = "i64") -> str:
@@ -66,6 +67,7 @@ declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 declare ptr @PyObject_CallNoArgs(ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare i32 @PyErr_CheckSignals()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -307,23 +309,39 @@ done:
 """
 
 _RUN = f"""
-define void @run(ptr %frame) nounwind {{
+define i64 @run(ptr %frame, i64 %first, i1 %again) nounwind {{
 {_word("frame", FRAME, "steps", "ptr")}{_word("frame", FRAME, "step_count")}{_word("frame", FRAME, "share", "ptr")}\
 {_word("frame", FRAME, "pool", "ptr")}  %counter = getelementptr i64, ptr %frame, i64 {FRAME.index("counter")}
   br label %next
 next:
-  %k = phi i64 [ 0, %0 ], [ %k1, %done ]
+  %k = phi i64 [ %first, %0 ], [ %k1, %done ]
+  %goes.on = phi i1 [ %again, %0 ], [ false, %done ]
   %more = icmp slt i64 %k, %frame.step_count
   br i1 %more, label %one, label %out
 one:
   %k1 = add i64 %k, 1
 {_row("frame.steps", STEP, "k", "step")}{_word("step", STEP, "function", "ptr")}{_word("step", STEP, "table", "ptr")}\
-{_word("step", STEP, "scratches", "ptr")}{_word("step", STEP, "threads")}  %scratch = load ptr, ptr %step.scratches
+{_word("step", STEP, "scratches", "ptr")}{_word("step", STEP, "threads")}{_word("step", STEP, "state", "ptr")}\
+  %scratch = load ptr, ptr %step.scratches
+  %has.state = icmp ne ptr %step.state, null
+  %starts = xor i1 %goes.on, true
+  %is.new = and i1 %has.state, %starts
+  br i1 %is.new, label %new, label %ready
+new:
+  store i64 0, ptr %step.state
+  br label %ready
+ready:
   %plain = icmp eq i64 %step.threads, 0
   br i1 %plain, label %whole, label %chunks
 whole:
   call void %step.function(ptr %step.table, ptr %scratch)
-  br label %done
+  br i1 %has.state, label %ask, label %done
+ask:
+  %state = load i64, ptr %step.state
+  %is.done = icmp eq i64 %state, 0
+  br i1 %is.done, label %done, label %stopped
+stopped:
+  ret i64 %k
 chunks:
   store i64 0, ptr %counter
   %several = icmp sgt i64 %step.threads, 1
@@ -337,7 +355,7 @@ shared:
 done:
   br label %next
 out:
-  ret void
+  ret i64 %frame.step_count
 }}
 
 define void @copied(ptr %table, ptr %scratch) nounwind {{
@@ -373,21 +391,37 @@ begin:
   br i1 %has.memory, label %bind, label %end
 bind:
 {_word("frame", FRAME, "given", "ptr")}{_word("frame", FRAME, "given_count")}{_word("frame", FRAME, "made", "ptr")}\
-{_word("frame", FRAME, "made_count")}{_word("frame", FRAME, "long")}\
+{_word("frame", FRAME, "made_count")}{_word("frame", FRAME, "long")}{_word("frame", FRAME, "step_count")}\
   %objects = call ptr @objects(ptr %frame, ptr %args)
   call void @bound(ptr %objects, ptr %frame.given, i64 %frame.given_count)
   %items = getelementptr i8, ptr %results, i64 {ITEMS}
   call void @bound(ptr %items, ptr %frame.made, i64 %frame.made_count)
   %is.long = icmp ne i64 %frame.long, 0
+  br label %go
+go:
+  %first = phi i64 [ 0, %bind ], [ %at, %look_around ]
+  %again = phi i1 [ false, %bind ], [ true, %look_around ]
   br i1 %is.long, label %released, label %held
 released:
   %state = call ptr @PyEval_SaveThread()
-  call void @run(ptr %frame)
+  %at.released = call i64 @run(ptr %frame, i64 %first, i1 %again)
   call void @PyEval_RestoreThread(ptr %state)
-  br label %end
+  br label %ran
 held:
-  call void @run(ptr %frame)
-  br label %end
+  %at.held = call i64 @run(ptr %frame, i64 %first, i1 %again)
+  br label %ran
+ran:
+  %at = phi i64 [ %at.released, %released ], [ %at.held, %held ]
+  %stopped = icmp slt i64 %at, %frame.step_count
+  br i1 %stopped, label %look_around, label %end
+look_around:
+  %raised = call i32 @PyErr_CheckSignals()
+  %goes.on = icmp eq i32 %raised, 0
+  br i1 %goes.on, label %go, label %interrupted
+interrupted:
+  call void @Py_DecRef(ptr %results)
+  store atomic i64 0, ptr %frame.busy seq_cst, align 8
+  ret ptr null
 end:
   store atomic i64 0, ptr %frame.busy seq_cst, align 8
   ret ptr %results

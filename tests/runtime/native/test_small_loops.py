@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from deepx_graph.ops import (
     reshape,
     scatter,
     select,
+    sine,
     slice_,
     subtract,
     tanh,
@@ -234,12 +236,63 @@ def test_views_in_several_parts() -> None:
     check(make, np.arange(16, dtype=np.int32).reshape(4, 4))
 
 
-def test_an_endless_loop_can_be_interrupted() -> None:
+def halved_until(below: Node, x: Node) -> Any:
+    """The compiled loop that halves a vector as long as its sum is greater."""
     b = Builder()
-    x = b.param(0, type_of_array(np.ones(4, np.float32)))
-    s = b.loop((x,), lambda v: (b(compare, total(b, v[0]), b.constant(np.float32(-1)), direction="GT"),
-                               (b(multiply, v[0], b.like(0.5, v[0])),)))
-    f = compile(Module((Function("main", (x,), s),), "main"), engine="native")
+    s = b.loop((x,), lambda v: (b(compare, total(b, v[0]), below, direction="GT"), (b(multiply, v[0], b.like(0.5, v[0])),)))
+    return compile(Module((Function("main", (x, below), s),), "main"), engine="native")
+
+
+def vector_and_number() -> tuple[Node, Node]:
+    b = Builder()
+    return b.param(0, type_of_array(np.ones(4, np.float32))), b.param(1, type_of_array(np.float32(1)))
+
+
+def test_a_loop_of_unknown_length_is_one_call_of_python() -> None:
+    """However often its machine function returns to let others run."""
+    x, below = vector_and_number()
+    f = halved_until(below, x)
+    assert f.python_steps == ()
+    for limit in (8, 0.5, 1e-30, 0.5):
+        want = np.ones(4, np.float32)
+        while want.sum() > limit:
+            want = want * np.float32(0.5)
+        np.testing.assert_array_equal(f(np.ones(4, np.float32), np.float32(limit))[0], want)
+
+
+def test_calls_from_several_threads_do_not_share_memory() -> None:
+    """Also calls that are long enough for others to run meanwhile."""
+    x = normal(3, dtype="f8")
+    a = normal(3, 3, dtype="f8", seed=5)
+
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        return counted(b, 3000, (x,), lambda k, v: [b(add, b(sine, matmul(b, b.constant(a), v)), x)])
+
+    b = Builder()
+    p = b.param(0, type_of_array(x))
+    f = compile(Module((Function("main", (p,), make(b, p)),), "main"), engine="native", threads=1)
+    inputs = [x + k for k in range(4)]
+    want = [f(x)[0].copy() for x in inputs]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        wrong.extend(k for _ in range(40) if not np.array_equal(f(inputs[k])[0], want[k]))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and f.python_steps == ()
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_an_endless_loop_can_be_interrupted(calls: int) -> None:
+    """By the first call, which Python runs, and by later ones, which machine code does."""
+    x, below = vector_and_number()
+    f = halved_until(below, x)
+    for _ in range(calls):
+        f(np.ones(4, np.float32), np.float32(1))
 
     class Stop(BaseException):
         pass
@@ -251,10 +304,11 @@ def test_an_endless_loop_can_be_interrupted() -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(Stop):
-            f(np.ones(4, np.float32))
+            f(np.ones(4, np.float32), np.float32(-1))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    np.testing.assert_array_equal(f(np.ones(4, np.float32), np.float32(1))[0], np.full(4, 0.25, np.float32))
 
 
 # --- cells and steps: products and concatenations inside

@@ -5,8 +5,8 @@ kernels take for an array object: its buffer's address stands where an array kee
 them. After so many jumps back the function notes where it is and returns, and goes on there when it is called again.
 
 One call has as many iterations as take some milliseconds; then Python has the floor for a moment, so that an endless loop can be
-interrupted, and the next call goes on. A loop of few iterations, by its count, needs one call and can stand in a row of kernels.
-The words of a kernel are its own: it runs once at a time, as kernels of an engine do.
+interrupted, and the next call goes on; the trampoline does so, too. A loop of few iterations, by its count, needs one call.
+The words are memory of a call: several calls may run at once.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from deepx_graph.runtime.native.loops.small_body import (
     planned,
 )
 from deepx_graph.runtime.native.machine_kernel import (
-    ALONE,
     DATA,
     KernelMemory,
+    KernelState,
     Layout,
     MachineCode,
     Workspace,
@@ -284,12 +284,13 @@ def build(body: Function, machine_of: MachineOf, allowance: Allowance) -> SmallB
 
 
 class SmallBodyKernel(MachineCode):
-    """The compiled function and its words."""
+    """The compiled function, and how to make its words."""
 
+    has_state = True
 
     def __init__(self, body: Function, loops: LoopPlan) -> None:
         kernels = [c.kernel for c in kernels_of(loops)]
-        self.threads = max((threads for k in kernels for _, threads in k.calls), default=0) or 1
+        self.threads = max((k.team for k in kernels), default=0) or 1
         if self.threads > 1 and pool() is None:
             raise Declined("kernels in shares, and no workers that machine code can call")
         self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
@@ -300,82 +301,99 @@ class SmallBodyKernel(MachineCode):
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)
         self.nanoseconds = self._iteration_ns * max(1, known)
-        in_one_call = None not in trips and self.nanoseconds <= CALL_NANOSECONDS
-        self.is_short = in_one_call and self.threads == 1
-        """Whether one call does it all, on one thread."""
-        limit = 1 << 60 if in_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
-        self._words = _Words(loops, kernels, limit)
-        self.constants: tuple[Array, ...] = (self._words.array,)
+        self.is_one_call = None not in trips and self.nanoseconds <= CALL_NANOSECONDS
+        self._loops = loops
+        self._limit = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
+        self._is_in_use = False
+        self.is_kept = True
+        self._bytes = words_bytes(loops) + workspace_bytes(kernels) + loops.buffers()[1]
+        self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
         self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
         address = machine_code.functions(function_text(loops, self.params), ["iterate"], self)["iterate"]
         self.calls = ((address, 0),)
-        self._call = ALONE(address)
+
+    @property
+    def team(self) -> int:
+        """Its own kernels share their work."""
+        return self.threads
 
     @property
     def workspace_bytes(self) -> int:
         """The words and what they point to."""
-        return self._words.bytes
+        return self._bytes
 
     def keep(self, allowance: Allowance) -> None:
-        """All of it is the kernel's own, and was taken when it was made."""
+        """Its memory was taken when it was made."""
+
+    def new_state(self) -> KernelState:
+        """The words, with the memory of all values."""
+        return _Words(self._loops, self._limit).state
+
+    def lasting_memory(self) -> KernelMemory:
+        """What a call from Python has left, if there is one: such memory is large."""
+        self._is_in_use = True
+        try:
+            return self._spare.pop().memory  # type: ignore[no-any-return]
+        except IndexError:
+            return super().lasting_memory()
+
+    def give_back(self, workspace: Workspace) -> None:
+        """One is kept, unless somebody else keeps one."""
+        if not self._is_in_use and not self._spare:
+            self._spare.append(workspace)
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; of a loop whose iterations are not known, one iteration."""
         return cost.ForecastParts(0.0, self.nanoseconds, 0.0)
 
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """It reads all its arguments as they lie; but one call of it may not be all."""
-        return self.is_short
-
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """All iterations; Python has the floor between calls."""
-        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
-        workspace.fill([*arrays, *results])
-        self._words.array[RESUME // 8] = 0
+        words = workspace.memory.state(self).words
+        words[RESUME // 8] = 0
         if self.threads > 1 and (workers := pool()) is not None:
             workers.hire(self.threads - 1)
-        while True:
-            self._call(workspace.address, None)
-            if not self._words.array[RESUME // 8]:
-                break
+        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
+        super().run(workspace, arrays, results)
+        while words[RESUME // 8]:
+            super().run(workspace, arrays, results)
 
 
 class _Words:
     """The words of a kernel, and everything that they point to."""
 
-    def __init__(self, loops: LoopPlan, kernels: Sequence[MachineCode], limit: int) -> None:
+    def __init__(self, loops: LoopPlan, limit: int) -> None:
+        kernels = [c.kernel for c in kernels_of(loops)]
         self.array = aligned(words_bytes(loops)).view(np.int64)
         self.array[:] = 0
         base = self.array.ctypes.data
         memory = KernelMemory(kernels)
-        self.bytes = self.array.nbytes + workspace_bytes(kernels)
-        self._kept: list[Any] = [memory, kernels]
+        kept: list[Any] = [memory, kernels, loops]
+        self.state = KernelState(self.array, kept)
         self.array[LIMIT // 8] = limit
         self.array[SCRATCH // 8] = memory.scratch[0]
         self.array[SCRATCHES // 8] = ctypes.addressof(memory.scratches)
         if (workers := pool()) is not None:
             self.array[SHARE // 8], self.array[POOL // 8] = workers.share_address, workers.address
-        self._fill_storages(loops)
+        kept.append(self._storages(loops))
         at = calls_at(loops) // 8
         for called in kernels_of(loops):
             table = memory.table(called.kernel)
             objects = np.frombuffer(table, np.int64)
             objects[: len(called.objects)] = [base + cell(s) for s in called.objects]
-            self._kept.append(table)
+            kept.append(table)
             for function, _ in called.kernel.calls:
                 self.array[at : at + 2] = function, address_of(table)
                 at += 2
 
-    def _fill_storages(self, loops: LoopPlan) -> None:
+    def _storages(self, loops: LoopPlan) -> Array:
+        """Points the cells of storages at their memory, which it gives."""
         offsets, size = loops.buffers()
         buffers = aligned(size)
-        self._kept.append(buffers)
-        self.bytes += buffers.nbytes
         start = buffers.ctypes.data
         for number, (storage, offset) in enumerate(zip(loops.storages, offsets, strict=True)):
             if storage.param is None:
                 where = start + offset if storage.array is None else storage.array.ctypes.data
                 self.array[(cell(number) + DATA) // 8] = where
-            self._kept.append(storage)
+        return buffers

@@ -16,7 +16,7 @@ from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
-    from deepx_graph.session.programs import Optimised
+    from deepx_graph.session.programs import Loaded, Optimised
 
 
 DIALECTS = ("seed", "wire", "function")
@@ -229,6 +229,8 @@ def add_check_grad(parser: argparse.ArgumentParser) -> None:
     _add_wrt(parser)
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random inputs (default 0)")
     parser.add_argument("--samples", type=count, default=3, metavar="N", help="how many random inputs (default 3)")
+    parser.add_argument("--against-vjp", action="store_true",
+                        help="compare with the derivative that a file of jax.export has stored, not with differences")
 
 
 def run_check_grad(args: Arguments) -> int:
@@ -236,8 +238,25 @@ def run_check_grad(args: Arguments) -> int:
 
     from deepx_graph.session.gradcheck import check_gradient
 
-    module = read_program(args).module
+    program = read_program(args)
+    module = program.module
+    if args.against_vjp:
+        return _against_vjp(args, program)
     root = Path(args.data_root) if args.data_root else None
     report = check_gradient(module, _wrt(args), seed=args.seed, samples=args.samples, data_root=root)
     emit_json(report.to_json()) if args.json else emit(str(report), None)
     return 0 if report.ok else 1
+
+
+def _against_vjp(args: Arguments, program: Loaded) -> int:
+    from dataclasses import asdict
+
+    from deepx_graph.session.vjpcheck import check_against_vjp
+
+    found = check_against_vjp(program.module, program.exported, _wrt(args), seed=args.seed, samples=args.samples)
+    ok = all(c.agrees for c in found)
+    if args.json:
+        emit_json({"ok": ok, "inputs": [asdict(c) for c in found]})
+    else:
+        emit("\n".join(printable(str(c)) for c in found) + "\n" if found else "no input has a gradient\n", None)
+    return 0 if ok else 1

@@ -26,7 +26,8 @@ def run_info(args: Arguments) -> int:
     from deepx_graph.session.report.info import module_info
     from deepx_graph.session.report.kernels import kernels
 
-    module = read_program(args).module
+    program = read_program(args)
+    module = program.module
     stage("count")
     info = module_info(module)
     done = programs.optimise(module, args.pass_pipeline)
@@ -34,11 +35,13 @@ def run_info(args: Arguments) -> int:
     stage("kernels")
     found = kernels(done.module, args.engine, args.threads)
     if args.json:
-        emit_json(info.to_json() | ({"compared": compared.to_json()} if compared else {})
+        emit_json(info.to_json() | ({"exported": program.exported.to_json()} if program.exported else {})
+                  | ({"compared": compared.to_json()} if compared else {})
                   | ({"kernels": found.to_json()} if found else {}))
     else:
         facts = info.lines(None) if args.all else info.lines()
-        lines = [*facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
+        first = program.exported.lines() if program.exported else ()
+        lines = [*first, *facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
         emit("\n".join(map(printable, lines)) + "\n", None)
     return 0
 

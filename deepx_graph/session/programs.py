@@ -34,7 +34,7 @@ from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
-    from deepx_graph.text.common.options import Recorded
+    from deepx_graph.text.common.options import Exported, Recorded
 
 
 STDIN = "-"
@@ -48,6 +48,8 @@ class Loaded:
     warnings: tuple[Diagnostic, ...] = ()
     recorded: Recorded | None = None
     """What the file tells of a run of the program."""
+    exported: Exported | None = None
+    """What a file of jax.export says of the program."""
 
 
 def load(path: str | Path, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
@@ -74,7 +76,7 @@ def loads(source: Source | str | bytes | bytearray | memoryview, format: str | N
     found = read(source, format, options)
     stage("verify")
     verify(found.module)
-    return Loaded(found.module, found.warnings, found.recorded)
+    return Loaded(found.module, found.warnings, found.recorded, found.exported)
 
 
 def dumps(module: Module, format: str | None = None, **options: Any) -> str:

@@ -26,6 +26,11 @@ class Comparison:
     at: tuple[int, ...] = ()
 
     @property
+    def excess(self) -> float:
+        """The difference as a multiple of what is allowed."""
+        return self.difference / self.tolerance if self.tolerance else self.difference * float("inf") if self.difference else 0.0
+
+    @property
     def agrees(self) -> bool:
         return self.difference <= self.tolerance
 
@@ -56,11 +61,11 @@ def compare(recorded: Recorded, names: Sequence[str], outputs: Sequence[Array]) 
         return []
     if len(recorded.results) != len(outputs):
         raise RunError(f"{counted(len(recorded.results), 'result')} recorded, and the program gives {len(outputs)}")
-    return [_compared(name, np.asarray(got), want.array, want.dtype)
+    return [compared(name, np.asarray(got), want.array, want.dtype)
             for name, got, want in zip(names, outputs, recorded.results, strict=True)]
 
 
-def _compared(name: str, got: Array, want: Array, dtype: DType) -> Comparison:
+def compared(name: str, got: Array, want: Array, dtype: DType) -> Comparison:
     """Floats may differ by the root of their precision of the largest value, as sums may be taken in another order; others not."""
     if got.shape != want.shape:
         return Comparison(name, float("inf"), 0.0)

@@ -37,7 +37,7 @@ from deepx_graph.rewrite import TARGETS
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.hlo import is_protobuf
 from deepx_graph.text.mindir import looks_like_model
-from deepx_graph.text.stablehlo import is_bytecode
+from deepx_graph.text.stablehlo import is_binary
 
 if TYPE_CHECKING:
     from deepx_graph.rewrite.legalise import ConversionTarget
@@ -49,7 +49,7 @@ PIECE = 1 << 24
 SAMPLE = 1 << 16
 """How many leading characters recognition looks at."""
 
-HEAD = 256
+HEAD = 1024
 """How many leading bytes tell the kind of a binary file."""
 
 
@@ -118,8 +118,8 @@ FORMATS: dict[str, Format] = {
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO as text or protocol buffer", (".hlo",), "deepx_graph.text.hlo", target="printer.ops",
                begins=is_protobuf),
-        Format("stablehlo", "StableHLO as MLIR text or bytecode", (".stablehlo", ".mlir", ".mlirbc"), "deepx_graph.text.stablehlo",
-               target="printer.legal", begins=is_bytecode),
+        Format("stablehlo", "StableHLO as MLIR text or bytecode, alone or exported by JAX", (".stablehlo", ".mlir", ".mlirbc"),
+               "deepx_graph.text.stablehlo", target="printer.legal", begins=is_binary),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
                writes=False, begins=looks_like_model),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),

@@ -5,6 +5,7 @@ Bounds are checked before the memory they guard is used. Nothing here knows a la
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +41,42 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class Exported:
+    """What a file of `jax.export` says of its program: the version of the calling convention; what it was made for; of each
+    argument and result its element type and shape, and the trees of Python that these are leaves of; which arguments it takes.
+    """
+
+    name: str
+    calling_convention: int
+    platforms: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    in_tree: str
+    out_tree: str
+    kept: tuple[int, ...]
+    jax: str = ""
+    vjp: Callable[[], ReadResult] | None = None
+    """Reads the derivative that the file has: a program of the arguments and the cotangents of results."""
+
+    def lines(self) -> list[str]:
+        """The same as text."""
+        by, platforms = f"jax {self.jax}".strip(), ", ".join(self.platforms) or "any platform"
+        found = [f"exported by {by} as {self.name} for {platforms}; calling convention {self.calling_convention}",
+                 f"  takes {self.in_tree}", f"  gives {self.out_tree}"]
+        return [*found, "  its derivative is stored: check-grad --against-vjp compares ours with it"] if self.vjp else found
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain data."""
+        return {"name": self.name, "calling_convention": self.calling_convention, "platforms": self.platforms, "jax": self.jax,
+                "inputs": self.inputs, "outputs": self.outputs, "in_tree": self.in_tree, "out_tree": self.out_tree,
+                "kept": self.kept, "has_vjp": self.vjp is not None}
+
+
+@dataclass(frozen=True)
 class ReadResult:
     """A module that was read, and what its reader put up with."""
 
     module: Module
     warnings: tuple[Diagnostic, ...] = ()
     recorded: Recorded | None = None
+    exported: Exported | None = None

@@ -12,7 +12,7 @@ from deepx_graph.text.common.options import ReadOptions, ReadResult
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.syntax import ParsedProgram
 
-__all__ = ["detect", "is_bytecode", "read", "write"]
+__all__ = ["detect", "is_binary", "read", "write"]
 
 _DIALECT = re.compile(r"\b(stablehlo|chlo|mhlo)\.[a-z_]+|\bfunc\.func\b")
 
@@ -22,6 +22,17 @@ def is_bytecode(head: bytes) -> bool:
     return head[:4] == b"ML\xefR"
 
 
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins like this is MLIR bytecode, or one of jax.export, which has some."""
+    if is_bytecode(head):
+        return True
+    if head[1:4] != b"\0\0\0":  # where the root of a FlatBuffer is
+        return False
+    from deepx_graph.text.stablehlo.bytecode.exported import is_exported
+
+    return is_exported(head)
+
+
 def detect(text: str) -> float:
     """How likely the text is StableHLO: 0 to 1."""
     return 0.95 if _DIALECT.search(text) else 0.0
@@ -29,6 +40,10 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
+    if source.data is not None and not is_bytecode(bytes(source.data[:4])):
+        from deepx_graph.text.stablehlo.bytecode.exported import read_exported
+
+        return read_exported(source, options)
     from deepx_graph.text.stablehlo.reader.lower import MlirLowering
 
     lowering = MlirLowering(source, parsed(source, options))

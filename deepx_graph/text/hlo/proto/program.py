@@ -30,7 +30,7 @@ from deepx_graph.text.hlo.syntax import Computation, HloInstruction, HloProgram,
 from deepx_graph.text.xla.hlo_text import AttributeFault
 
 _UNFIT = re.compile(r"[^\w.\-]")
-HEAD = 256
+HEAD = 1024
 """How many leading bytes tell which message a file is."""
 
 

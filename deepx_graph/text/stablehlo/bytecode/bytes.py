@@ -18,12 +18,12 @@ PADDING = 0xCB
 
 
 class ByteReader:
-    """The bytes `[at, end)` of a source; `where` is the name of what they are."""
+    """The bytes `[at, end)` of a source; `where` is the name of what they are. Alignment counts from `origin`."""
 
-    __slots__ = ("at", "data", "end", "source", "where")
+    __slots__ = ("at", "data", "end", "origin", "source", "where")
 
-    def __init__(self, source: Source, data: memoryview, at: int, end: int, where: str) -> None:
-        self.source, self.data, self.at, self.end, self.where = source, data, at, end, where
+    def __init__(self, source: Source, data: memoryview, at: int, end: int, where: str, origin: int = 0) -> None:
+        self.source, self.data, self.at, self.end, self.where, self.origin = source, data, at, end, where, origin
 
     def fail(self, message: str, expected: str | None = None, hint: str | None = None, at: int | None = None) -> ParseError:
         """The error for something at a byte, by default the next one."""
@@ -42,7 +42,7 @@ class ByteReader:
 
     def inner(self, length: int, where: str = "") -> ByteReader:
         """The next bytes, to be read by themselves."""
-        return ByteReader(self.source, self.data, self.skip(length), self.at, where or self.where)
+        return ByteReader(self.source, self.data, self.skip(length), self.at, where or self.where, self.origin)
 
     def skip(self, length: int) -> int:
         """The offset of the next bytes, which are passed over."""
@@ -111,7 +111,7 @@ class ByteReader:
         """Over the padding up to an offset that is a multiple."""
         if to == 0 or to & (to - 1):
             raise self.fail(f"an alignment of {to}", "a power of two")
-        while self.at % to:
+        while (self.at - self.origin) % to:
             if self.byte() != PADDING:
                 raise self.fail("the padding before something aligned is damaged", f"bytes 0x{PADDING:x}", at=self.at - 1)
 

@@ -45,7 +45,8 @@ class Container:
 
     def __init__(self, source: Source, data: memoryview, start: int, end: int) -> None:
         self.source, self.data = source, data
-        r = ByteReader(source, data, start, end, "MLIR bytecode")
+        self._start = start
+        r = ByteReader(source, data, start, end, "MLIR bytecode", start)
         if r.take(min(4, r.left)) != MAGIC:
             raise r.fail("it does not begin as bytecode does", "the bytes 4d 4c ef 52", at=start)
         self.version = r.varint()
@@ -71,7 +72,7 @@ class Container:
     def section(self, number: int) -> ByteReader:
         """The bytes of a section. Raises ParseError where it is missing."""
         start, end = self._sections.get(number, (-1, -1))
-        r = ByteReader(self.source, self.data, start, end, f"section of {SECTIONS[number]}")
+        r = ByteReader(self.source, self.data, start, end, f"section of {SECTIONS[number]}", self._start)
         if start < 0:
             raise ByteReader(self.source, self.data, 0, 0, "MLIR bytecode").fail(f"the section of {SECTIONS[number]} is missing")
         return r

@@ -28,7 +28,7 @@ from deepx_graph.loops.lower import filled, lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine
-from deepx_graph.loops.storage import COMPUTED
+from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.helpers import highest, lowest
@@ -455,7 +455,7 @@ class _ControlLowering:
     def _variable(self, tensor: LazyTensor | TensorType) -> _Variable:
         """Cells for a small value."""
         type = TensorType(tensor.dtype, tensor.shape)
-        dtype = COMPUTED.get(type.dtype.name, type.dtype)
+        dtype = wide(type.dtype)
         each = [part_of(dtype)] * 2 if dtype.kind == "complex" else [dtype]
         return _Variable(type, [[self.b.cell(d) for d in each] for _ in range(type.size)])
 

@@ -26,6 +26,7 @@ from deepx_graph.loops.program import (
     Statement,
     Store,
     While,
+    blocks_of,
     free,
     position_in,
 )
@@ -35,6 +36,10 @@ from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.runtime.native.machine_kernel import DATA
 from deepx_graph.types import BOOL, DType
+
+
+LEAST_VECTOR = 8
+"""A loop of so many iterations is made of vectors, where it can be."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,10 @@ def parts(program: LoopProgram) -> Iterator[list[Statement]]:
 class FunctionEmitter:
     """One function, `define void @name(pointers, i64 low, i64 high)`; the bounds are those of a parallel loop's share."""
 
-    def __init__(self, machine: Target) -> None:
+    def __init__(self, machine: Target, whole: int = 0) -> None:
         self.t, self.machine = IRBuilder(1), machine
+        self.whole = whole
+        """How many loops of the module are not to be unrolled, so far."""
         self.slots: dict[Cell, str] = {}
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
@@ -192,8 +199,16 @@ class FunctionEmitter:
         t.line(f"{next_axis} = add nuw nsw i64 {axis}, 1")
         more = t.let(f"icmp slt i64 {next_axis}, {high}")
         t.lines.insert(position, f"  {axis} = phi i64 [ {low}, %{before} ], [ {next_axis}, %{t.block} ]")
-        t.line(f"br i1 {more}, label %{head}, label %{after}")
+        t.line(f"br i1 {more}, label %{head}, label %{after}{self._kept_whole(s)}")
         t.start(after)
+
+    def _kept_whole(self, s: For) -> str:
+        """Keeps LLVM from unrolling a loop of independent iterations before it makes vectors of it."""
+        trips = (s.high - s.low).bounds
+        if not s.parallel or trips is None or trips[1] < LEAST_VECTOR or any(blocks_of(each) for each in s.body):
+            return ""
+        self.whole += 1
+        return f", !llvm.loop !{self.whole}"
 
     def _while(self, s: While) -> None:
         t = self.t
@@ -224,14 +239,16 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
     slot = {b: k for k, b in enumerate((*program.arguments, *program.results, *program.constants, *program.scratch))}
     objects = len(program.arguments) + len(program.results)
     functions, declarations, everything = [], dict[str, None](), list[str]()
+    kept_whole = 0
     for k, part in enumerate(shares):
-        e = FunctionEmitter(machine)
+        e = FunctionEmitter(machine, kept_whole)
         if isinstance(copy := part.body[0], Copy):
             functions.append(_copy(k, copy, *_pointers((copy.target, copy.source), slot, objects)))
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
             everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
             continue
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
+        kept_whole = e.whole
         declarations |= e.t.declarations
         loads, arguments = _pointers(e.used, slot, objects)
         if part.chunks:
@@ -244,7 +261,8 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
         functions.append("\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"]))
         everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
     functions.append("\n".join(["define void @all(ptr %table, ptr %scratch) nounwind {", *everything, "  ret void", "}"]))
-    return "\n".join([*functions, *declarations, *_kept(declarations), ""])
+    loops = [f"!{n} = distinct !{{!{n}, !0}}" for n in range(1, kept_whole + 1)]
+    return "\n".join([*functions, *declarations, *_kept(declarations), '!0 = !{!"llvm.loop.unroll.disable"}', *loops, ""])
 
 
 def _kept(declarations: Iterable[str]) -> Iterator[str]:

@@ -13,7 +13,18 @@ from deepx_graph.loops import primitives, storage
 from deepx_graph.loops.complex import Complex, joined, parts, whole
 from deepx_graph.loops.complex import apply as complex_rules
 from deepx_graph.loops.program import Buffer, Cell, Combine, Conditional, Copy, For, Get, Let, Load, Set, Statement, Store, While
-from deepx_graph.loops.scalar import TRUE, Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine, compared
+from deepx_graph.loops.scalar import (
+    TRUE,
+    Affine,
+    Index,
+    Induction,
+    NotExpressible,
+    Scalar,
+    ScalarConst,
+    ScalarVar,
+    affine,
+    compared,
+)
 from deepx_graph.loops.tensor import LazyTensor
 from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, U64, DType
 
@@ -36,9 +47,15 @@ class LoopBuilder:
         self._blocks: list[list[Statement]] = [self.body]
         self._known: list[dict[Any, Any]] = [{}]
         self._tables: dict[tuple[Any, DType], Buffer] = {}
+        self._induction = Induction()
         self._count = 0
 
     # --- blocks
+
+    @property
+    def here(self) -> list[Statement]:
+        """The block that is being written."""
+        return self._blocks[-1]
 
     def emit(self, statement: Statement) -> None:
         """Adds a statement to the block."""
@@ -233,9 +250,9 @@ class LoopBuilder:
         assert target.buffer is not None
         if source.buffer is not None and source.dtype is target.dtype and len(self._blocks) == 1:
             self.emit(Copy(target.buffer, source.buffer))
-            return
-        with self.nest(source.shape) as at:
-            self.put(target, at, source.at(self, at))
+        elif source.buffer is not target.buffer:
+            with self.nest(source.shape) as at:
+                self.put(target, at, source.at(self, at))
 
     def widened(self, x: Scalar, dtype: DType) -> Any:
         """A stored element as it is computed with."""
@@ -264,8 +281,13 @@ class LoopBuilder:
         result = dtype or primitives.result_dtype(primitive, tuple(a.dtype for a in args))
         if (known := decided(primitive, args, result)) is not None:
             return known
-        found: ScalarVar = self.shared((primitive, args, result), lambda: self._let(primitive, args, result))
-        return found
+        known = self._induction.applied(primitive, args, result, lambda at: self._shared_let("cast", (at,), result))
+        if known is not None:
+            return known
+        return self._shared_let(primitive, args, result)
+
+    def _shared_let(self, primitive: str, args: tuple[Scalar, ...], result: DType) -> ScalarVar:
+        return self.shared((primitive, args, result), lambda: self._let(primitive, args, result))
 
     def divided(self, primitive: str, x: Scalar, y: Scalar, at_zero: Scalar, at_minus_one: Scalar) -> Any:
         """`quotient` or `modulo` of integers, with a result of its own for the divisors 0 and -1."""

@@ -21,11 +21,11 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, Let, Load, LoopProgram, Statement, walk
+from deepx_graph.loops.program import Buffer, Let, Load, LoopProgram, Role, Statement, walk
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, ScalarVar, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import weighted
-from deepx_graph.types import I64, TensorType, TupleType
+from deepx_graph.types import I64, DType, TensorType, TupleType
 
 CHEAP = 8
 """An element of this cost, in additions, is computed again wherever it is read."""
@@ -67,6 +67,15 @@ def lower(function: Function) -> LoopProgram:
     return _Lowering(function).program()
 
 
+def write(b: LoopBuilder, function: Function, operands: Sequence[Value]) -> list[LazyTensor]:
+    """Writes the nests of a function over values of a program; its results are in scratch memory of their own. Raises
+    NotExpressible."""
+    lowering = _Lowering(function, b=b, result_role="scratch")
+    for param, operand in zip(function.params, operands, strict=True):
+        lowering.values[param], lowering.needs[param] = operand, frozenset()
+    return [in_memory(buffer, t.dtype) for buffer, t in lowering.filled_results()]
+
+
 def stored_values(function: Function) -> list[Node]:
     """The nodes of a function that its loop program puts in memory to read them there, or fills by the loops of their op. Raises
     NotExpressible."""
@@ -81,12 +90,13 @@ class _Lowering:
     is_trial: bool = False
     """Whether it is only asked what is put in memory; no nests are written then."""
     b: LoopBuilder = field(default_factory=LoopBuilder)
+    result_role: Role = "result"
     values: dict[Node, Value] = field(default_factory=dict)
     needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
     """The values in memory that an element of each node reads."""
     pointwise: dict[Node, bool] = field(default_factory=dict)
-    taken: set[Buffer] = field(default_factory=set)
-    """The buffers that are results of the program by now."""
+    made: set[Buffer] = field(default_factory=set)
+    """Memory that was made for results, and of which none has become one yet."""
     pending: list[tuple[Node, LazyTensor, Buffer]] = field(default_factory=list)
     """Values of one shape that are to be filled by the next nest."""
     stored: list[Node] = field(default_factory=list)
@@ -97,12 +107,18 @@ class _Lowering:
     def program(self) -> LoopProgram:
         """The whole program."""
         arguments = tuple(self._argument(k, p) for k, p in enumerate(self.function.params))
+        results = tuple(buffer for buffer, _ in self.filled_results())
+        return LoopProgram(arguments, results, tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
+
+    def filled_results(self) -> list[tuple[Buffer, LazyTensor]]:
+        """Writes everything; the memory of the results, with what was put there."""
         for node in self.function.nodes:
             if node.op is not PARAM:
                 self._add(node)
-        results = [self._result(node, tensor) for node in self.function.results for tensor in leaves_of(self.values[node])]
+        leaves = [(node, tensor) for node in self.function.results for tensor in leaves_of(self.values[node])]
+        found = [(self._result(node, tensor), tensor) for node, tensor in leaves]
         self._flush()
-        return LoopProgram(arguments, tuple(results), tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
+        return found
 
     def _argument(self, k: int, param: Node) -> Buffer:
         type = tensor_type(param.type)
@@ -112,13 +128,18 @@ class _Lowering:
 
     def _result(self, node: Node, tensor: LazyTensor) -> Buffer:
         """A result, filled with the elements of a tensor; its memory where they lie in one already, and in no other result."""
-        if tensor.buffer is not None and tensor.buffer.role == "result" and tensor.buffer not in self.taken:
-            self.taken.add(tensor.buffer)
+        if tensor.buffer is not None and tensor.buffer in self.made:
+            self.made.remove(tensor.buffer)
             return tensor.buffer
-        self.b.results += 1
-        buffer = memory(f"r{self.b.results}", tensor.dtype, tensor.shape, "result")
+        buffer = self._new_result(tensor.dtype, tensor.shape)
         self._store(node, tensor, buffer)
         return buffer
+
+    def _new_result(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
+        if self.result_role == "scratch":
+            return self.b.buffer(dtype, shape)
+        self.b.results += 1
+        return memory(f"r{self.b.results}", dtype, shape, "result")
 
     def _tensor(self, node: Node) -> LazyTensor:
         found = self.values[node]
@@ -145,13 +166,14 @@ class _Lowering:
         """Fills the results of a node by the loops of its op; not where these decline at once, and an element will do."""
         assert node.op.loops is not None
         self._flush()
-        written, scratch = len(self.b.body), len(self.b.scratch)
+        here, scratch = self.b.here, len(self.b.scratch)
+        written = len(here)
         types = [tensor_type(t) for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
         outs = [in_memory(self._memory(node, k, t), t.dtype) for k, t in enumerate(types)]
         try:
             node.op.loops(self.b, node, operands, outs)
         except NotExpressible:
-            if len(self.b.body) > written or not has_element(node):
+            if len(here) > written or not has_element(node):
                 raise
             del self.b.scratch[scratch:]
             return False
@@ -166,8 +188,9 @@ class _Lowering:
         parts = [u for u in self.function.users[node] if u.op is PROJ and index_of(u) == item and u in self.function.results]
         if not whole and not parts:
             return self.b.buffer(type.dtype, type.shape)
-        self.b.results += 1
-        return memory(f"r{self.b.results}", type.dtype, type.shape, "result")
+        buffer = self._new_result(type.dtype, type.shape)
+        self.made.add(buffer)
+        return buffer
 
     def _is_kept(self, node: Node) -> bool:
         """Whether the elements are put in memory, as computing them wherever they are read would cost too much."""
@@ -216,7 +239,7 @@ class _Lowering:
         total = own.work
         for operand, reads in zip(node.inputs, own.reads, strict=True):
             found = self.values[operand]
-            if isinstance(found, LazyTensor) and found.buffer is None and operand.op is not CONSTANT:
+            if isinstance(found, LazyTensor) and found.buffer is None and operand.op not in (CONSTANT, PARAM):
                 total += reads * self._whole_cost(operand)
         self.whole_costs[node] = total
         return total

@@ -6,10 +6,11 @@ short and what their ranges decide is decided while a program is built.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deepx_graph.loops import primitives
 from deepx_graph.types import BOOL, I64, DType
 
 
@@ -123,3 +124,69 @@ def compared(x: Scalar, y: Scalar) -> ScalarConst | None:
         return None
     ends = (affine(x) - affine(y)).bounds
     return None if ends is None or ends[0] < 0 <= ends[1] else TRUE if ends[1] < 0 else FALSE
+
+
+class Induction:
+    """Which variables of a program hold a subscript as an integer of some dtype, as those that count do (induction variables)."""
+
+    def __init__(self) -> None:
+        self._subscripts: dict[ScalarVar, Affine] = {}
+
+    def applied(self, primitive: str, args: Sequence[Scalar], dtype: DType, cast: Callable[[Affine], ScalarVar]) -> Any:
+        """The result of a primitive of such integers where it is one, too, or decided, else None. `cast` makes an integer of the
+        dtype of a subscript."""
+        if primitive not in _KNOWN or all(isinstance(a, ScalarConst) for a in args):
+            return None
+        found = [self._subscript(a) for a in args]
+        if None in found:
+            return None
+        at = _affine(primitive, found)
+        if isinstance(at, bool):
+            return ScalarConst(primitives.cast(at, BOOL), BOOL)
+        ends = None if at is None or not dtype.is_integer else at.bounds
+        if at is None or ends is None or any(int(primitives.cast(x, dtype)) != x for x in ends):
+            return None
+        if not at.terms:
+            return ScalarConst(primitives.cast(at.constant, dtype), dtype)
+        if dtype is I64:
+            return at
+        made = cast(at)
+        self._subscripts[made] = at
+        return made
+
+    def _subscript(self, x: Scalar) -> Affine | None:
+        if isinstance(x, ScalarVar):
+            return self._subscripts.get(x)
+        if isinstance(x, ScalarConst):
+            return Affine((), int(x.value)) if x.dtype.is_integer else None
+        return x if x.bounds is not None else None
+
+
+def _affine(primitive: str, found: Sequence[Any]) -> Affine | bool | None:
+    """What the primitive gives, without wrapping."""
+    x, y = found[0], found[-1]
+    if primitive == "cast":
+        return x  # type: ignore[no-any-return]
+    if primitive in _ORDERS:
+        ends = (x - y).bounds
+        return None if ends is None else _ORDERS[primitive](*ends)
+    if primitive == "mul":
+        return None if x.terms and y.terms else x * y.constant if x.terms else y * x.constant
+    return x + y if primitive == "add" else x - y  # type: ignore[no-any-return]
+
+
+def _decided(*, holds: bool, fails: bool) -> bool | None:
+    return True if holds else False if fails else None
+
+
+_ORDERS: dict[str, Callable[[int, int], bool | None]] = {
+    "lt": lambda low, high: _decided(holds=high < 0, fails=low >= 0),
+    "le": lambda low, high: _decided(holds=high <= 0, fails=low > 0),
+    "gt": lambda low, high: _decided(holds=low > 0, fails=high <= 0),
+    "ge": lambda low, high: _decided(holds=low >= 0, fails=high < 0),
+    "eq": lambda low, high: _decided(holds=low == high == 0, fails=low > 0 or high < 0),
+    "ne": lambda low, high: _decided(holds=low > 0 or high < 0, fails=low == high == 0),
+}  # fmt: skip
+"""Comparisons of two integers, by the least and the greatest difference."""
+
+_KNOWN = frozenset({"cast", "add", "sub", "mul", *_ORDERS})

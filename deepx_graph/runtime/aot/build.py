@@ -101,11 +101,12 @@ def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str
 def _planned(function: Function) -> LoopPlan:
     """What one machine function does for a function. Raises RunError, with the place, where it is not one."""
     from deepx_graph.runtime.engines.native_engine import NativeEngine
+    from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 
     engine = NativeEngine(threads=1)
 
     def joins(loop: Function) -> bool:
-        kernel = engine.per_element(loop)
+        kernel = engine.tried(build_per_element, loop)
         return isinstance(kernel, MachineCode) and kernel.is_kept
 
     def made(node: Node) -> MachineCode | None:

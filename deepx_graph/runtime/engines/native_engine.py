@@ -32,6 +32,7 @@ from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.control import build as build_control
+from deepx_graph.runtime.native.loop_program.control import with_loops_in_registers
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
@@ -105,17 +106,7 @@ class NativeEngine(KernelEngine):
         try:
             return build_per_element(function, self.threads)
         except Declined:
-            pass
-        try:
-            return self._control(function)
-        except Declined:
             return build_small_body(function, self.made, self._kept)
-
-    def _control(self, function: Function) -> LoopKernel:
-        """The loops of a function with loops and branches whose iterations are short."""
-        if not has_control(function) or any(_is_better_elsewhere(n) for n in function.nodes):
-            raise Declined("no loops, or products of many terms")
-        return build_control(function, self.threads)
 
     @_in_its_width
     def _gemm(self, function: Function) -> CompiledKernel:
@@ -174,12 +165,8 @@ class NativeEngine(KernelEngine):
 
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: with epilogues, and as one kernel unless kernels join, or else with loops as kernels."""
-        function = outlined(self.with_epilogues(function), lambda loop: self.per_element(loop) is not None)
-        if has_control(function):
-            try:
-                return as_kernel(function, self._short)
-            except Declined:
-                function = outlined(function, self._is_short)
+        function = outlined(self.with_epilogues(function), lambda loop: self.tried(build_per_element, loop) is not None)
+        function = with_loops_in_registers(function, lambda body: self.tried(_in_registers, body) is not None)
         function = with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
         if self._runs_in_one_call(function):
             return function
@@ -209,25 +196,14 @@ class NativeEngine(KernelEngine):
             function = with_fused_epilogue(function, self._accepts, op)
         return function
 
-    def per_element(self, loop: Function) -> CompiledKernel | None:
-        """The kernel that does the iterations of a loop element by element, which no other equals."""
+    @_in_its_width
+    def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
+        """The kernel that a builder has for a function; where it has none, another may be asked."""
         try:
-            kernel = build_per_element(loop, self.threads)
+            kernel = build(body, self.threads)
         except Declined:
             return None
-        return self._remembered(loop, lambda: kernel)
-
-    def _short(self, body: Function) -> None:
-        """Makes the kernel of loops whose iterations are short, with scalars in registers. Raises Declined."""
-        kernel = self._control(body)
-        self._remembered(body, lambda: kernel)
-
-    def _is_short(self, loop: Function) -> bool:
-        try:
-            self._short(loop)
-        except Declined:
-            return False
-        return True
+        return self._remembered(body, lambda: kernel)
 
     def _runs_in_one_call(self, function: Function) -> bool:
         """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""
@@ -373,6 +349,13 @@ def _is_better_elsewhere(node: Node) -> bool:
 def _is_widened(node: Node) -> bool:
     """Whether the node is a product or a convolution of narrow floats that pays for conversions."""
     return _is_better_elsewhere(node) or node.op is convolution
+
+
+def _in_registers(function: Function, threads: int) -> LoopKernel:
+    """The kernel of a function whose loops have short iterations. Raises Declined."""
+    if any(_is_better_elsewhere(n) for n in function.nodes):
+        raise Declined
+    return build_control(function, threads)
 
 
 def has_control(function: Function) -> bool:

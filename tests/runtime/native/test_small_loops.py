@@ -35,10 +35,14 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.contract.reduce import monoid_body, reduction
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines import native_engine
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.llvm import store
+from deepx_graph.runtime.native.loop_program import control
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loops import small_body, small_body_kernel
 from deepx_graph.types import type_of_array
 
@@ -54,11 +58,17 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     store._folder.cache_clear()
 
 
-@pytest.fixture(params=["one call", "many calls"], autouse=True)
+def _declined(function: Function, threads: int) -> LoopKernel:
+    raise Declined
+
+
+@pytest.fixture(params=["one call", "many calls", "in registers"], autouse=True)
 def _calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every loop also with a single jump back in each call."""
+    """Every loop also with a single jump back in each call, and as one loop program."""
     if request.param == "many calls":
         monkeypatch.setattr(small_body_kernel, "CALL_NANOSECONDS", 1)
+    if request.param != "in registers":
+        monkeypatch.setattr(native_engine, "build_control", _declined)
 
 
 def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = True, rtol: float = 0.0) -> list[Array]:
@@ -81,7 +91,8 @@ def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = Tru
     assert all(np.asarray(a).tobytes() == k.tobytes() for a, k in zip(arrays, kept, strict=True)), "an argument has changed"
     assert fast.profile is not None
     whole = small_body_kernel.WHOLE_LOOP, small_body_kernel.WHOLE_PROGRAM
-    assert any(row.lowering in whole for row in fast.profile.rows()) == taken
+    rows = [row.lowering for row in fast.profile.rows()]
+    assert any(row in whole for row in rows) == taken or rows == [control.IN_REGISTERS]
     return list(wanted)
 
 
@@ -197,6 +208,7 @@ def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: b
         return plans[-1]
 
     monkeypatch.setattr(small_body_kernel, "planned", planned)
+    monkeypatch.setattr(native_engine, "build_control", _declined)
 
     def make(b: Builder, y: Node, at: Node) -> Sequence[Node]:
         def body(k: Node, before: Node, now: Node) -> Sequence[Node]:

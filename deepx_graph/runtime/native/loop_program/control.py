@@ -1,9 +1,9 @@
 """From a function with loops and branches to one loop program, whose scalars stay in registers from iteration to iteration.
 
 Values of few elements are scalars (scalar replacement of aggregates); what a loop carries of them is in cells. Larger values lie in
-memory, and an operation that writes over an operand that ends with it, as an update of a row does, works in place. A variable that
-counts is the axis of its loop, so the ranges of subscripts are known (induction variables). Everything is done by one thread: this is for
-iterations so short that nothing else is worth its call.
+memory, and an operation that writes over an operand that ends with it, as an update of a row does, works in place. A variable
+that counts is the axis of its loop, so the ranges of subscripts are known (induction variables). Everything is done by one thread:
+this is for iterations so short that nothing else is worth its call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,33 +18,35 @@ from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, S
 from deepx_graph.analysis.trip_count import Counter, counters, trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import inlined, new_item, rebuilt, with_inputs
-from deepx_graph.ir.structure import CONSTANT, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
-from deepx_graph.loops import primitives
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory, part_of
 from deepx_graph.loops.complex import joined, parts
-from deepx_graph.loops.elements import Value, fill, has_element, settled, tensor_type, value
-from deepx_graph.loops.lower import filled, lower
+from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
+from deepx_graph.loops.lower import filled, lower, write
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Statement, While, blocks_of, walk
-from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar, ScalarConst, ScalarVar, affine
+from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.ops.data.fusion import fused_body, fusion
-from deepx_graph.ops.helpers import highest, lowest
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
+from deepx_graph.runtime.engines.outline import as_kernel, outlined
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, copied_only, nanoseconds
 from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType
 
 SMALL = 9
 """A value of at most so many elements is kept as scalars."""
 
-MOST_ELEMENTS = 1024
-"""Of an array that is made anew, or copied, in each iteration."""
+MOST_ELEMENTS, MOST_CARRIED = 1024, 600
+"""Of an array that is made anew in each iteration, and of one that is copied for the next."""
 
 MOST_STATEMENTS = 20_000
 """Of a program: small values are written out element by element."""
 
+
+IN_REGISTERS = "machine code: loops with scalars in registers"
+"""How such a kernel runs, in words."""
 
 MOST_NANOSECONDS = 20_000
 """About what an iteration of an outermost loop may take: longer ones gain more from threads, and from kernels of their own."""
@@ -62,9 +63,26 @@ def build(function: Function, threads: int) -> LoopKernel:
             raise NotExpressible(f"iterations of about {longest / 1000:.0f} microseconds")
         if nanoseconds(program.body) > CALL_NANOSECONDS or any(isinstance(s, While) for s in walk(program.body)):
             raise NotExpressible("a loop that may run long")
-        return LoopKernel(function, optimised(program), threads)
+        kernel = LoopKernel(function, optimised(program), threads)
     except NotExpressible as e:
         raise Declined(str(e)) from None
+    kernel.lowering = IN_REGISTERS
+    return kernel
+
+
+def with_loops_in_registers(function: Function, made: Callable[[Function], bool]) -> Function:
+    """The function as one kernel, or with loops as kernels, outer ones first, where `made` has made one for the body."""
+
+    def required(body: Function) -> None:
+        if not made(body):
+            raise Declined
+
+    if not any(n.op is LOOP_END or n.op is REGION for n in function.nodes):
+        return function
+    try:
+        return as_kernel(function, required)
+    except Declined:
+        return outlined(function, made)
 
 
 def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
@@ -97,99 +115,6 @@ def _opened(function: Function) -> Function:
     return rebuilt(function, step)
 
 
-class ControlBuilder(LoopBuilder):
-    """Remembers which integers of any dtype are affine in axes, and copies nothing onto itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.subscripts: dict[ScalarVar, Affine] = {}
-
-    def copy(self, target: LazyTensor, source: LazyTensor) -> None:
-        if target.buffer is not source.buffer:
-            super().copy(target, source)
-
-    @contextmanager
-    def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:
-        if (affine(high) - low) == Affine((), 1):
-            yield affine(low)
-            return
-        with super().loop(high, low, parallel=parallel) as axis:
-            yield axis
-
-    def clamped(self, x: Scalar, low: int, high: int) -> Affine:
-        at = self._subscript(x)
-        ends = None if at is None else at.bounds
-        if at is not None and ends is not None and low <= ends[0] and ends[1] <= high:
-            return at
-        return self.shared(("clamped", x, low, high), lambda: super(ControlBuilder, self).clamped(x, low, high))
-
-    def cast(self, x: Scalar, dtype: DType) -> Any:
-        at = self._subscript(x)
-        if at is None or not dtype.is_integer:
-            return super().cast(x, dtype)
-        return self._of_subscript(at, dtype) or super().cast(x, dtype)
-
-    def apply(self, primitive: str, *args: Any, dtype: DType | None = None) -> Any:
-        known = self._on_subscripts(primitive, args) if primitive in _ON_SUBSCRIPTS else None
-        return super().apply(primitive, *args, dtype=dtype) if known is None else known
-
-    def _subscript(self, x: Scalar) -> Affine | None:
-        """An integer as a subscript whose range is known."""
-        if isinstance(x, ScalarVar):
-            return self.subscripts.get(x)
-        if isinstance(x, ScalarConst):
-            return Affine((), int(x.value)) if x.dtype.is_integer else None
-        return x if isinstance(x, Affine) and x.bounds is not None else None
-
-    def _of_subscript(self, at: Affine, dtype: DType) -> Any:
-        """A subscript as an integer of a dtype; None where that might wrap."""
-        ends = at.bounds
-        if ends is None or ends[0] < lowest(dtype) or highest(dtype) < ends[1]:
-            return None
-        if not at.terms:
-            return ScalarConst(primitives.cast(at.constant, dtype), dtype)
-        if dtype is I64:
-            return at
-        found = super().cast(at, dtype)
-        self.subscripts[found] = at
-        return found
-
-    def _on_subscripts(self, primitive: str, args: Sequence[Any]) -> Any:
-        """A primitive of integers that are affine in axes, where the result is so, too, or decided."""
-        if any(isinstance(a, ScalarConst) for a in args) and all(isinstance(a, ScalarConst) for a in args):
-            return None
-        found = [self._subscript(a) for a in args if not isinstance(a, tuple) and getattr(a, "dtype", None) is not None]
-        if len(found) != 2 or found[0] is None or found[1] is None:
-            return None
-        x, y = found
-        if primitive in _ORDERS:
-            ends = (x - y).bounds
-            truth = None if ends is None else _ORDERS[primitive](*ends)
-            return None if truth is None else ScalarConst(primitives.cast(truth, BOOL), BOOL)
-        if primitive == "mul":
-            if x.terms and y.terms:
-                return None
-            at = x * y.constant if x.terms else y * x.constant
-        else:
-            at = x + y if primitive == "add" else x - y
-        return self._of_subscript(at, args[0].dtype)
-
-
-def _decided(holds: bool, fails: bool) -> bool | None:
-    return True if holds else False if fails else None
-
-
-_ORDERS: dict[str, Callable[[int, int], bool | None]] = {
-    "lt": lambda low, high: _decided(high < 0, low >= 0), "le": lambda low, high: _decided(high <= 0, low > 0),
-    "gt": lambda low, high: _decided(low > 0, high <= 0), "ge": lambda low, high: _decided(low >= 0, high < 0),
-    "eq": lambda low, high: _decided(low == high == 0, low > 0 or high < 0),
-    "ne": lambda low, high: _decided(low > 0 or high < 0, low == high == 0),
-}  # fmt: skip
-"""Comparisons of two integers, by the least and the greatest difference."""
-
-_ON_SUBSCRIPTS = frozenset({"add", "sub", "mul", *_ORDERS})
-
-
 def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -> LazyTensor:
     """A tensor of scalars; at a subscript that is not known it is one of them, chosen by comparisons."""
     strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
@@ -216,12 +141,31 @@ class _Variable:
     cells: list[list[Cell]] = field(default_factory=list)
     buffer: Buffer | None = None
 
+    @staticmethod
+    def in_cells(b: LoopBuilder, type: TensorType) -> _Variable:
+        """Cells for a small value."""
+        dtype = wide(type.dtype)
+        each = [part_of(dtype)] * 2 if dtype.kind == "complex" else [dtype]
+        return _Variable(type, [[b.cell(d) for d in each] for _ in range(type.size)])
+
+    def assign(self, b: LoopBuilder, scalars: Sequence[Any]) -> None:
+        """Sets the cells."""
+        for cells, x in zip(self.cells, scalars, strict=True):
+            for cell, part in zip(cells, parts(x), strict=True):
+                b.set(cell, part)
+
+    def now(self, b: LoopBuilder) -> LazyTensor:
+        """What the variable is at this point."""
+        if self.buffer is not None:
+            return in_memory(self.buffer, self.type.dtype)
+        return in_registers(self.type.dtype, self.type.shape, [joined([b.get(c) for c in cells]) for cells in self.cells])
+
 
 @dataclass(eq=False)
 class _ControlLowering:
     function: Function
     steps: Schedule
-    b: ControlBuilder = field(default_factory=ControlBuilder)
+    b: LoopBuilder = field(default_factory=LoopBuilder)
     values: dict[Node, Value] = field(default_factory=dict)
     columns: dict[tuple[Node, int], Value] = field(default_factory=dict)
     """The values of loops and branches."""
@@ -252,10 +196,11 @@ class _ControlLowering:
         with self.b.block(whole.body):
             self._block(self.steps.root)
             results = [self._result(node) for node in self.function.results]
-        for k, (buffer, source) in enumerate(results):
+        for buffer, source in results:
             if source is not None:
                 self.b.emit(Copy(buffer, source))
-        return LoopProgram(tuple(arguments), tuple(r for r, _ in results), tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
+        buffers = tuple(r for r, _ in results)
+        return LoopProgram(tuple(arguments), buffers, tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
 
     def _constant(self, node: Node) -> None:
         self._set(node, value(self.b, node, ()))
@@ -307,10 +252,13 @@ class _ControlLowering:
     def _fill(self, buffer: Buffer, tensor: LazyTensor) -> None:
         filled(self.b, tensor.shape, lambda b, at: b.store_element(buffer, tensor.dtype, at, tensor.at(b, at)))
 
-    def _memory(self, type: TensorType, *, result: bool = False) -> Buffer:
-        """New memory for a value that is not small."""
+    def _require_room(self, type: TensorType) -> None:
         if self.loop is not None and type.size > MOST_ELEMENTS:
             raise NotExpressible(f"a value of {type.size} elements in a loop")
+
+    def _memory(self, type: TensorType, *, result: bool = False) -> Buffer:
+        """New memory for a value that is not small."""
+        self._require_room(type)
         buffer = self._new_result(type) if result else self.b.buffer(type.dtype, type.shape)
         self.homes[buffer] = self.loop
         return buffer
@@ -375,22 +323,19 @@ class _ControlLowering:
             self._set(node, self.columns[at], self.column_reads[at])
         elif node.op in (PROJ, TUPLE):
             self._set(node, value(self.b, node, operands), reads)
-        elif node.op is fusion:
-            self._set(node, self._fused(node, operands))
-            self._settle(node, reads)
+        elif (body := fused_body(node)) is not None:
+            self._fused(node, body, operands)
         else:
             self._operation(node, operands, reads)
 
-    def _fused(self, node: Node, operands: Sequence[Value]) -> Value:
-        body: Function = node.attr("body")
-        values: dict[Node, Value] = dict(zip(body.params, operands, strict=True))
-        for each in body.nodes:
-            if each not in values:
-                found = value(self.b, each, [values[i] for i in each.inputs])
-                small = isinstance(each.type, TensorType) and tensor_type(each.type).size <= SMALL and each.op is not CONSTANT
-                values[each] = self._kept(found) if small else found
-        found = [values[r] for r in body.results]
-        return found[0] if len(found) == 1 else tuple(found)
+    def _fused(self, node: Node, body: Function, operands: Sequence[Value]) -> None:
+        """The results of a fusion in memory, small ones in registers."""
+        for r in body.results:
+            self._require_room(tensor_type(r.type))
+        found = [self._kept(t) if math.prod(t.shape) <= SMALL else t for t in write(self.b, body, operands)]
+        touched = frozenset(t.buffer for t in found if t.buffer is not None)
+        self.homes.update(dict.fromkeys(touched, self.loop))
+        self._set(node, found[0] if len(found) == 1 else tuple(found), touched)
 
     def _operation(self, node: Node, operands: Sequence[Value], reads: frozenset[Buffer]) -> None:
         types = [tensor_type(t) for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
@@ -427,11 +372,11 @@ class _ControlLowering:
             buffers = [self._ending(node, node.inputs[i]) for i in (over[k] if k < len(over) else ())]
             buffer = next((x for x in buffers if x is not None and x not in [o.buffer for o in outs]), None)
             outs.append(in_memory(buffer or self._memory(type), type.dtype))
-        written = len(self.b._blocks[-1])
+        written = len(self.b.here)
         try:
             node.op.loops(self.b, node, operands, outs)
         except NotExpressible:
-            if len(self.b._blocks[-1]) > written or not has_element(node):
+            if len(self.b.here) > written or not has_element(node):
                 raise
             del self.b.scratch[scratch:]
             return False
@@ -452,27 +397,8 @@ class _ControlLowering:
 
     # --- variables
 
-    def _variable(self, tensor: LazyTensor | TensorType) -> _Variable:
-        """Cells for a small value."""
-        type = TensorType(tensor.dtype, tensor.shape)
-        dtype = wide(type.dtype)
-        each = [part_of(dtype)] * 2 if dtype.kind == "complex" else [dtype]
-        return _Variable(type, [[self.b.cell(d) for d in each] for _ in range(type.size)])
-
-    def _assign(self, variable: _Variable, scalars: Sequence[Any]) -> None:
-        for cells, x in zip(variable.cells, scalars, strict=True):
-            for cell, part in zip(cells, parts(x), strict=True):
-                self.b.set(cell, part)
-
-    def _now(self, variable: _Variable) -> LazyTensor:
-        """What a variable is now."""
-        if variable.buffer is not None:
-            return in_memory(variable.buffer, variable.type.dtype)
-        scalars = [joined([self.b.get(c) for c in cells]) for cells in variable.cells]
-        return in_registers(variable.type.dtype, variable.type.shape, scalars)
-
     def _give(self, control: Node, column: int, variable: _Variable) -> None:
-        self.columns[control, column] = self._now(variable)
+        self.columns[control, column] = variable.now(self.b)
         self.column_reads[control, column] = frozenset() if variable.buffer is None else frozenset({variable.buffer})
 
     # --- branches
@@ -481,7 +407,7 @@ class _ControlLowering:
         if any(isinstance(s, Once) for branch in step.branches for s in branch.block.steps):
             raise NotExpressible("what a branch computes once")
         types = [tensor_type(step.branches[0].values[k].type) for k in range(len(step.columns))]
-        variables = [self._variable(t) if t.size <= SMALL else _Variable(t) for t in types]
+        variables = [_Variable.in_cells(self.b, t) if t.size <= SMALL else _Variable(t) for t in types]
         (selector,) = self._scalars(self._tensor(step.selector))
         self._branch(step, variables, selector, 0)
         for column, variable in zip(step.columns, variables, strict=True):
@@ -506,7 +432,7 @@ class _ControlLowering:
         found = [self._tensor(node) for node in branch.values]
         for variable, tensor, node in zip(variables, found, branch.values, strict=True):
             if variable.type.size <= SMALL:
-                self._assign(variable, self._scalars(tensor))
+                variable.assign(self.b, self._scalars(tensor))
             elif variable.buffer is None:
                 variable.buffer = self._ending(step.node, node) or self._stored(tensor)
             elif tensor.buffer is not variable.buffer:
@@ -527,8 +453,8 @@ class _ControlLowering:
             elif count is not None and k in counting:
                 continue
             elif math.prod(tensor.shape) <= SMALL:
-                variables[k] = self._variable(tensor)
-                self._assign(variables[k], self._scalars(tensor))
+                variables[k] = _Variable.in_cells(self.b, tensor_type(init.type))
+                variables[k].assign(self.b, self._scalars(tensor))
             else:
                 buffer = self._ending(begin, init) or self._stored(tensor, result=self._is_result(end, k))
                 variables[k] = _Variable(tensor_type(init.type), buffer=buffer)
@@ -572,7 +498,7 @@ class _ControlLowering:
                 found, reads = self.values[constant[k]], self.reads[constant[k]]
             elif k in variables:
                 buffer = variables[k].buffer
-                found, reads = self._now(variables[k]), frozenset() if buffer is None else frozenset({buffer})
+                found, reads = variables[k].now(self.b), frozenset() if buffer is None else frozenset({buffer})
             else:
                 assert axis is not None
                 type = tensor_type(step.node.type.items[k])  # type: ignore[attr-defined]
@@ -594,7 +520,7 @@ class _ControlLowering:
             if variable.buffer is None:
                 scalars.append((variable, self._scalars(tensor)))
             elif tensor.buffer is not variable.buffer:
-                if variable.type.size > MOST_ELEMENTS:
+                if variable.type.size > MOST_CARRIED:
                     raise NotExpressible(f"a loop variable of {variable.type.size} elements that is not changed in place")
                 if not carried.isdisjoint(self.reads[after]):
                     tensor = in_memory(self._stored(tensor), tensor.dtype)
@@ -602,7 +528,7 @@ class _ControlLowering:
         for buffer, tensor in copies:
             self._fill(buffer, tensor)
         for variable, found in scalars:
-            self._assign(variable, found)
+            variable.assign(self.b, found)
 
     def _while(self, step: LoopStep, variables: dict[int, _Variable], constant: dict[int, Node]) -> None:
         if not all(isinstance(s, Eval) and tensor_type(s.node.type).size <= SMALL for s in step.header.steps):
@@ -622,7 +548,7 @@ class _ControlLowering:
 
 
 def _is_control(node: Node) -> bool:
-    return node.op is LOOP_END or node.op is REGION or node.op.name == "loop_begin"
+    return node.op is LOOP_END or node.op is REGION or node.op is LOOP_BEGIN
 
 
 def _values_of_branch(region: Node, number: int) -> Sequence[Node]:

@@ -37,7 +37,6 @@ from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, 
 from deepx_graph.runtime.native.machine_kernel import DATA
 from deepx_graph.types import BOOL, DType
 
-
 LEAST_VECTOR = 8
 """A loop of so many iterations is made of vectors, where it can be."""
 
@@ -205,7 +204,8 @@ class FunctionEmitter:
     def _kept_whole(self, s: For) -> str:
         """Keeps LLVM from unrolling a loop of independent iterations before it makes vectors of it."""
         trips = (s.high - s.low).bounds
-        if not s.parallel or trips is None or trips[1] < LEAST_VECTOR or any(blocks_of(each) for each in s.body):
+        is_free = s.parallel or any(isinstance(each, Combine) for each in s.body)
+        if not is_free or trips is None or trips[1] < LEAST_VECTOR or any(blocks_of(each) for each in s.body):
             return ""
         self.whole += 1
         return f", !llvm.loop !{self.whole}"

@@ -1,0 +1,227 @@
+"""Functions with loops and branches as one loop program: it means what the function means, before and after the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.loops.interpret import interpret
+from deepx_graph.loops.passes.pipeline import optimised
+from deepx_graph.loops.program import Load, LoopProgram, Store, While, walk
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.ops import (
+    add,
+    compare,
+    convert,
+    dynamic_slice,
+    dynamic_update_slice,
+    minimum,
+    multiply,
+    reshape,
+    reverse,
+    select,
+    slice_,
+    subtract,
+)
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
+from deepx_graph.types import I32, type_of_array
+
+Array = np.ndarray[Any, Any]
+Make = Callable[..., Sequence[Node]]
+
+
+def check(make: Make, *arrays: Array, rtol: float = 0.0) -> LoopProgram:
+    """The loop program, which gives the results of the reference."""
+    b = Builder()
+    params = tuple(b.param(k, type_of_array(np.asarray(a))) for k, a in enumerate(arrays))
+    function = Function("main", params, tuple(make(b, *params)))
+    wanted = compile(Module((function,), "main"), engine="numpy")(*arrays)
+    for program in (lower_control(function), optimised(lower_control(function))):
+        for x, y in zip(interpret(program, arrays), wanted, strict=True):
+            y = np.asarray(y)
+            x = x.reshape(-1).view(y.dtype).reshape(y.shape)
+            np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol)
+    return lower_control(function)
+
+
+def counted(b: Builder, iterations: int, inits: Sequence[Node], body: Callable[..., Sequence[Node]], dtype: Any = np.int32,
+            start: int = 0, step: int = 1) -> tuple[Node, ...]:
+    def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        end, direction = b.like(start + step * iterations, v[0]), "LT" if step > 0 else "GT"
+        return b(compare, v[0], end, direction=direction), (b(add, v[0], b.like(step, v[0])), *body(*v))
+
+    return b.loop((b.constant(dtype(start)), *inits), whole)
+
+
+def row(b: Builder, x: Node, at: Node) -> Node:
+    return b(dynamic_slice, x, at, slice_sizes=(1,))
+
+
+def scalar(b: Builder, x: Node) -> Node:
+    return b(reshape, x, shape=())
+
+
+def put(b: Builder, x: Node, value: Node, at: Node) -> Node:
+    return b(dynamic_update_slice, x, value, at)
+
+
+FLOATS = np.linspace(-2, 3, 12).astype(np.float32)
+
+
+@pytest.mark.parametrize(("start", "step"), [(0, 1), (11, -1), (-4, 3), (5, 2)])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8])
+def test_a_recurrence_over_rows_that_are_read_and_written_at_a_counter(start: int, step: int, dtype: Any) -> None:
+    """Subscripts beyond the ends are moved inside."""
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, m: Node, y: Node) -> Sequence[Node]:
+            new = b(add, b(multiply, m, b.like(0.5, m)), row(b, x, k))
+            return new, put(b, y, new, k)
+
+        return counted(b, 9, (b.splat(0, type_of_array(np.zeros(1, np.float32))), b.splat(7, x.type)), body, dtype, start, step)
+
+    program = check(make, FLOATS)
+    assert not any(isinstance(s, While) for s in walk(program.body))
+    if 0 <= start + 8 * step < FLOATS.size and step == 1:
+        assert not program.scratch, "the rows are written where the result is"
+
+
+def test_an_array_is_updated_in_place_after_it_was_read() -> None:
+    """A running total within one array: the row before is read from what is written."""
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, y: Node) -> Sequence[Node]:
+            before = row(b, y, b(subtract, k, b.like(1, k)))
+            return [put(b, y, b(add, before, row(b, y, k)), k)]
+
+        return counted(b, 11, (b(add, x, x),), body, start=1)
+
+    assert len(check(make, FLOATS).scratch) == 1, "that of the initial value"
+
+
+def test_what_is_read_after_an_update_has_its_old_elements() -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, y: Node, total: Node) -> Sequence[Node]:
+            new = put(b, y, b.splat(1, row(b, y, k).type), k)
+            return new, b(add, total, b(reverse, b(subtract, y, new), dimensions=(0,)))
+
+        return counted(b, 5, (x, x), body)
+
+    check(make, FLOATS)
+
+
+def test_variables_that_exchange_arrays_and_scalars() -> None:
+    def make(b: Builder, x: Node, y: Node) -> Sequence[Node]:
+        def body(k: Node, p: Node, q: Node, s: Node, t: Node) -> Sequence[Node]:
+            return b(reverse, q, dimensions=(0,)), p, t, b(add, s, row(b, p, k))
+
+        one = type_of_array(np.zeros(1, np.float32))
+        return counted(b, 5, (x, y, b.splat(1, one), b.splat(2, one)), body)
+
+    check(make, FLOATS, FLOATS[::-1] * 2)
+
+
+@pytest.mark.parametrize("size", [3, 12])
+def test_branches_that_give_scalars_or_arrays(size: int) -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, y: Node, n: Node) -> Sequence[Node]:
+            large = b(compare, scalar(b, row(b, y, k)), b.like(0, y), direction="GT")
+            return b.branch(large, [put(b, y, b.splat(-1, row(b, y, k).type), k), b(add, n, k)], [y, b(subtract, n, k)])
+
+        return counted(b, size, (b(add, x, x), b.constant(np.int32(0))), body)
+
+    check(make, FLOATS[:size])
+
+
+def test_a_loop_in_a_loop_that_ends_when_a_value_is_reached() -> None:
+    """Newton's method for each element."""
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, y: Node) -> Sequence[Node]:
+            here = scalar(b, row(b, x, k))
+
+            def step(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+                return b(compare, v[0], b.like(100, v[0]), direction="LT"), (b(add, b(multiply, v[0], v[0]), here),)
+
+            return [put(b, y, b(reshape, b.loop((b.like(2, here),), step)[0], shape=(1,)), k)]
+
+        return counted(b, 12, (b.splat(0, x.type),), body)
+
+    check(make, np.abs(FLOATS))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16, np.complex64, np.uint8])
+def test_every_kind_of_number(dtype: Any) -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, m: Node, y: Node) -> Sequence[Node]:
+            new = b(add, b(multiply, m, b.splat(3, m.type)), row(b, x, k))
+            return new, put(b, y, new, k)
+
+        return counted(b, 6, (b.splat(1, type_of_array(np.zeros(1, dtype))), x), body)
+
+    check(make, np.arange(12).astype(dtype))
+
+
+def test_a_cell_of_a_table_depends_on_its_neighbours() -> None:
+    """Edit distance: a loop over cells in a loop over rows."""
+    def make(b: Builder, s: Node, t: Node) -> Sequence[Node]:
+        def line(i: Node, above: Node) -> Sequence[Node]:
+            def cell(j: Node, left: Node, now: Node) -> Sequence[Node]:
+                other = b(convert, b(compare, row(b, s, i), row(b, t, j), direction="NE"), dtype=I32)
+                after = b(add, j, b.like(1, j))
+                least = b(add, b(minimum, left, row(b, above, after)), b.like(1, left))
+                best = b(minimum, least, b(add, row(b, above, j), other))
+                return best, put(b, now, best, after)
+
+            first = b(add, row(b, above, b.like(0, i)), b.like(1, above))
+            return [counted(b, 7, (first, put(b, above, first, b.like(0, i))), cell)[2]]
+
+        return counted(b, 5, (b.constant(np.arange(8, dtype=np.int32)),), line)
+
+    check(make, np.array([1, 2, 3, 1, 2], np.int32), np.array([2, 3, 1, 1, 2, 2, 3], np.int32))
+
+
+def test_operations_with_loops_of_their_own() -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, y: Node) -> Sequence[Node]:
+            ordered = b(reverse, y, dimensions=(0,))
+            total = reduction(b, add, y, (0,))
+            return [b(select, b(compare, total, b.like(0, total), direction="GT"), b(subtract, y, b.like(1, y)), ordered)]
+
+        return counted(b, 4, (x,), body)
+
+    check(make, FLOATS)
+
+
+def test_slices_of_a_variable_are_read_before_it_changes() -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        def body(k: Node, y: Node) -> Sequence[Node]:
+            head = b(slice_, y, start_indices=(0,), limit_indices=(11,), strides=(1,))
+            return [b(dynamic_update_slice, y, head, b.like(1, k))]
+
+        return counted(b, 3, (x,), body)
+
+    check(make, FLOATS)
+
+
+def test_large_arrays_that_are_not_changed_in_place_are_declined() -> None:
+    b = Builder()
+    x = b.param(0, type_of_array(np.zeros(MOST_CARRIED + 1, np.float32)))
+    function = Function("main", (x,), counted(b, 3, (x,), lambda k, y: [b(reverse, y, dimensions=(0,))]))
+    with pytest.raises(NotExpressible, match="not changed in place"):
+        lower_control(function)
+
+
+def test_clamps_that_the_range_of_a_counter_decides_are_left_out() -> None:
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        return counted(b, 12, (b.splat(0, x.type),), lambda k, y: [put(b, y, row(b, x, k), k)])
+
+    program = check(make, FLOATS)
+    accesses = [s for s in walk(program.body) if isinstance(s, (Load, Store))]
+    assert all(v.low is not None for s in accesses for i in s.index for v, _ in i.terms)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
@@ -18,8 +19,10 @@ from deepx_graph.progress import stage
 from deepx_graph.viz.folding.fold import MAX_NODES, bound, fold, inline_hubs
 from deepx_graph.viz.page.html import PageGraph, page
 from deepx_graph.viz.page.scenes import levels_of
-from deepx_graph.viz.picture import graphviz, layered, svg
+from deepx_graph.viz.picture import graphviz, svg
 from deepx_graph.viz.picture.dot import to_dot
+from deepx_graph.viz.picture.layered import lay_out
+from deepx_graph.viz.picture.scene_svg import to_svg
 from deepx_graph.viz.picture.style import theme_named
 from deepx_graph.viz.view.build import build_view, in_halves
 from deepx_graph.viz.view.model import View, chosen
@@ -55,15 +58,17 @@ def draw(
     legend: bool = True,
     keep: frozenset[str] | None = None,
     sideways: bool = False,
+    layout: Layout = "layered",
 ) -> Drawing:
     """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
 
     `keep` draws only the nodes of these addresses (`#17`), `around` (a name of the source, or an address) and `depth` only what
     lies near a node; a picture of more than `max_nodes` boxes is folded (by default one of more than 100 to 40; a page has finer
-    levels too); `collapse` draws a fused kernel as one box; `sideways` draws from left to right.
+    levels too); `collapse` draws a fused kernel as one box; `sideways` draws from left to right;
+    `layout="graphviz"` has Graphviz lay out an SVG, as it does every PNG.
 
-    Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
-    not done within `timeout` seconds (an SVG or HTML falls back to a simple layout instead).
+    Raises UsageError for an unknown format, theme, function or node, and for PNG without Graphviz; LayoutError when a PNG is
+    not done within `timeout` seconds (an SVG falls back to our own layout instead).
     """
     _writer(format or _suffix(path))
     theme_named(theme)
@@ -72,7 +77,7 @@ def draw(
     if not 0 <= timeout < 1e9:
         raise UsageError(f"a timeout of {timeout} seconds")
     view = replace(view, sideways=sideways)
-    drawing = write_view(view, format or _suffix(path), theme=theme, max_nodes=max_nodes, timeout=timeout, legend=legend)
+    drawing = write_view(view, format or _suffix(path), Look(theme, max_nodes, timeout, legend, layout))
     if path is not None:
         write_file(Path(path), drawing.data)
     return drawing
@@ -89,12 +94,25 @@ def view_of(module: Module, function: str | None, keep: frozenset[str] | None, a
     return in_halves(view)
 
 
-def write_view(view: View, format: str, *, theme: str = "light", max_nodes: int | None = None, timeout: float = 20.0,
-               legend: bool = True) -> Drawing:
+Layout = Literal["layered", "graphviz"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a view becomes a picture: see `draw`."""
+
+    theme: str = "light"
+    max_nodes: int | None = None
+    timeout: float = 20.0
+    legend: bool = True
+    layout: Layout = "layered"
+
+
+def write_view(view: View, format: str, look: Look | None = None) -> Drawing:
     """A view in one of the formats, folded where it is large. Raises as `draw`."""
     if not view.nodes:
         view = view.noted("there is nothing to draw")
-    return _writer(format)(view, theme, timeout, legend, max_nodes)
+    return _writer(format)(view, look or Look())
 
 
 def _title(module: Module) -> str:
@@ -117,34 +135,41 @@ def _writer(format: str) -> Writer:
     return FORMATS[format]
 
 
-def _dot(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
-    view = inline_hubs(fold(view, bound(view, max_nodes)))
-    return Drawing(to_dot(view, theme, legend=legend).encode("utf-8"), view.notes)
+def _folded(view: View, look: Look) -> View:
+    return inline_hubs(fold(view, bound(view, look.max_nodes)))
 
 
-def _svg(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
-    view = inline_hubs(fold(view, bound(view, max_nodes)))
-    try:
-        data, notes = graphviz.render(to_dot(view, theme, legend=legend), "svg", timeout, large=graphviz.is_large(view))
-        return Drawing(svg.filtered(data, view), view.notes + notes)
-    except graphviz.LayoutError as e:
-        view = view.noted(f"simple layout, without frames, because: {e.diagnostics[0].message}")
-        return Drawing(layered.to_svg(view, theme), view.notes)
+def _dot(view: View, look: Look) -> Drawing:
+    view = _folded(view, look)
+    return Drawing(to_dot(view, look.theme, legend=look.legend).encode("utf-8"), view.notes)
 
 
-def _png(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
-    view = inline_hubs(fold(view, bound(view, max_nodes)))
+def _svg(view: View, look: Look) -> Drawing:
+    view = _folded(view, look)
+    if look.layout == "graphviz":
+        try:
+            text = to_dot(view, look.theme, legend=look.legend)
+            data, notes = graphviz.render(text, "svg", look.timeout, large=graphviz.is_large(view))
+            return Drawing(svg.filtered(data, view), view.notes + notes)
+        except graphviz.LayoutError as e:
+            view = view.noted(f"layered layout, because: {e.diagnostics[0].message}")
+    return Drawing(to_svg(lay_out(view), look.theme, legend=look.legend), view.notes)
+
+
+def _png(view: View, look: Look) -> Drawing:
+    view = _folded(view, look)
     if graphviz.engine() is None:
-        raise UsageError(f"PNG needs a layout engine: {graphviz.INSTALL}; SVG and HTML do without")
-    data, notes = graphviz.render(to_dot(view, theme, legend=legend), "png", timeout, large=graphviz.is_large(view))
+        raise UsageError(f"PNG needs Graphviz: {graphviz.INSTALL}; SVG and HTML do without")
+    text = to_dot(view, look.theme, legend=look.legend)
+    data, notes = graphviz.render(text, "png", look.timeout, large=graphviz.is_large(view))
     return Drawing(data, view.notes + notes)
 
 
-def _html(view: View, theme: str, timeout: float, legend: bool, max_nodes: int | None) -> Drawing:
-    levels = levels_of(view, MAX_NODES if max_nodes is None else max_nodes, timeout)
-    return Drawing(page([PageGraph("", levels)], view.title, theme=theme), levels.notes)
+def _html(view: View, look: Look) -> Drawing:
+    levels = levels_of(view, MAX_NODES if look.max_nodes is None else look.max_nodes)
+    return Drawing(page([PageGraph("", levels)], view.title, theme=look.theme), levels.notes)
 
 
-Writer = Callable[[View, str, float, bool, int | None], Drawing]
+Writer = Callable[[View, Look], Drawing]
 
 FORMATS: dict[str, Writer] = {"dot": _dot, "svg": _svg, "png": _png, "html": _html}

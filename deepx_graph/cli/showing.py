@@ -57,7 +57,9 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
-                        help="seconds until a simpler layout is taken (default 20)")
+                        help="seconds for a layout by Graphviz; a quarter for the insides of a page (default 20)")
+    parser.add_argument("--layout", choices=("layered", "graphviz"), default="layered",
+                        help="who lays out an SVG: deepx_graph (layered, the default) or Graphviz")
 
 
 def run_draw(args: Arguments) -> int:
@@ -102,7 +104,7 @@ def _picture(args: Arguments) -> Drawing:
 
     module = _stage(args, read_program(args, *args.files).module)
     return draw(module, None if args.form else args.output, format=args.form or args.output.rpartition(".")[2].lower(),
-                theme=args.theme or "light", **_options(args, module))  # fmt: skip
+                theme=args.theme or "light", layout=args.layout, **_options(args, module))  # fmt: skip
 
 
 def _page(args: Arguments) -> Drawing:

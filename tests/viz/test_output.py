@@ -11,7 +11,9 @@ import pytest
 from deepx_graph.errors import UsageError, printable
 from deepx_graph.viz import build_view, draw
 from deepx_graph.viz.picture import graphviz as layout
-from deepx_graph.viz.picture import layered, svg
+from deepx_graph.viz.picture import svg
+from deepx_graph.viz.picture.layered import lay_out
+from deepx_graph.viz.picture.scene_svg import to_svg
 from tests.support import viz_modules as programs
 from tests.support.svg_texts import HOSTILE, texts
 
@@ -22,7 +24,7 @@ LONG = 600.0
 @pytest.mark.parametrize("name", HOSTILE, ids=[printable(n)[:20] for n in HOSTILE])
 def test_hostile_names_are_shown_as_they_are(name: str) -> None:
     module = programs.named(name)
-    for data in (draw(module, format="svg", title=name).data, layered.to_svg(build_view(module, title=name))):
+    for data in (draw(module, format="svg", title=name, layout="graphviz").data, to_svg(lay_out(build_view(module, title=name)))):
         shown = texts(data)
         assert not re.search(rb"<\s*(script|a|image|use|style|foreignObject)\b|href", data)
         assert all(c == "\n" or printable(c) == c for t in shown for c in t)
@@ -139,17 +141,17 @@ def test_an_unwritable_path(tmp_path: Path) -> None:
 
 def test_without_an_engine_svg_falls_back_and_png_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "engine", lambda: None)
-    drawing = draw(programs.loop(), format="svg")
+    drawing = draw(programs.loop(), format="svg", layout="graphviz")
     assert "loop begin" in texts(drawing.data)
-    assert drawing.notes == (f"simple layout, without frames, because: no layout engine found: {layout.INSTALL}",)
+    assert drawing.notes == (f"layered layout, because: no layout engine found: {layout.INSTALL}",)
     with pytest.raises(UsageError, match="pygraphviz"):
         draw(programs.loop(), format="png")
 
 
 def test_a_layout_that_takes_too_long_falls_back_and_says_so() -> None:
-    drawing = draw(programs.tangle(450), format="svg", timeout=0.02)
+    drawing = draw(programs.tangle(450), format="svg", layout="graphviz", timeout=0.02)
     assert texts(drawing.data)
-    assert "simple layout" in drawing.notes[-1]
+    assert "layered layout" in drawing.notes[-1]
     assert "not finished" in drawing.notes[-1]
     with pytest.raises(layout.LayoutError, match="not finished"):
         draw(programs.tangle(450), format="png", timeout=0.02)
@@ -165,14 +167,14 @@ def script(folder: Path, body: str) -> str:
 def test_an_installed_dot_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, 'cat >/dev/null; echo "<svg xmlns=\'http://www.w3.org/2000/svg\'><text>$*</text></svg>"')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert texts(draw(programs.straight(), format="svg").data) == ["-Tsvg"]
+    assert texts(draw(programs.straight(), format="svg", layout="graphviz").data) == ["-Tsvg"]
 
 
 def test_the_fast_settings_come_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     svg_text = "<svg xmlns='http://www.w3.org/2000/svg'/>"
     script(tmp_path, f'cat >/dev/null; case "$*" in *nslimit*) echo "{svg_text}";; *) exit 3;; esac')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert draw(programs.straight(), format="svg").notes == (
+    assert draw(programs.straight(), format="svg", layout="graphviz").notes == (
         "full layout: the engine failed (status 3)", "drawn with fast layout settings: straight edges, more crossings",
     )  # fmt: skip
 
@@ -180,7 +182,7 @@ def test_the_fast_settings_come_second(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_layout_that_waits_has_not_used_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, 'cat >/dev/null; sleep 1.3; echo "<svg xmlns=\'http://www.w3.org/2000/svg\'><text>$*</text></svg>"')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    drawing = draw(programs.straight(), format="svg", timeout=2.0)
+    drawing = draw(programs.straight(), format="svg", layout="graphviz", timeout=2.0)
     assert texts(drawing.data) == ["-Tsvg"]
     assert drawing.notes == ()
 
@@ -189,14 +191,14 @@ def test_a_layout_that_waits_has_not_used_its_time(tmp_path: Path, monkeypatch: 
 def test_a_layout_that_has_used_up_its_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, "cat >/dev/null; kill -XCPU $$")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert "full layout: not finished in 12 s" in draw(programs.straight(), format="svg", timeout=20.0).notes[-1]
+    assert "full layout: not finished in 12 s" in draw(programs.straight(), format="svg", layout="graphviz", timeout=20.0).notes[-1]
 
 
 @pytest.mark.parametrize("reply", ["not xml", "<html/>", "<svg xmlns='http://www.w3.org/2000/svg'>"])
 def test_an_engine_that_writes_nonsense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: str) -> None:
     script(tmp_path, f'cat >/dev/null; echo "{reply}"')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    drawing = draw(programs.straight(), format="svg")
+    drawing = draw(programs.straight(), format="svg", layout="graphviz")
     assert "SVG" in drawing.notes[-1]
     assert "tanh" in texts(drawing.data)
 

@@ -124,7 +124,7 @@ class Pane {
       draw(layers[0], "text", { x: x + w / 2, y: y + 13, class: "ft" }, title);
     }
     this.edges = this.scene.edges.map(([source, target, kind, path, label, x, y]) => {
-      const mark = { [kind === "back" ? "marker-start" : "marker-end"]: `url(#m${this.number}-${kind})` };
+      const mark = { "marker-end": `url(#m${this.number}-${kind})` };
       const e = draw(layers[1], "path", { d: path, class: `edge e-${kind}`, ...mark });
       if (label && x !== undefined) draw(layers[1], "text", { x, y: y + 3, class: "el" }, label);
       return { e, source, target };

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph.errors import printable
-from deepx_graph.viz.page.scenes import Levels, Scene
+from deepx_graph.viz.page.scenes import Levels
 from deepx_graph.viz.picture.dot import LEGEND
+from deepx_graph.viz.picture.layered import Scene, path
 from deepx_graph.viz.picture.style import HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.model import ViewNode
@@ -118,9 +119,9 @@ def _scene(scene: Scene, title: str, levels: Levels) -> dict[str, Any]:
     place = {n.id: k for k, n in enumerate(view.nodes)}
     return {
         "title": shown(title), "size": [round(scene.width), round(scene.height)],
-        "notes": [shown(n) for n in (*view.notes, *scene.notes)],
+        "notes": [shown(n) for n in view.notes],
         "boxes": [_box(n, scene, levels) for n in view.nodes],
-        "edges": [[place[x.edge.source], place[x.edge.target], x.edge.kind, x.path, shown(x.edge.label),
+        "edges": [[place[x.edge.source], place[x.edge.target], x.edge.kind, path(x, sideways=view.sideways), shown(x.edge.label),
                    *([round(x.at[0]), round(x.at[1])] if x.at else [])] for x in scene.lines],
         "frames": [[*map(round, scene.frames[c.id]), shown(c.title), c.kind] for c in view.clusters if c.id in scene.frames],
     }  # fmt: skip

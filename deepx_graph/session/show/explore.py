@@ -176,11 +176,11 @@ def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timel
     links = [_linked(programs, k, timeline) for k in range(len(programs) - 1)]
     graphs: list[PageGraph] = []
     notes: list[str] = []
-    seconds = choice.timeout / (len(programs) if timeline else 1)
+    seconds = choice.timeout / (4 * len(programs) if timeline else 4)
     operations: dict[str, Any] = {}
     finest = MAX_NODES if choice.max_nodes is None else choice.max_nodes
     for p in programs:
-        levels = levels_of(p.view, finest, max(2.0, seconds), *([STAGE_SCENES] if timeline else []))
+        levels = levels_of(p.view, finest, max(0.5, seconds), *([STAGE_SCENES] if timeline else []))
         graphs.append(PageGraph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
         operations.update(p.operations())
         notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in levels.notes]

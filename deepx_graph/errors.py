@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 Severity = Literal["error", "warning", "note"]
@@ -108,13 +109,15 @@ class Source:
     name: str
     text: str = field(default="", repr=False)
     data: memoryview | None = field(default=None, repr=False)
+    folder: Path | None = field(default=None, repr=False)
+    """Where the file is, for what it names beside itself."""
 
     @property
     def binary(self) -> bool:
         return self.data is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _source, (self.name, self.text, None if self.data is None else bytes(self.data))
+        return _source, (self.name, self.text, None if self.data is None else bytes(self.data), self.folder)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -136,9 +139,9 @@ class Source:
         return start, len(self.text) if end < 0 else end
 
 
-def _source(name: str, text: str, data: bytes | None) -> Source:
+def _source(name: str, text: str, data: bytes | None, folder: Path | None) -> Source:
     """A pickled source in this process."""
-    return Source(name, text, None if data is None else memoryview(data))
+    return Source(name, text, None if data is None else memoryview(data), folder)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

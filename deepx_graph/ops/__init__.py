@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.contract.reduce import *
     from deepx_graph.ops.contract.window import *
     from deepx_graph.ops.data.adt import *
+    from deepx_graph.ops.data.deferred import *
     from deepx_graph.ops.data.fusion import *
     from deepx_graph.ops.data.opaque import *
     from deepx_graph.ops.data.tape import *
@@ -49,7 +50,8 @@ _DECLARED = {
     "layout": ["ops.tensor.layout"], "shape": ["ops.tensor.shape"],
     "index": ["ops.tensor.index"], "window": ["ops.contract.window", "ops.contract.convolution"],
     "reduce": ["ops.contract.reduce"], "linear": ["ops.contract.linear"], "linalg": ["ops.contract.linalg"],
-    "sort": ["ops.tensor.sort"], "special": ["ops.math.special"], "norm": ["ops.contract.norm"], "opaque": ["ops.data.opaque"],
+    "sort": ["ops.tensor.sort"], "special": ["ops.math.special"], "norm": ["ops.contract.norm"],
+    "opaque": ["ops.data.opaque", "ops.data.deferred"],
     "check": ["ops.host.check"], "random": ["ops.math.random"], "bit_generator": ["ops.math.bit_generator"],
     "adt": ["ops.data.adt"], "effects": ["ops.host.effects"], "ref": ["ops.host.ref"], "fusion": ["ops.data.fusion"],
     "tape": ["ops.data.tape"], "collective": ["ops.host.collective"], "feeds": ["ops.host.feeds"],

@@ -6,6 +6,7 @@ that needs more memory than allowed. Results are fresh arrays that belong to the
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.python_steps import PythonStep, python_steps
-from deepx_graph.runtime.specialise import specialise
+from deepx_graph.runtime.specialise import InputValues, has_deferred, specialise
 from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
 from deepx_graph.runtime.unit_code import UnitCode, unit_code
 from deepx_graph.types import Type, is_static
@@ -131,12 +132,15 @@ class Compiled:
         self._lock, self._blas = Lock(), FREE
         self.grid, self._feeds = grid, feeds
         self.outfeed: list[Any] = []
-        self._ready: dict[tuple[Type, ...], _Ready] = {}
+        self._ready: dict[tuple[Any, ...], _Ready] = {}
+        self._by_value = has_deferred(module)
+        self._asked: dict[tuple[Type, ...], frozenset[int]] = {}
+        """The inputs whose values the program was specialised to, for their types."""
         self._runner: UnitCode | StraightLine | None = None
         """What runs the last signature's entry without the interpreter."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
-        if all(is_static(p.type) for p in self.inputs):
+        if all(is_static(p.type) for p in self.inputs) and not self._by_value:
             ready = self._prepare(module.entry.type.params)
             self.outputs = output_ports(ready.module.entry)
 
@@ -189,13 +193,13 @@ class Compiled:
             arrays, named = tuple(bind(self.inputs, arrays, named)), {}
         if not named:
             with self._lock:
-                found = self._run_directly(arrays, donate, given)
+                found = None if self._by_value else self._run_directly(arrays, donate, given)
             if found is not None:
                 return found
         bound = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
         same_types([p.name for p in self.inputs], bound)
         with self._lock:
-            ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])))
+            ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])), bound[0] if self._by_value else None)
             found = self._run_directly(bound[0], donate, given)
             return self._interpret(ready, bound) if found is None else found
 
@@ -206,7 +210,8 @@ class Compiled:
             return None
         entry = runner.entry(given)
         if entry is not None:
-            self._entries[donate] = entry
+            if not self._by_value:
+                self._entries[donate] = entry
             try:
                 found = entry(*arrays)
             except MemoryError:  # as above
@@ -255,10 +260,18 @@ class Compiled:
             raise RunError(f"the types of the inputs of '{self.module.entry_name}' are known only once it is called")
         return next(reversed(self._ready.values()))
 
-    def _prepare(self, types: tuple[Type, ...]) -> _Ready:
-        """The module specialised to input types, most recent last; checks the plan before anything is allocated."""
-        ready = self._ready.pop(types, None) or self._build(types)
-        self._ready[types] = ready
+    def _prepare(self, types: tuple[Type, ...], arrays: Sequence[Array] | None = None) -> _Ready:
+        """The module specialised to input types, and to the values of `arrays` that it depends on, most recent last; checks the
+        plan before anything is allocated.
+        """
+        key = self._key(types, arrays)
+        ready = self._ready.pop(key, None)
+        if ready is None:
+            arguments = None if arrays is None else InputValues(arrays)
+            ready = self._build(types, arguments)
+            self._asked[types] = self._asked.get(types, frozenset()) | (arguments.asked if arguments is not None else set())
+            key = self._key(types, arrays)
+        self._ready[key] = ready
         if self._runner is not ready.runner:
             self._runner, self._entries = ready.runner, {}
         self._blas = limited(getattr(self.engine, "threads", None)) if ready.may_call_blas else FREE
@@ -266,8 +279,13 @@ class Compiled:
             del self._ready[next(iter(self._ready))]
         return ready
 
-    def _build(self, types: tuple[Type, ...]) -> _Ready:
-        module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root)
+    def _key(self, types: tuple[Type, ...], arrays: Sequence[Array] | None) -> tuple[Any, ...]:
+        """What the program was specialised to: types, and the values of inputs that it asked for."""
+        asked = () if arrays is None else sorted(self._asked.get(types, ()))
+        return types, tuple((k, hashlib.blake2b(arrays[k].tobytes()).digest()) for k in asked) if arrays is not None else ()
+
+    def _build(self, types: tuple[Type, ...], arguments: InputValues | None) -> _Ready:
+        module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=arguments)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
         if isinstance(self.engine, Canonicalizes):

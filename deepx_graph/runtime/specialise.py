@@ -2,7 +2,8 @@
 
 Symbols and unknown ranks are resolved by inferring every node again from the types of the inputs; a symbol is one size throughout.
 Functions are copied once for each signature they are called with; a recursive call takes the callee's declared results. Functions
-in which nothing is unknown stay the same objects, and so does the module when there is nothing to do.
+in which nothing is unknown stay the same objects, and so does the module when there is nothing to do. What was deferred until types
+or values are known is lowered; the values of inputs that this asks for are then part of what the module is specialised to.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, InferError, RunError, an
-from deepx_graph.ir import Function, Module, Node, fresh_loop
+from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, RunError, an
+from deepx_graph.ir import Builder, Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, callee_of, index_of, signature_of
-from deepx_graph.literal import Literal
+from deepx_graph.literal import Array, Literal
+from deepx_graph.ops.data.deferred import Lowering, lowering_of
 from deepx_graph.ops.host.effects import loaded_path
 from deepx_graph.ops.host.host import Host
+from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.math.random import derive_seed, draw_index
 from deepx_graph.types import (
     FunctionType,
@@ -42,21 +45,39 @@ Rebuild = Generator[Request, FunctionType, Function]
 """Asks for the callees that it meets, is sent their types, and gives the function."""
 
 
-def specialise(module: Module, input_types: Sequence[Type], *, seed: int = 0, data_root: Path | None = None) -> Module:
+class InputValues:
+    """The arrays of the entry's parameters, and which of them the specialised module depends on (`asked`)."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays = arrays
+        self.asked: set[int] = set()
+
+    def __call__(self, index: int) -> Array | None:
+        self.asked.add(index)
+        return self.arrays[index]
+
+
+def specialise(module: Module, input_types: Sequence[Type], *, seed: int = 0, data_root: Path | None = None,
+               arguments: InputValues | None = None) -> Module:
     """The module for entry parameters of these types, with seeds derived from `seed` (`ops.random.derive_seed`).
 
-    Files that are loaded give their types now. Raises RunError when an input does not fit or a type stays unknown, VerifyError when
-    the result is not well-formed.
+    Files that are loaded give their types now. Deferred operations are lowered by the values of `arguments` where they need them.
+    Raises RunError when an input does not fit or a type stays unknown, VerifyError when the result is not well-formed.
     """
     entry = module.entry
     if len(input_types) != len(entry.params):
         raise RunError(f"{len(input_types)} input types for the {len(entry.params)} parameters of '{entry.name}'")
-    work = _Specialiser(module, seed, data_root)
+    work = _Specialiser(module, seed, data_root, arguments)
     if entry.name not in work.open and tuple(input_types) == entry.type.params:
         return module
     result = module.with_functions(work.run((entry.name, tuple(input_types))))
     verify(result)
     return result
+
+
+def has_deferred(module: Module) -> bool:
+    """Whether something waits for the values of inputs, as it may."""
+    return any(lowering_of(n) is not None for f in module.functions for n in f.nodes)
 
 
 def is_open(function: Function) -> bool:
@@ -78,8 +99,8 @@ def is_open(function: Function) -> bool:
 class _Specialiser:
     """Rebuilds functions on demand, one after the other, on an explicit stack."""
 
-    def __init__(self, module: Module, seed: int, data_root: Path | None) -> None:
-        self.module, self.seed = module, seed
+    def __init__(self, module: Module, seed: int, data_root: Path | None, arguments: InputValues | None = None) -> None:
+        self.module, self.seed, self.arguments = module, seed, arguments
         self.world = Host(data_root)
         self.open = self._open_functions()
         self.done: dict[Request, Function] = {}
@@ -153,6 +174,7 @@ class _Specialiser:
         name = self._name(request)
         new: dict[Node, Node] = {}
         sizes: Sizes = {}
+        known = KnownValues(self.arguments if function is self.module.entry else None)
         for p, actual in zip(function.params, request[1], strict=True):
             type = _param_type(function, p, actual, sizes)
             new[p] = Node(PARAM, (), (index_of(p), type), type, p.origin)
@@ -161,6 +183,10 @@ class _Specialiser:
                 continue
             inputs = tuple(new[i] for i in node.inputs)
             try:
+                lowering = lowering_of(node)
+                if lowering is not None:
+                    new[node] = _lowered(lowering, node, inputs, known)
+                    continue
                 if node.op is CALL or node.op is PARTIAL:
                     attrs: tuple[Any, ...] = yield from self._callee(node, inputs, sizes)
                 else:
@@ -224,6 +250,17 @@ class _Specialiser:
             message = f"the type of {node.name or node.op.name} is only known as {type}"
             raise InferError(message, hint="give the inputs' shapes, or state its type in the text")
         return Node(node.op, inputs, attrs, type, node.origin)
+
+
+def _lowered(lowering: Lowering, node: Node, inputs: tuple[Node, ...], known: KnownValues) -> Node:
+    """What a deferred operation means for these operands. Raises RunError for what still is not known."""
+    try:
+        made = lowering(Builder(origin=node.origin), inputs, known)
+    except DeepxGraphError as e:
+        raise RunError(*e.diagnostics) from None
+    if not is_static(made.type):
+        raise InferError(f"the type of {node.name or node.attr('name')} is only known as {made.type}")
+    return made
 
 
 def _param_type(function: Function, param: Node, actual: Type, sizes: Sizes) -> Type:

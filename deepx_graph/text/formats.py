@@ -34,9 +34,9 @@ from deepx_graph.errors import (
 )
 from deepx_graph.ir import Module
 from deepx_graph.rewrite import TARGETS
+from deepx_graph.text import mindir, onnx
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.hlo import is_protobuf
-from deepx_graph.text.mindir import looks_like_model
 from deepx_graph.text.stablehlo import is_binary
 
 if TYPE_CHECKING:
@@ -121,7 +121,9 @@ FORMATS: dict[str, Format] = {
         Format("stablehlo", "StableHLO as MLIR text or bytecode, alone or exported by JAX", (".stablehlo", ".mlir", ".mlirbc"),
                "deepx_graph.text.stablehlo", target="printer.legal", begins=is_binary),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
-               writes=False, begins=looks_like_model),
+               writes=False, begins=mindir.looks_like_model),
+        Format("onnx", "ONNX models, binary, every version of the operators", (".onnx",), "deepx_graph.text.onnx", writes=False,
+               begins=onnx.looks_like_model),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
         Format("anf", "A-normal form: S-expressions with a name for every step", (".anf",), "deepx_graph.text.anf"),
         Format("cps", "continuation-passing style, written for looking and not read", (".cps",),
@@ -239,7 +241,7 @@ def _mapped_source(file: BinaryIO, name: str, limit: int) -> Source:
     data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     if len(data) > limit:
         raise LimitError(_too_large(name, limit))
-    return Source(name, data=data)
+    return Source(name, data=data, folder=Path(name).parent)
 
 
 def read_source(file: BinaryIO, name: str, limit: int) -> Source:
@@ -288,13 +290,11 @@ def _too_large(name: str, limit: int) -> Diagnostic:
 
 # --- binary files that are not read as programs -------------------------------------------------------------------
 
-_ONNX = 'python -c "import onnx, tvm.relay as r; print(r.frontend.from_onnx(onnx.load(\'FILE\'))[0].astext())" > FILE.relay'
 _TORCH = ('python -c "import torch; from torch_xla.stablehlo import exported_program_to_stablehlo as s; '
           "print(s(torch.export.load('FILE')).get_stablehlo_text())\" > FILE.mlir")  # fmt: skip
 _ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
 
 BINARIES: tuple[tuple[str, bytes, str], ...] = (
-    ("an ONNX model", rb"\x08[\x01-\x1f](?:\x12|:|\x1a|\x42).", _ONNX),
     ("an archive of numpy arrays", rb"PK\x03\x04.{26}[^/\\]{1,80}\.npy", _ARRAYS),
     ("a zip archive (.pt2 of torch.export, or another)", rb"PK\x03\x04", _TORCH),
     ("a numpy array", rb"\x93NUMPY", _ARRAYS),

@@ -51,7 +51,7 @@ def test_reading_in_a_named_format_and_an_unknown_one() -> None:
     with pytest.raises(UsageError, match="did you mean 'deepx'"):
         read(Source("f", SEED), "deepxx")
     with pytest.raises(UsageError, match="unknown format"):
-        format_named("onnx")
+        format_named("tflite")
 
 
 def test_writing_checks_its_options() -> None:

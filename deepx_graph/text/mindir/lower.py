@@ -18,12 +18,12 @@ from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.cursor import whole
 from deepx_graph.text.common.options import ReadOptions
+from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.mindir.control import SPECIAL, Choice, GraphClosure, call
 from deepx_graph.text.mindir.rules import RULES, Args
 from deepx_graph.text.mindir.schema import CallMessage, Graph, Model
 from deepx_graph.text.mindir.scopes import GraphScopes, Signatures, is_constant
 from deepx_graph.text.mindir.values import MONAD, Monad, constant, is_monad_info, literal, tensor_type
-from deepx_graph.text.relay.rules.context import Unsupported
 from deepx_graph.types import ANY, STATE, TupleType, Type, tensor
 
 

@@ -14,9 +14,10 @@ from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Literal
+from deepx_graph.text.common.steps import joint_dims, ranked
 from deepx_graph.text.mindir.values import TYPE_IDS
 from deepx_graph.text.relay.rules import RULES as OPERATORS
-from deepx_graph.text.relay.rules.context import Context, joint_dims, ranked
+from deepx_graph.text.relay.rules.context import Context
 from deepx_graph.types import F32, I64, DType, TensorType, TupleType, as_tensor
 
 

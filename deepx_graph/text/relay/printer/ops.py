@@ -18,10 +18,10 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import PROJ, STRUCTURAL, TUPLE, index_of
 from deepx_graph.rewrite.legalise import ConversionTarget
+from deepx_graph.text.common.steps import comparator
 from deepx_graph.text.relay.printer.window import WINDOW
 from deepx_graph.text.relay.rules.elementwise import BINARY, COMPARE, LOGICAL, UNARY
 from deepx_graph.text.relay.rules.reduce import place_body
-from deepx_graph.text.relay.rules.select import comparator
 from deepx_graph.text.relay.words import NAMES, Text, call, listed, type_text
 from deepx_graph.types import BOOL, I32, TensorType, as_tensor
 

@@ -12,7 +12,7 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ops.interpret import evaluate
-from deepx_graph.text.relay.rules.window import SPATIAL, elements_inside
+from deepx_graph.text.common.nn import SPATIAL, elements_inside
 from deepx_graph.text.relay.words import Text, call
 from deepx_graph.types import as_tensor
 

@@ -14,10 +14,10 @@ from typing import Any
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, ParseError, Source, Span, VerifyError, an, suggest
 from deepx_graph.ir import Builder, Constructor, Data, Node
 from deepx_graph.literal import Literal
+from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.relay import syntax as ast
 from deepx_graph.text.relay.reader.unify import Effect, Fun, Unknown, find, is_known, rebuilt, settled, shown, unify
 from deepx_graph.text.relay.rules import RULES, build
-from deepx_graph.text.relay.rules.context import Unsupported
 from deepx_graph.types import ANY, BOOL, DataType, RefType, TensorType, TupleType, Type, scalar, tensor
 
 REFERENCES = {"ref": 1, "ref_read": 1, "ref_write": 2}

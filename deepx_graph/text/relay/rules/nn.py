@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
-from deepx_graph.text.relay.rules.context import Context, Operator, ranked
-from deepx_graph.text.relay.rules.reduce import axes_of, back, count, mean
+from deepx_graph.text.common.nn import back, centered, count, log_softmax, softmax
+from deepx_graph.text.common.steps import ranked
+from deepx_graph.text.relay.rules.context import Context, Operator
+from deepx_graph.text.relay.rules.reduce import axes_of
 
 # --- products -----------------------------------------------------------------------------------------------------
 
@@ -54,23 +58,12 @@ def _bias_add(c: Context) -> Node:
 # --- softmax and losses -------------------------------------------------------------------------------------------
 
 
-def _shifted(c: Context) -> tuple[Node, Node, tuple[int, ...]]:
-    """The operand less its greatest value along the axis, and the sum of the exponentials."""
-    x = c.args[0]
-    axes = (c.axis(c.known().rank or 0, default=-1),)
-    off = c(ops.subtract, x, back(c, ops.reduction(c.b, ops.maximum, x, axes), x, axes))
-    return off, c(ops.exponential, off), axes
 
 
-def _softmax(c: Context) -> Node:
-    _, raised, axes = _shifted(c)
-    return c(ops.divide, raised, back(c, ops.reduction(c.b, ops.add, raised, axes), raised, axes))
 
-
-def _log_softmax(c: Context) -> Node:
-    off, raised, axes = _shifted(c)
-    total = c(ops.log, ops.reduction(c.b, ops.add, raised, axes))
-    return c(ops.subtract, off, back(c, total, off, axes))
+def _along_axis(build: Callable[..., Node]) -> Operator:
+    """A function of the operand and the one axis that it goes along."""
+    return Operator(lambda c: build(c, c.args[0], (c.axis(c.known().rank or 0, default=-1),)))
 
 
 def _cross_entropy(logits: bool) -> Operator:
@@ -86,13 +79,6 @@ def _cross_entropy(logits: bool) -> Operator:
 
 # --- normalisation ------------------------------------------------------------------------------------------------
 
-
-def _centered(c: Context, x: Node, axes: tuple[int, ...], epsilon: float) -> Node:
-    """(x - mean) / sqrt(variance + epsilon), over some axes."""
-    off = c(ops.subtract, x, back(c, mean(c, x, axes), x, axes))
-    variance = mean(c, c(ops.multiply, off, off), axes)
-    scale = c(ops.sqrt, c(ops.add, variance, c.like(epsilon, variance)))
-    return c(ops.divide, off, back(c, scale, off, axes))
 
 
 def _affine(c: Context, x: Node, scale: Node, offset: Node, axis: int) -> Node:
@@ -116,14 +102,14 @@ def _batch_norm(c: Context) -> Node:
 
 def _layer_norm(c: Context) -> Node:
     axis = c.axis(c.known().rank or 0, default=-1)
-    return _affine(c, _centered(c, c.args[0], (axis,), c.real("epsilon", 1e-5)), c.args[1], c.args[2], axis)
+    return _affine(c, centered(c, c.args[0], (axis,), c.real("epsilon", 1e-5)), c.args[1], c.args[2], axis)
 
 
 def _instance_norm(c: Context) -> Node:
     rank = c.known().rank or 0
     axis = c.axis(rank, default=1)
     axes = tuple(k for k in range(rank) if k not in (0, axis))
-    return _affine(c, _centered(c, c.args[0], axes, c.real("epsilon", 1e-5)), c.args[1], c.args[2], axis)
+    return _affine(c, centered(c, c.args[0], axes, c.real("epsilon", 1e-5)), c.args[1], c.args[2], axis)
 
 
 def _group_norm(c: Context) -> Node:
@@ -133,7 +119,7 @@ def _group_norm(c: Context) -> Node:
         raise InferError(f"{shape[axis]} channels do not make {groups} groups")
     split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
     axes = tuple(k for k in range(len(split)) if k not in (0, axis))
-    normal = _centered(c, c.shaped(c.args[0], split), axes, c.real("epsilon", 1e-5))
+    normal = centered(c, c.shaped(c.args[0], split), axes, c.real("epsilon", 1e-5))
     return _affine(c, c.shaped(normal, shape), c.args[1], c.args[2], axis)
 
 
@@ -150,8 +136,8 @@ def _dropout(c: Context) -> Node:
 
 NN: dict[str, Operator] = {
     "nn.dense": Operator(_dense, 2), "nn.matmul": Operator(_matmul, 2), "nn.batch_matmul": Operator(_batch_matmul, 2),
-    "nn.bias_add": Operator(_bias_add, 2), "nn.softmax": Operator(_softmax), "nn.fast_softmax": Operator(_softmax),
-    "nn.log_softmax": Operator(_log_softmax), "nn.cross_entropy": _cross_entropy(False),
+    "nn.bias_add": Operator(_bias_add, 2), "nn.softmax": _along_axis(softmax), "nn.fast_softmax": _along_axis(softmax),
+    "nn.log_softmax": _along_axis(log_softmax), "nn.cross_entropy": _cross_entropy(False),
     "nn.cross_entropy_with_logits": _cross_entropy(True), "nn.batch_norm": Operator(_batch_norm, 5),
     "nn.layer_norm": Operator(_layer_norm, 3), "nn.instance_norm": Operator(_instance_norm, 3),
     "nn.group_norm": Operator(_group_norm, 3),

@@ -6,8 +6,10 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, ranked
-from deepx_graph.types import I32, Dim, DType, mul_dims, scalar
+from deepx_graph.text.common.nn import back, count, mean
+from deepx_graph.text.common.steps import axis_of, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator
+from deepx_graph.types import I32, DType, mul_dims, scalar
 
 
 def axes_of(c: Context) -> tuple[int, ...]:
@@ -37,24 +39,7 @@ def _monoid(op: Op) -> Operator:
     return Operator(build)
 
 
-def count(x: Node, axes: tuple[int, ...]) -> int:
-    """How many elements the axes have. Raises Unsupported where that is not known."""
-    dims = ranked(x).dims or ()
-    number: Dim = mul_dims([dims[k] for k in axes])
-    if isinstance(number, str):
-        raise Unsupported("the mean over an axis whose size is not known")
-    return number
 
-
-def mean(c: Context, x: Node, axes: tuple[int, ...]) -> Node:
-    """The mean over some axes."""
-    return c(ops.divide, ops.reduction(c.b, ops.add, x, axes), c.like(count(x, axes), x)) if axes else x
-
-
-def back(c: Context, small: Node, x: Node, axes: tuple[int, ...]) -> Node:
-    """A value without the axes, broadcast along them to the shape of `x`."""
-    dims = ranked(x).dims or ()
-    return c.along(small, dims, [k for k in range(len(dims)) if k not in axes])
 
 
 def _mean(c: Context) -> Node:

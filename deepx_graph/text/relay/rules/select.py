@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
-from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of
-from deepx_graph.types import I32, DType, as_tensor, mul_dims, scalar
+from deepx_graph.ir import Node
+from deepx_graph.text.common.steps import Unsupported, axis_of, comparator
+from deepx_graph.text.relay.rules.context import Context, Operator
+from deepx_graph.types import I32, as_tensor, mul_dims
 
 
 def _take(c: Context) -> Node:
@@ -55,12 +56,6 @@ def _one_hot(c: Context) -> Node:
 
 
 # --- order --------------------------------------------------------------------------------------------------------
-
-
-def comparator(dtypes: tuple[DType, ...], direction: str) -> Function:
-    """Compares the first of each pair of elements."""
-    params = [(f"{side}{k}", scalar(d)) for k, d in enumerate(dtypes) for side in "ab"]
-    return Builder().function("before", params, lambda a, b, *_: [Builder()(ops.compare, a, b, direction=direction)], public=False)
 
 
 def _direction(c: Context) -> str:

@@ -12,7 +12,8 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CONSTANT, value_of
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, ranked
+from deepx_graph.text.common.steps import Unsupported, axis_of, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator
 from deepx_graph.types import I32, Dim, Dims, as_tensor, mul_dims, tensor
 
 # --- the same elements in another shape ---------------------------------------------------------------------------

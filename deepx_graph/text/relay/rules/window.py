@@ -6,19 +6,22 @@ Layouts are words of letters: N and C and the spatial axes, O and I in kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node, Op
-from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.text.relay.rules.context import Context, Operator, Unsupported, axis_of, ranked
-from deepx_graph.types import as_tensor
-
-SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+from deepx_graph.text.common.nn import (
+    SPATIAL,
+    averaged,
+    convolved,
+    depth_to_space,
+    local_response,
+    pooled,
+    space_to_depth,
+    spread_over,
+)
+from deepx_graph.text.common.steps import Unsupported, axis_of, ranked
+from deepx_graph.text.relay.rules.context import Context, Operator
 
 
 def layout_of(c: Context, name: str, default: str, rank: int) -> str:
@@ -53,20 +56,6 @@ def each(c: Context, name: str, n: int, default: int = 1) -> tuple[int, ...]:
 # --- convolution --------------------------------------------------------------------------------------------------
 
 
-def convolved(c: Context, x: Node, w: Node, layouts: Sequence[str], letters: str, **attrs: Any) -> Node:
-    """A convolution in `out_dtype` whose operands and result have these layouts, kernels with O and I."""
-    data, kernel, out = layouts
-    n = len(letters)
-    plain: dict[str, Any] = {"lhs_dilation": (1,) * n, "rhs_dilation": (1,) * n, "window_strides": (1,) * n,
-                             "window_reversal": (0,) * n, "feature_group_count": 1, "batch_group_count": 1}
-    axes = {f"{side}_{what}_dimension": layout.index(letter) for side, layout in (("input", data), ("output", out))
-            for what, letter in (("batch", "N"), ("feature", "C"))}
-    spatial = {f"{side}_spatial_dimensions": tuple(map(layout.index, letters))
-               for side, layout in (("input", data), ("kernel", kernel), ("output", out))}
-    dtype = c.dtype("out_dtype", ranked(x).dtype)
-    return c(ops.convolution, c.cast(x, dtype), c.cast(w, dtype), **{**plain, **attrs}, **axes, **spatial,
-             kernel_input_feature_dimension=kernel.index("I"), kernel_output_feature_dimension=kernel.index("O"))
-
 
 def _conv(n: int) -> Operator:
     letters = SPATIAL[n]
@@ -80,8 +69,9 @@ def _conv(n: int) -> Operator:
         groups = c.number("groups", 1)
         if groups > 1 and (c.known(1).shape[kernel.index("I")] * groups != c.known().shape[data.index("C")]):
             w, kernel = _depthwise(c, w, kernel, groups)
-        return convolved(c, x, w, (data, kernel, out), letters, window_strides=each(c, "strides", n),
-                         padding_low=low, padding_high=high, rhs_dilation=each(c, "dilation", n), feature_group_count=groups)
+        return convolved(c, x, w, (data, kernel, out), letters, c.dtype("out_dtype", ranked(x).dtype),
+                         window_strides=each(c, "strides", n), padding_low=low, padding_high=high,
+                         rhs_dilation=each(c, "dilation", n), feature_group_count=groups)
 
     return Operator(build, 2)
 
@@ -111,7 +101,7 @@ def _conv_transpose(n: int) -> Operator:
         extra = extra * n if len(extra) == 1 else extra
         reach = [(c.known(1).shape[kernel.index(s)] - 1) * d for s, d in zip(letters, dilation, strict=True)]
         return convolved(
-            c, x, w, (data, kernel, data), letters, window_reversal=(1,) * n,
+            c, x, w, (data, kernel, data), letters, c.dtype("out_dtype", ranked(x).dtype), window_reversal=(1,) * n,
             lhs_dilation=each(c, "strides", n), rhs_dilation=dilation,
             padding_low=tuple(r - p for r, p in zip(reach, low, strict=True)),
             padding_high=tuple(r - p + e for r, p, e in zip(reach, high, extra, strict=True)),
@@ -132,21 +122,6 @@ def _windows(c: Context, n: int, layout: str) -> dict[str, tuple[int, ...]]:
     return spread_over(layout, SPATIAL[n], size, strides, dilation, low, high)
 
 
-def spread_over(layout: str, letters: str, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int],
-                low: Sequence[int], high: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Window attributes of the spatial axes placed by the layout; windows of one along the others."""
-
-    def placed(values: Sequence[int], other: int) -> tuple[int, ...]:
-        return tuple(values[letters.index(s)] if s in letters else other for s in layout)
-
-    return {"window_dimensions": placed(size, 1), "window_strides": placed(strides, 1), "base_dilations": (1,) * len(layout),
-            "window_dilations": placed(dilation, 1), "padding_low": placed(low, 0), "padding_high": placed(high, 0)}
-
-
-def pooled(c: Context, op: Op, x: Node, windows: dict[str, tuple[int, ...]]) -> Node:
-    """Each window reduced by a monoid op."""
-    dtype = as_tensor(x.type).dtype
-    return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=monoid_body(op, dtype), **windows)
 
 
 def _pool(op: Op | None, n: int) -> Operator:
@@ -160,33 +135,6 @@ def _pool(op: Op | None, n: int) -> Operator:
     return Operator(build)
 
 
-def averaged(c: Context, x: Node, windows: dict[str, tuple[int, ...]], with_padding: bool) -> Node:
-    """The mean of each window; the padding counts where `with_padding`."""
-    total = pooled(c, ops.add, x, windows)
-    padded = any(windows["padding_low"]) or any(windows["padding_high"])
-    if with_padding or not padded:
-        return c(ops.divide, total, c.like(math.prod(windows["window_dimensions"]), total))
-    if sum(ranked(total).shape) > c.limit or ranked(total).size > c.limit:
-        raise Unsupported("a pooling with so much padding")
-    inside = elements_inside(ranked(x).shape, ranked(total).shape, windows)
-    axes = [k for k, n in enumerate(inside) if n is not None]
-    counts = np.ones((), np.int64)
-    for k in axes:
-        counts = np.multiply.outer(counts, inside[k])
-    per = c.b.constant(np.maximum(counts, 1), as_tensor(x.type).dtype)
-    return c(ops.divide, total, per if len(axes) == len(inside) else c.along(per, ranked(total).shape, axes))
-
-
-def elements_inside(size: Sequence[int], made: Sequence[int], windows: dict[str, tuple[int, ...]]) -> list[Any]:
-    """For each axis how many elements of each window are none of the padding; None where windows have one element."""
-    found: list[Any] = []
-    rows = zip(size, made, *(windows[f"window_{w}"] for w in ("dimensions", "strides", "dilations")), windows["padding_low"],
-               strict=True)
-    for n, count, window, stride, dilation, low in rows:
-        first = np.arange(count, dtype=np.int64) * stride - low
-        last = np.minimum((n - 1 - first) // dilation, window - 1)
-        found.append(np.maximum(last - np.maximum(-(first // dilation), 0) + 1, 0) if window > 1 else None)
-    return found
 
 
 def _global(op: Op | None, n: int) -> Operator:
@@ -241,45 +189,26 @@ def _upsampling(c: Context) -> Node:
     return x
 
 
+
+
+
 def _depth_to_space(c: Context) -> Node:
     if c.text("layout", "NCHW") != "NCHW":
         raise Unsupported("depth_to_space in another layout")
-    n, depth, height, width = c.known().shape
-    size, mode = c.number("block_size"), c.text("mode", "DCR")
-    if size < 1 or depth % (size * size):
-        raise InferError(f"{depth} channels do not make blocks of {size} by {size}", operand=0)
-    inner = depth // (size * size)
-    if mode == "DCR":
-        split, order = (n, size, size, inner, height, width), (0, 3, 4, 1, 5, 2)
-    else:
-        split, order = (n, inner, size, size, height, width), (0, 1, 4, 2, 5, 3)
-    return c.shaped(c.transposed(c.shaped(c.args[0], split), order), (n, inner, height * size, width * size))
+    return depth_to_space(c, c.args[0], c.number("block_size"), c.text("mode", "DCR"))
 
 
 def _space_to_depth(c: Context) -> Node:
     if c.text("layout", "NCHW") != "NCHW":
         raise Unsupported("space_to_depth in another layout")
-    n, depth, height, width = c.known().shape
-    size = c.number("block_size")
-    if size < 1 or height % size or width % size:
-        raise InferError(f"{height} by {width} does not split in blocks of {size} by {size}", operand=0)
-    rows, columns = height // size, width // size
-    split = c.shaped(c.args[0], (n, depth, rows, size, columns, size))
-    return c.shaped(c.transposed(split, (0, 3, 5, 1, 2, 4)), (n, depth * size * size, rows, columns))
+    return space_to_depth(c, c.args[0], c.number("block_size"))
 
 
 def _lrn(c: Context) -> Node:
-    """x / (bias + alpha * mean of the squares nearby, those beyond the edge being 0) ^ beta"""
-    x, size = c.args[0], c.number("size", 5)
-    rank = c.known().rank or 0
-    axis = axis_of(c.number("axis", 1), rank)
+    size, axis = c.number("size", 5), axis_of(c.number("axis", 1), c.known().rank or 0)
     if size % 2 != 1:
         raise InferError(f"a window of size {size}", expected="an odd size")
-    letters = "".join("W" if k == axis else "N" for k in range(rank))
-    near = spread_over(letters, "W", (size,), (1,), (1,), (size // 2,), (size // 2,))
-    mean = averaged(c, c(ops.multiply, x, x), near, True)
-    base = c(ops.add, c(ops.multiply, mean, c.like(c.real("alpha", 1e-4), x)), c.like(c.real("bias", 2), x))
-    return c(ops.divide, x, c(ops.power, base, c.like(c.real("beta", 0.75), x)))
+    return local_response(c, c.args[0], axis, size, c.real("alpha", 1e-4), c.real("beta", 0.75), c.real("bias", 2))
 
 
 WINDOW: dict[str, Operator] = {

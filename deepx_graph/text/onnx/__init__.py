@@ -1,0 +1,34 @@
+"""ONNX: the binary form of models (`.onnx`), every version of its operators. Read, not written.
+
+A model is lowered node by node into one function; functions of the model and branches become part of it. What depends on shapes or
+values that the model leaves to its inputs is deferred until these are known.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deepx_graph.errors import Source
+from deepx_graph.text.common.options import ReadOptions, ReadResult
+
+__all__ = ["detect", "looks_like_model", "read"]
+
+_HEAD = re.compile(rb"\x08[\x01-\x1f](?:[\x12\x1a\x22\x32\x3a\x42]|\x28.)", re.DOTALL)
+
+
+def looks_like_model(head: bytes) -> bool:
+    """Whether a file begins as a model does: field 1, a small version; then its producer, domain, graph or operator sets."""
+    return _HEAD.match(head) is not None
+
+
+def detect(text: str) -> float:
+    """No text is ONNX: its form is binary."""
+    return 0.0
+
+
+def read(source: Source, options: ReadOptions) -> ReadResult:
+    """The program. Raises ParseError or VerifyError with places, LimitError where a bound is exceeded."""
+    from deepx_graph.text.onnx.lower import OnnxLowering
+
+    lowering = OnnxLowering(source, options)
+    return ReadResult(lowering.module(), tuple(lowering.warnings))

@@ -1,0 +1,28 @@
+"""The operators of ONNX in terms of ours, by kind. Each is stated once, with the versions since which a rule holds.
+
+Semantics: onnx/docs/Operators.md and Changelog.md of ONNX 1.23 (operator set 28).
+"""
+
+from __future__ import annotations
+
+from deepx_graph.text.onnx.context import Rule, Rules
+from deepx_graph.text.onnx.rules.control import CONTROL
+from deepx_graph.text.onnx.rules.elementwise import ELEMENTWISE
+from deepx_graph.text.onnx.rules.index import INDEX
+from deepx_graph.text.onnx.rules.linear import LINEAR
+from deepx_graph.text.onnx.rules.norm import NORM
+from deepx_graph.text.onnx.rules.reduce import REDUCE
+from deepx_graph.text.onnx.rules.sequence import SEQUENCE
+from deepx_graph.text.onnx.rules.shape import SHAPE
+from deepx_graph.text.onnx.rules.window import WINDOW
+
+_TABLES: dict[str, tuple[Rules, ...]] = {
+    "": (ELEMENTWISE, REDUCE, SHAPE, INDEX, LINEAR, WINDOW, NORM, CONTROL, SEQUENCE),
+}
+"""The tables of each domain."""
+
+RULES: dict[tuple[str, str], Rule | dict[int, Rule]] = {
+    (domain, name): entry if callable(entry) else dict(entry)
+    for domain, tables in _TABLES.items() for table in tables for name, entry in table.items()
+}
+"""The rules by domain and operator."""

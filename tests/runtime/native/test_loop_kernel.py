@@ -95,3 +95,19 @@ def test_pads_and_concatenations(size: int) -> None:
     y = np.arange(3 * size, dtype="f4").reshape(3, size)
     check(pad, [y, np.float32(-1)], edge_padding_low=(1, 2), edge_padding_high=(0, -1), interior_padding=(0, 1))
     check(concatenate, [y, y], dimension=1)
+
+
+@pytest.mark.parametrize("rows", [4, 4000])
+def test_code_is_generated_for_what_is_called_alone(rows: int) -> None:
+    """The functions that can be called from outside are those that the kernel calls: nothing is compiled in vain."""
+    from deepx_graph.runtime.native.llvm.target import this_machine
+    from deepx_graph.runtime.native.loop_program.emit import module_text
+
+    b = Builder()
+    body = monoid_body(add, F32)
+    function = b.function("f", [("x", tensor(F32, (rows, 300)))],
+                          lambda x: [b(reduce, b(add, x, x), b.constant(0, F32), body=body, dimensions=(0,))])
+    kernel = build(function, 2)
+    text = module_text(kernel.program, kernel.shares, this_machine())
+    exported = [line for line in text.splitlines() if line.startswith("define void @")]
+    assert len(exported) == len(kernel.calls)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from deepx_graph.loops.program import (
     Buffer,
@@ -29,6 +30,7 @@ from deepx_graph.loops.program import (
     blocks_of,
     free,
     position_in,
+    walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, number, scalar_type
@@ -39,6 +41,12 @@ from deepx_graph.types import BOOL, DType
 
 LEAST_VECTOR = 8
 """A loop of so many iterations is made of vectors, where it can be."""
+
+FREE = 2
+"""The first number of metadata; those before are of `IRBuilder`."""
+
+LONGEST_ROW = 400
+"""Loads, stores and operations of the elements of a row that is kept in registers."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,13 @@ def parts(program: LoopProgram) -> Iterator[list[Statement]]:
 
 
 class FunctionEmitter:
-    """One function, `define void @name(pointers, i64 low, i64 high)`; the bounds are those of a parallel loop's share."""
+    """One function, `define void @name(pointers, i64 low, i64 high)`; the bounds are those of a parallel loop's share.
 
-    def __init__(self, machine: Target, whole: int = 0) -> None:
-        self.t, self.machine = IRBuilder(1), machine
-        self.whole = whole
-        """How many loops of the module are not to be unrolled, so far."""
+    It is not for LLVM to inline: pointers known to be apart cost nothing only as parameters, and code is optimised once.
+    """
+
+    def __init__(self, machine: Target, metadata: Iterator[int]) -> None:
+        self.t, self.machine, self.metadata = IRBuilder(1), machine, metadata
         self.slots: dict[Cell, str] = {}
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
@@ -89,7 +98,7 @@ class FunctionEmitter:
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
         head += [f"  {slot} = alloca [{b.size} x {memory_type(np_dtype(b.dtype))}], align 64" for b, slot in self.locals.items()]
         params = ", ".join([*pointers, *(["i64 %low", "i64 %high"] if shared else [])])
-        text = [f"define internal void @{name}({params}) nounwind {{", "entry:", *head, *self.t.lines, "}"]
+        text = [f"define internal void @{name}({params}) nounwind noinline {{", "entry:", *head, *self.t.lines, "}"]
         return "\n".join(text)
 
     def block(self, body: Sequence[Statement]) -> None:
@@ -184,31 +193,40 @@ class FunctionEmitter:
 
     def _loop(self, s: For, low: str, high: str) -> None:
         t = self.t
-        head, body, after = t.name("head"), t.name("body"), t.name("after")
+        times = None if "%" in low + high else int(high) - int(low)
+        if times is not None and times <= 1:
+            self.env[s.axis] = low
+            self.block(s.body if times == 1 else [])
+            return
+        head, after = t.name("head"), t.name("after")
         axis, next_axis = f"%{t.name('i')}", f"%{t.name('n')}"
-        some = t.let(f"icmp slt i64 {low}, {high}")
+        some = t.let(f"icmp slt i64 {low}, {high}") if times is None else "true"
         before = t.block
         t.line(f"br i1 {some}, label %{head}, label %{after}")
         t.start(head)
         position = len(t.lines)
-        t.line(f"br label %{body}")
-        t.start(body)
         self.env[s.axis] = axis
         self.block(s.body)
         t.line(f"{next_axis} = add nuw nsw i64 {axis}, 1")
         more = t.let(f"icmp slt i64 {next_axis}, {high}")
         t.lines.insert(position, f"  {axis} = phi i64 [ {low}, %{before} ], [ {next_axis}, %{t.block} ]")
-        t.line(f"br i1 {more}, label %{head}, label %{after}{self._kept_whole(s)}")
+        t.line(f"br i1 {more}, label %{head}, label %{after}{self._hint(s)}")
         t.start(after)
 
-    def _kept_whole(self, s: For) -> str:
-        """Keeps LLVM from unrolling a loop of independent iterations before it makes vectors of it."""
-        trips = (s.high - s.low).bounds
-        is_free = s.parallel or any(isinstance(each, Combine) for each in s.body)
-        if not is_free or trips is None or trips[1] < LEAST_VECTOR or any(blocks_of(each) for each in s.body):
+    def _hint(self, s: For) -> str:
+        """What LLVM is told of a loop, where anything is."""
+        hints = ["vectorize.enable\", i1 false"] if _is_around_vectors(s) else []
+        if _is_vectors(s):
+            hints.append("unroll.disable\"")
+        elif _is_row(s):
+            hints.append("unroll.full\"")
+        if not hints:
             return ""
-        self.whole += 1
-        return f", !llvm.loop !{self.whole}"
+        loop, *ids = (f"!{next(self.metadata)}" for _ in range(len(hints) + 1))
+        for each, text in zip(ids, hints, strict=True):
+            self.t.declare(f'{each} = !{{!"llvm.loop.{text}}}')
+        self.t.declare(f"{loop} = distinct !{{{', '.join([loop, *ids])}}}")
+        return f", !llvm.loop {loop}"
 
     def _while(self, s: While) -> None:
         t = self.t
@@ -233,36 +251,60 @@ class FunctionEmitter:
         t.start(after)
 
 
+def _is_around_vectors(loop: For) -> bool:
+    """Whether loops within store elements: these become vectors, not the serial loop around them."""
+    within = [each for each in walk(loop.body) if isinstance(each, For)]
+    return not loop.parallel and any(isinstance(s, Store) for each in within for s in each.body)
+
+
+def _is_vectors(loop: For) -> bool:
+    """Whether iterations are independent, and enough for vectors: LLVM is not to unroll the loop before it makes vectors of it."""
+    trips = (loop.high - loop.low).bounds
+    is_free = loop.parallel or any(isinstance(each, Combine) for each in loop.body)
+    return is_free and trips is not None and trips[1] >= LEAST_VECTOR and not any(blocks_of(each) for each in loop.body)
+
+
+def _is_row(loop: For) -> bool:
+    """Whether a loop goes along a short row of local memory, which registers can hold once it is unrolled."""
+    size = loop.high - loop.low
+    local = any(isinstance(s, (Load, Store)) and s.buffer.role == "local" and any(i.stride(loop.axis) for i in s.index)
+                for s in loop.body)
+    return local and not size.terms and size.constant * len(loop.body) <= LONGEST_ROW
+
+
 def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target) -> str:
-    """The IR of a program: `work<k>(table, counter, scratch)` for each part in shares, `whole<k>(table, scratch)` for each part,
-    and `all(table, scratch)` for everything on one thread. Raises NoPrimitive."""
+    """The IR of a program: `all(table, scratch)` where one thread does everything; else for each part `work<k>(table, counter,
+    scratch)`, which threads share, or `whole<k>(table, scratch)`. Raises NoPrimitive."""
     slot = {b: k for k, b in enumerate((*program.arguments, *program.results, *program.constants, *program.scratch))}
     objects = len(program.arguments) + len(program.results)
-    functions, declarations, everything = [], dict[str, None](), list[str]()
-    kept_whole = 0
+    alone = not any(part.chunks for part in shares)
+    functions, declarations, metadata = [], dict[str, None](), count(FREE)
     for k, part in enumerate(shares):
-        e = FunctionEmitter(machine, kept_whole)
         if isinstance(copy := part.body[0], Copy):
             functions.append(_copy(k, copy, *_pointers((copy.target, copy.source), slot, objects)))
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-            everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
             continue
+        e = FunctionEmitter(machine, metadata)
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
-        kept_whole = e.whole
         declarations |= e.t.declarations
         loads, arguments = _pointers(e.used, slot, objects)
-        if part.chunks:
-            (loop,) = part.body
-            assert isinstance(loop, For)
-            count = loop.high.constant
-            functions.append(_worker(k, count, part.chunks, loads, arguments))
-            arguments = [*arguments, "i64 0", f"i64 {count}"]
-        lines = [*loads, f"  call void @part{k}({', '.join(arguments)})", "  ret void"]
-        functions.append("\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"]))
-        everything.append(f"  call void @whole{k}(ptr %table, ptr %scratch)")
-    functions.append("\n".join(["define void @all(ptr %table, ptr %scratch) nounwind {", *everything, "  ret void", "}"]))
-    loops = [f"!{n} = distinct !{{!{n}, !0}}" for n in range(1, kept_whole + 1)]
-    return "\n".join([*functions, *declarations, *_kept(declarations), '!0 = !{!"llvm.loop.unroll.disable"}', *loops, ""])
+        functions.append(_worker(k, part, loads, arguments) if part.chunks else _whole(k, loads, arguments, hidden=alone))
+    if alone:
+        functions.append(_all(len(shares)))
+    return "\n".join([*functions, *declarations, *_kept(declarations), ""])
+
+
+def _whole(k: int, loads: Sequence[str], arguments: Sequence[str], *, hidden: bool) -> str:
+    """What does a part on one thread."""
+    linkage = "internal " if hidden else ""
+    lines = [*loads, f"  call void @part{k}({', '.join(arguments)})", "  ret void"]
+    return "\n".join([f"define {linkage}void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"])
+
+
+def _all(parts: int) -> str:
+    """What does all parts on one thread, in order."""
+    calls = [f"  call void @whole{k}(ptr %table, ptr %scratch)" for k in range(parts)]
+    return "\n".join(["define void @all(ptr %table, ptr %scratch) nounwind {", *calls, "  ret void", "}"])
 
 
 def _kept(declarations: Iterable[str]) -> Iterator[str]:
@@ -298,8 +340,11 @@ def _pointers(used: Sequence[Buffer] | dict[Buffer, None], slot: dict[Buffer, in
     return lines, arguments
 
 
-def _worker(k: int, count: int, chunks: int, loads: Sequence[str], arguments: Sequence[str]) -> str:
+def _worker(k: int, part: CodePart, loads: Sequence[str], arguments: Sequence[str]) -> str:
     """What each thread runs: it takes the next chunk from a counter until there are none."""
+    (loop,) = part.body
+    assert isinstance(loop, For)
+    chunks, size = part.chunks, loop.high.constant
     return "\n".join([f"""define void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
 entry:""", *loads, f"""  br label %next
 next:
@@ -307,8 +352,8 @@ next:
   %some = icmp slt i64 %chunk, {chunks}
   br i1 %some, label %take, label %done
 take:
-  %from = mul i64 %chunk, {count}
-  %to = add i64 %from, {count}
+  %from = mul i64 %chunk, {size}
+  %to = add i64 %from, {size}
   %low = udiv i64 %from, {chunks}
   %high = udiv i64 %to, {chunks}
   call void @part{k}({', '.join([*arguments, 'i64 %low', 'i64 %high'])})

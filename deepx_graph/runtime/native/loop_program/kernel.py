@@ -76,12 +76,11 @@ class LoopKernel(MachineCode):
         return chunks if whole > 2 * least and chunks > 1 else 0
 
     def _functions(self, ir: str) -> None:
-        count = len(self.shares)
-        names = ["all", *(f"whole{k}" for k in range(count)), *(f"work{k}" for k, s in enumerate(self.shares) if s.chunks)]
-        at = machine_code.functions(ir, names, self, optimise=True)
-        alone = not any(s.chunks for s in self.shares)
-        self.calls = ((at["all"], 0),) if alone else tuple(
-            (at[f"work{k}"], min(self.threads, s.chunks)) if s.chunks else (at[f"whole{k}"], 0) for k, s in enumerate(self.shares))
+        shares = [("work", min(self.threads, s.chunks)) if s.chunks else ("whole", 0) for s in self.shares]
+        alone = not any(threads for _, threads in shares)
+        called = [("all", 0)] if alone else [(f"{name}{k}", threads) for k, (name, threads) in enumerate(shares)]
+        at = machine_code.functions(ir, [name for name, _ in called], self, optimise=True)
+        self.calls = tuple((at[name], threads) for name, threads in called)
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,11 +31,10 @@ LEAST_PIECE = 8
 def _sum(b: LoopBuilder, dtype: DType, extents: Sequence[int], element: Callable[[Index], Any]) -> Any:
     """The sum of elements over extents, in order where they are few."""
     if math.prod(extents) <= FEW_TERMS:
-        total = row_sums(b, dtype, math.prod(extents), 1)
-        total.put(0, [b.const(0, dtype)])
-        with b.loops(extents) as at:
-            total.add(0, [element(at)])
-        return settled(b, total.at(0)[0], dtype)
+        total = b.const(0, dtype)
+        for at in itertools.product(*map(range, extents)):
+            total = b.apply("add", total, element([affine(i) for i in at]))
+        return settled(b, total, dtype)
     return settled(b, accumulate(b, "add", b.const(0, dtype), extents, element), dtype)
 
 
@@ -54,6 +54,8 @@ def dot_general_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs
     if not free or free[-1] != len(y.shape) - 1 or y.shape[-1] < LEAST_ROW:
         raise NotExpressible("rows of the result that lie apart in the right operand")
     extents = _depth(node, xs)
+    if math.prod(extents) <= FEW_TERMS:
+        raise NotExpressible("the element says as much")
     fold_rows(b, outs, lambda width: row_sums(b, x.dtype, math.prod(extents), width), lambda: [b.const(0, x.dtype)], extents,
               lambda at, inner: [_product(b, node, xs, at, inner)])
 

@@ -113,7 +113,6 @@ class NativeEngine(KernelEngine):
         if not any(n.op is dot_general for n in function.nodes):
             raise Declined
         from deepx_graph.runtime.native.gemm import epilogue
-
         return epilogue.build(function, self.threads)
 
     @_in_its_width
@@ -126,17 +125,18 @@ class NativeEngine(KernelEngine):
             raise Declined
         return build_loops(function, self.threads)
 
+    @_in_its_width
     def product(self, node: Node) -> CompiledKernel:
+        from deepx_graph.runtime.native.gemm import code
         try:
-            return super().product(node)
+            return code.thin(node, self.threads) or super().product(node)
         except Declined:
             return self._loop_program(alone(node))
 
     @_in_its_width
     def multiply(self, gemm: BatchedGemm) -> Multiply | None:
-        """Machine code, unless the product is small, thin or complex."""
+        """Machine code, unless the product is small or complex."""
         from deepx_graph.runtime.native.gemm import kernel
-
         return kernel.GemmKernel.of(gemm, self.threads) if kernel.fits(gemm) else None
 
     @_in_its_width
@@ -144,7 +144,6 @@ class NativeEngine(KernelEngine):
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
             from deepx_graph.runtime.native.gemm import code
-
             if (kernel := code.build(node, self.threads)) is not None:
                 return kernel
         if not node.op.view:

@@ -12,7 +12,7 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
-from deepx_graph.runtime.native.gemm.kernel import GemmKernel, StridedMatrices, fits, strided
+from deepx_graph.runtime.native.gemm.kernel import GemmKernel, StridedMatrices, fits, is_thin, strided
 from deepx_graph.runtime.native.loopnest.kernel import phantom
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
@@ -28,15 +28,21 @@ def build(node: Node, threads: int) -> MachineCode | None:
     """The kernel of a `dot_general` of floats; None for other types."""
     gemm = batched_gemm_of(node)
     if gemm is None or not fits(gemm):
-        return small.build(node)
+        return small.build(node, threads, is_thin=gemm is not None and is_thin(gemm))
     multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
     operands = operands_of(node, multiply, gemm, sources)
     if operands is None:
-        return small.build(node)
+        return small.build(node, threads)
     assert isinstance(node.type, TensorType)
     steps = operands.steps + steps_of(multiply, operands, Address(Base.ELEMENTS, 2))
     return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps, own_bytes=own_bytes(multiply, operands),
                           scratch_bytes=multiply.scratch_bytes, predicted=parts_alone(node, 1), kept=multiply)
+
+
+def thin(node: Node, threads: int) -> MachineCode | None:
+    """The kernel of a thin product, which is bound by memory; None for others."""
+    gemm = batched_gemm_of(node)
+    return small.build(node, threads, is_thin=True) if gemm is not None and is_thin(gemm) else None
 
 
 @dataclass

@@ -55,13 +55,18 @@ MOST_TERMS = 1 << 16
 
 def fits(gemm: BatchedGemm) -> bool:
     """Whether a product is worth doing here, and can be; BLAS does the others."""
-    if gemm.dtype not in (F4, F8) or min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE or gemm.depth > MOST_TERMS:
+    if gemm.dtype not in (F4, F8) or is_thin(gemm) or gemm.depth > MOST_TERMS:
         return False
     each = gemm.rows * gemm.columns * gemm.depth
     if gemm.matrices > 1 and each <= LEAST_EACH:
         return False
     work = gemm.matrices * each
     return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
+
+
+def is_thin(gemm: BatchedGemm) -> bool:
+    """Whether a product is bound by memory, whatever its size."""
+    return min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE
 
 
 StridedMatrices = tuple[Any, int, int]

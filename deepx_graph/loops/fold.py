@@ -26,6 +26,9 @@ LONG_SUM = 4096
 ROW = 256
 """The most totals side by side: they stay in the nearest cache."""
 
+TILE_ROWS, TILE_COLUMNS = 4, 32
+"""Totals of a tile of neighbouring rows: they stay in registers, and what is read for one row is used for all."""
+
 Elements = Callable[[tuple[Affine, ...]], Sequence[Any]]
 Combine = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
@@ -138,3 +141,26 @@ def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], R
             totals.add(k, elements((*outer, first + k), inner))
         with b.loop(width) as k:
             totals.store(k, outs, (*outer, first + k))
+
+
+def fold_tiles(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], RowFold], starts: Callable[[], Sequence[Any]],
+               extents: Sequence[int], elements: Callable[[Index, Index], Sequence[Any]], axis: int) -> None:
+    """The same as `fold_rows`, by tiles along some axis and the last one. The last tiles begin early enough to be whole."""
+    shape = outs[0].shape
+    sizes = {axis: min(TILE_ROWS, shape[axis]), len(shape) - 1: min(TILE_COLUMNS, shape[-1])}
+    height, width = sizes.values()
+    with b.nest([-(-n // sizes.get(k, 1)) for k, n in enumerate(shape)]) as tile:
+        first = [b.least(i * sizes.get(k, 1), n - sizes.get(k, 1)) for k, (i, n) in enumerate(zip(tile, shape, strict=True))]
+
+        def place(r: int, k: Affine) -> Index:
+            return [*first[:axis], first[axis] + r, *first[axis + 1 : -1], first[-1] + k]
+
+        totals, values = row(height * width), starts()
+        with b.loop(height * width) as k:
+            totals.put(k, values)
+        with b.loops(extents) as inner, b.loop(width) as k:
+            for r in range(height):
+                totals.add(k + r * width, elements(place(r, k), inner))
+        for r in range(height):
+            with b.loop(width) as k:
+                totals.store(k + r * width, outs, place(r, k))

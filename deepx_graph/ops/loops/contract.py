@@ -10,7 +10,7 @@ from typing import Any
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, accumulate
 from deepx_graph.loops.elements import settled
-from deepx_graph.loops.fold import ROW, RowFold, fold, fold_rows, primitive_of, row_fold, row_sums
+from deepx_graph.loops.fold import ROW, RowFold, fold, fold_rows, fold_tiles, primitive_of, row_fold, row_sums
 from deepx_graph.loops.scalar import Index, affine
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
@@ -47,7 +47,7 @@ def dot_general_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at
 
 
 def dot_general_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """Rows of the result, where neighbours are neighbours in the right operand: one row of that after the other."""
+    """Rows of the result, some at a time, where neighbours are neighbours in the right operand: one row of that after the other."""
     x, y = xs
     _, rhs_batch, _, rhs_contract = node.attrs
     free = free_axes(len(y.shape), rhs_batch, rhs_contract)
@@ -56,8 +56,18 @@ def dot_general_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs
     extents = _depth(node, xs)
     if math.prod(extents) <= FEW_TERMS:
         raise NotExpressible("the element says as much")
-    fold_rows(b, outs, lambda width: row_sums(b, x.dtype, math.prod(extents), width), lambda: [b.const(0, x.dtype)], extents,
-              lambda at, inner: [_product(b, node, xs, at, inner)])
+
+    def row(width: int) -> RowFold:
+        return row_sums(b, x.dtype, math.prod(extents), width)
+
+    def elements(at: Index, inner: Index) -> list[Any]:
+        return [_product(b, node, xs, at, inner)]
+
+    rows = len(x.shape) - len(extents) - 1
+    if x.dtype.kind != "complex" and rows >= len(rhs_batch) and outs[0].shape[rows] > 1:
+        fold_tiles(b, outs, row, lambda: [b.const(0, x.dtype)], extents, elements, rows)
+    else:
+        fold_rows(b, outs, row, lambda: [b.const(0, x.dtype)], extents, elements)
 
 
 def _depth(node: Node, xs: Sequence[LazyTensor]) -> list[int]:

@@ -332,8 +332,10 @@ class NativeEngine(KernelEngine):
 
 
 _MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 18, (convolution, "float"): 1 << 18}
-_MOST_EXACT_WORK = 1 << 24
-"""Multiplications that loop programs do: of floats others are better, by dtype; BLAS is also of large products of integers."""
+_MOST_EXACT_WORK = 1 << 30
+"""Multiplications that loop programs do: of floats others are better, by dtype; BLAS is also of very large products of integers."""
+MOST_TERMS = 4
+"""Of a product of so few terms each element is best done where it is read, in the loops of what follows."""
 
 
 def _is_better_elsewhere(node: Node) -> bool:
@@ -342,7 +344,9 @@ def _is_better_elsewhere(node: Node) -> bool:
     if node.op not in (dot_general, convolution) or not isinstance(type, TensorType) or node.op.flops is None:
         return False
     limit = _MOST_WORK.get((node.op, type.dtype.kind), _MOST_EXACT_WORK)
-    return node.op.flops([i.type for i in node.inputs], type, *node.attrs) // 2 > limit
+    work = node.op.flops([i.type for i in node.inputs], type, *node.attrs) // 2
+    is_short = node.op is dot_general and type.dtype.kind == "float" and work <= MOST_TERMS * type.size
+    return work > limit and not is_short
 
 
 def _is_widened(node: Node) -> bool:

@@ -229,13 +229,24 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
     input is one array for all devices or a list of one for each (replica by replica), and the result is a tuple of one tuple for
     each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
-    narrower than the machine's.
+    narrower than the machine's. Without llvmlite, `auto` says once, as a Python warning, what is missing.
     """
     from deepx_graph.runtime.compile import compile as runtime_compile
 
+    if engine == "auto":
+        _tell_of_native()
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
                            max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
                            vector_bits=vector_bits)
+
+
+@functools.cache
+def _tell_of_native() -> None:
+    """Once in a process: what the best engine lacks."""
+    from deepx_graph.runtime.engines import WITHOUT_NATIVE, has_native
+
+    if not has_native():
+        warnings.warn(WITHOUT_NATIVE, stacklevel=4)
 
 
 @public

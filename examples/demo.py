@@ -17,6 +17,7 @@ import numpy as np
 
 import deepx_graph as dx
 from deepx_graph.errors import sized
+from deepx_graph.runtime.engines import WITHOUT_NATIVE, has_native
 from deepx_graph.session.report.info import module_info
 from deepx_graph.types import TensorType
 
@@ -31,6 +32,8 @@ Arrays = tuple[np.ndarray[Any, Any], ...]
 def main() -> None:
     """The whole demonstration."""
     OUT.mkdir(exist_ok=True)
+    if not has_native():
+        print(f"note: {WITHOUT_NATIVE}")
     options()
     print("2. read        examples/transformer_block.dx")
     program = dx.load(HERE / "transformer_block.dx")
@@ -47,7 +50,7 @@ def main() -> None:
     print("4. differentiate   a gradient for each of the", len(gradient.entry.results), "inputs, as a graph like any other")
     table(gradient, best_gradient)
 
-    print(f"5. run         {SIDES.format(engine=dx.compile(best).engine.name)}")
+    print(f"5. run         {SIDES}")
     compare("forward", plain, best, inputs)
     cotangents = {name: np.ones(type.shape, type.dtype.np) for name, type in inputs_of(gradient) if name not in inputs}
     compare("gradient", gradient, best_gradient, inputs | cotangents)
@@ -60,14 +63,15 @@ def main() -> None:
     print(f"               {shown(OUT / 'transformer_optimised.dx')}   the optimised program, as deepx IR again")
 
 
-SIDES = "as it was read on the numpy reference, against optimised on the {engine} engine"
+ENGINES = ("numexpr", "native") if has_native() else ("numexpr",)
+SIDES = "as it was read on the numpy reference, against optimised on the other engines"
 
 
 def options() -> None:
     """Elementwise work on much data: as many passes over memory as operations, until it is one kernel."""
     program = dx.load(HERE / "black_scholes.mlir")
     best = dx.optimize(program)
-    print("1. fuse        examples/black_scholes.mlir, a million options:", SIDES.format(engine=dx.compile(best).engine.name))
+    print("1. fuse        examples/black_scholes.mlir, a million options:", SIDES)
     table(program, best)
     rng = np.random.default_rng(0)
     ranges = {"spot": (50, 150), "strike": (50, 150), "years": (0.1, 2), "volatility": (0.1, 0.5)}
@@ -112,20 +116,21 @@ def row(name: str, before: str, after: str, words: str) -> None:
 
 
 def compare(what: str, plain: dx.Module, best: dx.Module, inputs: Mapping[str, Any]) -> None:
-    """Runs both by turns, compares their results, and prints the median times."""
-    slow, fast = dx.compile(plain, engine="numpy"), dx.compile(best)
-    expected, found = slow(**inputs), fast(**inputs)
-    worst = max(float(np.max(np.abs(e - f)) / np.max(np.abs(e))) for e, f in zip(expected, found, strict=True))
-    assert worst < 1e-4, f"the optimised {what} differs by {worst:.1e}"
-    times: tuple[list[float], list[float]] = ([], [])
+    """Runs all by turns, compares their results, and prints the median times: a line for each fast engine."""
+    slow, fast = dx.compile(plain, engine="numpy"), [dx.compile(best, engine=name) for name in ENGINES]
+    expected = slow(**inputs)
+    worst = [max(float(np.max(np.abs(e - f)) / np.max(np.abs(e))) for e, f in zip(expected, f(**inputs), strict=True)) for f in fast]
+    assert max(worst) < 1e-4, f"the optimised {what} differs by {max(worst):.1e}"
+    times: list[list[float]] = [[] for _ in (slow, *fast)]
     end = time.perf_counter() + SECONDS
     while len(times[0]) < ROUNDS and (len(times[0]) < 3 or time.perf_counter() < end):
-        for f, spent in zip((slow, fast), times, strict=True):
+        for f, spent in zip((slow, *fast), times, strict=True):
             spent.append(timed(f, inputs))
-    a, b = map(statistics.median, times)
-    found = f"{changed(a, b, 'faster', 'slower')} (medians of {len(times[0])})"
-    print(f"               {what:<10}{a * 1e3:>8.2f} ms -> {b * 1e3:>7.2f} ms   {found};"
-          f" values {f'agree to {worst:.0e}' if worst else 'are the same'}")
+    a, *others = map(statistics.median, times)
+    for name, b, error in zip(ENGINES, others, worst, strict=True):
+        found = f"{name}: {changed(a, b, 'faster', 'slower')} (medians of {len(times[0])})"
+        print(f"               {what:<10}{a * 1e3:>8.2f} ms -> {b * 1e3:>7.2f} ms   {found};"
+              f" values {f'agree to {error:.0e}' if error else 'are the same'}")
 
 
 def changed(before: float, after: float, better: str, worse: str) -> str:

@@ -123,15 +123,12 @@ def deadline(limit: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-NATIVE = "note: kernels run by numexpr; with `pip install 'deepx-graph[native]'` they are compiled to machine code"
-
-
 def _tell_of_native(engine: str) -> None:
     """Says what is missing where a person reads it and the best engine was asked for."""
-    from deepx_graph.runtime.engines import has_native
+    from deepx_graph.runtime.engines import WITHOUT_NATIVE, has_native
 
     if engine == "auto" and not has_native() and sys.stderr.isatty():
-        say(NATIVE)
+        say(f"note: {WITHOUT_NATIVE}")
 
 
 def _run(args: Arguments) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,20 @@ def test_unknown_engines_and_entries() -> None:
     with pytest.raises(UsageError, match="0 threads"):
         engines.get("numpy", 0)
     assert engines.get("auto").name == ("native" if engines.has_native() else "numexpr")
+
+
+def test_what_is_missing_without_llvmlite_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = import_module("deepx_graph.api")
+    monkeypatch.setattr(engines, "has_native", lambda: False)
+    api._tell_of_native.cache_clear()
+    with pytest.warns(UserWarning, match=r"pip install 'deepx-graph\[native\]'"):
+        f = api.compile(module(double, VECTOR))
+    assert f.engine.name == "numexpr"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        api.compile(module(double, VECTOR)), api.compile(module(double, VECTOR), engine="numpy")
+    assert not said
+    api._tell_of_native.cache_clear()
 
 
 def test_another_entry() -> None:

@@ -37,6 +37,10 @@ def has_native() -> bool:
     return find_spec("llvmlite") is not None
 
 
+WITHOUT_NATIVE = "programs run by numpy and numexpr; with `pip install 'deepx-graph[native]'` as machine code, about ten times faster"
+"""What is missing where `auto` has to do without."""
+
+
 def require_native(what: str, instead: str = "") -> None:
     """Raises UsageError where llvmlite, which something needs, is not installed; `instead` is what does without."""
     if not has_native():

@@ -119,7 +119,8 @@ def compare(what: str, plain: dx.Module, best: dx.Module, inputs: Mapping[str, A
     """Runs all by turns, compares their results, and prints the median times: a line for each fast engine."""
     slow, fast = dx.compile(plain, engine="numpy"), [dx.compile(best, engine=name) for name in ENGINES]
     expected = slow(**inputs)
-    worst = [max(float(np.max(np.abs(e - f)) / np.max(np.abs(e))) for e, f in zip(expected, f(**inputs), strict=True)) for f in fast]
+    worst = [max(float(np.max(np.abs(e - x)) / np.max(np.abs(e))) for e, x in zip(expected, f(**inputs), strict=True))
+             for f in fast]
     assert max(worst) < 1e-4, f"the optimised {what} differs by {max(worst):.1e}"
     times: list[list[float]] = [[] for _ in (slow, *fast)]
     end = time.perf_counter() + SECONDS

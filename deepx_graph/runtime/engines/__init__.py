@@ -37,7 +37,7 @@ def has_native() -> bool:
     return find_spec("llvmlite") is not None
 
 
-WITHOUT_NATIVE = "programs run by numpy and numexpr; with `pip install 'deepx-graph[native]'` as machine code, about ten times faster"
+WITHOUT_NATIVE = "programs run by numpy and numexpr; `pip install 'deepx-graph[native]'` for machine code, about ten times faster"
 """What is missing where `auto` has to do without."""
 
 

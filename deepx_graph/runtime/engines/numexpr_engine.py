@@ -30,6 +30,7 @@ from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
 from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized, small_product
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
+from deepx_graph.runtime.kernels.lower import NARROW
 from deepx_graph.runtime.kernels.staged import (
     ARRAY_CALLS,
     array_function,
@@ -308,10 +309,11 @@ def is_tensor(node: Node) -> bool:
 
 
 def is_alike(function: Function) -> bool:
-    """Whether a function is elementwise, and all its tensors but those of rank 0 have one shape."""
+    """Whether a function is elementwise, all its tensors but those of rank 0 have one shape, and none is of narrow floats."""
     shapes = {n.type.dims for n in function.nodes if isinstance(n.type, TensorType)} - {()}
     whole = all(isinstance(r.type, TensorType) and r.type.dims in shapes and r.op.elementwise for r in function.results)
-    return whole and len(shapes) == 1 and all(n.op.elementwise or not n.inputs for n in function.nodes)
+    exact = not any(t.dtype.np in NARROW for n in function.nodes if isinstance(t := n.type, TensorType))
+    return whole and exact and len(shapes) == 1 and all(n.op.elementwise or not n.inputs for n in function.nodes)
 
 
 def is_small(type: Type) -> bool:

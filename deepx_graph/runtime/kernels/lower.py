@@ -1,6 +1,7 @@
 """From a function of elementwise operations, broadcasts and reductions to a `KernelProgram`.
 
-Each op's `kernel` expression becomes steps of primitives; where a primitive has no exact lowering for the dtype, the op's own eval
+Each op's `kernel` expression becomes steps of primitives. Floats narrower than single precision are computed in that, and rounded
+where they are converted to and where they are results. Where a primitive has no exact lowering for the dtype, the op's own eval
 becomes one step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
 Nothing is computed here, and no operation is known by name.
 """
@@ -22,7 +23,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import axes as axes_
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Leaf, Reduction, Register, Shape, Step
-from deepx_graph.types import TensorType
+from deepx_graph.types import BF16, F16, TensorType
 
 BOOL = np.dtype(np.bool_)
 Ints = tuple[int, ...]
@@ -58,7 +59,7 @@ class _Lowering:
         """Lowers one node; its operands are lowered already."""
         if node in self.space.leaves:
             if node in self.space.of:
-                self.of[node] = self._repeated(node) if is_broadcast(node) else self._leaf(node)
+                self.of[node] = self._widened(self._repeated(node) if is_broadcast(node) else self._leaf(node))
         elif node.op.elementwise:
             self.of[node] = self._elementwise(node)
         else:
@@ -68,7 +69,7 @@ class _Lowering:
         """The finished program: every result a register of its own, full along the axes of its type."""
         results, taken = [], {leaf.register for leaf in self.leaves} | {r for r, _ in self.constants}
         for node in self.function.results:
-            register, shape = self.of[node], self.space.shape(node)
+            register, shape = self._narrowed(self.of[node], _dtype(node)), self.space.shape(node)
             if register in taken or self.registers[register].shape != shape:
                 register = self._copy(register, shape)
             taken.add(register)
@@ -94,6 +95,18 @@ class _Lowering:
 
     def _copy(self, register: int, shape: Shape) -> int:
         return self._step(self.registers[register].dtype, shape, (register,), lower_primitives.copy, "copy")
+
+    def _widened(self, register: int) -> int:
+        """A register in the type in which it is computed with."""
+        return self._converted(register, computed_in(self.registers[register].dtype))
+
+    def _narrowed(self, register: int, dtype: np.dtype[Any]) -> int:
+        """A register in the type that the operation gives."""
+        return self._converted(register, dtype) if computed_in(dtype) != dtype else register
+
+    def _converted(self, register: int, dtype: np.dtype[Any]) -> int:
+        made = self.registers[register]
+        return register if made.dtype == dtype else self._step(dtype, made.shape, (register,), lower_primitives.copy, "copy")
 
     def _constant(self, value: Any, dtype: np.dtype[Any]) -> int:
         array = np.asarray(value, dtype=dtype).reshape((1,) * len(self.space.space))
@@ -142,22 +155,26 @@ class _Lowering:
     # --- computation
 
     def _elementwise(self, node: Node) -> int:
-        return self.apply(node.op, node.attrs, [self.of[i] for i in node.inputs], _dtype(node))
+        return self.apply(node.op, node.attrs, [self.of[i] for i in node.inputs], _dtype(node), [_dtype(i) for i in node.inputs])
 
-    def apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any]) -> int:
-        """The register of an elementwise op: its kernel expression in primitives, else its eval."""
-        tree = op.kernel(*attrs) if op.kernel else None
+    def apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any],
+              dtypes: Sequence[np.dtype[Any]]) -> int:
+        """The register of an elementwise op from operands of those types: its kernel expression in primitives, else its eval."""
+        tree, wide = op.kernel(*attrs) if op.kernel else None, computed_in(dtype)
+        tree = None if wide != dtype and _alone(tree) in OWN_CORNERS else tree
         before = len(self.registers), len(self.steps), len(self.constants)
         if tree is not None:
             try:
-                register = self._expression(tree, sources, dtype, {})
-                if self.registers[register].dtype == dtype and register not in sources:
-                    return register
+                register = self._expression(tree, sources, wide, {})
+                if self.registers[register].dtype == wide and (register not in sources or wide != dtype):
+                    is_conversion = wide != dtype and dtype not in dtypes
+                    return self._widened(self._narrowed(register, dtype)) if is_conversion else register
             except Declined:
                 pass
             self._undo(*before)
         assert op.eval is not None
-        return self._step(dtype, self._joint(sources), sources, _evaluated(op.eval, attrs), _alone(tree))
+        operands = [self._narrowed(s, d) for s, d in zip(sources, dtypes, strict=True)]
+        return self._widened(self._step(dtype, self._joint(operands), operands, _evaluated(op.eval, attrs), _alone(tree)))
 
     def _undo(self, registers: int, steps: int, constants: int) -> None:
         del self.registers[registers:], self.steps[steps:], self.constants[constants:]
@@ -212,6 +229,7 @@ class _Lowering:
         op = reducer_of(node)
         assert op is not None
         source, dtype = self.of[operand], _dtype(node)
+        wide = computed_in(dtype)
         gone = {self.space.of[operand][k] for k in node.attr("dimensions")} - {None}
         kept = tuple(1 if k in gone else d for k, d in enumerate(self.registers[source].shape))
         if any(self.registers[source].shape[k] == 1 for k in gone if k is not None):
@@ -220,9 +238,9 @@ class _Lowering:
             source = self._copy(source, full)
         axes = tuple(sorted(k for k in gone if k is not None))
         assert op.monoid is not None
-        total = self._step(dtype, kept, (source,), _reduced(op.monoid.quickly, axes), reduction=Reduction(op, axes))
+        total = self._step(wide, kept, (source,), _reduced(op.monoid.quickly, axes), reduction=Reduction(op, axes))
         result = node.attr("body").results[0]
-        return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype)
+        return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype, (dtype, dtype))
 
 
 def _alone(tree: Expr | None) -> str:
@@ -250,6 +268,17 @@ def viewed(array: Array, views: Sequence[tuple[Op, tuple[Any, ...]]], order: Int
         assert op.eval is not None
         array = op.eval([array], *attrs)
     return array if order is None else array.transpose(order)
+
+
+OWN_CORNERS = ("max", "min", "pow")
+"""Primitives that numpy computes in single precision with other zeros, or no numbers, than it does in narrow floats."""
+
+NARROW = frozenset(d.np for d in (F16, BF16))
+
+
+def computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which elements of a type are computed."""
+    return np.dtype(np.float32) if dtype in NARROW else dtype
 
 
 def _dtype(node: Node) -> np.dtype[Any]:

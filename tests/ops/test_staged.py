@@ -9,11 +9,12 @@ import pytest
 
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.evaluation import staged
-from deepx_graph.ops import OPS
+from deepx_graph.ops import OPS, convert
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
-from deepx_graph.types import is_static, type_of_array
+from deepx_graph.types import BOOL, F32, F64, I8, I32, I64, U8, U32, DType, is_static, type_of_array
 from tests.support.laws import LAWFUL, one_op, same, samples, special_values
 
+SCALAR_DTYPES = (BOOL, I8, I32, I64, U8, U32, F32, F64)
 TOLERANCE = {"f2": 2e-3, "f4": 2e-5, "c8": 2e-5}
 
 
@@ -89,3 +90,14 @@ def test_scalars_are_computed_as_arrays_are(op: Op) -> None:
         grid = [g.reshape(-1) for g in np.meshgrid(*values, indexing="ij")] if values else []
         for point in zip(*grid, strict=True):
             assert all(map(near, computed(function, [np.asarray(p) for p in point]), evaluated(node, point))), (node, point)
+
+
+@pytest.mark.parametrize("source", SCALAR_DTYPES, ids=str)
+@pytest.mark.parametrize("target", SCALAR_DTYPES, ids=str)
+def test_scalars_are_converted_as_arrays_are(source: DType, target: DType) -> None:
+    engine, values = NumexprEngine(1), special_values(source)
+    node = node_of(convert, [values[:1].reshape(())], {"dtype": target})
+    function = engine.staged(node)
+    assert function is not None
+    for value in values:
+        assert all(map(same, computed(function, [np.asarray(value)]), evaluated(node, [value]))), value

@@ -110,6 +110,8 @@ def _remainder(xs: Sequence[Array]) -> Array:
     x, y = xs
     if not is_int(x):
         return like(np.fmod(x, y), x.dtype)
+    if x.dtype.kind in "iu":
+        return np.where(y == 0, x, np.fmod(x, y))
     return like(np.where(y == 0, x, x - _truncated(x, y) * y), x.dtype)
 
 

@@ -63,8 +63,19 @@ def _dynamic_slice_type(types: Sequence[Type], slice_sizes: Axes) -> Type:
 
 
 def _dynamic_slice_staged(types: Sequence[Type], result: Type, sizes: Axes) -> Callable[..., Any]:
-    place = box_at(as_tensor(types[0]).shape, sizes)
-    return lambda x, *starts: x[place(starts)]
+    shape = as_tensor(types[0]).shape
+    if len(shape) != 1:
+        index = box_at(shape, sizes)
+        return lambda x, *starts: x[index(starts)]
+    whole = sizes[0]
+    last = shape[0] - whole
+
+    def run(x: Array, start: Any) -> Any:
+        first = int(start)
+        first = 0 if first < 0 else last if first > last else first
+        return x[first : first + whole]
+
+    return run
 
 
 def box_at(shape: Axes, sizes: Axes) -> Callable[[Sequence[Any]], tuple[slice, ...]]:

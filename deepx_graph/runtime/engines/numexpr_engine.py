@@ -27,7 +27,7 @@ from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
-from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized, small_product
+from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized, small_product, widened
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.lower import NARROW
@@ -219,6 +219,10 @@ class NumexprEngine(KernelEngine):
     @property
     def builders(self) -> Sequence[KernelBuilder]:
         return (lambda function: build(function, self.threads),)
+
+    def canonicalize(self, function: Function) -> Function:
+        """Matrix products of narrow floats as those of f32, which BLAS knows."""
+        return widened(super().canonicalize(function), lambda node: node.op is dot_general)
 
     def staged(self, node: Node) -> Callable[..., Any] | None:
         """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""

@@ -44,6 +44,7 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
     "div": operator.truediv, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "not": operator.invert,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "max": larger, "min": smaller, "where": lambda condition, x, y: x if condition else y,
+    "cast": lambda target: target.type,
 }  # fmt: skip
 """Python's own operators, which give for numpy's scalars the very bits of the ufunc."""
 
@@ -131,11 +132,16 @@ class _ElementWriter:
         if primitive == "cast":
             if lower_primitives.lower_cast(dtypes[0], target) is None:
                 raise Declined("no exact lowering")
-            return bool_of if target.kind == "b" else methodcaller("astype", target), target
+            return bool_of if target.kind == "b" else self.calls.get("cast", astype)(target), target
         found = lower_primitives.lower_primitive(primitive, dtypes)
         if found is None:
             raise Declined("no exact lowering")
         return self.calls.get(primitive, found.call), np.dtype(np.bool_) if found.is_predicate else dtypes[0]
+
+
+def astype(target: Any) -> Staged:
+    """What converts arrays to a dtype."""
+    return methodcaller("astype", target)
 
 
 def bool_of(x: Any) -> Any:

@@ -91,13 +91,22 @@ def _is_nonzero(x: Array, out: Array) -> None:
     np.not_equal(x, x.dtype.type(0), out)
 
 
+def saturated(x: Array, out: Array) -> None:
+    """Floats as integers of at most 32 bits: truncated, the nearest where there is none, and 0 for what is no number."""
+    info = np.iinfo(out.dtype)
+    np.copyto(out, np.fmin(np.fmax(x, info.min, dtype=np.float64), info.max), casting="unsafe")
+    np.copyto(out, 0, where=np.isnan(x))
+
+
 def lower_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
-    """Conversion between dtypes where a C cast is the right one; None for floats to integers, which saturate."""
+    """Conversion between dtypes; None for floats to integers of 64 bits, whose limits no float has."""
     if source not in ALL or target not in ALL:
         return None
     if target in BOOL:
         return _is_nonzero
-    return None if source in WIDE_FLOATS and target in INTEGERS else copy
+    if source in WIDE_FLOATS and target in INTEGERS:
+        return saturated if target.itemsize <= 4 else None
+    return copy
 
 
 _BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}

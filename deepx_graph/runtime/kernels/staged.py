@@ -44,7 +44,6 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
     "div": operator.truediv, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "not": operator.invert,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "max": larger, "min": smaller, "where": lambda condition, x, y: x if condition else y,
-    "cast": lambda target: target.type,
 }  # fmt: skip
 """Python's own operators, which give for numpy's scalars the very bits of the ufunc."""
 
@@ -130,18 +129,25 @@ class _ElementWriter:
         if primitive == "where":
             return self.calls["where"], dtypes[1]
         if primitive == "cast":
-            if lower_primitives.lower_cast(dtypes[0], target) is None:
+            cast = lower_primitives.lower_cast(dtypes[0], target)
+            if cast is None:
                 raise Declined("no exact lowering")
-            return bool_of if target.kind == "b" else self.calls.get("cast", astype)(target), target
+            if cast is lower_primitives.saturated:
+                return partial(saturated_as, target), target
+            if target.kind == "b":
+                return bool_of, target
+            return target.type if self.calls is SCALAR_CALLS else methodcaller("astype", target), target
         found = lower_primitives.lower_primitive(primitive, dtypes)
         if found is None:
             raise Declined("no exact lowering")
         return self.calls.get(primitive, found.call), np.dtype(np.bool_) if found.is_predicate else dtypes[0]
 
 
-def astype(target: Any) -> Staged:
-    """What converts arrays to a dtype."""
-    return methodcaller("astype", target)
+def saturated_as(target: Any, x: Any) -> Any:
+    """Floats as integers."""
+    out = np.empty(x.shape, target)
+    lower_primitives.saturated(x, out)
+    return out[()]
 
 
 def bool_of(x: Any) -> Any:

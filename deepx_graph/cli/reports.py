@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, named_values, read_program, watch
+from deepx_graph.cli.options import Arguments, named_values, natural, read_program, watch
 from deepx_graph.cli.output import emit, emit_json, say, say_notes
 from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.progress import stage
@@ -18,6 +18,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
                         help="compare with what this pipeline makes of it (default: default; none compares nothing)")
     parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
+    parser.add_argument("--by", choices=("scope",), help="only a table of the modules of the model, as the names in its text tell")
+    parser.add_argument("--depth", type=natural, default=2, metavar="N", help="--by: levels inside of the model (default 2)")
 
 
 def run_info(args: Arguments) -> int:
@@ -29,6 +31,9 @@ def run_info(args: Arguments) -> int:
     program = read_program(args)
     module = program.module
     stage("count")
+    if args.by:
+        _by_scope(args, module)
+        return 0
     info = module_info(module)
     done = programs.optimise(module, args.pass_pipeline)
     compared = table(module, done.module, args.pass_pipeline) if done.passes else None
@@ -44,6 +49,16 @@ def run_info(args: Arguments) -> int:
         lines = [*first, *facts, *(compared.lines() if compared else ()), *(found.lines() if found else ())]
         emit("\n".join(map(printable, lines)) + "\n", None)
     return 0
+
+
+def _by_scope(args: Arguments, module: Module) -> None:
+    from deepx_graph.session.report.scopes import by_scope
+
+    found = by_scope(module)
+    if args.json:
+        emit_json(found.to_json())
+    else:
+        emit("\n".join(found.lines(args.depth)) + "\n", None)
 
 
 def add_loops(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Load, LoopProgram, Store, While, walk
+from deepx_graph.loops.program import For, Load, LoopProgram, Store, While, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops import (
     add,
@@ -225,3 +225,22 @@ def test_clamps_that_the_range_of_a_counter_decides_are_left_out() -> None:
     program = check(make, FLOATS)
     accesses = [s for s in walk(program.body) if isinstance(s, (Load, Store))]
     assert all(v.low is not None for s in accesses for i in s.index for v, _ in i.terms)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_what_does_not_change_in_a_loop_is_computed_before_it(guarded: bool) -> None:
+    """Also where that is a loop itself, and where a branch alone needs it."""
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        totals = counted(b, 12, (b.splat(0, x.type),), lambda k, y: [put(b, y, b(add, row(b, x, k), row(b, y, k)), k)])[1]
+
+        def body(k: Node, y: Node) -> Sequence[Node]:
+            new = put(b, y, b(multiply, row(b, totals, k), row(b, y, k)), k)
+            if not guarded:
+                return [new]
+            return [b.branch(b(compare, k, b.like(3, k), direction="GT"), [new], [b(add, y, y)])[0]]
+
+        return counted(b, 7, (x,), body)[1:]
+
+    program = check(make, FLOATS)
+    (whole,) = (s for s in program.body if isinstance(s, For))
+    assert sum(isinstance(s, For) and not s.parallel for s in whole.body) == 2, "no loop lies in the other"

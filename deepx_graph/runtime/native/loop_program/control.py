@@ -233,10 +233,15 @@ class _ControlLowering:
         self.values[node], self.reads[node] = found, reads
 
     def _tensor(self, node: Node) -> LazyTensor:
-        found = self.values[node]
+        found = self._value(node)
         if not isinstance(found, LazyTensor):
             raise NotExpressible(f"a result of type {node.type}")
         return found
+
+    def _value(self, node: Node) -> Value:
+        if node not in self.values:
+            raise NotExpressible("a value of what is computed once, before it is there")
+        return self.values[node]
 
     def _scalars(self, tensor: LazyTensor) -> list[Any]:
         """All elements of a small tensor."""
@@ -255,6 +260,10 @@ class _ControlLowering:
     def _require_room(self, type: TensorType) -> None:
         if self.loop is not None and type.size > MOST_ELEMENTS:
             raise NotExpressible(f"a value of {type.size} elements in a loop")
+
+    def _require_carried(self, type: TensorType) -> None:
+        if type.size > MOST_CARRIED:
+            raise NotExpressible(f"a variable of {type.size} elements that is not changed in place")
 
     def _memory(self, type: TensorType, *, result: bool = False) -> Buffer:
         """New memory for a value that is not small."""
@@ -307,8 +316,8 @@ class _ControlLowering:
                 case Eval(node):
                     self._eval(node)
                     self.done.add(node)
-                case Once(inner):  # computed anew, which changes nothing
-                    self._block(inner)
+                case Once():
+                    pass  # before the loop that it outlives
                 case IfStep():
                     self._if(step)
                 case LoopStep():
@@ -316,7 +325,7 @@ class _ControlLowering:
 
     def _eval(self, node: Node) -> None:
         """The value of a node: scalars, elements computed where they are read, or memory."""
-        operands = [self.values[i] for i in node.inputs] if node.op not in (PHI, PROJ) or not _is_control(node.inputs[0]) else []
+        operands = [self._value(i) for i in node.inputs] if node.op not in (PHI, PROJ) or not _is_control(node.inputs[0]) else []
         reads = frozenset[Buffer]().union(*(self.reads[i] for i in node.inputs if i in self.reads))
         if node.op in (PHI, PROJ) and _is_control(node.inputs[0]):
             at = node.inputs[0], index_of(node)
@@ -404,8 +413,6 @@ class _ControlLowering:
     # --- branches
 
     def _if(self, step: IfStep) -> None:
-        if any(isinstance(s, Once) for branch in step.branches for s in branch.block.steps):
-            raise NotExpressible("what a branch computes once")
         types = [tensor_type(step.branches[0].values[k].type) for k in range(len(step.columns))]
         variables = [_Variable.in_cells(self.b, t) if t.size <= SMALL else _Variable(t) for t in types]
         (selector,) = self._scalars(self._tensor(step.selector))
@@ -436,13 +443,17 @@ class _ControlLowering:
             elif variable.buffer is None:
                 variable.buffer = self._ending(step.node, node) or self._stored(tensor)
             elif tensor.buffer is not variable.buffer:
-                raise NotExpressible("a branch that gives another array")
+                if any(variable.buffer in self.reads[value] for value in branch.values):
+                    raise NotExpressible("a branch that gives another array, and that one")
+                self._require_carried(variable.type)
+                self._fill(variable.buffer, tensor)
         self.branches.pop()
 
     # --- loops
 
     def _loop(self, step: LoopStep) -> None:
         end, begin = step.node, step.node.inputs[0]
+        self._invariant(step.renews)
         count, counting = trip_count(end), counters(end)
         variables: dict[int, _Variable] = {}
         constant: dict[int, Node] = {}
@@ -485,6 +496,22 @@ class _ControlLowering:
                 self.columns[end, k], self.column_reads[end, k] = in_registers(type.dtype, (), [last]), frozenset()
         self.done.add(end)
 
+    def _invariant(self, blocks: Sequence[Block]) -> None:
+        """What a loop computes once: before it, whether it is needed or not, each block behind those that it reads."""
+        waiting = list(blocks)
+        while waiting:
+            ready = next((block for block in waiting if self._is_ready(block)), None)
+            if ready is None:
+                raise NotExpressible("what is computed once cannot be put in order")
+            waiting.remove(ready)
+            self._block(ready)
+
+    def _is_ready(self, block: Block) -> bool:
+        own = [s.node for s in block.steps if not isinstance(s, Once)]
+        steps = [s for s in block.steps if isinstance(s, (Eval, LoopStep))]
+        read = [i for s in steps for i in (s.node.inputs if isinstance(s, Eval) else s.inits)]
+        return all(i in self.values or i in own for i in read)
+
     def _is_result(self, end: Node, column: int) -> bool:
         """Whether what a loop gives is a result of the program."""
         return self.loop is None and any(
@@ -520,8 +547,7 @@ class _ControlLowering:
             if variable.buffer is None:
                 scalars.append((variable, self._scalars(tensor)))
             elif tensor.buffer is not variable.buffer:
-                if variable.type.size > MOST_CARRIED:
-                    raise NotExpressible(f"a loop variable of {variable.type.size} elements that is not changed in place")
+                self._require_carried(variable.type)
                 if not carried.isdisjoint(self.reads[after]):
                     tensor = in_memory(self._stored(tensor), tensor.dtype)
                 copies.append((variable.buffer, tensor))

@@ -1,0 +1,158 @@
+"""Recurrences: each step is short and waits for the step before."""
+
+from __future__ import annotations
+
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform
+
+
+@program(small=case(normal(100)), medium=case(normal(100_000)))
+def double_smoothing(x):
+    def step(state, x):
+        level, trend = state
+        new = 0.8 * (level + trend) + 0.2 * x
+        trend = 0.9 * trend + 0.1 * (new - level)
+        return (new, trend), new + trend
+
+    return lax.scan(step, (x[0], jnp.float32(0)), x)[1]
+
+
+@program(small=case(normal(200)), medium=case(normal(100_000)))
+def biquad_filter(x):
+    def step(state, x):
+        x1, x2, y1, y2 = state
+        y = 0.2 * x + 0.3 * x1 + 0.2 * x2 + 0.5 * y1 - 0.1 * y2
+        return (x, x1, y, y1), y
+
+    return lax.scan(step, (jnp.float32(0),) * 4, x)[1]
+
+
+@program(small=case(normal(50, 4)), medium=case(normal(2000, 64)))
+def smoothed_rows(x):
+    return lax.scan(lambda m, x: ((m := 0.9 * m + 0.1 * x), m), jnp.zeros(x.shape[1]), x)[1]
+
+
+@program(small=case(uniform(0, 1, 100), integers(0, 10, 100)), medium=case(uniform(0, 1, 100_000), integers(0, 10, 100_000)))
+def peak_since_mark(x, mark):
+    return lax.scan(lambda m, xs: ((m := jnp.where(xs[1] == 0, xs[0], jnp.maximum(m, xs[0]))), m), jnp.float32(0), (x, mark))[1]
+
+
+@program(small=case(uniform(1, 2, 50), uniform(0, 0.4, 50), normal(50)),
+         medium=case(uniform(1, 2, 20_000), uniform(0, 0.4, 20_000), normal(20_000)), bound=1e-3)
+def tridiagonal_solve(diagonal, beside, right):
+    def forward(state, row):
+        c, r = state
+        d, e, x = row
+        pivot = d - e * c
+        new = e / pivot, (x - e * r) / pivot
+        return new, new
+
+    _, (c, r) = lax.scan(forward, (jnp.float32(0), jnp.float32(0)), (diagonal, beside, right))
+    return lax.scan(lambda y, cr: ((y := cr[1] - cr[0] * y), y), jnp.float32(0), (c, r), reverse=True)[1]
+
+
+@program(small=case(integers(0, 4, 30), integers(0, 4, 30)), medium=case(integers(0, 4, 300), integers(0, 4, 300)))
+def common_subsequence(a, b):
+    def row(above, x):
+        def cell(left, inputs):
+            diagonal, up, y = inputs
+            best = jnp.where(x == y, diagonal + 1, jnp.maximum(left, up))
+            return best, best
+
+        rest = lax.scan(cell, jnp.int32(0), (above[:-1], above[1:], b))[1]
+        return jnp.concatenate([jnp.zeros(1, jnp.int32), rest]), None
+
+    return lax.scan(row, jnp.zeros(b.size + 1, jnp.int32), a)[0][-1]
+
+
+@program(small=case(normal(30), normal(30)), medium=case(normal(300), normal(300)))
+def time_warping(x, y):
+    def row(above, x):
+        def cell(left, inputs):
+            diagonal, up, y = inputs
+            best = jnp.abs(x - y) + jnp.minimum(jnp.minimum(left, up), diagonal)
+            return best, best
+
+        rest = lax.scan(cell, jnp.float32(jnp.inf), (above[:-1], above[1:], y))[1]
+        return jnp.concatenate([jnp.full(1, jnp.inf), rest]), None
+
+    return lax.scan(row, jnp.full(y.size + 1, jnp.inf).at[0].set(0), x)[0][-1]
+
+
+@program(small=case(normal(4), normal(50, 3, scale=0.01)), medium=case(normal(4), normal(5000, 3, scale=0.01)), bound=1e-3)
+def turn_by_quaternions(q, rates):
+    def step(q, w):
+        turn = jnp.concatenate([jnp.ones(1), w / 2])
+        a, u, b, v = q[0], q[1:], turn[0], turn[1:]
+        q = jnp.concatenate([(a * b - u @ v)[None], a * v + b * u + jnp.cross(u, v)])
+        q = q / jnp.sqrt(jnp.sum(q * q))
+        return q, q
+
+    return lax.scan(step, q, rates)[1]
+
+
+@program(small=case(normal(50)), medium=case(normal(5000)), bound=1e-3)
+def kalman_filter(z):
+    f, h = jnp.array([[1.0, 0.1], [0.0, 1.0]]), jnp.array([1.0, 0.0])
+
+    def step(state, z):
+        x, p = state
+        x, p = f @ x, f @ p @ f.T + 0.01 * jnp.eye(2)
+        k = p @ h / (h @ p @ h + 0.5)
+        x, p = x + k * (z - h @ x), p - jnp.outer(k, h @ p)
+        return (x, p), x
+
+    return lax.scan(step, (jnp.zeros(2), jnp.eye(2)), z)[1]
+
+
+@program(small=case(normal(3, 2), normal(3, 2), steps=50), medium=case(normal(3, 2), normal(3, 2), steps=5000), bound=1e-1)
+def three_bodies(x, v, steps):
+    def step(_, state):
+        x, v = state
+        d = x[None] - x[:, None]
+        v = v + 1e-5 * jnp.sum(d / (jnp.sum(d * d, -1, keepdims=True) + 0.1) ** 1.5, 1)
+        return x + 1e-3 * v, v
+
+    return lax.fori_loop(0, steps, step, (x, v))
+
+
+@program(small=case(integers(1_000, 1_000_000), integers(1_000, 1_000_000)),
+         medium=case(integers(1, 1 << 30, 20_000), integers(1, 1 << 30, 20_000)))
+def common_divisor(a, b):
+    def step(state):
+        a, b = state
+        going = b != 0
+        return jnp.where(going, b, a), jnp.where(going, a % jnp.where(going, b, 1), 0)
+
+    return lax.while_loop(lambda s: jnp.any(s[1] != 0), step, (a, b))[0]
+
+
+@program(small=case(integers(1, 1 << 30), steps=100), medium=case(integers(1, 1 << 30), steps=50_000))
+def shift_register(seed, steps):
+    def step(s, _):
+        s = s ^ (s << 13)
+        s = s ^ (s >> 17)
+        s = s ^ (s << 5)
+        return s, s
+
+    return lax.scan(step, seed.astype(jnp.uint32), length=steps)[1]
+
+
+@program(small=case(uniform(1, 100)), medium=case(uniform(1e6, 1e7)))
+def root_by_bisection(x):
+    """Until the interval is as small as single precision allows."""
+    def step(state):
+        low, high, k = state
+        middle = 0.5 * (low + high)
+        below = middle * middle < x
+        return jnp.where(below, middle, low), jnp.where(below, high, middle), k + 1
+
+    return lax.while_loop(lambda s: (s[1] - s[0] > 1e-7 * s[1]) & (s[2] < 200), step, (jnp.float32(0), x, 0))
+
+
+@program(small=case(normal(8), steps=50), medium=case(normal(8), steps=2000), bound=1e-3)
+def gradient_descent_small(x, steps):
+    """Rosenbrock's function of few variables."""
+    def loss(x):
+        return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+    return lax.fori_loop(0, steps, lambda _, x: x - 1e-4 * jnp.clip(jax.grad(loss)(x), -100, 100), 0.1 * x)

@@ -99,7 +99,8 @@ def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
 def lower_control(function: Function) -> LoopProgram:
     """The loop program of a function with loops. Raises NotExpressible where operations have no loops, or for large values."""
     opened = _opened(function)
-    return _ControlLowering(opened, schedule(opened)).program()
+    steps = schedule(opened)
+    return _ControlLowering(opened, steps, _Memory(opened, frozenset(steps.order))).program()
 
 
 def _opened(function: Function) -> Function:
@@ -162,23 +163,53 @@ class _Variable:
 
 
 @dataclass(eq=False)
+class _Memory:
+    """Who reads what of the memory that may change."""
+
+    function: Function
+    live: frozenset[Node]
+    reads: dict[Node, frozenset[Buffer]] = field(default_factory=dict)
+    """The memory that is looked at where an element of a node's value is read."""
+    homes: dict[Buffer, Node | None] = field(default_factory=dict)
+    """The loop in each iteration of which memory gets its value."""
+    done: set[Node] = field(default_factory=set)
+    """The nodes whose operands are read no more."""
+    branches: list[tuple[Node, int]] = field(default_factory=list)
+    """The branches that are being written."""
+
+    def ending(self, user: Node, operand: Node, found: Value, loop: Node | None) -> Buffer | None:
+        """The memory of an operand of which nobody needs the elements any more, but the user."""
+        buffer = found.buffer if isinstance(found, LazyTensor) else None
+        if buffer is None or buffer not in self.homes or self.homes[buffer] is not loop or user.inputs.count(operand) > 1:
+            return None
+        if found.shape != tensor_type(operand.type).shape:
+            return None
+        readers = (node for node, reads in self.reads.items() if buffer in reads)
+        return buffer if all(self._is_read_no_more(node, user, operand) for node in readers) else None
+
+    def _is_read_no_more(self, node: Node, user: Node, operand: Node) -> bool:
+        if node in self.function.results:
+            return False
+        for u in self.function.users.get(node, ()):
+            if u in self.done or u not in self.live or (u is user and node is operand):
+                continue
+            branch = next((k for r, k in self.branches if r is u), None)
+            if branch is None or node in _values_of_branch(u, branch):
+                return False
+        return True
+
+
+@dataclass(eq=False)
 class _ControlLowering:
     function: Function
     steps: Schedule
+    memory: _Memory
     b: LoopBuilder = field(default_factory=LoopBuilder)
     values: dict[Node, Value] = field(default_factory=dict)
     columns: dict[tuple[Node, int], Value] = field(default_factory=dict)
     """The values of loops and branches."""
-    reads: dict[Node, frozenset[Buffer]] = field(default_factory=dict)
-    """The memory that is looked at where an element of a node's value is read, and that may change."""
     column_reads: dict[tuple[Node, int], frozenset[Buffer]] = field(default_factory=dict)
-    homes: dict[Buffer, Node | None] = field(default_factory=dict)
-    """Of memory that may change: the loop in each iteration of which it gets its value."""
-    done: set[Node] = field(default_factory=set)
-    """The nodes whose operands are read no more."""
     loop: Node | None = None
-    branches: list[tuple[Node, int]] = field(default_factory=list)
-    """The branches that are being written."""
     copies: dict[Node, list[list[int]]] = field(default_factory=dict)
     taken: set[Buffer] = field(default_factory=set)
 
@@ -230,7 +261,7 @@ class _ControlLowering:
     # --- values
 
     def _set(self, node: Node, found: Value, reads: frozenset[Buffer] = frozenset()) -> None:
-        self.values[node], self.reads[node] = found, reads
+        self.values[node], self.memory.reads[node] = found, reads
 
     def _tensor(self, node: Node) -> LazyTensor:
         found = self._value(node)
@@ -269,7 +300,7 @@ class _ControlLowering:
         """New memory for a value that is not small."""
         self._require_room(type)
         buffer = self._new_result(type) if result else self.b.buffer(type.dtype, type.shape)
-        self.homes[buffer] = self.loop
+        self.memory.homes[buffer] = self.loop
         return buffer
 
     def _stored(self, tensor: LazyTensor, *, result: bool = False) -> Buffer:
@@ -278,44 +309,17 @@ class _ControlLowering:
         self._fill(buffer, tensor)
         return buffer
 
-    def _ending(self, user: Node, operand: Node) -> Buffer | None:
-        """The memory of an operand of which nobody needs the elements any more, but the user."""
-        found = self.values[operand]
-        buffer = found.buffer if isinstance(found, LazyTensor) else None
-        if buffer is None or buffer not in self.homes or self.homes[buffer] is not self.loop or user.inputs.count(operand) > 1:
-            return None
-        if found.shape != tensor_type(operand.type).shape:
-            return None
-        for node, reads in self.reads.items():
-            if buffer in reads and not self._is_read_no_more(node, user, operand):
-                return None
-        return buffer
-
-    def _is_read_no_more(self, node: Node, user: Node, operand: Node) -> bool:
-        if node in self.function.results:
-            return False
-        for u in self.function.users.get(node, ()):
-            if u in self.done or u not in self._live or (u is user and node is operand):
-                continue
-            branch = next((k for r, k in self.branches if r is u), None)
-            if branch is None or node in _values_of_branch(u, branch):
-                return False
-        return True
-
-    @property
-    def _live(self) -> set[Node]:
-        if not hasattr(self, "_live_nodes"):
-            self._live_nodes = set(self.steps.order)
-        return self._live_nodes
-
     # --- steps
+
+    def _ending(self, user: Node, operand: Node) -> Buffer | None:
+        return self.memory.ending(user, operand, self.values[operand], self.loop)
 
     def _block(self, block: Block) -> None:
         for step in block.steps:
             match step:
                 case Eval(node):
                     self._eval(node)
-                    self.done.add(node)
+                    self.memory.done.add(node)
                 case Once():
                     pass  # before the loop that it outlives
                 case IfStep():
@@ -326,7 +330,7 @@ class _ControlLowering:
     def _eval(self, node: Node) -> None:
         """The value of a node: scalars, elements computed where they are read, or memory."""
         operands = [self._value(i) for i in node.inputs] if node.op not in (PHI, PROJ) or not _is_control(node.inputs[0]) else []
-        reads = frozenset[Buffer]().union(*(self.reads[i] for i in node.inputs if i in self.reads))
+        reads = frozenset[Buffer]().union(*(self.memory.reads[i] for i in node.inputs if i in self.memory.reads))
         if node.op in (PHI, PROJ) and _is_control(node.inputs[0]):
             at = node.inputs[0], index_of(node)
             self._set(node, self.columns[at], self.column_reads[at])
@@ -343,7 +347,7 @@ class _ControlLowering:
             self._require_room(tensor_type(r.type))
         found = [self._kept(t) if math.prod(t.shape) <= SMALL else t for t in write(self.b, body, operands)]
         touched = frozenset(t.buffer for t in found if t.buffer is not None)
-        self.homes.update(dict.fromkeys(touched, self.loop))
+        self.memory.homes.update(dict.fromkeys(touched, self.loop))
         self._set(node, found[0] if len(found) == 1 else tuple(found), touched)
 
     def _operation(self, node: Node, operands: Sequence[Value], reads: frozenset[Buffer]) -> None:
@@ -357,7 +361,7 @@ class _ControlLowering:
         if small or not node.op.view:
             self._settle(node, reads)
         else:
-            self.reads[node] = reads
+            self.memory.reads[node] = reads
 
     def _settle(self, node: Node, reads: frozenset[Buffer]) -> None:
         """Puts the elements of a value in registers or in memory."""
@@ -419,7 +423,7 @@ class _ControlLowering:
         self._branch(step, variables, selector, 0)
         for column, variable in zip(step.columns, variables, strict=True):
             self._give(step.node, column, variable)
-        self.done.add(step.node)
+        self.memory.done.add(step.node)
 
     def _branch(self, step: IfStep, variables: Sequence[_Variable], selector: Any, number: int) -> None:
         """The branch of a number, or one behind it."""
@@ -434,7 +438,7 @@ class _ControlLowering:
 
     def _in_branch(self, step: IfStep, variables: Sequence[_Variable], number: int) -> None:
         branch = step.branches[number]
-        self.branches.append((step.node, number))
+        self.memory.branches.append((step.node, number))
         self._block(branch.block)
         found = [self._tensor(node) for node in branch.values]
         for variable, tensor, node in zip(variables, found, branch.values, strict=True):
@@ -443,11 +447,11 @@ class _ControlLowering:
             elif variable.buffer is None:
                 variable.buffer = self._ending(step.node, node) or self._stored(tensor)
             elif tensor.buffer is not variable.buffer:
-                if any(variable.buffer in self.reads[value] for value in branch.values):
+                if any(variable.buffer in self.memory.reads[value] for value in branch.values):
                     raise NotExpressible("a branch that gives another array, and that one")
                 self._require_carried(variable.type)
                 self._fill(variable.buffer, tensor)
-        self.branches.pop()
+        self.memory.branches.pop()
 
     # --- loops
 
@@ -469,11 +473,11 @@ class _ControlLowering:
             else:
                 buffer = self._ending(begin, init) or self._stored(tensor, result=self._is_result(end, k))
                 variables[k] = _Variable(tensor_type(init.type), buffer=buffer)
-        self.done.add(begin)
+        self.memory.done.add(begin)
         outer, self.loop = self.loop, end
         for v in variables.values():
             if v.buffer is not None:
-                self.homes[v.buffer] = end
+                self.memory.homes[v.buffer] = end
         if count is not None:
             with self.b.loop(count) as axis:
                 self._phis(step, variables, constant, counting, axis)
@@ -483,10 +487,10 @@ class _ControlLowering:
         self.loop = outer
         for v in variables.values():
             if v.buffer is not None:
-                self.homes[v.buffer] = outer
+                self.memory.homes[v.buffer] = outer
         for k in step.columns:
             if k in constant:
-                self.columns[end, k], self.column_reads[end, k] = self.values[constant[k]], self.reads[constant[k]]
+                self.columns[end, k], self.column_reads[end, k] = self.values[constant[k]], self.memory.reads[constant[k]]
             elif k in variables:
                 self._give(end, k, variables[k])
             else:
@@ -494,7 +498,7 @@ class _ControlLowering:
                 type = tensor_type(end.type.items[k])  # type: ignore[attr-defined]
                 last = self.b.const(counting[k].first + counting[k].step * count, type.dtype)
                 self.columns[end, k], self.column_reads[end, k] = in_registers(type.dtype, (), [last]), frozenset()
-        self.done.add(end)
+        self.memory.done.add(end)
 
     def _invariant(self, blocks: Sequence[Block]) -> None:
         """What a loop computes once: before it, whether it is needed or not, each block behind those that it reads."""
@@ -522,7 +526,7 @@ class _ControlLowering:
         """What the variables are in this iteration."""
         for k, phis in zip(step.columns, step.phis, strict=True):
             if k in constant:
-                found, reads = self.values[constant[k]], self.reads[constant[k]]
+                found, reads = self.values[constant[k]], self.memory.reads[constant[k]]
             elif k in variables:
                 buffer = variables[k].buffer
                 found, reads = variables[k].now(self.b), frozenset() if buffer is None else frozenset({buffer})
@@ -548,7 +552,7 @@ class _ControlLowering:
                 scalars.append((variable, self._scalars(tensor)))
             elif tensor.buffer is not variable.buffer:
                 self._require_carried(variable.type)
-                if not carried.isdisjoint(self.reads[after]):
+                if not carried.isdisjoint(self.memory.reads[after]):
                     tensor = in_memory(self._stored(tensor), tensor.dtype)
                 copies.append((variable.buffer, tensor))
         for buffer, tensor in copies:

@@ -31,7 +31,7 @@ from deepx_graph.ir.evaluation import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import REDUCED, REDUCER, monoid_body
-from deepx_graph.ops.helpers import loops_in, written_in
+from deepx_graph.ops.helpers import loops_in, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.tensor.index import in_rounds
@@ -173,7 +173,8 @@ reduce_window: Op = Op(
     operands=REDUCED, attrs=(*window_attrs_of(*_WINDOW), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
-    infer=_reduce_window_type, eval=_reduce_window, element=loops_in("window", "reduce_window_element"),
+    infer=_reduce_window_type, eval=_reduce_window, staged=staged_in("contract.window_staged", "reduce_window_staged"),
+    element=loops_in("window", "reduce_window_element"),
     loops=loops_in("window", "reduce_window_loops"), scratch=_reduce_window_scratch,
     vjp=written_in("reduce", "reduce_window_vjp"),
     results=MANY, source="StableHLO reduce_window",

@@ -37,7 +37,8 @@ func.func @main(%x: tensor<8xf32>, %n: tensor<i32>) -> (tensor<f32>, tensor<f32>
    cond { %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
           stablehlo.return %c : tensor<i1> }
    do { %j = stablehlo.add %i, %one : tensor<i32>
-        %s = stablehlo.reduce(%h init: %init) applies stablehlo.add across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+        %s = stablehlo.reduce(%h init: %init) applies stablehlo.add across dimensions = [0]
+          : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
         %u = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<1xf32>
         %g = stablehlo.dynamic_update_slice %h, %u, %i : (tensor<8xf32>, tensor<1xf32>, tensor<i32>) -> tensor<8xf32>
         stablehlo.return %j, %s, %a, %g : tensor<i32>, tensor<f32>, tensor<f32>, tensor<8xf32> }

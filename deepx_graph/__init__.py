@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         hvp,
         jvp,
         load,
+        load_compiled,
         loads,
         memory,
         optimize,
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "Module", "build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
-        "register_custom_call",
+        "Module", "build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "load_compiled", "loads",
+        "memory", "optimize", "register_custom_call",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
@@ -57,8 +58,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
-    "UsageError", "VerifyError", "build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory",
-    "optimize", "register_custom_call",
+    "UsageError", "VerifyError", "build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load",
+    "load_compiled", "loads", "memory", "optimize", "register_custom_call",
 ]  # fmt: skip
 
 

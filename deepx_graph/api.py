@@ -23,6 +23,7 @@ from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
+    from deepx_graph.runtime.aot.executable import Executable
     from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
@@ -274,6 +275,23 @@ def build(module: Module, path: str | os.PathLike[str], *, header: str | os.Path
 
 
 @public
+def load_compiled(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Executable:
+    """The program that `Compiled.save` wrote: called as a compiled module is. Nothing is optimised or compiled.
+
+    The file holds machine code, which runs with all rights of the process: load only what comes from where you trust. Raises
+    UsageError without llvmlite, for a file that is damaged or no executable, and for one that another machine's processor is needed
+    for; LimitError where what it needs beside inputs and results is more than `max_bytes` (half of the machine's memory).
+    """
+    from deepx_graph.runtime.compile import memory_limit
+    from deepx_graph.runtime.engines import require_native
+
+    require_native("running a saved executable")
+    from deepx_graph.runtime.aot import executable
+
+    return executable.load(Path(path), memory_limit() if max_bytes is None else max_bytes)
+
+
+@public
 def memory(*, free: bool = False) -> MemoryUse:
     """The memory that is kept for results.
 
@@ -304,5 +322,5 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
     return picture(module, path, format=format, **options)
 
 
-__all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "loads", "memory", "optimize",
-           "register_custom_call"]
+__all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "load_compiled", "loads", "memory",
+           "optimize", "register_custom_call"]

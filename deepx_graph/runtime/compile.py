@@ -247,6 +247,20 @@ class Compiled:
                    "replicas": self.grid.replicas, "partitions": self.grid.partitions}
         return _compiled_again, (self.module, options)
 
+    def save(self, path: str | Path) -> None:
+        """Writes it as an executable, which `load_compiled` starts without optimising or compiling, on machines like this one.
+
+        Raises UsageError for another engine than `native`, RunError, with the place, for what is not one machine function: programs
+        with effects or library calls, and inputs of unknown sizes.
+        """
+        if self.engine.name != "native" or self.grid.count > 1:
+            raise UsageError(Diagnostic("only a program of the native engine, on one device, can be saved",
+                                        hint="compile it with engine='native'"))
+        from deepx_graph.runtime.aot.executable import save
+
+        save(self.module, path, threads=getattr(self.engine, "threads", 1), vector_bits=getattr(self.engine, "vector_bits", None),
+             seed=self._seed, data_root=self._world.data_root, prepare=self._passes)
+
     def _positions(self, names: Sequence[str]) -> frozenset[int]:
         """The numbers of the inputs of those names. Raises RunError for one that there is not."""
         index = {p.name: k for k, p in enumerate(self.inputs)}

@@ -75,15 +75,17 @@ def processor_of(cpu: str, triple: str | None = None) -> Processor:
 
 
 def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str | None = None, seed: int = 0,
-          data_root: Path | None = None, prepare: Callable[[Module], Module] | None = None) -> BuiltProgram:
-    """The entry of a module as the C function `NAME_run`; `prepare` maps the module once its seeds are fixed.
+          data_root: Path | None = None, prepare: Callable[[Module], Module] | None = None, threads: int = 1,
+          processor: Processor | None = None) -> BuiltProgram:
+    """The entry of a module as the C function `NAME_run`; `prepare` maps the module once its seeds are fixed. `processor` stands
+    for `cpu` and `triple`. With several `threads` the function takes what shares work out among them, if it has any to share.
 
     Raises UsageError for a name that C has not or an unknown processor, RunError, with the place, for a program that is not one
     machine function.
     """
     if not _IDENTIFIER.fullmatch(name):
         raise UsageError(Diagnostic(f"'{printable(name)}' is no name of C", expected="letters, digits and _"))
-    processor = processor_of(cpu, triple)
+    processor = processor_of(cpu, triple) if processor is None else processor
     inputs = input_ports(module.entry)
     for port in inputs:
         if not is_static(port.type):
@@ -93,17 +95,18 @@ def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str
     entry = (module if prepare is None else prepare(module)).entry
     target = Target(processor=processor)
     with collected(target) as collection:
-        plan = _planned(entry)
+        plan = _planned(entry, threads)
         code = ProgramCode(plan, len(entry.params), name, collection, target)
-    return BuiltProgram(name, code.emitted(), inputs, output_ports(entry), code.layout.nbytes, code.libraries, processor)
+    return BuiltProgram(name, code.emitted(), inputs, output_ports(entry), code.layout.nbytes, code.libraries, processor,
+                        code.layout.threads, code.symbols)
 
 
-def _planned(function: Function) -> LoopPlan:
+def _planned(function: Function, threads: int = 1) -> LoopPlan:
     """What one machine function does for a function. Raises RunError, with the place, where it is not one."""
     from deepx_graph.runtime.engines.native_engine import NativeEngine
     from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 
-    engine = NativeEngine(threads=1)
+    engine = NativeEngine(threads)
 
     def joins(loop: Function) -> bool:
         kernel = engine.tried(build_per_element, loop)
@@ -117,7 +120,8 @@ def _planned(function: Function) -> LoopPlan:
             return None
 
     try:
-        return planned(outlined(engine.with_epilogues(function), joins), made, MOST_BYTES)
+        function = outlined(engine.with_epilogues(function), joins)
+        return planned(engine.with_loop_programs(function), made, MOST_BYTES)
     except Declined as e:
         span = function.span if e.node is None else e.node.span
         raise RunError(Diagnostic(
@@ -142,10 +146,14 @@ class ProgramCode:
         self.texts = [entry_text(plan, params, self.name, symbol, self.layout), function_text(plan, tuple(range(params)))]
 
     @property
+    def symbols(self) -> tuple[str, ...]:
+        """The functions that kernels call and do not define."""
+        return tuple(sorted({n for ir, _ in self.modules for n in externals(ir)}))
+
+    @property
     def libraries(self) -> tuple[str, ...]:
-        """The libraries of the functions that kernels call: libm, and glibc's libmvec."""
-        names = {n for ir, _ in self.modules for n in externals(ir)}
-        vector = any(n.startswith("_ZGV") for n in names)
+        """The libraries of these: libm, and glibc's libmvec."""
+        vector = any(n.startswith("_ZGV") for n in self.symbols)
         return ("mvec", "m") if vector else ("m",)
 
     def emitted(self) -> bytes:

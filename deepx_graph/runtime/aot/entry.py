@@ -1,8 +1,8 @@
 """The entry of a program for C: a machine function that makes in the caller's workspace what the plan's own function reads.
 
-`NAME_run(in, out, workspace)` writes the words, storages and tables that `native/loops/small_body_kernel.py` makes in this process
-into the workspace, and calls the same function on them. Nothing is kept between calls: with different workspaces several may run at
-once. Constants are data of the object.
+`NAME_run(in, out, workspace)`, or `NAME_run(in, out, workspace, pool)` where several threads share work, writes the words, storages
+and tables that `native/loops/small_body_kernel.py` makes in this process into the workspace, and calls the same function on them.
+Nothing is kept between calls: with different workspaces several may run at once. Constants are data of the object.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from deepx_graph.runtime.native.loops.small_body import LoopPlan
 from deepx_graph.runtime.native.loops.small_body_kernel import (
     CELL,
     LIMIT,
+    POOL,
     RESUME,
     SCRATCH,
     SCRATCHES,
@@ -48,10 +49,13 @@ entry:
 """
 """Work that several threads would share, done by one."""
 
+POOL_WORDS = {SHARE: 0, POOL: 8}
+"""Where the entry finds what words hold, in what it is given to have work shared out."""
+
 
 @dataclass(frozen=True)
 class EntryLayout:
-    """Where things are in the workspace, in bytes from its start. The words come first."""
+    """Where things are in the workspace, in bytes from its start. The words come first. Each of `threads` has scratch memory."""
 
     objects: int
     """What stands for the array objects of arguments, then results."""
@@ -64,19 +68,23 @@ class EntryLayout:
     buffers: dict[int, int]
     """Of the storages that have memory of their own."""
     nbytes: int
+    scratch_bytes: int
+    threads: int
 
     @staticmethod
     def of(plan: LoopPlan, objects: int) -> EntryLayout:
         """The layout for a plan with so many arguments and results."""
         kernels = [c.kernel for c in kernels_of(plan)]
         offsets, buffer_bytes = plan.buffers()
-        own_bytes, scratch_bytes, _ = memory_sizes(kernels)
-        sizes = [words_bytes(plan), CELL * objects, 8 * (objects + 1), *(8 * k.layout.size for k in kernels), 8, scratch_bytes,
-                 own_bytes, buffer_bytes]
+        own_bytes, each, threads = memory_sizes(kernels)
+        scratch_bytes = rounded(each)
+        sizes = [words_bytes(plan), CELL * objects, 8 * (objects + 1), *(8 * k.layout.size for k in kernels), 8 * threads,
+                 scratch_bytes * threads, own_bytes, buffer_bytes]
         _, at, table, *rest = accumulate(map(rounded, sizes), initial=0)
         tables, (scratches, scratch, own, start, end) = rest[: len(kernels)], rest[len(kernels) :]
         buffers = {k: start + offsets[k] for k, s in enumerate(plan.storages) if s.is_owned}
-        return EntryLayout(at, table, tuple(tables), scratches, scratch, own, buffers, end)
+        return EntryLayout(at, table, tuple(tables), scratches, scratch, own, buffers, end, scratch_bytes,
+                           threads)
 
 
 def entry_text(plan: LoopPlan, params: int, name: str, symbol: Callable[[int], str], layout: EntryLayout) -> str:
@@ -99,10 +107,12 @@ class _Entry:
         self._calls()
         self.t.line(f"call void @{ITERATE}(ptr {self._at(self.layout.table)}, ptr null)")
         self.t.line(f"ret i32 {OK}")
-        head = f"define i32 @{name}(ptr %in, ptr %out, ptr %workspace) nounwind {{"
+        alone = self.layout.threads == 1
+        head = f"define i32 @{name}(ptr %in, ptr %out, ptr %workspace{'' if alone else ', ptr %pool'}) nounwind {{"
         constants = [f"{symbol} = internal constant {data}, align {ALIGNMENT}" for data, symbol in self.data.items()]
         own = f"declare void @{ITERATE}(ptr, ptr)"
-        return "\n".join([*constants, *self.t.declarations, own, SHARE_ALONE, head, "entry:", *self.t.lines, "}", ""])
+        share = [SHARE_ALONE] if alone else []
+        return "\n".join([*constants, *self.t.declarations, own, *share, head, "entry:", *self.t.lines, "}", ""])
 
     # --- what the caller gives
 
@@ -138,9 +148,14 @@ class _Entry:
         self._number(0, RESUME)
         self._number(UNLIMITED, LIMIT)
         self._store(self._at(self.layout.scratch), SCRATCH)
-        self._store(self._at(self.layout.scratch), self.layout.scratches)
+        for k in range(self.layout.threads):
+            self._store(self._at(self.layout.scratch + k * self.layout.scratch_bytes), self.layout.scratches + 8 * k)
         self._store(self._at(self.layout.scratches), SCRATCHES)
-        self._store("@share", SHARE)
+        if self.layout.threads == 1:
+            self._store("@share", SHARE)
+        else:
+            for word, at in POOL_WORDS.items():
+                self._store(self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr i8, ptr %pool, i64 {at}')}"), word)
         marks = len(marks_of(self.plan))
         for k in range(marks):
             self._number(0, words_bytes(self.plan) - 8 * (k + 1))

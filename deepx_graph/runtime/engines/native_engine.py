@@ -121,9 +121,7 @@ class NativeEngine(KernelEngine):
 
     @_in_its_width
     def _loop_program(self, function: Function) -> LoopKernel:
-        if any(_is_better_elsewhere(n) for n in function.nodes):
-            raise Declined
-        return build_loops(function, self.threads)
+        return _plain_loops(function, self.threads)
 
     @_in_its_width
     def product(self, node: Node) -> CompiledKernel:
@@ -165,8 +163,7 @@ class NativeEngine(KernelEngine):
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: with epilogues, and as one kernel unless kernels join, or else with loops as kernels."""
         function = outlined(self.with_epilogues(function), lambda loop: self.tried(build_per_element, loop) is not None)
-        function = with_loops_in_registers(function, lambda body: self.tried(_in_registers, body) is not None)
-        function = with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
+        function = self.with_loop_programs(function)
         if self._runs_in_one_call(function):
             return function
         if self._has_own_kernels(function):
@@ -178,6 +175,11 @@ class NativeEngine(KernelEngine):
             found = outlined(function, self._accepts)
             self._apart[found] = str(e)
             return found
+
+    def with_loop_programs(self, function: Function) -> Function:
+        """The function with loops in registers, and with operations that move elements computed where they are read."""
+        function = with_loops_in_registers(function, lambda body: self.tried(_in_registers, body) is not None)
+        return with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""
@@ -324,10 +326,7 @@ class NativeEngine(KernelEngine):
             return False
         key = key_of(node)
         if key not in self._rounding:
-            try:
-                self._rounding[key] = not is_exact(lower(alone(node)))
-            except Declined:
-                self._rounding[key] = False
+            self._rounding[key] = _rounds(alone(node))
         return self._rounding[key]
 
 
@@ -354,6 +353,13 @@ def _is_widened(node: Node) -> bool:
     return _is_better_elsewhere(node) or node.op is convolution
 
 
+def _plain_loops(function: Function, threads: int) -> LoopKernel:
+    """The kernel of a function as one loop program. Raises Declined."""
+    if any(_is_better_elsewhere(n) for n in function.nodes):
+        raise Declined
+    return build_loops(function, threads)
+
+
 def _in_registers(function: Function, threads: int) -> LoopKernel:
     """The kernel of a function whose loops have short iterations. Raises Declined."""
     if any(_is_better_elsewhere(n) for n in function.nodes):
@@ -369,6 +375,14 @@ def has_control(function: Function) -> bool:
 def _is_single(node: Node) -> bool:
     """Whether the node is an operation that a kernel may consist of."""
     return (node.op.elementwise or node.op is reduce) and is_tensor(node) and all(map(is_tensor, node.inputs))
+
+
+def _rounds(function: Function) -> bool:
+    """Whether there is a kernel for a function, and engines may compute it to other bits."""
+    try:
+        return not is_exact(lower(function))
+    except Declined:
+        return False
 
 
 def is_exact(program: KernelProgram) -> bool:

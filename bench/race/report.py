@@ -55,8 +55,10 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def _starts(raced: Sequence[Row]) -> str:
-    found = geometric_mean(row["ours"]["start"] / row["xla"]["start"] for row in raced)
-    return f"Compiling and the first call take {found:.2f} of XLA's time, by geometric mean."
+    found = [row["ours"]["start"] / row["xla"]["start"] for row in raced]
+    longer = f"longer for {_slower(found)} of {len(found)} programs"
+    return (f"Compiling and the first call take {geometric_mean(found):.2f} of XLA's time by geometric mean, "
+            f"{median(found):.2f} in the median; {longer}.")
 
 
 def _slower(ratios: Sequence[float]) -> int:

@@ -92,13 +92,29 @@ class _Candidates:
         self.function = function
         self.scopes = Placement(function, liveness(function)).home
         self.results = set(function.results)
-        self.fitting = {n for n in function.nodes if n in self.scopes and _fits(n)}
+        self.bodies: dict[Function, bool] = {}
+        """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
+        self.fitting = {n for n in function.nodes if n in self.scopes and self._fits(n)}
         self.roots: set[Node] = set()
         self.looked_up: set[Node] = set()
         """What is read at computed positions, where no range decides a condition."""
         for node in reversed(function.nodes):
             if any(u in self.looked_up or (u.op in _LOOKS_UP and u.inputs[0] is node) for u in function.users[node]):
                 self.looked_up.add(node)
+
+    def _fits(self, node: Node) -> bool:
+        """Whether a group may hold the node: its elements are computed one by one from those of its operands."""
+        if node.op is PROJ:
+            return self._fits(node.inputs[0])
+        types = (node.type, *(i.type for i in node.inputs))
+        if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
+            return False
+        if node.op is not fusion:
+            return _has_own_element(node)
+        body = node.attr("body")
+        if body not in self.bodies:
+            self.bodies[body] = _is_computed_where_read(body)
+        return self.bodies[body]
 
     def groups(self) -> list[tuple[Node, ...]]:
         """The members of each group in order, the root last: one pass from users to operands."""
@@ -146,19 +162,21 @@ def _without_outer_reshapes(members: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(inside)
 
 
-def _fits(node: Node) -> bool:
-    """Whether a group may hold the node: its elements are computed one by one from those of its operands."""
-    if node.op is PROJ:
-        return _fits(node.inputs[0])
-    types = (node.type, *(i.type for i in node.inputs))
-    if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
+def _is_computed_where_read(body: Function) -> bool:
+    """Whether no value of a fusion is put in memory."""
+    if not all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes):
         return False
     try:
-        if node.op is fusion:
-            body = node.attr("body")
-            return all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes) and not stored_values(body)
-        if node.op.loops is not None or not has_element(node) or _is_scattered(node):
-            return False
+        return not stored_values(body)
+    except NotExpressible:
+        return False
+
+
+def _has_own_element(node: Node) -> bool:
+    """Whether an element is computed from those of the operands that its declaration says, and these lie close."""
+    if node.op.loops is not None or not has_element(node) or _is_scattered(node):
+        return False
+    try:
         element_cost(node)
     except NotExpressible:
         return False

@@ -11,7 +11,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -100,10 +100,12 @@ def _fits(value: object, hint: Any) -> bool:
 
 @public
 def load(path: str | Path, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
-         max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None) -> Module:
+         max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None,
+         lengths: Mapping[str, int] | None = None) -> Module:
     """The program in a file; the format is recognised by content unless it is given.
 
-    `weights` says whether the weights in a MindIR file become `constants` or `inputs` of the entry. `max_nodes` and
+    `lengths` says how many items the inputs of an ONNX model have that are sequences, by name; -1 for an optional one without a
+    value. `weights` says whether the weights in a MindIR or ONNX file become `constants` or `inputs` of the entry. `max_nodes` and
     `max_file_bytes` bound what is read. `data_root` is the folder of the tensors that a deepx program loads, whose types are
     needed for reading. With `broadcast`, elementwise operands of different shapes are broadcast as numpy does, where the language
     is stricter.
@@ -113,25 +115,26 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
     """
     from deepx_graph.session import programs
 
-    return _warned(programs.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
+    return _warned(programs.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root, lengths)))
 
 
 @public
 def loads(text: str | bytes | bytearray | memoryview, format: str | None = None, *, broadcast: bool = False,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
-          data_root: str | Path | None = None) -> Module:
+          data_root: str | Path | None = None, lengths: Mapping[str, int] | None = None) -> Module:
     """The program in a text, or in the bytes of a binary file; otherwise as `load`."""
     from deepx_graph.session import programs
 
-    return _warned(programs.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root)))
+    return _warned(programs.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root, lengths)))
 
 
 def _reading(broadcast: bool, weights: str, max_nodes: int | None, max_file_bytes: int | None,
-             data_root: str | Path | None) -> ReadOptions:
+             data_root: str | Path | None, lengths: Mapping[str, int] | None) -> ReadOptions:
     if weights not in ("constants", "inputs"):
         raise UsageError(Diagnostic(f"weights cannot become '{weights}'", expected="constants | inputs"))
     usual = ReadOptions()
-    return ReadOptions(broadcast=broadcast, weights=weights, data_root=None if data_root is None else Path(data_root),
+    return ReadOptions(broadcast=broadcast, weights=weights, lengths=dict(lengths or {}),
+                       data_root=None if data_root is None else Path(data_root),
                        max_nodes=usual.max_nodes if max_nodes is None else max_nodes,
                        max_file_bytes=usual.max_file_bytes if max_file_bytes is None else max_file_bytes)
 

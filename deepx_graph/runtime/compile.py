@@ -281,9 +281,9 @@ class Compiled:
         key = self._key(types, arrays)
         ready = self._ready.pop(key, None)
         if ready is None:
-            arguments = None if arrays is None else InputValues(arrays)
-            ready = self._build(types, arguments)
-            self._asked[types] = self._asked.get(types, frozenset()) | (arguments.asked if arguments is not None else set())
+            given = None if arrays is None else InputValues(arguments(self.module.entry, arrays, self._world))
+            ready = self._build(types, given)
+            self._asked[types] = self._asked.get(types, frozenset()) | (given.asked if given is not None else set())
             key = self._key(types, arrays)
         self._ready[key] = ready
         if self._runner is not ready.runner:
@@ -295,11 +295,14 @@ class Compiled:
 
     def _key(self, types: tuple[Type, ...], arrays: Sequence[Array] | None) -> tuple[Any, ...]:
         """What the program was specialised to: types, and the values of inputs that it asked for."""
-        asked = () if arrays is None else sorted(self._asked.get(types, ()))
-        return types, tuple((k, hashlib.blake2b(arrays[k].tobytes()).digest()) for k in asked) if arrays is not None else ()
+        asked = sorted(self._asked.get(types, ()))
+        if arrays is None or not asked:
+            return types, ()
+        values = arguments(self.module.entry, arrays, self._world)
+        return types, tuple((k, *(hashlib.blake2b(v.tobytes()).digest() for v in flatten(values[k]))) for k in asked)
 
-    def _build(self, types: tuple[Type, ...], arguments: InputValues | None) -> _Ready:
-        module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=arguments)
+    def _build(self, types: tuple[Type, ...], given: InputValues | None) -> _Ready:
+        module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=given)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
         if isinstance(self.engine, Canonicalizes):

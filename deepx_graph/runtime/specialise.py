@@ -18,7 +18,7 @@ import numpy as np
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, RunError, an
 from deepx_graph.ir import Builder, Function, Module, Node, fresh_loop
 from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, callee_of, index_of, signature_of
-from deepx_graph.literal import Array, Literal
+from deepx_graph.literal import Literal
 from deepx_graph.ops.data.deferred import Lowering, lowering_of
 from deepx_graph.ops.host.effects import loaded_path
 from deepx_graph.ops.host.host import Host
@@ -46,15 +46,15 @@ Rebuild = Generator[Request, FunctionType, Function]
 
 
 class InputValues:
-    """The arrays of the entry's parameters, and which of them the specialised module depends on (`asked`)."""
+    """The values of the entry's parameters, and which of them the specialised module depends on (`asked`)."""
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        self.arrays = arrays
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = values
         self.asked: set[int] = set()
 
-    def __call__(self, index: int) -> Array | None:
+    def __call__(self, index: int) -> Any:
         self.asked.add(index)
-        return self.arrays[index]
+        return self.values[index]
 
 
 def specialise(module: Module, input_types: Sequence[Type], *, seed: int = 0, data_root: Path | None = None,

@@ -131,7 +131,7 @@ def outcome(case: Case, engine: str = "numpy", pipeline: str = "") -> str:
         for data in sorted(case.folder.glob("test_data_set_*")):
             given = [value_of(data / f"input_{k}.pb", i.type) for k, i in enumerate(infos) if (data / f"input_{k}.pb").exists()]
             wanted = flat([value_of(data / f"output_{k}.pb", o.type) for k, o in enumerate(model.graph.outputs)])
-            module = dx.load(case.folder / "model.onnx", sequences=lengths(infos, given)) if any(
+            module = dx.load(case.folder / "model.onnx", lengths=lengths(infos, given)) if any(
                 isinstance(g, list) or g is None for g in given) else dx.load(case.folder / "model.onnx")
             if pipeline:
                 module = dx.optimise(module, pipeline)
@@ -152,7 +152,7 @@ def outcome(case: Case, engine: str = "numpy", pipeline: str = "") -> str:
 
 def lengths(infos: Any, given: Any) -> dict[str, Any]:
     """The values of inputs that are sequences or optional, as numbers of items."""
-    return {i.name: len(g) if isinstance(g, list) else g is not None for i, g in zip(infos, given, strict=True)
+    return {i.name: len(g) if isinstance(g, list) else -1 for i, g in zip(infos, given, strict=True)
             if isinstance(g, list) or g is None}
 
 

@@ -5,8 +5,8 @@ Bounds are checked before the memory they guard is used. Nothing here knows a la
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deepx_graph.errors import Diagnostic
@@ -22,6 +22,8 @@ class ReadOptions:
     """Elementwise operands of different shapes are broadcast as numpy does, where the language is stricter."""
     weights: str = "constants"
     """What the weights that a file holds become: `constants`, or `inputs` of the entry."""
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """How many items the inputs have that are sequences, by name; -1 for an optional input without a value."""
     max_nodes: int = 5_000_000
     max_rank: int = 32
     max_depth: int = 100

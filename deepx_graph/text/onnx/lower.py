@@ -93,7 +93,7 @@ class OnnxLowering:
                 continue
             b.origin = Origin("", (self.span(info.at),))
             params.append(b.param(len(params), self.type_of(info), info.name))
-            lowering.scope.define(info.name, params[-1])
+            lowering.scope.define(info.name, None if self.options.lengths.get(info.name, 0) < 0 else params[-1])
         if self.options.weights == "inputs":
             for w in weights.values():
                 value = literal(w, self.source, self.options.max_file_bytes)
@@ -109,15 +109,20 @@ class OnnxLowering:
         except InferError as e:
             raise ParseError(e.diagnostic(self.span(info.at), f"'{info.name}': ")) from None
 
-    def _type(self, type: TypeProto | None, name: str) -> Type:
+    def _type(self, type: TypeProto | None, name: str, item: str = "") -> Type:
+        if self.options.lengths.get(name, 0) < 0:
+            return TupleType(())
         if type is None:
             return UNKNOWN
         if type.optional is not None:
             return self._type(type.optional.item, name)
         if type.tensor is not None:
-            return tensor_type(type.tensor, name, self.symbols)
+            return tensor_type(type.tensor, name, self.symbols, item)
         if type.sequence is not None:
-            raise InferError("a sequence as an input has no fixed length", expected="tensors as inputs")
+            count = self.options.lengths.get(name)
+            if count is None:
+                raise InferError("how many items the sequence has is not known", hint=f"say it: lengths={{'{name}': 3}} of load")
+            return TupleType(tuple(self._type(type.sequence.item, f"{name}_{k}", f"{name}_{k}") for k in range(count)))
         return UNKNOWN
 
 

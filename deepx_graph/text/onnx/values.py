@@ -83,18 +83,21 @@ def dtype_numbered(number: Any) -> DType:
 # --- types ----------------------------------------------------------------------------------------------------------
 
 
-def tensor_type(info: TensorTypeProto, name: str, symbols: dict[str, str]) -> TensorType:
-    """The type that a model declares; `symbols` has its names of sizes as ours. Raises InferError."""
+def tensor_type(info: TensorTypeProto, name: str, symbols: dict[str, str], item: str = "") -> TensorType:
+    """The type that a model declares; `symbols` has its names of sizes as ours. Those of an `item` of a sequence are its own.
+
+    Raises InferError.
+    """
     dtype = dtype_numbered(info.dtype) if info.dtype else ANY
     if info.shape is None:
         return tensor(dtype, None)
-    return tensor(dtype, tuple(_size(d, f"{name}_{k}", symbols) for k, d in enumerate(info.shape.dims)))
+    return tensor(dtype, tuple(_size(d, f"{name}_{k}", symbols, item) for k, d in enumerate(info.shape.dims)))
 
 
-def _size(dimension: DimensionProto, unnamed: str, symbols: dict[str, str]) -> int | str:
+def _size(dimension: DimensionProto, unnamed: str, symbols: dict[str, str], item: str) -> int | str:
     if dimension.value is not None and dimension.value >= 0 and not dimension.name:
         return dimension.value
-    return symbol(dimension.name or unnamed, symbols)
+    return symbol(f"{item} {dimension.name}".strip() if dimension.name else unnamed, symbols)
 
 
 def symbol(name: str, symbols: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.common.steps import Unsupported, axis_of
+from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rule, Rules
 from deepx_graph.text.onnx.values import NAMES, dtype_numbered
 from deepx_graph.types import BOOL, F32, F64, DType
@@ -216,8 +216,8 @@ def _cast_like(c: NodeContext) -> Node:
 
 def _bit_cast(c: NodeContext) -> Node:
     dtype = c.element_type("to")
-    if c.dtype() is BOOL or dtype is BOOL:
-        raise Unsupported("bits of bool")
+    if BOOL in (c.dtype(), dtype):
+        return convert(c, c.node(), dtype)
     return c(ops.bitcast_convert, c.node(), dtype=dtype)
 
 

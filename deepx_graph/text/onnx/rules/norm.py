@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError
@@ -141,12 +144,18 @@ def _mean_variance(c: NodeContext) -> Node:
 
 
 def _dropout(c: NodeContext) -> Any:
-    """As in inference: nothing is dropped."""
+    """In inference nothing is dropped; in training what numpy's generator says for the seed, as the standard's own data has it."""
     training = c.version >= 12 and c.has(2) and bool(c.number_at(2))
     ratio = float(c.number_at(1)) if c.version >= 12 and c.has(1) else c.real("ratio", 0.5)
-    if training and ratio:
-        raise Unsupported("dropout in training: its random numbers are the implementation's own")
     x = c.node()
+    if training and ratio:
+        if not c.given("seed"):
+            raise Unsupported("dropout in training without a seed")
+        if ratio >= 1 or math.prod(c.shape()) > c.limit:
+            raise InferError(f"a ratio of {ratio} for {c.type()}", expected="less than 1")
+        kept = np.random.RandomState(c.number("seed") & 0xFFFF_FFFF).uniform(0, 1, c.shape()) >= ratio
+        mask = c.constant(kept, BOOL)
+        return [c(ops.multiply, c(ops.multiply, x, c.cast(mask, c.dtype())), c.like(1 / (1 - ratio), x)), mask]
     return [x, c.full(True, c.type().with_dtype(BOOL)) if c.version >= 10 else c.full(1, c.type())]
 
 

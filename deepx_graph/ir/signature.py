@@ -84,8 +84,9 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "literal": lambda v: type(v).__name__ == "Literal",
     "function": lambda v: type(v).__name__ == "Function",
     "any": lambda v: hash(v) is not None,
+    "transient": lambda v: hash(v) is not None,
 }
-"""The forms an attribute value can have."""
+"""The forms an attribute value can have. A `transient` one is an object of this process, which no text has."""
 
 SEGMENTS = "operand_segment_sizes"
 """The attribute that says how many inputs each operand takes, where their number alone does not."""

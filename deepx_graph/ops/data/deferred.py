@@ -33,7 +33,7 @@ deferred: Op = Op(
     "deferred", "An operation whose lowering waits until types or values of its operands are known.",
     operands=(Operand("inputs", variadic=True),),
     attrs=(Attr("name", "str"), Attr("attributes", "str", "", "as the text has them"), Attr("type", "type"),
-           Attr("language", "str", "", "of the text"), Attr("lowering", "any", None, "how it is lowered, by its reader")),
+           Attr("language", "str", "", "of the text"), Attr("lowering", "transient", None, "how it is lowered, by its reader")),
     infer=lambda types, name, attributes, type, language, lowering: type, eval=_refuse, foldable=False, total=False,
     ready=lambda world, name, *_: f"'{name}' waits for inputs that are not known",
     example=examples.UNKNOWN, results=(Result(type=VALUE),), source="operations with shapes, axes or counts as operands",

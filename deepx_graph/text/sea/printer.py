@@ -42,7 +42,7 @@ class AttributePrinter:
     def in_braces(self, node: Node, placed: frozenset[str] = frozenset()) -> str:
         """` {name = value, ...}`: the attributes that are not placed elsewhere, not told by the type, and no defaults."""
         attrs = [f"{a.name} = {self.text(node, a, v)}" for a, v in zip(node.op.attrs, node.attrs, strict=True)
-                 if a.name not in placed and not _is_default(a, v) and not _is_told(a, v, node)]
+                 if a.kind != "transient" and a.name not in placed and not _is_default(a, v) and not _is_told(a, v, node)]
         return f" {{{', '.join(attrs)}}}" if attrs else ""
 
     def text(self, node: Node, attr: Attr, value: Any) -> str:

@@ -159,3 +159,41 @@ def test_sizes_without_data_take_no_memory() -> None:
     data = model(graph([node("Add", ["x", "w"], ["y"])], [info("x", (2, 3))], [info("y", (2, 3))], [huge]))
     with pytest.raises(DeepxGraphError, match="has 0 elements"):
         load(data)
+
+
+def test_what_waits_for_inputs_is_written_as_it_stands() -> None:
+    data = model(graph([node("Reshape", ["x", "s"], ["y"])], [info("x", (2, 3)), info("s", (2,), INT64)], [info("y", ("a", "b"))]))
+    text = dx.dumps(load(data), "sea")
+    assert 'name = "onnx.Reshape"' in text
+    with pytest.raises(DeepxGraphError, match=r"onnx\.Reshape|any"):
+        dx.compile(dx.loads(text, "sea"), engine="numpy")(X, np.array([3, 2]))
+
+
+def test_a_sequence_has_as_many_items_as_is_said() -> None:
+    sequence = field(1, "s") + field(2, field(4, field(1, many(1, [field(1, 1) + field(2, b"".join(
+        field(1, field(2, name)) for name in ("n", "m")))]))))
+    data = model(graph([node("ConcatFromSequence", ["s"], ["y"], axis=0)], [sequence], [info("y", ("k", 3))]))
+    compiled = dx.compile(dx.loads(data, lengths={"s": 2}), engine="numpy")
+    np.testing.assert_array_equal(compiled(X, X[:1])[0], np.concatenate([X, X[:1]]))
+    with pytest.raises(DeepxGraphError, match="how many items"):
+        dx.loads(data)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_a_loop_whose_values_grow_is_unrolled(steps: int) -> None:
+    body = graph([node("Concat", ["v", "v"], ["w"], axis=0), node("Identity", ["go"], ["on"])],
+                 [info("i", (), INT64), info("go", (), BOOL), info("v", ("k", 3))], [info("on", (), BOOL), info("w", ("j", 3))])
+    data = model(graph([node("Loop", ["m", "", "x"], ["y"], body=body)], [info("m", (), INT64), info("x", (2, 3))],
+                       [info("y", ("j", 3))]))
+    np.testing.assert_array_equal(run(data, np.array(steps), X)[0], np.concatenate([X] * 2**steps))
+
+
+def test_what_a_loop_gives_in_each_iteration_is_stacked() -> None:
+    body = graph([node("Add", ["v", "x"], ["w"]), node("Identity", ["go"], ["on"]), node("Neg", ["w"], ["z"])],
+                 [info("i", (), INT64), info("go", (), BOOL), info("v", (2, 3))],
+                 [info("on", (), BOOL), info("w", (2, 3)), info("z", (2, 3))])
+    data = model(graph([node("Loop", ["m", "", "x"], ["y", "zs"], body=body)], [info("x", (2, 3))],
+                       [info("y", (2, 3)), info("zs", ("m", 2, 3))], [tensor(np.array(3), "m")]))
+    last, stacked = run(data, X)
+    np.testing.assert_array_equal(last, 4 * X)
+    np.testing.assert_array_equal(stacked, np.stack([-2 * X, -3 * X, -4 * X]))

@@ -25,7 +25,7 @@ DIALECTS = ("seed", "wire", "function")
 def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
     parser.add_argument("--emit", metavar="FORM",
-                        help="deepx, hlo, stablehlo, relay, sea, anf, cps, json, dot, svg, png, html (default: "
+                        help="deepx, hlo, stablehlo, mlirbc, relay, sea, anf, cps, json, dot, svg, png, html (default: "
                              "what the output's name ends in, or as read)")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
     add_part(parser, "--extract", "cut these nodes out first, as a program of its own: a query, such as 'op:dot_general'")
@@ -145,8 +145,7 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
     if form not in FORMATS:
         known = [*FORMATS, *PICTURES, "json"]
         raise UsageError(Diagnostic(f"cannot emit '{form}'", expected=", ".join(known), hint=suggest(form, known)))
-    text = programs.dumps(module, form, **({"dialect": dialect} if dialect else {}))
-    return text if text.endswith("\n") else text + "\n"
+    return programs.encoded(module, form, **({"dialect": dialect} if dialect else {}))
 
 
 PIPELINE = "clean"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from deepx_graph.passes.pipeline import (
 )
 from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, RewriteControl
-from deepx_graph.text import FORMATS, ReadOptions, decode_source, open_source, read, read_source, write
+from deepx_graph.text import FORMATS, ReadOptions, decode_source, encode, open_source, read, read_source, write
 from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 
@@ -81,8 +82,22 @@ def loads(source: Source | str | bytes | bytearray | memoryview, format: str | N
 
 def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     """The module as text in a format, by default the one it was read in. Raises VerifyError for what it cannot express."""
-    try:
+    with _hinted(module):
         return write(module, format or own_format(module), **options)
+
+
+def encoded(module: Module, format: str, **options: Any) -> bytes:
+    """The bytes of a file of a format, binary or text. Raises as `dumps`."""
+    with _hinted(module):
+        data = encode(module, format, **options)
+    return data if FORMATS[format].binary or data.endswith(b"\n") else data + b"\n"
+
+
+@contextmanager
+def _hinted(module: Module) -> Iterator[None]:
+    """Says what may help where a format cannot express a functional program."""
+    try:
+        yield
     except VerifyError as e:
         if not is_functional(module):
             raise

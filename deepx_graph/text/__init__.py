@@ -6,6 +6,7 @@ from deepx_graph.text.formats import (
     Format,
     decode_source,
     detect,
+    encode,
     format_named,
     open_source,
     read,
@@ -14,6 +15,6 @@ from deepx_graph.text.formats import (
 )
 
 __all__ = [
-    "FORMATS", "Format", "ReadOptions", "ReadResult", "decode_source", "detect", "format_named", "open_source", "read",
+    "FORMATS", "Format", "ReadOptions", "ReadResult", "decode_source", "detect", "encode", "format_named", "open_source", "read",
     "read_source", "write",
 ]  # fmt: skip

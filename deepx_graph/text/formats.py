@@ -63,8 +63,11 @@ class Language(Protocol):
         """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
 
     @property
-    def write(self) -> Callable[..., str]:
-        """`write(module, **options)`: the text. Raises VerifyError for a node that the language cannot express."""
+    def write(self) -> Callable[..., str | bytes]:
+        """`write(module, **options)`: the text, or the bytes of a binary form.
+
+        Raises VerifyError for a node that the language cannot express.
+        """
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Format:
     reads: bool = True
     writes: bool = True
     target: str = ""
+    binary: bool = False
+    """Whether what it writes is bytes."""
     begins: Callable[[bytes], bool] | None = None
     """Whether a file with these first bytes is a binary one of this language."""
 
@@ -100,7 +105,7 @@ class Format:
                                         expected=" | ".join(n for n, f in FORMATS.items() if f.reads)))
         return self._language().read(source, options)
 
-    def write(self, module: Module, **options: object) -> str:
+    def write(self, module: Module, **options: object) -> str | bytes:
         for name in options:
             if name not in self.options:
                 raise UsageError(Diagnostic(f"writing {self.name} has no option '{name}'",
@@ -118,8 +123,10 @@ FORMATS: dict[str, Format] = {
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO as text or protocol buffer", (".hlo",), "deepx_graph.text.hlo", target="printer.ops",
                begins=is_protobuf),
-        Format("stablehlo", "StableHLO as MLIR text or bytecode, alone or exported by JAX", (".stablehlo", ".mlir", ".mlirbc"),
+        Format("stablehlo", "StableHLO as MLIR text or bytecode, alone or exported by JAX", (".stablehlo", ".mlir"),
                "deepx_graph.text.stablehlo", target="printer.legal", begins=is_binary),
+        Format("mlirbc", "StableHLO as a portable artifact, written; read as stablehlo", (".mlirbc",),
+               "deepx_graph.text.stablehlo.bytecode.artifact", reads=False, binary=True),
         Format("mindir", "MindSpore MindIR, binary, or as its compiler dumps it", (".mindir", ".ir"), "deepx_graph.text.mindir",
                writes=False, begins=mindir.looks_like_model),
         Format("onnx", "ONNX models, binary, every version of the operators", (".onnx",), "deepx_graph.text.onnx", writes=False,
@@ -203,6 +210,21 @@ def _no_collections() -> Iterator[None]:
 
 def write(module: Module, format: str, **options: object) -> str:
     """The module as text. Raises UsageError for an unknown format or option, VerifyError for what it cannot express."""
+    if format_named(format).binary:
+        suffix = format_named(format).suffixes[0]
+        raise UsageError(Diagnostic(f"{format} is no text", hint=f"write it to a file: opt FILE -o OUT{suffix}"))
+    text = _written(module, format, **options)
+    assert isinstance(text, str)
+    return text
+
+
+def encode(module: Module, format: str, **options: object) -> bytes:
+    """The module as the bytes of a file. Raises as `write`, for another format than a binary one the same text in UTF-8."""
+    data = _written(module, format, **options)
+    return data if isinstance(data, bytes) else data.encode()
+
+
+def _written(module: Module, format: str, **options: object) -> str | bytes:
     with _no_collections():
         try:
             return format_named(format).write(module, **options)

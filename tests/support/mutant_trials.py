@@ -43,7 +43,7 @@ ENDS = ("refused", "loaded")
 """How a mutant may end."""
 Step = Callable[[Module], None]
 Mutants = Callable[[int], tuple[Seed, str]]
-WRITERS = tuple(name for name, f in FORMATS.items() if f.writes and name != "cps")
+WRITERS = tuple(name for name, f in FORMATS.items() if f.writes and not f.binary and name != "cps")
 LARGEST = 1 << 24
 """Bytes that a damaged program may ask for when it runs."""
 

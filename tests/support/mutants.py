@@ -97,7 +97,10 @@ def translated(seed: Seed) -> Iterator[Seed]:
     for name, format in FORMATS.items():
         if format.writes and name not in (seed.format, "cps"):
             try:
-                yield Seed(f"{seed.name} as {name}", name, programs.dumps(module, name))
+                data = programs.encoded(module, name)
+                binary = format.binary  # which is read as another format
+                text = data.decode("latin-1" if binary else "utf-8")
+                yield Seed(f"{seed.name} as {name}", "stablehlo" if binary else name, text, binary)
             except DeepxGraphError:
                 continue
 

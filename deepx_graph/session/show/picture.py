@@ -16,7 +16,7 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, printabl
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.runtime.profile import KernelProfile, Profile
-from deepx_graph.session.programs import dumps
+from deepx_graph.session.programs import encoded
 from deepx_graph.session.query.selection import cut
 from deepx_graph.session.report.diff import Kind, diff, pairs
 from deepx_graph.session.report.info import function_info, module_info
@@ -190,5 +190,5 @@ def export(shown: ExportedPart, path: Path, *, text: str | None = None) -> tuple
     if form is None:
         raise UsageError(Diagnostic(f"'{path.name}' does not say what to write", expected=", ".join([*suffixes(), ".txt"])))
     module = shown.module if shown.function is None else cut(shown.module, shown.function, shown.nodes)
-    write_file(path, dumps(module, form).encode())
+    write_file(path, encoded(module, form))
     return ()

@@ -27,8 +27,8 @@ from deepx_graph.ir.structure import (
 )
 from deepx_graph.rewrite.legalise import ConversionTarget
 from deepx_graph.text.stablehlo.printer.ops import FORMS
-from deepx_graph.text.xla.table import LACKING_IN_BOTH, LEGAL_FORMS
-from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, leaves
+from deepx_graph.text.xla.table import LACKING_IN_BOTH, LEGAL_FORMS, TABLE
+from deepx_graph.types import FunctionType, TupleType, Type, as_tensor, leaves, scalar
 
 # --- loops and branches carry tensors and tokens only ----------------------------------------------------------------
 
@@ -148,4 +148,29 @@ def _has(node: Node) -> bool:
 TARGET = ConversionTarget(_has, {
     **LEGAL_FORMS, None: _widened, CALL_VALUE: _call_value, ops.ensure_type: lambda b, node: node.inputs[0],
 })  # fmt: skip
+
+
+# --- StableHLO alone --------------------------------------------------------------------------------------------------
+
+_OTHERS = frozenset(row.op for row in TABLE if not row.mlir.startswith("stablehlo."))
+"""Operations that are written in other dialects."""
+
+
+def _top_k(b: Builder, node: Node) -> Node:
+    """The first of the values and their positions, sorted by value."""
+    x = node.inputs[0]
+    whole, rank = as_tensor(x.type), as_tensor(x.type).rank or 0
+    at = b(ops.iota, shape=whole.dims, dtype=as_tensor(node.type.items[1]).dtype, iota_dimension=rank - 1)  # type: ignore[attr-defined]
+    params = [b.param(k, scalar(as_tensor(v.type).dtype), name) for k, (v, name) in
+              enumerate(((x, "a"), (x, "b"), (at, "i"), (at, "j")))]
+    more = b(ops.compare, *params[:2], direction="GT", compare_type="TOTALORDER" if whole.dtype.is_float else "")
+    first = Function("first", tuple(params), (more,), public=False)
+    ordered = b(ops.sort, x, at, dimension=rank - 1, is_stable=True, comparator=first)
+    limit = (*whole.shape[:-1], node.attr("k"))
+    return b.pack(*(b(ops.slice_, part, start_indices=(0,) * rank, limit_indices=limit, strides=(1,) * rank)
+                    for part in b.items(ordered)))
+
+
+STABLEHLO_ALONE = ConversionTarget(lambda node: _has(node) and node.op not in _OTHERS, {**TARGET.rules, ops.top_k: _top_k})
+"""The same without CHLO, as portable artifacts have it."""
 """What StableHLO, CHLO and the check dialect have."""

@@ -10,7 +10,7 @@ import re
 
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module
-from deepx_graph.rewrite.legalise import Legaliser
+from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
 from deepx_graph.text.stablehlo.literals import type_text
 from deepx_graph.text.stablehlo.notes import LINE, LocationTable, notes_text
 from deepx_graph.text.stablehlo.printer.function import MlirWriter
@@ -24,14 +24,14 @@ _BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _UNQUOTABLE = re.compile(r'["\\]|[^ -~]')
 
 
-def write(module: Module) -> str:
-    """The module's text. Raises VerifyError with every node that StableHLO cannot express."""
+def write(module: Module, target: ConversionTarget = TARGET) -> str:
+    """The module's text. Raises VerifyError with every node that the target cannot express."""
     checking = set() if has_tokens(module) else {f.name for f in module.functions if hides_state(f)}
     symbols = _symbols(module)
     locations = LocationTable()
     lines = [_module_head(module), *(f"  {text}" for name, text in module.notes if name == LINE)]
     problems: list[Diagnostic] = []
-    legaliser = Legaliser(TARGET)
+    legaliser = Legaliser(target)
     for f in module.functions:
         try:
             legal = legaliser.function(flattened(f))

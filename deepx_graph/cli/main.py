@@ -70,6 +70,8 @@ COMMANDS: dict[str, Command] = {
                      (add_engine, add_json, add_reading)),
     "why": Command("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why, (),
                    (add_engine, add_json, add_reading)),
+    "stages": Command("show what each pass of XLA changed, of a folder that it dumped", reports.add_stages, reports.run_stages, (),
+                      (add_json, add_reading)),
     "diff": Command("compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading)),
     "ops": Command("list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,)),
     "calibrate": Command("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepx_graph.cli.options import Arguments, named_values, natural, read_program, watch
 from deepx_graph.cli.output import emit, emit_json, say, say_notes
-from deepx_graph.errors import Diagnostic, UsageError, printable
+from deepx_graph.errors import Diagnostic, UsageError, counted, printable
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
@@ -113,6 +113,37 @@ def run_why(args: Arguments) -> int:
 
 MEANING = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
 """What two programs go through before they are compared, so that calls, fusion and spelling do not count."""
+
+
+def add_stages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="where XLA dumped, with --xla_dump_to and --xla_dump_hlo_pass_re")
+    parser.add_argument("module", nargs="?", help="only this one: its name or number")
+    parser.add_argument("--all", action="store_true", help="list the passes that changed nothing, too")
+    parser.add_argument("--changes", action="store_true", help="list what was changed, operation by operation")
+
+
+def run_stages(args: Arguments) -> int:
+    from pathlib import Path
+
+    from deepx_graph.cli.options import reading_options
+    from deepx_graph.session.dumps import chosen, dumped_modules, steps
+
+    report: list[dict[str, object]] = []
+    for module in chosen(dumped_modules(Path(args.folder)), args.module):
+        rows: list[dict[str, object]] = []
+        lines = [f"module {module.number} {module.name}: {counted(len(module.stages), 'stage')}"]
+        for step in steps(module, reading_options(args)):
+            rows.append({"order": step.stage.order, "title": step.stage.title, "file": str(step.stage.path), "nodes": step.nodes,
+                         "changes": [str(c) for c in step.difference.changes] if step.difference else []})
+            if args.all or step.difference is None or step.difference:
+                lines.append(str(step))
+                lines += [f"        {line}" for line in step.difference.lines()] if args.changes and step.difference else []
+        if not args.json:
+            emit("".join(printable(line) + "\n" for line in lines), None)
+        report.append({"number": module.number, "name": module.name, "stages": rows})
+    if args.json:
+        emit_json({"modules": report})
+    return 0
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:

@@ -310,25 +310,46 @@ def _too_large(name: str, limit: int) -> Diagnostic:
     return Diagnostic(f"{name} has more than {limit} bytes", hint="raise --max-file-bytes if you trust it")
 
 
-# --- binary files that are not read as programs -------------------------------------------------------------------
+# --- binary files that are not read as programs: nothing here unpacks or unpickles them ---------------------------------
 
+_ZIP = rb"PK\x03\x04.{26}"
+"""The head of an archive, up to the name of its first file."""
+_ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
+_WEIGHTS = "it has weights and no program: export the model that they belong to, as ONNX, StableHLO or HLO"
+_TF2ONNX = "python -m tf2onnx.convert --{} --output FILE.onnx"
 _TORCH = ('python -c "import torch; from torch_xla.stablehlo import exported_program_to_stablehlo as s; '
           "print(s(torch.export.load('FILE')).get_stablehlo_text())\" > FILE.mlir")  # fmt: skip
-_ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
+_SCRIPT = "python -c \"import torch; torch.onnx.export(torch.jit.load('FILE'), (ARGUMENTS,), 'FILE.onnx')\""
+_KERAS = "python -c \"import keras; keras.saving.load_model('FILE').export('FILE.onnx', format='onnx')\""
+_BACK = "convert the model that it was made from: there is no way back from this form"
 
 BINARIES: tuple[tuple[str, bytes, str], ...] = (
-    ("an archive of numpy arrays", rb"PK\x03\x04.{26}[^/\\]{1,80}\.npy", _ARRAYS),
-    ("a zip archive (.pt2 of torch.export, or another)", rb"PK\x03\x04", _TORCH),
+    ("an archive of numpy arrays", _ZIP + rb"[^/\\]{1,80}\.npy", _ARRAYS),
+    ("a Keras model", _ZIP + rb"(?:metadata|config)\.json", _KERAS),
+    ("a program of torch.export (.pt2)",
+     _ZIP + rb"(?:[^/\x00]{1,200}/)?(?:archive_format|archive_version|version|serialized_exported_program)", _TORCH),
+    ("an archive of torch, TorchScript or weights",
+     _ZIP + rb"[^/\x00]{1,200}/(?:data\.pkl|code/|constants\.pkl|byteorder|\.data)", _SCRIPT),
+    ("a zip archive", rb"PK\x03\x04", "unpack it: it may hold a program"),
     ("a numpy array", rb"\x93NUMPY", _ARRAYS),
+    ("weights as safetensors", rb".{4}\0{4}\{\s*\"", _WEIGHTS),
+    ("weights as GGUF", rb"GGUF", _WEIGHTS),
+    ("a TensorFlow SavedModel", rb"\x08\x01\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a", _TF2ONNX.format("saved-model FOLDER")),
+    ("a Core ML model", rb"\x08[\x01-\x1f]\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a", _BACK),
+    ("a TensorFlow graph", rb"\x0a[\x80-\xff]{0,4}[\x00-\x7f]\x0a[\x01-\x7f][\x20-\x7e]+\x12[\x01-\x40][A-Z]\w+",
+     _TF2ONNX.format("graphdef FILE --inputs NAME:0 --outputs NAME:0")),
+    ("a TensorFlow Lite model", rb".{4}TFL3", _TF2ONNX.format("tflite FILE")),
+    ("an ExecuTorch program", rb".{4}ET\d\d", _BACK),
+    ("a TensorRT engine", rb"[pf]trt", _BACK),
+    ("an HDF5 file, of Keras or with arrays", rb"\x89HDF", _KERAS),
+    ("a Python pickle", rb"\x80[\x02-\x05]", "print the program as text where it was pickled; a pickle may hold any code"),
     ("compressed by gzip", rb"\x1f\x8b", "gzip -dc FILE | deepx-graph info -"),
     ("compressed by zstd", rb"\x28\xb5\x2f\xfd", "zstd -dc FILE | deepx-graph info -"),
     ("compressed by xz", rb"\xfd7zXZ\x00", "xz -dc FILE | deepx-graph info -"),
     ("compressed by bzip2", rb"BZh[1-9]1AY", "bzip2 -dc FILE | deepx-graph info -"),
-    ("a TensorFlow Lite model", rb".{4}TFL3", "export StableHLO or HLO text from the framework that made it"),
     ("LLVM bitcode", rb"BC\xc0\xde", "a program of tensors is needed, before it is compiled"),
-    ("an HDF5 file", rb"\x89HDF", "export StableHLO or HLO text from the framework that made it"),
-    ("a Python pickle", rb"\x80[\x02-\x05]", "print the program as text where it was pickled; a pickle may hold any code"),
-)
+    ("machine code", rb"\x7fELF|\xcf\xfa\xed\xfe|MZ.{58}", "a program of tensors is needed, before it is compiled"),
+)  # fmt: skip
 """What each is called, the pattern that its first bytes match, and how to go on, FILE being its name; in the order of trying."""
 
 
@@ -336,5 +357,4 @@ def refuse_known(data: bytes, name: str) -> None:
     """Raises ParseError for a binary file of a known kind."""
     for kind, pattern, hint in BINARIES:
         if re.match(pattern, data, re.DOTALL):
-            raise ParseError(Diagnostic(f"{name} is {kind}: it is not read as a program",
-                                        expected="a program as UTF-8 text", hint=hint))
+            raise ParseError(Diagnostic(f"{name} is {kind}: it is not read as a program", expected="a program", hint=hint))

@@ -133,8 +133,13 @@ def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("head", "name"), [
-    (b"\x08\x08\x12\x07pytorch\x1a\x052.0.1", "ONNX"),
-    (b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", "zip archive"),
+    (b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", "torch, TorchScript or weights"),
+    (b"PK\x03\x04" + b"\0" * 26 + b"model/archive_format", r"torch\.export \(\.pt2\)"),
+    (b"PK\x03\x04" + b"\0" * 26 + b"version", r"torch\.export \(\.pt2\)"),
+    (b"PK\x03\x04" + b"\0" * 26 + b"metadata.json", "Keras"), (b"PK\x03\x04" + b"\0" * 26 + b"readme", "zip archive"),
+    (b"\x08\x01\x12\xaf\x10\x0a\x40", "SavedModel"), (b"\x08\x04\x12\x40\x0a\x10", "Core ML"),
+    (b"\x0a\x1c\x0a\x01x\x12\x0bPlaceholder\x2a", "TensorFlow graph"), (b"\x1c\0\0\0ET12", "ExecuTorch"), (b"ptrt", "TensorRT"),
+    (b"\x40\0\0\0\0\0\0\0{\"w\":", "safetensors"), (b"GGUF\x03", "GGUF"), (b"\x7fELF\x02", "machine code"),
     (b"PK\x03\x04" + b"\0" * 26 + b"in0.npy", "numpy arrays"),
     (b"\x93NUMPY\x01\x00v\0", "numpy array"),
     (b"\x1f\x8b\x08\0", "gzip"), (b"\x28\xb5\x2f\xfd\0", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh91AY&SY", "bzip2"),

@@ -13,7 +13,8 @@ from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "looks_like_model", "read"]
 
-_HEAD = re.compile(rb"\x08[\x01-\x1f](?:[\x12\x1a\x22\x32\x3a\x42]|\x28.)", re.DOTALL)
+_HEAD = re.compile(rb"\x08[\x01-\x1f](?:\x12(?![\x80-\xff]{0,4}[\x00-\x7f]\n)|[\x1a\x22\x32\x3a\x42]|\x28.)", re.DOTALL)
+"""The producer is a word; a message there is one of Core ML or of a SavedModel."""
 
 
 def looks_like_model(head: bytes) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from deepx_graph.ir import Module
 from deepx_graph.session.report.diff import diff
 from deepx_graph.text import open_source, read
+from deepx_graph.verify import verify
 from tests.support.binary_corpus import VARIABLE, export
 from tests.support.jax_corpus import JAX, files, needs_corpus
 
@@ -27,6 +28,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(path: Path) -> Module:
     return read(open_source(path)).module
+
+
+def test_artifacts_that_earlier_releases_of_jax_wrote_are_read(folder: Path) -> None:
+    """Of StableHLO 0.9 to 1.17, for CPU, GPU and TPU, of Shardy and of symbolic shapes."""
+    found = sorted(folder.glob("*.recorded"))
+    assert len(found) >= 140
+    for path in found:
+        verify(load(path))
 
 
 @pytest.mark.parametrize("name", sorted(files("hlo")))

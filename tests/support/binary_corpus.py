@@ -1,8 +1,8 @@
 """The corpus of programs lowered by JAX, made into binary files by another Python that has jaxlib.
 
 Run by that Python as a script, with the folder of texts and the folder of the files: of every StableHLO text bytecode as the
-dialects write it (`.mlirbc`) and, where there can be one,
-a portable artifact (`.vhlo`) with what jaxlib reads it as (`.vhlo.mlir`), of every HLO text a serialised module (`.hlo.pb`).
+dialects write it (`.mlirbc`) and, where there can be one, a portable artifact (`.vhlo`) with what jaxlib reads it as
+(`.vhlo.mlir`); of every HLO text a serialised module (`.hlo.pb`); and artifacts that earlier releases of JAX wrote (`.recorded`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 VARIABLE = "DEEPX_GRAPH_JAX_PYTHON"
@@ -43,9 +44,29 @@ def _main(texts: Path, folder: Path) -> None:
             (folder / f"{path.stem}.vhlo").write_bytes(artifact)
             twin = stablehlo.deserialize_portable_artifact(context, artifact)
             (folder / f"{path.stem}.vhlo.mlir").write_text(twin.operation.get_asm(enable_debug_info=True))
+    for name, data in _recorded():
+        (folder / f"{name}.recorded").write_bytes(data)
     for path in sorted(texts.glob("*.hlo")):
         made = _hlo.hlo_module_from_text(path.read_text())
         (folder / f"{path.stem}.hlo.pb").write_bytes(made.as_serialized_hlo_module_proto())
+
+
+def _recorded() -> Iterator[tuple[str, bytes]]:
+    """The modules that earlier releases of JAX wrote, as it keeps them to see that they can still be read."""
+    import importlib
+    import pkgutil
+
+    from jax._src.internal_test_util import export_back_compat_test_data as kept
+
+    for found in pkgutil.walk_packages(kept.__path__, f"{kept.__name__}."):
+        work = [(found.name.rpartition(".")[2], vars(importlib.import_module(found.name)))]
+        while work:
+            name, value = work.pop()
+            if isinstance(value, dict) and "mlir_module_serialized" in value:
+                yield name, value["mlir_module_serialized"]
+            elif isinstance(value, (dict, list, tuple)):
+                items = value.items() if isinstance(value, dict) else enumerate(value)
+                work += [(f"{name}.{key}".replace("/", "_"), inner) for key, inner in items if not str(key).startswith("__")]
 
 
 if __name__ == "__main__":

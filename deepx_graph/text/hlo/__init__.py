@@ -36,12 +36,13 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
     from deepx_graph.text.hlo.reader.lower import HloLowering
 
-    program, recorded = _parsed(source, options)
+    program, recorded = parsed(source, options)
     lowering = HloLowering(program)
     return ReadResult(lowering.module(), tuple(lowering.warnings), recorded)
 
 
-def _parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
+def parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
+    """The syntax tree of a text or of a protocol buffer, and what was recorded of a run. Raises ParseError, LimitError."""
     if source.binary:
         from deepx_graph.text.hlo.proto.program import parse
 

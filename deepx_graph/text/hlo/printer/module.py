@@ -14,6 +14,7 @@ from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
 from deepx_graph.rewrite.legalise import Legaliser
+from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.hlo.notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, shown_results
 from deepx_graph.text.hlo.printer.ops import EMITTERS, TARGET
@@ -98,11 +99,12 @@ class HloPrinter:
     def foreign(self, name: str, w: ComputationWriter, node: Node) -> str:
         """The computation that a kept instruction names, from the text the module was read from."""
         if name not in self._foreign:
+            from deepx_graph.text.hlo import parsed
             from deepx_graph.text.hlo.reader.lower import HloLowering
-            from deepx_graph.text.hlo.reader.parser import HloParser
 
             source = self.module.source
-            program = HloParser(source, 1 << 62).program() if source is not None and self.module.format == "hlo" else None
+            known = source is not None and self.module.format == "hlo"
+            program = parsed(source, ReadOptions(max_nodes=1 << 62))[0] if source is not None and known else None
             found = next((c for c in program.computations if c.name == name), None) if program else None
             if program is None or found is None:
                 raise w.fail(node, f"the computation '{name}' that this instruction names is not known")

@@ -24,6 +24,8 @@ from deepx_graph.types import FunctionType, TupleType, Type
 
 MAX_PARTS = 1_000_000
 """Of how many parts an attribute or type may consist, a part counted wherever it is used."""
+PART = 64
+"""Characters of a text that count as one more."""
 DYNAMIC = -(1 << 63)
 """A size that is not known."""
 
@@ -120,6 +122,8 @@ class EntryDecoder:
             self._open.add(key)
             around, self._parts = self._parts, 1
             value = self._decoded(what, entry)
+            text = value.form if isinstance(value, DialectAttribute) else value
+            self._parts += len(text) // PART if isinstance(text, str) else 0
             self._done[key] = value, self._parts
             self._parts = around
             self._open.remove(key)

@@ -150,6 +150,27 @@ def _sharding(unreduced: bool) -> Read:
     return read
 
 
+def _factor(number: int) -> str:
+    """The name of a factor: i to z, then z_1, z_2, ..."""
+    return chr(ord("i") + number) if number < 18 else f"z_{number - 17}"
+
+
+def _factors(d: EntryDecoder, r: ByteReader) -> DialectAttribute:
+    """The factors of one dimension; 1 for none."""
+    return DialectAttribute("sdy.dim_mapping", "".join(map(_factor, d.ints(r))) or "1")
+
+
+def _rule(d: EntryDecoder, r: ByteReader) -> DialectAttribute:
+    """How an operation carries shardings on: the sizes of factors, which of them make up dimensions, and what is said of some."""
+    sizes = d.ints(r)
+    operands, results = (", ".join(_parts(d, r)) for _ in range(2))
+    said = [f"({operands})->({results}) {{{', '.join(f'{_factor(k)}={size}' for k, size in enumerate(sizes))}}}"]
+    for word in ("reduction", "need_replication", "permutation", "blocked_propagation"):
+        if r.left > 1 and (named := d.ints(r)):
+            said.append(f"{word}={{{', '.join(map(_factor, named))}}}")
+    return DialectAttribute("sdy.op_sharding_rule", f"<{' '.join(said)}{', custom' * bool(r.byte())}>")
+
+
 SDY = Dialect(
     attributes={
         0: _listed("sdy.manual_axes", "{}"),
@@ -160,6 +181,9 @@ SDY = Dialect(
         5: _dimension,
         6: _sharding(False),
         7: lambda d, r: DialectAttribute("sdy.sharding_per_value", f"<[{', '.join(_parts(d, r))}]>"),
+        8: _factors,
+        9: _listed("sdy.tensor_mapping", "[]"),
+        10: _rule,
         11: _listed("sdy.axis_ref_list", "{}"),
         12: lambda d, r: DialectAttribute("sdy.list_of_axis_ref_lists", f"[{', '.join(_parts(d, r))}]"),
         15: _sharding(True),

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from deepx_graph.errors import Source
 from deepx_graph.ir import Module
-from deepx_graph.text.common.options import ReadOptions, ReadResult, Recorded
-
-if TYPE_CHECKING:
-    from deepx_graph.text.hlo.syntax import HloProgram
+from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "is_protobuf", "read", "write"]
 
@@ -34,22 +30,11 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
-    from deepx_graph.text.hlo.reader.lower import HloLowering
+    from deepx_graph.text.hlo.reader.lower import HloLowering, parsed
 
     program, recorded = parsed(source, options)
     lowering = HloLowering(program)
     return ReadResult(lowering.module(), tuple(lowering.warnings), recorded)
-
-
-def parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
-    """The syntax tree of a text or of a protocol buffer, and what was recorded of a run. Raises ParseError, LimitError."""
-    if source.binary:
-        from deepx_graph.text.hlo.proto.program import parse
-
-        return parse(source, options)
-    from deepx_graph.text.hlo.reader.parser import HloParser
-
-    return HloParser(source, options.max_nodes).program(), None
 
 
 def write(module: Module) -> str:

@@ -99,8 +99,7 @@ class HloPrinter:
     def foreign(self, name: str, w: ComputationWriter, node: Node) -> str:
         """The computation that a kept instruction names, from the text the module was read from."""
         if name not in self._foreign:
-            from deepx_graph.text.hlo import parsed
-            from deepx_graph.text.hlo.reader.lower import HloLowering
+            from deepx_graph.text.hlo.reader.lower import HloLowering, parsed
 
             source = self.module.source
             known = source is not None and self.module.format == "hlo"

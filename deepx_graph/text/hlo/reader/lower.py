@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, VerifyError, an, suggest
+from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.text.common.cursor import whole
+from deepx_graph.text.common.options import ReadOptions, Recorded
 from deepx_graph.text.hlo.notes import COMMON_ATTRIBUTES, KEPT
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.rules import RULES, OpcodeRule, opaque
@@ -30,6 +31,17 @@ from deepx_graph.text.hlo.syntax import (
 from deepx_graph.text.xla.hlo_text import parse_names
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering, acting
 from deepx_graph.types import STATE, TupleType, Type, merge_types
+
+
+def parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
+    """The syntax tree of a text or of a protocol buffer, and what was recorded of a run. Raises ParseError, LimitError."""
+    if source.binary:
+        from deepx_graph.text.hlo.proto.program import parse
+
+        return parse(source, options)
+    from deepx_graph.text.hlo.reader.parser import HloParser
+
+    return HloParser(source, options.max_nodes).program(), None
 
 
 class HloLowering(DialectLowering):

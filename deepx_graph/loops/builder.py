@@ -385,12 +385,13 @@ class LoopBuilder:
         return self.apply("xor", bits, flipped)
 
     def clamped(self, x: Scalar, low: int, high: int) -> Affine:
-        """An integer, as the nearest number from `low` to `high`."""
+        """An integer, as the nearest number from `low` to `high`; in i32 where it is one, of which a vector holds twice as many."""
+        if isinstance(x, ScalarVar) and x.dtype is I32 and -(1 << 31) <= low <= high < 1 << 31:
+            return self.shared(("clamped", x, low, high), lambda: self.index(_nearest(self, x, low, high), low, high))
         at = self.position(x)
         if (ends := at.bounds) is not None and (not at.terms or (low <= ends[0] and ends[1] <= high)):
             return at if at.terms else Affine((), max(low, min(high, at.constant)))
-        above = self.apply("max", at, _i64(low))
-        return self.index(self._let("min", (above, _i64(high)), I64), low, high)
+        return self.index(self._let("min", (self.apply("max", at, _i64(low)), _i64(high)), I64), low, high)
 
     def least(self, x: Affine, most: int) -> Affine:
         """The lesser of a subscript of known range and a number."""
@@ -433,6 +434,10 @@ class LoopBuilder:
             return Affine(((target, 1),))
 
         return self.shared(("quotient", x, divisor), make)
+
+
+def _nearest(b: LoopBuilder, x: Scalar, low: int, high: int) -> Any:
+    return b.apply("min", b.apply("max", x, b.const(low, x.dtype)), b.const(high, x.dtype))
 
 
 def _ends(x: Affine) -> tuple[int, int]:

@@ -33,6 +33,9 @@ CHEAP = 8
 ONCE = 1.25
 """An element read so often on the average is read once."""
 
+MOST_BELOW = 100
+"""How often a value is read is counted where no more comes of it."""
+
 MOST_NODES = 400
 """A function of more nodes is not lowered as one kernel."""
 
@@ -199,8 +202,10 @@ class _Lowering:
             return True
         if self._is_pointwise(node):
             return False
-        cost = self._whole_cost(node)
-        return cost > CHEAP and bool(users) and self._total_reads(node) > ONCE * tensor_type(node.type).size
+        most = ONCE * tensor_type(node.type).size
+        if not users or self._whole_cost(node) <= CHEAP or self._total_reads(node) <= most:
+            return False
+        return self._distinct_reads(node) > most
 
     def _is_pointwise(self, node: Node) -> bool:
         """Whether all that comes of a value are elements at the same place, which one nest fills: there it is computed once."""
@@ -225,6 +230,50 @@ class _Lowering:
             return float("inf")
         types = user.type.items if isinstance(user.type, TupleType) else (user.type,)
         return self._cost(user).reads[operand] * tensor_type(types[0]).size
+
+    def _distinct_reads(self, node: Node) -> float:
+        """How many elements all results together read, where nothing on the way to them is in memory: what a nest reads at one
+        subscript again and again it reads once."""
+        below = self._below(node)
+        if below is None:
+            return math.inf
+        b, type = LoopBuilder(), tensor_type(node.type)
+        buffer = memory("x", type.dtype, type.shape, "argument")
+        values: dict[Node, Value] = {node: in_memory(buffer, type.dtype)}
+        for user in below:
+            values[user] = value(b, user, [values[i] if i in values else self._known(i) for i in user.inputs])
+        nests: dict[tuple[int, ...], list[LazyTensor]] = {}
+        for result in self.function.results:
+            for tensor in leaves_of(values[result]) if result in values else ():
+                nests.setdefault(tensor.shape, []).append(tensor)
+        total = 0.0
+        for shape, tensors in nests.items():
+            body: list[Statement] = []
+            with b.block(body):
+                at = [affine(b.var(I64, 0, n - 1)) for n in shape]
+                for tensor in tensors:
+                    tensor.at(b, at)
+            loads = sum(times for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
+            total += loads * math.prod(shape) * buffer.dtype.itemsize / type.dtype.itemsize
+        return total
+
+    def _below(self, node: Node) -> list[Node] | None:
+        """All that comes of a value, in order; None where loops read it, or there is much of it."""
+        found = {node: None}
+        for user in self.function.nodes:
+            if user not in found and any(i in found for i in user.inputs):
+                is_element = user.op.loops is None and has_element(user) and isinstance(user.type, TensorType)
+                if not is_element or len(found) > MOST_BELOW:
+                    return None
+                found[user] = None
+        return list(found)[1:]
+
+    def _known(self, node: Node) -> Value:
+        """The value of a node; one in memory where it is not known yet."""
+        if node in self.values:
+            return self.values[node]
+        type = tensor_type(node.type)
+        return in_memory(memory("y", type.dtype, type.shape, "argument"), type.dtype)
 
     def _cost(self, node: Node) -> ElementCost:
         if node not in self.costs:

@@ -7,8 +7,20 @@ from collections.abc import Callable, Sequence
 from deepx_graph.ir import Builder, Node
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.program import Let, LoopProgram, walk
-from deepx_graph.ops import add, broadcast_in_dim, compare, exponential, multiply, reverse, select
-from deepx_graph.types import C64, F32, Type, tensor
+from deepx_graph.ops import (
+    add,
+    broadcast_in_dim,
+    compare,
+    convert,
+    exponential,
+    floor,
+    multiply,
+    negate,
+    reverse,
+    select,
+    torch_index_select,
+)
+from deepx_graph.types import C64, F32, I32, Type, tensor
 
 
 def made(body: Callable[..., Sequence[Node]], *types: Type) -> LoopProgram:
@@ -25,6 +37,21 @@ def test_what_one_nest_reads_at_one_place_is_computed_there_once() -> None:
     program = made(chosen, tensor(F32, (9,)))
     assert not program.scratch
     assert sum(isinstance(s, Let) and s.primitive == "exp" for s in walk(program.body)) == 1
+
+
+def test_computed_indices_of_several_gathers_are_computed_where_they_are_read() -> None:
+    """Each is read at one subscript, though by operations that are not elementwise."""
+    b = Builder()
+
+    def looked_up(table: Node, x: Node) -> Sequence[Node]:
+        near = b(convert, b(floor, b(exponential, x)), dtype=I32)
+        far = b(add, near, b.splat(1, near.type))  # type: ignore[arg-type]
+        taken = [b(torch_index_select, table, i, dim=0) for i in (near, far)]
+        return [b(add, b(multiply, taken[0], taken[1]), b(exponential, b(negate, b(convert, near, dtype=F32))))]
+
+    program = made(looked_up, tensor(F32, (50,)), tensor(F32, (9,)))
+    assert not program.scratch
+    assert sum(isinstance(s, Let) and s.primitive == "floor" for s in walk(program.body)) == 1
 
 
 def test_a_complex_element_is_read_once() -> None:

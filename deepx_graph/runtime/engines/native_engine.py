@@ -7,6 +7,7 @@ Convolutions and matrix products are imported where they are met: starting shoul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -152,10 +153,9 @@ class NativeEngine(KernelEngine):
             return own.code
         key = key_of(node)
         if key not in self._loop_kernels:
-            try:
+            self._loop_kernels[key] = None
+            with suppress(Declined):
                 self._loop_kernels[key] = self._loop_program(alone(node))
-            except Declined:
-                self._loop_kernels[key] = None
         return self._loop_kernels[key]
 
     # --- kernels of nodes
@@ -207,17 +207,18 @@ class NativeEngine(KernelEngine):
         return self._remembered(body, lambda: kernel)
 
     def _runs_in_one_call(self, function: Function) -> bool:
-        """Whether every step of a function without control flow is a kernel that joins others, or a new shape of what there is."""
+        """Whether every step of a function without control flow is a kernel that joins others, and no product, of which whole
+        programs are better, or a new shape of what there is."""
+        free, never = (PROJ, TUPLE, reshape), (iota, dot_general)
         return not has_control(function) and all(
-            n.op is not iota and (not n.inputs or n.op in (PROJ, TUPLE, reshape) or self._joins_made(n)) for n in function.nodes)
+            n.op not in never and (not n.inputs or n.op in free or self._joins_made(n)) for n in function.nodes)
 
     def _joins_made(self, node: Node) -> bool:
         """Whether a kernel for the node, made if need be, joins others."""
         return not node.op.view and (self.joins(node) or (self._own(node) is not None and self.joins(node)))
 
     def _has_own_kernels(self, function: Function) -> bool:
-        """Whether a function without control flow is one convolution or product, or kernels that take long: one call gains nothing
-        then, and each kernel reads its arguments as they lie."""
+        """Whether a function without control flow is one convolution or product, or kernels that take long."""
         made = [n for n in function.nodes if n.inputs and not n.op.view and n.op not in (PROJ, TUPLE)]
         if has_control(function) or not made or any(self._own(n) is None for n in made):
             return False
@@ -312,12 +313,10 @@ class NativeEngine(KernelEngine):
         """Machine code for a single operation that numpy computes as well."""
         key = key_of(node)
         if key not in self._singles:
-            try:
-                kernel = self._nest(alone(node))
+            self._singles[key] = None
+            with suppress(Declined):
+                self._singles[key] = kernel = self._nest(alone(node))
                 kernel.keep(self._kept)
-                self._singles[key] = kernel
-            except Declined:
-                self._singles[key] = None
         return self._singles[key]
 
     def _rounds(self, node: Node) -> bool:

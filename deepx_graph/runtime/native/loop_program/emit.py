@@ -37,7 +37,7 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memo
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.runtime.native.machine_kernel import DATA
-from deepx_graph.types import BOOL, DType
+from deepx_graph.types import BOOL, I32, I64, DType
 
 LEAST_VECTOR = 8
 """A loop of so many iterations is made of vectors, where it can be."""
@@ -84,6 +84,8 @@ class FunctionEmitter:
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
         self.env: dict[ScalarVar, str] = {}
+        self.narrow: dict[ScalarVar, str] = {}
+        """The i32 values of subscripts that are such."""
 
     def function(self, name: str, body: Sequence[Statement], *, shared: bool) -> str:
         """The text of the function; `used` are then the buffers that it takes, in order. Raises NoPrimitive."""
@@ -111,6 +113,8 @@ class FunctionEmitter:
         match s:
             case Let(target, primitive, args):
                 self.env[target] = self._let(primitive, args, target.dtype)
+                if primitive == "cast" and target.dtype is I64 and args[0].dtype is I32:
+                    self.narrow[target] = self.scalar(args[0])
             case Load(target, buffer, index):
                 self.env[target] = self._load(buffer, index)
             case Store(buffer, index, value):
@@ -176,7 +180,22 @@ class FunctionEmitter:
         else:
             self.used[buffer] = None
             pointer = f"%{buffer.name}"
-        return self.t.address(pointer, self.scalar(position_in(buffer, index)), np_dtype(buffer.dtype))
+        return self.t.address(pointer, self._position(position_in(buffer, index)), np_dtype(buffer.dtype))
+
+    def _position(self, x: Affine) -> str:
+        """A subscript. What i32 subscripts add to it is summed in i32, where that is known to hold it: vectors of addresses are
+        then half as many."""
+        narrow = [(v, f) for v, f in x.terms if v in self.narrow]
+        ends = [end * f for v, f in narrow for end in (v.low, v.high) if end is not None]
+        if len(narrow) < 2 or len(ends) < 2 * len(narrow) or sum(map(abs, ends)) >= 1 << 31:
+            return self.scalar(x)
+        total = ""
+        for v, f in narrow:
+            term = self.narrow[v] if f == 1 else self.t.let(f"mul nsw i32 {self.narrow[v]}, {f}")
+            total = term if not total else self.t.let(f"add nsw i32 {total}, {term}")
+        wide = self.t.let(f"sext i32 {total} to i64")
+        rest = Affine(tuple((v, f) for v, f in x.terms if v not in self.narrow), x.constant)
+        return wide if rest == Affine() else self.t.let(f"add nsw i64 {self.scalar(rest)}, {wide}")
 
     def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
         dtype = np_dtype(buffer.dtype)

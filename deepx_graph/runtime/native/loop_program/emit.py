@@ -284,11 +284,11 @@ def _is_vectors(loop: For) -> bool:
 
 
 def _is_row(loop: For) -> bool:
-    """Whether a loop goes along a short row of local memory, which registers can hold once it is unrolled."""
-    size = loop.high - loop.low
-    local = any(isinstance(s, (Load, Store)) and s.buffer.role == "local" and any(i.stride(loop.axis) for i in s.index)
-                for s in loop.body)
-    return local and not size.terms and size.constant * len(loop.body) <= LONGEST_ROW
+    """Whether a loop goes along a short row of local memory, and along memory elsewhere: unrolled, it is vectors in registers."""
+    size, accesses = loop.high - loop.low, [s for s in loop.body if isinstance(s, (Load, Store))]
+    steps = {position_in(s.buffer, s.index).stride(loop.axis) for s in accesses}
+    local = any(s.buffer.role == "local" and any(i.stride(loop.axis) for i in s.index) for s in accesses)
+    return local and steps <= {0, 1} and not size.terms and size.constant * len(loop.body) <= LONGEST_ROW
 
 
 def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target) -> str:

@@ -22,12 +22,17 @@ from deepx_graph.ir.structure import (
     taken_branch,
     value_of,
 )
+from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import get_dimension_size
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.types import as_tensor, is_static, nbytes
 
 LIMIT = 1 << 22
 """Bytes that one step of an evaluation may take where no arguments are given: a text may ask for anything."""
+
+
+EVALUATED = frozenset((iota, fusion))
+"""Operations that are not folded, as they would grow, and whose values are known all the same."""
 
 
 class NotKnown(InferError):
@@ -92,7 +97,7 @@ class KnownValues:
             dims = as_tensor(node.inputs[0].type).dims
             size = dims[node.attr("dimension")] if dims is not None else None
             return np.asarray(inputs[0].shape[node.attr("dimension")] if inputs else size, np.int32)
-        if node.op.eval is None or not (node.op.foldable or node.op is iota) or not is_static(node.type):
+        if node.op.eval is None or not (node.op.foldable or node.op in EVALUATED) or not is_static(node.type):
             return None
         types = [i.type for i in node.inputs]
         if self.given is None and nbytes(node.type) + scratch(node.op, types, node.type, node.attrs) > LIMIT:

@@ -1,4 +1,4 @@
-"""The official ONNX backend suite at its own tolerances, on every engine, beside what onnxruntime passes of it.
+"""The official ONNX backend suite at its own tolerances, plain and optimised, beside what onnxruntime passes of it.
 
     PYTHON tests/support/onnx_cases.py FOLDER             # in an environment with onnx and onnxruntime
     DEEPX_GRAPH_ONNX_CASES=FOLDER make conformance
@@ -17,12 +17,12 @@ LEAST = {"node": 1842, "simple": 17, "pytorch-converted": 82, "pytorch-operator"
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("engine", ["numpy", "auto"])
-def test_the_suite_passes(engine: str) -> None:
+@pytest.mark.parametrize(("engine", "pipeline"), [("numpy", ""), ("auto", ""), ("numpy", "default")])
+def test_the_suite_passes(engine: str, pipeline: str) -> None:
     every = cases()
     if not every:
         pytest.skip("DEEPX_GRAPH_ONNX_CASES names no folder of cases: tests/support/onnx_cases.py writes them")
-    ended = {(c.kind, c.name): outcome(c, engine) for c in every}
+    ended = {(c.kind, c.name): outcome(c, engine, pipeline) for c in every}
     passed = Counter(kind for (kind, _), how in ended.items() if how == "passed")
     crashed = {name: how for (_, name), how in ended.items() if how.startswith("crashed")}
     assert crashed == {}

@@ -134,7 +134,7 @@ def outcome(case: Case, engine: str = "numpy", pipeline: str = "") -> str:
             module = dx.load(case.folder / "model.onnx", lengths=lengths(infos, given)) if any(
                 isinstance(g, list) or g is None for g in given) else dx.load(case.folder / "model.onnx")
             if pipeline:
-                module = dx.optimise(module, pipeline)
+                module = dx.optimize(module, pipeline)
             found = dx.compile(module, engine=engine)(*flat(given))
             if len(found) != len(wanted):
                 return f"wrong: {len(found)} results, expected {len(wanted)}"

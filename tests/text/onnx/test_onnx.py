@@ -197,3 +197,14 @@ def test_what_a_loop_gives_in_each_iteration_is_stacked() -> None:
     last, stacked = run(data, X)
     np.testing.assert_array_equal(last, 4 * X)
     np.testing.assert_array_equal(stacked, np.stack([-2 * X, -3 * X, -4 * X]))
+
+
+def test_what_passes_have_fused_is_known_all_the_same() -> None:
+    """The shape is computed by several elementwise operations, which optimising makes one kernel of, from an input."""
+    nodes = [node("Add", ["s", "one"], ["t"]), node("Sub", ["t", "one"], ["u"]), node("Mul", ["u", "one"], ["v"]),
+             node("Reshape", ["x", "v"], ["y"])]
+    data = model(graph(nodes, [info("x", (2, 3)), info("s", (2,), INT64)], [info("y", ("a", "b"))],
+                       [tensor(np.array([1, 1]), "one")]))
+    compiled = dx.compile(dx.optimize(load(data)), engine="numpy")
+    for shape in ((3, 2), (1, 6)):
+        np.testing.assert_array_equal(compiled(X, np.array(shape))[0], X.reshape(shape))

@@ -27,7 +27,7 @@ from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
-from deepx_graph.runtime.engines.base import Canonicalizes, Engine, EntryFn
+from deepx_graph.runtime.engines.base import Canonicalizes, CompilesCalls, Engine, EntryFn
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
 from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all
 from deepx_graph.runtime.memory.assignment import BufferAssignment, largest
@@ -305,6 +305,8 @@ class Compiled:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=given)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
+        if isinstance(self.engine, CompilesCalls) and self.grid.count == 1:
+            module = self.engine.with_calls(module, self._max_depth, self._max_bytes)
         if isinstance(self.engine, Canonicalizes):
             module = module.with_functions(map(self.engine.canonicalize, module.functions))
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.cost.model import Forecast
 
@@ -64,6 +64,16 @@ class Canonicalizes(Protocol):
 
     def canonicalize(self, function: Function) -> Function:
         """That function; the given one where it is as good. Called before planning, on static types."""
+        ...
+
+
+@runtime_checkable
+class CompilesCalls(Protocol):
+    """An engine that may run a module's entry as one kernel with the functions that it calls inside."""
+
+    def with_calls(self, module: Module, max_depth: int, max_bytes: int) -> Module:
+        """The module with such an entry; the given one where there is no such kernel. Called before functions are canonicalized.
+        Calls nest at most so deeply, and recursive ones take at most so many bytes: its kernel raises LimitError beyond that."""
         ...
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
 
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import LOOP_END, PROJ, REGION, TUPLE
 from deepx_graph.loops.program import LoopProgram
@@ -38,6 +38,7 @@ from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
 from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
+from deepx_graph.runtime.native.loops.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
@@ -79,6 +80,7 @@ class NativeEngine(KernelEngine):
         """Of operations that have other kernels when they run alone."""
         self._singles: dict[Any, NativeKernel | None] = {}
         self._rounding: dict[Any, bool] = {}
+        self._called = CalledFunctions()
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
         self._quick: dict[Any, KernelFn] = {}
@@ -97,7 +99,6 @@ class NativeEngine(KernelEngine):
         if not any(n.op is convolution for n in function.nodes):
             raise Declined
         from deepx_graph.runtime.native.convolution import kernel as direct
-
         return direct.build(function, self.threads)
 
     @_in_its_width
@@ -107,7 +108,7 @@ class NativeEngine(KernelEngine):
         try:
             return build_per_element(function, self.threads)
         except Declined:
-            return build_small_body(function, self.made, self._kept)
+            return build_small_body(function, self.made, self._kept, self._called)
 
     @_in_its_width
     def _gemm(self, function: Function) -> CompiledKernel:
@@ -160,10 +161,12 @@ class NativeEngine(KernelEngine):
 
     # --- kernels of nodes
 
+    def with_calls(self, module: Module, max_depth: int, max_bytes: int) -> Module:
+        return self._called.compiled(module, CallLimits(max_depth, max_bytes), self._arranged, self._required)
+
     def canonicalize(self, function: Function) -> Function:
         """The function as it runs best: with epilogues, and as one kernel unless kernels join, or else with loops as kernels."""
-        function = outlined(self.with_epilogues(function), lambda loop: self.tried(build_per_element, loop) is not None)
-        function = self.with_loop_programs(function)
+        function = self._arranged(function)
         if self._runs_in_one_call(function):
             return function
         if self._has_own_kernels(function):
@@ -175,6 +178,9 @@ class NativeEngine(KernelEngine):
             found = outlined(function, self._accepts)
             self._apart[found] = str(e)
             return found
+
+    def _arranged(self, function: Function) -> Function:
+        return self.with_loop_programs(outlined(self.with_epilogues(function), lambda f: bool(self.tried(build_per_element, f))))
 
     def with_loop_programs(self, function: Function) -> Function:
         """The function with loops in registers, and with operations that move elements computed where they are read."""
@@ -268,9 +274,8 @@ class NativeEngine(KernelEngine):
         types = [p.type for p in function().params]
         shapes = [t.shape for t in types if isinstance(t, TensorType)]
         code = self._code_of(kernel)
-        if not isinstance(kernel, MachineKernel) or code is None or not code.is_kept or not code.reads_plainly(shapes):
-            return found
-        if code.has_state:  # which takes memory: one for rows of kernels is enough
+        if not isinstance(kernel, MachineKernel) or code is None or code.has_state or not (
+                code.is_kept and code.reads_plainly(shapes)):  # a state takes memory: that of rows of kernels is enough
             return found
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
@@ -321,8 +326,6 @@ class NativeEngine(KernelEngine):
 
     def _rounds(self, node: Node) -> bool:
         """Whether the node is a single operation whose machine code may round otherwise than its eval, which is then not used."""
-        if not _is_single(node):
-            return False
         key = key_of(node)
         if key not in self._rounding:
             self._rounding[key] = _rounds(alone(node))

@@ -37,7 +37,8 @@ callable that makes it, or 0; otherwise its dtype, rank and dimensions."""
 
 STEP = ("function", "table", "scratches", "threads", "state")
 """The words of a step. With 0 threads `function(table, scratch)`, else `function(table, counter, scratch)` in so many threads.
-`state` is 0, or the address of a word: the step begins with 0 there, and is run again as long as there is not."""
+`state` is 0, or the address of two words: the step begins with 0 in the first, and is run again as long as there is not; where
+the second is not 0 then, it has failed."""
 
 
 def _word(row: str, words: tuple[str, ...], name: str, type: str = "i64") -> str:
@@ -339,9 +340,16 @@ whole:
 ask:
   %state = load i64, ptr %step.state
   %is.done = icmp eq i64 %state, 0
-  br i1 %is.done, label %done, label %stopped
+  br i1 %is.done, label %look, label %stopped
 stopped:
   ret i64 %k
+look:
+  %failure.at = getelementptr i64, ptr %step.state, i64 1
+  %failure = load i64, ptr %failure.at
+  %has.failed = icmp ne i64 %failure, 0
+  br i1 %has.failed, label %failed, label %done
+failed:
+  ret i64 -1
 chunks:
   store i64 0, ptr %counter
   %several = icmp sgt i64 %step.threads, 1
@@ -412,8 +420,15 @@ held:
   br label %ran
 ran:
   %at = phi i64 [ %at.released, %released ], [ %at.held, %held ]
+  %has.failed = icmp slt i64 %at, 0
+  br i1 %has.failed, label %failed, label %did
+did:
   %stopped = icmp slt i64 %at, %frame.step_count
   br i1 %stopped, label %look_around, label %end
+failed:
+  call void @Py_DecRef(ptr %results)
+  store atomic i64 0, ptr %frame.busy seq_cst, align 8
+  br label %careful
 look_around:
   %raised = call i32 @PyErr_CheckSignals()
   %goes.on = icmp eq i32 %raised, 0

@@ -43,7 +43,7 @@ from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.loop_program import control
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
-from deepx_graph.runtime.native.loops import small_body, small_body_kernel
+from deepx_graph.runtime.native.loops import calls, small_body, small_body_kernel
 from deepx_graph.types import type_of_array
 
 Array = np.ndarray[Any, Any]
@@ -204,10 +204,10 @@ def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: b
     plans: list[small_body.LoopPlan] = []
 
     def planned(*args: Any) -> small_body.LoopPlan:
-        plans.append(small_body.planned(*args))
+        plans.append(calls.planned_with_calls(*args))
         return plans[-1]
 
-    monkeypatch.setattr(small_body_kernel, "planned", planned)
+    monkeypatch.setattr(small_body_kernel, "planned_with_calls", planned)
     monkeypatch.setattr(native_engine, "build_control", _declined)
 
     def make(b: Builder, y: Node, at: Node) -> Sequence[Node]:
@@ -298,12 +298,12 @@ def test_calls_from_several_threads_do_not_share_memory() -> None:
     assert not wrong and f.python_steps == ()
 
 
-@pytest.mark.parametrize("calls", [0, 2])
-def test_an_endless_loop_can_be_interrupted(calls: int) -> None:
+@pytest.mark.parametrize("before", [0, 2])
+def test_an_endless_loop_can_be_interrupted(before: int) -> None:
     """By the first call, which Python runs, and by later ones, which machine code does."""
     x, below = vector_and_number()
     f = halved_until(below, x)
-    for _ in range(calls):
+    for _ in range(before):
         f(np.ones(4, np.float32), np.float32(1))
 
     class Stop(BaseException):
@@ -312,14 +312,14 @@ def test_an_endless_loop_can_be_interrupted(calls: int) -> None:
     def stop(*_: Any) -> None:
         raise Stop
 
-    before = signal.signal(signal.SIGALRM, stop)
+    handler = signal.signal(signal.SIGALRM, stop)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(Stop):
             f(np.ones(4, np.float32), np.float32(-1))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
     np.testing.assert_array_equal(f(np.ones(4, np.float32), np.float32(1))[0], np.full(4, 0.25, np.float32))
 
 
@@ -522,7 +522,7 @@ def test_a_long_chain_has_the_memory_of_few_values() -> None:
     for _ in range(40):
         y = b(tanh, matmul(b, y, p))
     engine = NativeEngine(1)
-    kernel = small_body_kernel.build(Function("main", (p,), (y,)), engine.made, Allowance(1 << 30))
+    kernel = small_body_kernel.build(Function("main", (p,), (y,)), engine.made, Allowance(1 << 30), calls.CalledFunctions())
     assert kernel.workspace_bytes < 6 * x.nbytes, "two values, and what a product packs"
     want = x
     for _ in range(40):

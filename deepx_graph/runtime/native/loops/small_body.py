@@ -9,7 +9,7 @@ Plans are plain data; nothing is emitted here. Takes time linear in the code, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import an
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of, value_of
+from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PROJ, TUPLE, callee_of, index_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
@@ -107,7 +107,31 @@ class Swapped:
     other: int
 
 
-Action = Called | Copied | RowCopy | Swapped
+@dataclass(frozen=True)
+class Invoked:
+    """Go on in a function of the plan, which reads the arguments and writes the results, and come back."""
+
+    function: int
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    node: Node
+
+
+Action = Called | Copied | RowCopy | Swapped | Invoked
+
+
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function that is called: its positions from `start` to below `stop`, its storages from `low` to below `high`."""
+
+    name: str
+    start: int
+    stop: int
+    low: int
+    high: int
+    params: tuple[int, ...]
+    results: tuple[int, ...]
+    is_recursive: bool
 
 
 @dataclass
@@ -122,11 +146,12 @@ class LoopPlan:
     results: tuple[int, ...] = ()
     spans: list[tuple[int, int]] = field(default_factory=list)
     """Of each storage the first and the last position where it is alive, or written."""
+    functions: list[CalledFunction] = field(default_factory=list)
 
     @property
     def direct(self) -> frozenset[int]:
         """The storages that lie in the results from the start: their own, in code where no buffers change hands."""
-        if self.swaps or not all(isinstance(i, (Run, Pack, Return)) for i in self.code.instructions):
+        if self.functions or self.swaps or not all(isinstance(i, (Run, Pack, Return)) for i in self.code.instructions):
             return frozenset()
         return frozenset(s for s in self.results if self.storages[s].is_owned and self.results.count(s) == 1)
 
@@ -136,25 +161,34 @@ class LoopPlan:
         return any(isinstance(a, Swapped) for actions in self.actions for a in actions)
 
     def buffers(self) -> tuple[list[int], int]:
-        """Where the buffer of each storage begins in the memory of the body, and the size of that. Storages that exchange buffers
-        have theirs to the end."""
+        """Where the buffer of each storage begins in the memory of the body (of a recursive function: of an activation), and the
+        size of the body's. Storages that exchange buffers have theirs to the end."""
         swapped = {s for actions in self.actions for a in actions if isinstance(a, Swapped) for s in (a.one, a.other)}
         whole, direct = (0, len(self.code.instructions)), self.direct
         spans = [whole if k in swapped else span for k, span in enumerate(self.spans)]
-        return packed(spans, [s.nbytes if s.is_owned and k not in direct else 0 for k, s in enumerate(self.storages)])
+        sizes = [s.nbytes if s.is_owned and k not in direct else 0 for k, s in enumerate(self.storages)]
+        own = self.functions[0].low if self.functions else len(sizes)
+        offsets, end = packed(spans[:own], sizes[:own])
+        for f in self.functions:
+            inner, size = packed(spans[f.low : f.high], sizes[f.low : f.high])
+            offsets += inner if f.is_recursive else [end + offset for offset in inner]
+            end += 0 if f.is_recursive else size
+        return offsets, end
 
 
-def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES) -> LoopPlan:
-    """The plan of a body whose values take at most so many bytes. Raises Declined."""
+def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES, calls: Mapping[str, int] | None = None,
+            ) -> LoopPlan:
+    """The plan of a body whose values take at most so many bytes; `calls` has the numbers of the functions that it may call.
+    Raises Declined."""
     code = lower(schedule(body))
     if len(code.instructions) > MOST_STEPS:
         raise Declined("too many steps")
-    return _Planner(code, machine_of, most_bytes).plan()
+    return _Planner(code, machine_of, most_bytes, calls or {}).plan()
 
 
 class _Planner:
-    def __init__(self, code: Code, machine_of: MachineOf, most_bytes: int) -> None:
-        self.code, self.machine_of, self.most_bytes = code, machine_of, most_bytes
+    def __init__(self, code: Code, machine_of: MachineOf, most_bytes: int, calls: Mapping[str, int]) -> None:
+        self.code, self.machine_of, self.most_bytes, self.calls = code, machine_of, most_bytes, calls
         self.loops = LoopPlan(code)
         self.has_moves = any(isinstance(i, Move) for i in code.instructions)
         self.tree: dict[int, Tree] = {}
@@ -324,6 +358,8 @@ class _Planner:
         if not isinstance(i, Run) or self._is_alias(i):
             return []
         node, target = i.node, self._leaves(i.target)
+        if node.op is CALL and callee_of(node) in self.calls:
+            return [Invoked(self.calls[callee_of(node)], tuple(self._leaf(s) for s in i.sources), tuple(target), node)]
         try:
             if (copy := _COPIES.get(node.op)) is not None:
                 return copy(self, i, target[0], alive)
